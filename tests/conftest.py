@@ -21,11 +21,22 @@ LONGEST = (
         "test_lifecycle",
         "test_versions",
     ),
-    *("test_tracking", "test_promotion", "test_study", "test_client", "test_export", "test_load_confirmation"),
+    *(
+        "test_team",
+        "test_tracking",
+        "test_promotion",
+        "test_study",
+        "test_client",
+        "test_export",
+        "test_load_confirmation",
+    ),
     *("test_build", "test_shared_shapes", "test_initialize", "test_bundle", "test_rows", "test_amct", "test_child"),
 )
 """Files of tests that take a quarter of a minute or more. They begin first, so that none is left for the end, when the
 other processor has nothing to do (xdist keeps this order with `--no-loadscope-reorder`)."""
+
+for _name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+    os.environ.pop(_name, None)  # no test writes to the server of whoever runs it
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 """Hundreds of children import the same libraries: what the first compiles is kept for the others."""

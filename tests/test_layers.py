@@ -48,14 +48,14 @@ EVALUATION = (
     ("statistics", "time_keys", "answer_keys"),
     ("bench",),
     ("modelled_clock", "served_bins", "sweep_folders"),
-    ("journal", "measure", "memory", "profiling", "shared_shapes"),
+    ("journal", "measure", "memory", "profiling", "shared_inputs", "shared_shapes"),
     (
         *("data_check", "device_figures", "device_lock", "facts", "feed_order", "journal_entries"),
         "last_run",
         "neighbours",
         *("noise", "raw_times", "replay", "store"),
     ),
-    ("carried",),
+    ("carried", "entry_files", "shared_store", "store_users"),
 )
 """The same inside `evaluation`."""
 VALUES = (
@@ -91,6 +91,7 @@ OWNERS = {
     "optuna": {"search", "report/importance.py"},
     "mlflow": {"tracking"},
     "ray": {"search/executors"},
+    "fsspec": {"evaluation/shared_store"},
     "torch": {"graph/export.py", "commands/example"},
     "transformers": {"graph/export.py", "commands/example"},
     "ruamel": {"values/documents"},

@@ -219,7 +219,7 @@ def main() -> None:
         "--warm", type=Path, help="a table that was swept earlier: ours, cold and warm, over the others"
     )
     parser.add_argument("--learned", type=int, default=60, help="candidates of the earlier sweep")
-    parser.add_argument("--alike", type=float, default=0.7, help="agreement expected of it: of another model's sweep")
+    parser.add_argument("--alike", type=float, default=0.35, help="agreement expected of it: of another model's sweep")
     options = parser.parse_args()
     for path in options.tables:
         table = load_table(path)

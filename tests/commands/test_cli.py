@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import EXPERIMENT, write_workspace
+from workbench.evaluation.shared_store import open_shared_store
+from workbench.evaluation.store import Store
 
 
 def workbench(*arguments: object, timeout: float = 240) -> "subprocess.CompletedProcess[str]":
@@ -114,9 +116,29 @@ def test_the_cache_is_shown_and_pruned_and_the_sweep_stays(swept: tuple[Path, st
     assert "Recommended:" in workbench("show", swept[0]).stdout
 
 
+def test_the_cache_shows_what_machines_share(tmp_path: Path) -> None:
+    (tmp_path / "team").mkdir()
+    store = Store(tmp_path / ".workbench/store", shared=open_shared_store(str(tmp_path / "team")))
+    store.put_json("structure", {"k": 1}, 5)
+    store.close()
+
+    shown = workbench("cache", "--store", tmp_path / "team")
+    pruned = workbench("cache", "--store", tmp_path / "team", "--prune", "--older-than", "1h")
+    away = workbench("cache", "--store", tmp_path / "nowhere")
+
+    assert "structure" in shown.stdout
+    assert "1 files, 0.0 MB, in file://" in shown.stdout
+    assert "removed 0 entries and 0 files of none" in pruned.stdout
+    assert away.returncode == 3
+    assert "is away: FileNotFoundError" in away.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
+        (["sweep", "EXPERIMENT", "--store", "ftp://host/x"], 2, "'ftp://host/x' is no shared store"),
+        (["sweep", "EXPERIMENT", "--store", "memory://x"], 2, "lasts as long as one process"),
+        (["cache", "--store", "/nowhere", "--keep", "1"], 2, "means nothing for a shared store"),
         (["sweep", "absent.yaml"], 2, "absent.yaml: no such file"),
         (["show", "EXPERIMENT", "--candidate", "zzz"], 2, "no candidate of the last sweep begin with 'zzz'"),
         (["sweep", "EXPERIMENT", "--timeout", "soon"], 2, "'soon' is not a duration"),

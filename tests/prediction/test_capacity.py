@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluations import evaluation
-from workbench.prediction.capacity import CapacityPlan, Demand, cards_needed, plan_capacity, users_rate_per_s
+from workbench.prediction.capacity import (
+    CapacityPlan,
+    Demand,
+    MemberPlan,
+    cards_needed,
+    plan_capacity,
+    users_rate_per_s,
+)
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.documents.canonical import encode
@@ -188,7 +195,7 @@ def test_cards_stand_in_servers_and_a_whole_server_may_be_lost() -> None:
     assert member.server_lost.cards == member.cards - 2
     assert member.memory_per_card_bytes == 2 * 500_000_000, "two workers, a session each"
     assert (member.power_w, member.power_basis) == (None, "not measured")
-    assert "each card has a front end of its own" in " ".join(plan.assumptions)
+    assert "what several cost was not measured, so each card has one" in " ".join(plan.assumptions)
 
 
 def test_cards_and_processors_do_not_stand_in_one_plan() -> None:
@@ -309,3 +316,23 @@ def test_more_demand_or_headroom_never_takes_fewer_cards(
     assert (cards - 1) * highest < rate_per_s * (1 + headroom)
     assert cards <= cards_needed(replace(demand, rate_per_s=rate_per_s * factor), highest)
     assert cards >= cards_needed(replace(demand, headroom=0.0), highest)
+
+
+def test_a_card_that_waits_for_its_front_end_is_planned_with_several_where_they_were_measured() -> None:
+    demand = Demand(rate_per_s=20_000.0, p99_ms=50.0)
+    host = replace(HOST, request_ms=0.5, capacity=tuple(map(float, range(1, 17))))
+    quick, choices = {1: 0.2, 32: 1.0}, ServiceChoices(max_batch_size=(32,), batch_timeout_ms=(0.0,), workers=(1,))
+
+    def member(host: HostCosts) -> MemberPlan:
+        return planned([on_a_card(quick, host=host)], demand, choices).members[0]
+
+    one = member(host)
+    several = member(replace(host, front_end_ms=0.5, passed_row_ms=0.02))
+
+    assert (one.front_ends, one.limited_by, one.server_front_ends) == (1, "the front end", None)
+    assert several.front_ends > 2
+    assert one.cards is not None
+    assert several.cards is not None
+    assert several.cards < one.cards / 2
+    assert several.server_front_ends is not None
+    assert several.server_front_ends.count >= several.front_ends

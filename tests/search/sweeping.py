@@ -42,7 +42,7 @@ with exclusive(journal):
     store = Store(question.workspace / ".workbench" / "store")
     bench = open_bench(question, journal, store, report)
     with ChildProcess(question, bench) as executor:
-        run_sweep(question, bench, executor=executor)
+        run_sweep(question, bench, executors=(executor,))
 """
 
 

@@ -70,7 +70,7 @@ def test_an_audit_that_fails_has_everything_compiled_and_is_said() -> None:
     wrong = replace(held, measured_ms=estimate(2.0, 0.01))
 
     assert promising(QUESTION, by_id(front, slow, waiting(100, 0.5, 2, held))) == []
-    assert "1 of the predictions were audited and hold" in audit_words([front, waiting(100, 0.5, 2, held)])
+    assert "1 of the predictions was audited and holds" in audit_words([front, waiting(100, 0.5, 2, held)])
     found = by_id(front, slow, waiting(100, 0.5, 2, wrong))
     assert audit_failed(found.values())
     assert slow in promising(QUESTION, found)

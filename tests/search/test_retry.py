@@ -38,8 +38,8 @@ def test_a_candidate_whose_evaluation_dies_twice_while_the_sweep_lives_is_given_
     watched = replace(bench, report=report)
     with ChildProcess(question, watched) as executor:
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(question, watched, trials=4, executor=executor)
-        end = run_sweep(question, watched, trials=4, executor=executor)
+            run_sweep(question, watched, trials=4, executors=(executor,))
+        end = run_sweep(question, watched, trials=4, executors=(executor,))
 
     evaluations = bench.journal.evaluations()
     assert (end.reason, len(evaluations), len(deaths)) == ("budget", 4, 2)

@@ -31,6 +31,8 @@ class Remembered:
         self.bench = bench
         self.asked: list[str] = []
 
+    place = None
+
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         candidate = task.candidate
         self.asked.append(candidate.id)
@@ -94,4 +96,4 @@ def new_journal(root: Path, bench: Bench) -> Journal:
 
 
 def sweep_in(journal: Journal, question: Experiment, bench: Bench, executor: Remembered) -> None:
-    run_sweep(question, replace(bench, journal=journal), trials=TRIALS, executor=executor)
+    run_sweep(question, replace(bench, journal=journal), trials=TRIALS, executors=(executor,))

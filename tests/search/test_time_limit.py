@@ -100,13 +100,13 @@ def test_what_was_in_flight_at_the_end_is_named_and_comes_first_when_the_sweep_g
     recorder = Recorder()
 
     with ChildProcess(question, warm_bench) as executor:
-        first = run_sweep(question, warm_bench, trials=3, time=AfterTheBaseline(600.0), executor=executor)
+        first = run_sweep(question, warm_bench, trials=3, time=AfterTheBaseline(600.0), executors=(executor,))
         second = run_sweep(
             question,
             warm_bench,
             trials=3,
             listeners=(recorder,),
-            executor=executor,
+            executors=(executor,),
             resumed=lambda candidate: resumed.append(candidate.id),
         )
 

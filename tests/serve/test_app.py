@@ -13,6 +13,8 @@ from fastapi import FastAPI
 from tests.serve.making import make_bundle
 from workbench.bundle import read_bundle
 from workbench.serve.app import application
+from workbench.serve.cards import HERE
+from workbench.serve.dispatch import Dispatch
 from workbench.serve.documentation import openapi
 from workbench.serve.lit import WorkerLauncher
 from workbench.serve.metrics import Metrics
@@ -44,10 +46,12 @@ async def exchange(
 ) -> tuple[list[Message], Service]:
     """Post a body of which only `incoming` comes, to a service whose workers have not been started."""
     bundle = read_bundle(directory)
-    service = Service(bundle, ServeSettings(service=bundle.manifest.service, limits=limits), Metrics())
-    launcher = WorkerLauncher(bundle, workers=1, devices=1, max_batch_size=1, policy="warn")
-    service.workers = Workers(launcher, 1, 1, service, lambda why: None, limits)
-    service.workers.proved = True
+    settings, metrics = ServeSettings(service=bundle.manifest.service, limits=limits), Metrics()
+    queue = Dispatch(bundle, settings, metrics)
+    service = Service(bundle, settings, metrics, queue)
+    launcher = WorkerLauncher(bundle, workers=1, places=[HERE], max_batch_size=1, policy="warn")
+    queue.workers = Workers(launcher, 1, [""], queue, lambda why: None, limits)
+    queue.workers.proved = True
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -92,7 +96,7 @@ def test_without_an_answer_in_time_a_request_gets_504_and_leaves_the_queue(direc
     sent, service = asyncio.run(exchange(directory, Limits(request_timeout_s=0.05), body))
 
     assert sent[0]["status"] == 504
-    assert (service.depth, service.open_requests) == (0, 0)
+    assert (service.queue.depth, service.open_requests) == (0, 0)
 
 
 def test_bodies_that_came_in_part_take_a_bounded_part_of_memory(directory: Path) -> None:

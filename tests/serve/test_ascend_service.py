@@ -34,7 +34,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def service(made: Made) -> Iterator[Running]:
-    with running(made.bundle, CANN_EMULATOR_DEVICES="2", CANN_EMULATOR_LEAKS="error", **made.environment) as started:
+    """Two front ends, too."""
+    more = {"CANN_EMULATOR_DEVICES": "2", "CANN_EMULATOR_LEAKS": "error"}
+    with running(made.bundle, "--front-ends", "2", "--devices", "all", **more, **made.environment) as started:
         yield started
 
 
@@ -98,7 +100,7 @@ def test_every_device_has_a_worker_of_its_own_with_one_context(service: Running,
 
     assert devices_of(held()) == {pids[0]: {0}, pids[1]: {1}}
     workers = service.health().body["workers"]
-    assert [(w["worker"], w["device"]) for w in workers] == [(0, 0), (1, 1)]
+    assert [(w["worker"], w["device"], w["card"]) for w in workers] == [(0, 0, "0"), (1, 1, "1")]
 
 
 @pytest.mark.parametrize(

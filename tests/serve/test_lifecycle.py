@@ -292,7 +292,8 @@ def test_a_port_that_is_taken_is_the_user_s_mistake(quick: Path, tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
-        assert launch(quick, tmp_path / "log", "--port", str(port)).wait(30) == 2
+        for fronts in ("1", "2"):
+            assert launch(quick, tmp_path / "log", "--front-ends", fronts, "--port", str(port)).wait(30) == 2
     assert f"--port: 127.0.0.1:{port} cannot be bound: " in (tmp_path / "log").read_text()
 
 

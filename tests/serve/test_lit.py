@@ -19,6 +19,7 @@ from litserve.loops import LitLoop, inference_worker
 
 from tests.serve.making import make_bundle, running
 from workbench.bundle import read_bundle
+from workbench.serve.cards import HERE
 from workbench.serve.lit import WorkerLauncher
 
 HEAVY = ("optuna", "mlflow", "ray", "torch", "sklearn", "plotly", "pandas", "transformers", "scipy")
@@ -79,7 +80,7 @@ def test_a_service_is_two_processes_and_the_resource_tracker(tmp_path: Path) -> 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_worker_that_cannot_be_started_leaves_no_file_open_whatever_step_failed(tmp_path: Path) -> None:
     bundle = read_bundle(make_bundle(tmp_path))
-    launcher = WorkerLauncher(bundle, workers=1, devices=1, max_batch_size=1, policy="warn")
+    launcher = WorkerLauncher(bundle, workers=1, places=[HERE], max_batch_size=1, policy="warn")
     resource_tracker.ensure_running()
     limits, here = resource.getrlimit(resource.RLIMIT_NOFILE), psutil.Process()
     lowest, errors = os.open("/dev/null", os.O_RDONLY), list[int | None]()

@@ -407,7 +407,7 @@ def test_links_name_the_mode_the_view_and_members_of_the_front_beside_the_baseli
 
 
 def test_links_need_nothing_but_ids() -> None:
-    assert deep_link("7", port=6000).startswith("http://127.0.0.1:6000/#/experiments/7/runs?")
+    assert deep_link("7", base="http://127.0.0.1:6000").startswith("http://127.0.0.1:6000/#/experiments/7/runs?")
     assert "/#/compare-runs?runs=%5B%22a%22%2C%20%22b%22%5D&experiments=%5B%227%22%5D&" in compare_link("7", ["a", "b"])
 
 

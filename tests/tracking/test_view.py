@@ -4,10 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.evaluations import evaluation
 from workbench.tracking.links import VIEW, save_view
-from workbench.tracking.run import NOTE, candidate_tags
+from workbench.tracking.run import NOTE, candidate_tags, marked_name
 from workbench.tracking.store import mlflow_errors, open_client, open_experiment, prepare
+from workbench.values.evidence import Evidence
 from workbench.values.results import Stop
 
 
@@ -38,3 +41,18 @@ def test_the_description_of_a_stopped_candidate_says_emulated_as_well() -> None:
     assert candidate_tags(found, "1", False)[NOTE] == (
         "Emulated: no number of this run was measured on a real device.\n\nStopped at accuracy_subset: too wrong."
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "marked"),
+    [
+        ("99a5a2 INT8", "predicted", "★ [predicted] 99a5a2 INT8"),
+        ("◆ [shared] 99a5a2 INT8", "measured", "★ 99a5a2 INT8"),
+        ("★ 99a5a2 INT8", "measured held-out", "★ 99a5a2 INT8"),
+        ("[emulated] 99a5a2 INT8", "modelled", "★ [emulated] 99a5a2 INT8"),
+        ("99a5a2 INT8", None, "★ 99a5a2 INT8"),
+    ],
+)
+def test_a_name_says_what_is_less_than_measured(name: str, level: Evidence | None, marked: str) -> None:
+    assert marked_name(name, True, True, level) == marked
+    assert marked_name(marked, True, True, level) == marked

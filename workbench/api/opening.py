@@ -6,6 +6,7 @@ Imports stand inside the functions: `workbench --help` and commands that need no
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,10 +60,25 @@ def question_of(experiment: Experiment | Path | str, workspace: Path | str | Non
 
 
 @contextlib.contextmanager
-def open_store(workspace: Path) -> Iterator[Store]:
+def open_store(workspace: Path, shared: str | None = None) -> Iterator[Store]:
+    """The store of a workspace.
+
+    Args:
+        shared: folder or URL of what several machines share; None for what the environment names, if anything.
+
+    Raises:
+        ConfigError: that is no place for a shared store, or its package is not installed.
+        ToolchainError: the workspace cannot be written.
+    """
+    from workbench.evaluation.shared_store import STORE_VARIABLE, open_shared_store
     from workbench.evaluation.store import Store
 
-    store = Store(workspace / ".workbench" / "store")
+    url = shared or os.environ.get(STORE_VARIABLE)
+    if url and url.startswith("memory:"):
+        raise ConfigError(
+            f"{url!r} lasts as long as one process.", key="store", hint="Name a folder or s3://bucket/prefix."
+        )
+    store = Store(workspace / ".workbench" / "store", shared=open_shared_store(url) if url else None)
     try:
         yield store
     finally:
@@ -177,6 +193,7 @@ def outcomes_of(journal: Journal) -> OutcomesOf:
 
 
 def summary_of(question: Experiment, journal: Journal) -> Summary:
+    from workbench.evaluation.card_notes import read_set_aside
     from workbench.evaluation.last_run import read_last_run
     from workbench.evaluation.neighbours import read_neighbours
     from workbench.report import summarize
@@ -193,4 +210,5 @@ def summary_of(question: Experiment, journal: Journal) -> Summary:
         damage=journal.damage(),
         run=read_last_run(journal.root),
         neighbours=read_neighbours(journal.root),
+        set_aside=read_set_aside(journal.root),
     )

@@ -12,7 +12,7 @@ from time import perf_counter
 from workbench.api.opening import open_store, question_of, summary_of
 from workbench.api.result import SweepResult
 from workbench.api.words import plan_lines
-from workbench.evaluation.bench import open_bench
+from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.last_run import LastRun, read_last_run, write_last_run
@@ -23,7 +23,8 @@ from workbench.inputs.experiment import Experiment
 from workbench.report import Summary
 from workbench.report.factors import missing_between
 from workbench.search.confirmation import confirm
-from workbench.search.executors import ChildProcess, TimeUp
+from workbench.search.executors import Measurer, Members, TimeUp, local_members
+from workbench.search.executors.ray import ClusterSettings, cluster_members, cluster_settings
 from workbench.search.front import is_feasible
 from workbench.search.memory import check_memory
 from workbench.search.plan import Plan, make_plan
@@ -56,6 +57,8 @@ def sweep(
     trials: int | None = None,
     timeout_s: float | None = None,
     fresh: bool = False,
+    store: str | None = None,
+    cluster: str | None = None,
     on_plan: Callable[[Plan], None] = lambda plan: None,
     on_trying: Callable[[Candidate, str], None] = lambda candidate, why: None,
     on_stage: Callable[[Candidate, str], None] = lambda candidate, stage: None,
@@ -76,6 +79,9 @@ def sweep(
             enough, what is in flight at the end is ended, and the confirmation is cut to fit. None for the
             experiment's.
         fresh: start over instead of going on with the last sweep, which is kept.
+        store: folder or URL of a store that several machines share; None for what WORKBENCH_STORE names, if anything.
+        cluster: whose cards are used: HOST:PORT of its head, 'auto', 'local:N' or the name of a cluster's file; None
+            for this machine's.
         on_plan: told the forecast before any candidate is evaluated.
         on_trying: told (candidate, why) of each candidate of the search before it is evaluated.
         on_stage: told (candidate, stage) when a stage begins.
@@ -95,17 +101,19 @@ def sweep(
         raise ConfigError(f"{trials} is less than 1.", key="trials")
     if timeout_s is not None and not 0 <= timeout_s < math.inf:
         raise ConfigError(f"{timeout_s} is no number of seconds.", key="timeout_s")
+    settings = None if cluster is None else cluster_settings(cluster)
+    shared = None if settings is None else settings.store or None
     time = RunTime(question.timeout_s if timeout_s is None else timeout_s)
     check_memory(question)
     journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
-    with exclusive(journal), open_store(question.workspace) as store:
+    with exclusive(journal), open_store(question.workspace, store or shared) as kept:
         for damage in journal.set_aside():
             on_damage(damage)
         stages = _Stages(on_stage)
-        bench = open_bench(question, journal, store, stages.began)
+        bench = open_bench(question, journal, kept, stages.began)
         with (
             _noted(journal.root, time, stages) as ended,
-            ChildProcess(question, bench) as executor,
+            _members(settings, question, bench) as members,
             open_tracker(
                 question.workspace,
                 question.name,
@@ -119,8 +127,9 @@ def sweep(
                 bench,
                 trials=trials,
                 limit_s=time.limit_s,
-                probe=lambda: _probed(executor, time),
+                probe=lambda: _probed(members.cards[0], time),
                 gone=lambda: time.gone_s,
+                cards=len(members.cards),
             )
             on_plan(plan)
             told = _Told(on_evaluation)
@@ -131,17 +140,21 @@ def sweep(
                 trials=trials,
                 time=time,
                 listeners=(told, tracker),
-                executor=executor,
+                executors=members.cards,
+                compilers=members.compilers,
+                hear=members.hear,
                 resumed=lambda candidate: on_resume(candidate, _stage_of(before, candidate)),
                 trying=on_trying,
             )
             stages.searching = False
+            cards = members.trusted([aside.place for aside in end.set_aside])
+            executor = cards[0]
             found = summary_of(question, journal)
             _time_neighbours(journal, executor, time, found)
             front, asked = _by_importance(found), set[str]()
             for _ in range(CONFIRMATION_ROUNDS):
                 asked.update(e.candidate.id for e in front)
-                confirm(question, bench, front, listeners=(told,), executor=executor, time=time)
+                confirm(question, bench, front, (told,), executors=cards, time=time, hear=members.hear)
                 with contextlib.suppress(TimeUp):
                     confirm_services(
                         question,
@@ -176,7 +189,13 @@ def sweep(
     )
 
 
-def _probed(executor: ChildProcess, time: RunTime) -> float:
+def _members(
+    settings: ClusterSettings | None, question: Experiment, bench: Bench
+) -> contextlib.AbstractContextManager[Members]:
+    return local_members(question, bench) if settings is None else cluster_members(settings, question, bench)
+
+
+def _probed(executor: Measurer, time: RunTime) -> float:
     try:
         return executor.probe(until=time.end)
     except TimeUp:
@@ -193,7 +212,7 @@ def _by_importance(summary: Summary) -> list[Evaluation]:
     return sorted((member.evaluation for member in summary.front), key=lambda e: e.candidate.id != chosen)
 
 
-def _time_neighbours(journal: Journal, executor: ChildProcess, time: RunTime, summary: Summary) -> None:
+def _time_neighbours(journal: Journal, executor: Measurer, time: RunTime, summary: Summary) -> None:
     """Time what is missing to say where the recommended candidate's speed-up comes from, in a part of what is left."""
     known, until = summary.neighbours, perf_counter() + NEIGHBOURS_SHARE * time.left_s
     for candidate in missing_between(summary)[:MOST_NEIGHBOURS]:

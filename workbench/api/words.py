@@ -15,8 +15,8 @@ def plan_lines(made: Plan) -> list[str]:
         *(f"service:    {sentence}" for sentence in made.service),
         f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} compiles)",
         *([f"work:       {distinct_words(made.distinct)}"] if made.todo else []),
-        f"time:       about {minutes(made.total_s)} to search ({made.candidate_s:.1f} s a candidate, from "
-        f"{made.basis}; one float call takes {made.call_ms:.2f} ms)" + _whole(made),
+        f"time:       about {minutes(made.total_s)} to search {_on_cards(made)}({made.candidate_s:.1f} s a candidate, "
+        f"from {made.basis}; one float call takes {made.call_ms:.2f} ms)" + _whole(made),
         f"limit:      {_division(made)}",
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
         f"memory:     up to {made.memory_bytes / 1e9:.2f} GB{_of_available(made)}",
@@ -57,6 +57,10 @@ def _whole(made: Plan) -> str:
     if made.total_s > made.division.search_s:
         return f"; the limit leaves it {minutes(made.whole_s)} in all"
     return f"; {minutes(made.whole_s)} from its start to the report, the confirmation included"
+
+
+def _on_cards(made: Plan) -> str:
+    return f"on {made.cards} cards at once " if made.cards > 1 else ""
 
 
 def _of_available(made: Plan) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from workbench.values.system.source_closure import closure_digest
 
 NAME = "int8-workbench"
+PACED = "CANN_EMULATOR_PACED"
 
 
 @functools.cache
@@ -22,13 +23,14 @@ def emulator() -> str:
     """What compiled models, the module acl and npu-smi say of themselves: `int8-workbench 0123456789ab`.
 
     With a refitted time model (CANN_EMULATOR_DEVICE_DATA) ` fit 01234567` follows: its times are others, and what
-    was kept of the former ones must not be taken for them.
+    was kept of the former ones must not be taken for them. With CANN_EMULATOR_PACED ` paced` does: outputs are zeros.
     """
+    paced = " paced, most outputs are zeros" if os.environ.get(PACED) else ""
     fitted = os.environ.get("CANN_EMULATOR_DEVICE_DATA")
     if not fitted:
-        return f"{NAME} {source_digest()}"
+        return f"{NAME} {source_digest()}{paced}"
     try:
         content = Path(fitted).read_bytes()
     except OSError:
         content = fitted.encode()  # whoever loads it says what is wrong
-    return f"{NAME} {source_digest()} fit {hashlib.sha256(content).hexdigest()[:8]}"
+    return f"{NAME} {source_digest()} fit {hashlib.sha256(content).hexdigest()[:8]}{paced}"

@@ -1,4 +1,4 @@
-"""`workbench cache`: what the store holds, and making room."""
+"""`workbench cache`: what the store holds, what machines share, and making room."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.table import Table
 from workbench.api.opening import open_store
 from workbench.commands.console import out
 from workbench.commands.options import seconds
+from workbench.values.errors import ConfigError, ToolchainError
 
 
 def cache(
@@ -19,15 +20,60 @@ def cache(
     keep: Annotated[float, typer.Option(min=0, help="with --prune: keep at most so many GB")] = 0.0,
     older_than: Annotated[str | None, typer.Option(help="with --prune: only what was unused for 12h, 90m")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="with --prune: only this kind; repeat for several")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="the store that machines share instead: a folder or s3://bucket/prefix")
+    ] = None,
 ) -> None:
-    """Show what the store holds, and prune it. Sweeps (journals) are never touched."""
-    with open_store(workspace) as store:
+    """Show what the store holds, and prune it. Sweeps (journals) are never touched.
+
+    Of a shared store (--store), --prune takes what interrupted writers left a day ago, and with --older-than entries
+    published longer ago than that.
+    """
+    if store is not None:
+        if keep or kind:
+            raise ConfigError("means nothing for a shared store.", key="--keep" if keep else "--kind")
+        _shared(store, prune=prune, older_than_s=None if older_than is None else seconds(older_than, "--older-than"))
+        return
+    with open_store(workspace) as opened:
         if prune:
             age = None if older_than is None else seconds(older_than, "--older-than")
-            done = store.prune(keep_bytes=int(keep * 1e9), older_than_s=age, kinds=kind)
+            done = opened.prune(keep_bytes=int(keep * 1e9), older_than_s=age, kinds=kind)
             busy = f"; {done.in_use} in use were left" if done.in_use else ""
             out.print(f"removed {done.removed} entries, {done.freed_bytes / 1e6:.1f} MB{busy}", highlight=False)
         table = Table("kind", "entries", "MB")
-        for usage in store.usage():
+        for usage in opened.usage():
             table.add_row(usage.kind, str(usage.entries), f"{usage.size_bytes / 1e6:.1f}")
+        left, shared = opened.unpublished, opened.shared
     out.print(table)
+    if left:
+        where = f"{shared.url} does" if shared is not None else "a shared store does"
+        out.print(f"{left} results are here that {where} not have yet", highlight=False, soft_wrap=True)
+
+
+def _shared(url: str, *, prune: bool, older_than_s: float | None) -> None:
+    from workbench.evaluation.shared_store import Away, clean, open_shared_store, usage_of
+
+    shared = open_shared_store(url)
+    try:
+        shared.look()
+        if prune:
+            done = clean(shared, older_than_s=older_than_s)
+            out.print(
+                f"removed {done.entries} entries and {done.left_over} files of none, {done.freed_bytes / 1e6:.1f} MB",
+                highlight=False,
+            )
+        usage, left = usage_of(shared), clean(shared, dry=True)
+    except Away as away:
+        raise ToolchainError(f"{shared.url} is away: {away}.") from away
+    table = Table("kind", "entries")
+    for kind, entries in sorted(usage.entries.items()):
+        table.add_row(kind, str(entries))
+    out.print(table)
+    out.print(f"{usage.files} files, {usage.size_bytes / 1e6:.1f} MB, in {shared.url}", highlight=False, soft_wrap=True)
+    if left.left_over:
+        out.print(
+            f"{left.left_over} files, {left.freed_bytes / 1e6:.1f} MB, were left by interrupted writers a day ago or "
+            "longer; --prune removes them",
+            highlight=False,
+            soft_wrap=True,
+        )

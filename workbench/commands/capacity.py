@@ -165,7 +165,7 @@ def _title(plan: CapacityPlan) -> str:
 def _fleet_table(plan: CapacityPlan) -> Table:
     on_cards = plan.unit == "card"
     columns = ["candidate", "what", "accuracy", "service settings", f"highest rate of a {plan.unit}", "limited by"]
-    columns += ["cards", "servers", "N+1"] if on_cards else ["processes", "N+1"]
+    columns += ["cards", "servers", "front ends a server", "N+1"] if on_cards else ["processes", "N+1"]
     table = Table(*columns, "power", title="The fleet")
     for member in plan.members:
         row = [member.candidate_id[:12], member.what, _or_dash(member.accuracy, 4)]
@@ -177,7 +177,7 @@ def _fleet_table(plan: CapacityPlan) -> Table:
         rate_per_s = highest.load.rate_per_s or highest.throughput_per_s.value
         row += [str(member.settings), f"{rate_per_s:,.0f}/s"]
         row += [member.limited_by or "", f"{member.cards:,}"]
-        row += [f"{member.servers:,}"] if on_cards else []
+        row += [f"{member.servers:,}", _front_ends(member)] if on_cards else []
         row += [f"{member.cards_to_lose_one:,}"]
         row += [
             member.power_basis
@@ -186,6 +186,14 @@ def _fleet_table(plan: CapacityPlan) -> Table:
         ]
         table.add_row(*map(Text, row))
     return table
+
+
+def _front_ends(member: MemberPlan) -> str:
+    needed = member.server_front_ends
+    if needed is None:
+        return "one is not enough; several not measured"
+    services = f" in {needed.services} services: the queues' process is full" if needed.services > 1 else ""
+    return f"{needed.count}{services}"
 
 
 def _card_table(plan: CapacityPlan) -> Table:

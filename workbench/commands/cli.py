@@ -17,6 +17,7 @@ from workbench import __version__
 from workbench.commands import prepare, release, search, ship, signing, study
 from workbench.commands.cache import cache
 from workbench.commands.capacity import plan_capacity
+from workbench.commands.cluster import cluster
 from workbench.commands.console import err, out
 from workbench.commands.emulator import emulator
 from workbench.commands.guard import GUARDED, guarded
@@ -31,13 +32,13 @@ from workbench.values.system.stopping import ended_by_signals
 
 TASKS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare": (*(prepare.doctor, prepare.inspect, prepare.space, prepare.init, prepare.convert, prepare.example),),
-    "Search": (search.sweep, search.plan, search.show, search.evaluate, search.ui),
+    "Search": (search.sweep, search.plan, search.show, search.evaluate, search.ui, search.log),
     "Ship": (
         *(ship.export, ship.verify, serve, api_key, load, plan_capacity, release.promote, release.rollback, releases),
         *(signing.sign, signing.keygen, ship.lock),
     ),
     "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile),
-    "Around it": (cache,),
+    "Around it": (cache, cluster),
 }
 """What commands are for: the headings of `workbench --help`, in the order in which a user needs them."""
 

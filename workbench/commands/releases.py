@@ -32,8 +32,8 @@ def releases(
     from workbench.tracking.champion import open_versions
     from workbench.tracking.releases import shown
 
-    with open_versions(workspace, name, create=False) as versions:
-        log, file = versions.releases(), versions.log_file
+    with open_versions(workspace, name, create=False, finish=False) as versions:
+        log, file = versions.releases(), versions.log_name
     problems = list(log.problems)
     if contains is not None:
         wanted = contains.strip().lower()
@@ -45,10 +45,11 @@ def releases(
         body = {
             "version": 1,
             "name": name,
-            "file": str(file),
+            "file": file,
             "whole": not problems,
             "problems": problems,
             "unmarked": log.unmarked,
+            "overtaken": log.overtaken,
         }
         print(json.dumps({**body, "lines": shown(log.lines)}, ensure_ascii=False))
     else:

@@ -34,6 +34,13 @@ def sweep(
         typer.Option(help="for all of it, confirmation and loads included: 90s, 30m, 2h; default: the file's"),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh/--resume", help="start over, or go on with the last sweep")] = False,
+    store: Annotated[
+        str | None, typer.Option(help="folder or s3://bucket/prefix that several machines share; or WORKBENCH_STORE")
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Ray cluster: HOST:PORT of its head, auto, local:N or a YAML file; default: this machine"),
+    ] = None,
     workspace: Workspace = None,
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
@@ -61,6 +68,8 @@ def sweep(
                 trials=trials,
                 timeout_s=timeout_s,
                 fresh=fresh,
+                store=store,
+                cluster=cluster,
                 on_plan=planned,
                 on_trying=progress.trying,
                 on_stage=progress.stage,
@@ -111,11 +120,12 @@ def plan(
 ) -> None:
     """Say how large the space is and what a sweep would cost, before any of it is done."""
     from workbench.api.words import plan_lines
+    from workbench.search.executors import cards_of
     from workbench.search.plan import make_plan
     from workbench.values.documents.canonical import encode
 
     with opened(experiment, workspace) as (question, bench):
-        made = make_plan(question, bench, trials=trials)
+        made = make_plan(question, bench, trials=trials, cards=max(1, len(cards_of(bench))))
     if as_json:
         print(json.dumps(encode(made)))
     else:
@@ -182,6 +192,16 @@ def evaluate(
         raise SystemExit(FAILED)
 
 
+def log(experiment: ExperimentFile, workspace: Workspace = None) -> None:
+    """Write into MLflow what it lacks of the last sweep, from the journal: after a server was away, or to a new one.
+
+    Nothing is measured, and nothing is written twice.
+    """
+    from workbench.api.log import log as run
+
+    out.print("\n".join(run(experiment, workspace=workspace)), highlight=False, soft_wrap=True, markup=False)
+
+
 def _with_kept_log(result: Evaluation, workspace: Path) -> Evaluation:
     """Copies the log of what failed to where it stays: the journal it was written into is about to go away."""
     if result.failure is None or result.failure.log_path is None:
@@ -198,12 +218,18 @@ def ui(
     port: Annotated[int, typer.Option(min=1024, max=65535)] = 5000,
     workspace: Workspace = None,
 ) -> None:
-    """Open MLflow's UI on this workspace's store; ends with Ctrl-C."""
+    """Open MLflow's UI on this workspace's store, until Ctrl-C; of a team's server (MLFLOW_TRACKING_URI), its links."""
     from workbench.inputs.experiment import read_experiment
-    from workbench.tracking import links_of, ui_command
+    from workbench.tracking import links_of, place_of, ui_command
 
     question = read_experiment(experiment, workspace)
-    command, environment = ui_command(question.workspace, host, port)
     tell_damage_of_last(question.workspace, question.name)
+    place = place_of(question.workspace)
+    if place.server:
+        found = links_of(question.workspace, question.name) or [f"nothing of {question.name} was logged yet"]
+        said = [f"MLflow's UI is the server's own: {place.name}", *found]
+        out.print("\n".join(said), highlight=False, soft_wrap=True, markup=False)
+        return
+    command, environment = ui_command(question.workspace, host, port)
     out.print("\n".join(links_of(question.workspace, question.name, host, port)), highlight=False, soft_wrap=True)
     raise SystemExit(run_tied(command, {**os.environ, **environment}))

@@ -17,7 +17,16 @@ def serve(
     workers: Annotated[
         int | None, typer.Option(help="processes with a model each, for each device; default: the bundle's")
     ] = None,
-    devices: Annotated[int | None, typer.Option(help="cards to use; default: all that this process sees")] = None,
+    devices: Annotated[
+        str | None, typer.Option(help="cards to use: all (default), a number of them, or names: 0,1,3 (one: 3,)")
+    ] = None,
+    front_ends: Annotated[
+        str,
+        typer.Option(
+            help="processes that take requests in, for all cards together; auto: one for each card, at most half of "
+            "the processors"
+        ),
+    ] = "auto",
     max_batch_size: Annotated[int | None, typer.Option(help="default: the bundle's")] = None,
     batch_timeout_ms: Annotated[
         float | None, typer.Option(help="how long a sample waits for company; default: the bundle's")
@@ -63,6 +72,7 @@ def serve(
         port=port,
         workers=workers,
         devices=devices,
+        front_ends=front_ends,
         max_batch_size=max_batch_size,
         batch_timeout_ms=batch_timeout_ms,
         queue_limit=queue_limit,

@@ -29,6 +29,8 @@ class Bench:
         targets, toolchains: by name, of every target of the experiment.
         report: receives (candidate, stage) when a stage begins.
         calibrators: target → the vendor's own quantizer, of those that have one.
+        card: the only one that this process sees and times on, by the machine's name for it; "" where it sees all, or
+            computes on the host.
         modelled_ms: (candidate id, shapes of a feed) → time on an emulated device, which never changes.
     """
 
@@ -38,6 +40,7 @@ class Bench:
     toolchains: Mapping[str, Toolchain]
     report: Callable[[Candidate, str], None]
     calibrators: Mapping[str, Calibrator] = field(default_factory=dict)
+    card: str = ""
     modelled_ms: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def target(self, candidate: Candidate) -> Target:
@@ -48,8 +51,8 @@ class Bench:
 
     @property
     def device_lock(self) -> Path:
-        """File locked while anything is timed, so that two sweeps of one workspace never time at once."""
-        return self.store.root / ".locks" / "device.lock"
+        """File locked while anything is timed, so that two sweeps of one workspace never time at once on a card."""
+        return self.store.root / ".locks" / f"{'-'.join(filter(None, ('device', self.card)))}.lock"
 
 
 class StageClock:
@@ -72,7 +75,7 @@ class StageClock:
 
 
 def open_bench(
-    experiment: Experiment, journal: Journal, store: Store, report: Callable[[Candidate, str], None]
+    experiment: Experiment, journal: Journal, store: Store, report: Callable[[Candidate, str], None], card: str = ""
 ) -> Bench:
     """Open the experiment's targets and check its data against its model, before any work.
 
@@ -92,7 +95,13 @@ def open_bench(
     offered = {name: described(name).calibrator for name in targets}
     calibrators = {name: make(os.environ) for name, make in offered.items() if make is not None}
     return Bench(
-        store=store, journal=journal, targets=targets, toolchains=toolchains, report=report, calibrators=calibrators
+        store=store,
+        journal=journal,
+        targets=targets,
+        toolchains=toolchains,
+        report=report,
+        calibrators=calibrators,
+        card=card,
     )
 
 

@@ -6,10 +6,12 @@
     <root>/.damaged/<kind>-<digest>/              moved aside because a digest did not match
     <root>/.shared/<sha256>                       large files of entries, each once: an entry's own is a link to it
     <root>/.locks/  .users/                       flock files; the kernel frees them when their holder dies
+    <root>/.unpublished/                          what a shared store does not have yet
 
 An entry appears by one rename, after everything in it was flushed to disk: a process killed at any moment leaves at
 most a directory under `.building`, which the next `Store` removes. Locks are `flock`s on one machine; the root must
-not be shared by several machines.
+not be shared by several machines. These share what they have through a `SharedStore`: what is not here is taken from
+there, what is built here is published there, and the root is the cache of its machine.
 """
 
 from __future__ import annotations
@@ -21,29 +23,41 @@ import os
 import re
 import shutil
 import time
-import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workbench.values.documents.canonical import canonical_json, digest, encode, file_digest
-from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
+from workbench.evaluation.entry_files import (
+    VERSION,
+    Stamps,
+    find_damage,
+    fingerprints,
+    flush_all,
+    last_used,
+    share,
+    size_bytes,
+    stamps_of,
+)
+from workbench.evaluation.shared_store import Fetched, Publisher, SharedStore
+from workbench.evaluation.store_users import announce_user, oldest_user
+from workbench.values.documents.canonical import canonical_json, digest, encode
+from workbench.values.documents.sealed_json import write_sealed
 from workbench.values.errors import ToolchainError
 from workbench.values.system.files import flush, lock_file
 
 _log = logging.getLogger(__name__)
 
-_VERSION = 2
-_Stamps = tuple[tuple[str, int, int, int], ...]
 _KIND = re.compile(r"[a-z][a-z0-9_-]*")
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_ACCESS = (errno.EROFS, errno.EACCES, errno.EPERM)
 SHARED_BYTES = 1 << 18
 """Files from this size on are kept once, however many entries have them."""
+OF_THIS_MACHINE = ("memory", "host_costs")
+"""Kinds that were measured on a machine and say nothing of another, however alike their toolchains are."""
 _NOTHING_LEFT_BYTES = 1 << 20
 """A builder that fails with less than this free is taken to have failed for want of space, whatever it raised."""
 
@@ -54,7 +68,7 @@ class Entry:
 
     Attributes:
         path: directory holding the files exactly as the builder wrote them; read-only by convention.
-        cached: False when this very call built it.
+        cached: False when this very call built it; True when it was here or came from the shared store.
     """
 
     kind: str
@@ -85,10 +99,13 @@ class Store:
     While a `Store` is open, no entry it returned is pruned by anybody.
     """
 
-    def __init__(self, root: Path, *, report: Callable[[str], None] = _log.warning) -> None:
+    def __init__(
+        self, root: Path, *, shared: SharedStore | None = None, report: Callable[[str], None] = _log.warning
+    ) -> None:
         """Create or open the store and remove what dead processes left half-built.
 
         Args:
+            shared: what several machines share; asked before anything is built, told of what was.
             report: receives one sentence when an entry is found damaged, or another process is waited for.
 
         Raises:
@@ -96,19 +113,30 @@ class Store:
         """
         self.root = root.absolute()
         self._report = report
-        self._verified: dict[tuple[str, str], _Stamps] = {}
+        self._verified: dict[tuple[str, str], Stamps] = {}
+        self.shared = shared
         with self._disk():
-            for name in (".building", ".damaged", ".locks", ".shared", ".users"):
+            for name in (".building", ".damaged", ".locks", ".shared", ".unpublished", ".users"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
-            self._close = weakref.finalize(self, _announce_user(self.root / ".users"))
+            self._close = weakref.finalize(self, announce_user(self.root / ".users"))
             self._sweep()
+            self._publisher = None if shared is None else Publisher(shared, self.root, report=report)
+
+    @property
+    def unpublished(self) -> int:
+        """Entries that a shared store is to have and does not have yet."""
+        return sum(1 for _ in (self.root / ".unpublished").iterdir())
 
     def close(self) -> None:
-        """Let `prune` take the entries this store returned; a second call does nothing."""
+        """Publish what is left, within a minute, and let `prune` take the entries this store returned; a second call
+        does nothing."""
+        if self._publisher is not None:
+            self._publisher.close()
+            self._publisher = None
         self._close()
 
     def get_or_build(self, kind: str, key: Any, build: Callable[[Path], None]) -> Entry:
-        """The entry of a key, built now if it is not there.
+        """The entry of a key, built now if it is neither here nor in the shared store.
 
         `build` receives an empty directory to write into and must not ask for the same key. When two processes
         want one key, the second waits for the first and shares its result. If `build` raises, nothing is kept and
@@ -123,19 +151,23 @@ class Store:
         """
         place = self._place(kind, key)
         with self._disk(), self._lock(kind, place.name):
-            if self._usable(kind, place):
+            known = self._known(kind, key, place)
+            if known == "there":
                 return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
             self._build(kind, key, place, build)
-            self._verified[kind, place.name] = _stamps(place)
+            self._verified[kind, place.name] = stamps_of(place)
+            if self._publisher is not None and kind not in OF_THIS_MACHINE:
+                self._publisher.owe(kind, place.name, anew=known == "damaged")
         return Entry(kind=kind, digest=place.name, path=place / "files", cached=False)
 
     def find(self, kind: str, key: Any) -> Entry | None:
         """The entry of a key if it is there and intact; waits while another process builds it."""
         place = self._place(kind, key)
-        if not place.is_dir() and not self._temporary(kind, place.name).is_dir():
+        elsewhere = self.shared is not None and kind not in OF_THIS_MACHINE
+        if not elsewhere and not place.is_dir() and not self._temporary(kind, place.name).is_dir():
             return None
         with self._disk(), self._lock(kind, place.name):
-            if self._usable(kind, place):
+            if self._known(kind, key, place) == "there":
                 return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
         return None
 
@@ -154,9 +186,9 @@ class Store:
         with self._disk():
             sizes: dict[str, list[int]] = {}
             for place in self._entries():
-                sizes.setdefault(place.parent.parent.name, []).append(_size_bytes(place))
+                sizes.setdefault(place.parent.parent.name, []).append(size_bytes(place))
             for place in (self.root / ".damaged").iterdir():
-                sizes.setdefault(".damaged", []).append(_size_bytes(place))
+                sizes.setdefault(".damaged", []).append(size_bytes(place))
         return tuple(KindUsage(kind=k, entries=len(s), size_bytes=sum(s)) for k, s in sorted(sizes.items()))
 
     def prune(
@@ -181,14 +213,14 @@ class Store:
 
     def _prune(self, keep_bytes: int | None, older_than_s: float | None, kinds: Collection[str] | None) -> Pruned:
         found = [p for p in self._entries() if kinds is None or p.parent.parent.name in kinds]
-        found.sort(key=_last_used)
-        sizes = {place: _size_bytes(place) for place in found}
+        found.sort(key=last_used)
+        sizes = {place: size_bytes(place) for place in found}
         total, removed, freed, in_use = sum(sizes.values()), 0, 0, 0
         limit = time.time() - older_than_s if older_than_s is not None else None
         for place in found:
             if keep_bytes is not None and total <= keep_bytes:
                 break
-            if limit is not None and _last_used(place) >= limit:
+            if limit is not None and last_used(place) >= limit:
                 break
             if self._remove(place):
                 removed, freed, total = removed + 1, freed + sizes[place], total - sizes[place]
@@ -196,7 +228,7 @@ class Store:
                 in_use += 1
         for place in (self.root / ".damaged").iterdir():
             if kinds is None or place.name.rpartition("-")[0] in kinds:
-                freed += _size_bytes(place)
+                freed += size_bytes(place)
                 shutil.rmtree(place, ignore_errors=True)
         return Pruned(removed=removed, freed_bytes=freed, in_use=in_use)
 
@@ -204,7 +236,7 @@ class Store:
         """Delete one entry unless it is locked or a running process used it; True when it is gone."""
         kind = place.parent.parent.name
         with lock_file(self._lock_path(kind, place.name), remove=True) as lock:
-            if not lock.held or _last_used(place) >= _oldest_user(self.root / ".users"):
+            if not lock.held or last_used(place) >= oldest_user(self.root / ".users"):
                 return False
             if not place.exists():
                 return True  # another prune was quicker
@@ -222,6 +254,31 @@ class Store:
                 if file.stat().st_nlink == 1:
                     file.unlink()
 
+    def _known(self, kind: str, key: Any, place: Path) -> Fetched:
+        """Whether the entry is here, perhaps from now on, because the shared store had it. Needs the key's lock."""
+        usable = self._usable(kind, place)
+        shared, publisher = self.shared, self._publisher
+        if shared is None or publisher is None or kind in OF_THIS_MACHINE:
+            return "there" if usable else "absent"
+        if usable:
+            publisher.offer(kind, place.name)
+            return "there"
+        if not shared.asks():
+            return "absent"
+
+        def fetch(to: Path) -> None:
+            found = shared.fetch(kind, place.name, to)
+            if found != "there":
+                raise _NotThere(found)
+
+        try:
+            self._build(kind, key, place, fetch)
+        except _NotThere as answer:
+            return answer.found
+        self._verified[kind, place.name] = stamps_of(place)
+        publisher.known(kind, place.name)
+        return "there"
+
     def _build(self, kind: str, key: Any, place: Path, build: Callable[[Path], None]) -> None:
         building = self._temporary(kind, place.name)
         shutil.rmtree(building, ignore_errors=True)  # its owner is dead: we hold the key's lock
@@ -229,23 +286,25 @@ class Store:
             (building / "files").mkdir(parents=True)
             try:
                 build(building / "files")
+            except _NotThere:
+                raise
             except Exception as error:
                 full = isinstance(error, OSError) and error.errno in _OUT_OF_SPACE
                 if full or (not isinstance(error, OSError) and _free_bytes(self.root) < _NOTHING_LEFT_BYTES):
                     raise self._full(error) from error  # said here, before what was half written is removed
                 raise
             entry = {
-                "version": _VERSION,
+                "version": VERSION,
                 "kind": kind,
                 "key": encode(key),
                 "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "files": (files := _fingerprints(building / "files")),
+                "files": (files := fingerprints(building / "files")),
             }
             for name, listed in files.items():
                 if listed["size_bytes"] >= SHARED_BYTES:
-                    _share(building / "files" / name, self.root / ".shared" / listed["sha256"])
+                    share(building / "files" / name, self.root / ".shared" / listed["sha256"])
             write_sealed(building / "entry.json", entry)
-            _flush(building)
+            flush_all(building)
             place.parent.mkdir(parents=True, exist_ok=True)
             building.rename(place)
             flush(place.parent)
@@ -257,8 +316,8 @@ class Store:
         """True when the entry is there and intact; a damaged one is moved aside. Needs the key's lock."""
         if not place.exists():
             return False
-        stamps = _stamps(place)  # before the look, so that what changes meanwhile is looked at again
-        damage = _damage(place, thorough=self._verified.get((kind, place.name)) != stamps)
+        stamps = stamps_of(place)  # before the look, so that what changes meanwhile is looked at again
+        damage = find_damage(place, thorough=self._verified.get((kind, place.name)) != stamps)
         if damage is None:
             os.utime(place / "entry.json")
             self._verified[kind, place.name] = stamps
@@ -321,101 +380,11 @@ class Store:
         )
 
 
-def _share(file: Path, shared: Path) -> None:
-    """Let equal files be one: a link to the file that is there, or to this one for those to come.
+class _NotThere(Exception):
+    """The shared store's answer, on its way out of a half-built entry."""
 
-    Where a file system knows no links, or no more of them to one file, every entry keeps its own.
-    """
-    link = file.with_name(f"{file.name}.link")
-    with suppress(OSError):
-        if shared.exists() and file_digest(shared) == shared.name and shared.stat().st_size == file.stat().st_size:
-            os.link(shared, link)
-            link.replace(file)
-        else:
-            os.link(file, link)
-            link.replace(shared)
-    link.unlink(missing_ok=True)  # replacing a file by itself leaves both names
-
-
-def _announce_user(users: Path) -> Callable[[], None]:
-    """Leave a locked file that says 'in use since now' for as long as this process lives; returns its removal."""
-    stack = ExitStack()
-    stack.enter_context(lock_file(users / uuid.uuid4().hex, remove=True))
-    return stack.close
-
-
-def _oldest_user(users: Path) -> float:
-    """When the longest running user of the store opened it; files of dead users are removed on the way."""
-    oldest = float("inf")
-    for path in users.iterdir():
-        try:
-            opened = path.stat().st_mtime
-            with lock_file(path, remove=True) as dead:
-                if not dead.held:
-                    oldest = min(oldest, opened)
-        except FileNotFoundError:
-            continue  # closed while we looked
-    return oldest
-
-
-def _damage(place: Path, *, thorough: bool) -> str | None:
-    """What is wrong with an entry, or None: names and sizes always, contents when `thorough`."""
-    try:
-        entry = read_sealed(place / "entry.json")
-        if entry["version"] != _VERSION:
-            return f"version {entry['version']!r}"
-        if digest(entry["key"]) != place.name:
-            return "entry.json does not match its name"
-        for name, expected in entry["files"].items():
-            file = place / "files" / name
-            if file.stat().st_size != expected["size_bytes"]:
-                return f"{name} has {file.stat().st_size} bytes instead of {expected['size_bytes']}"
-            if thorough and file_digest(file) != expected["sha256"]:
-                return f"{name} has another sha256"
-    except Unsound as error:
-        return f"entry.json {error}"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
-    except PermissionError:
-        raise  # the entry may be sound; the store says who cannot read it
-    except OSError as error:
-        return f"{error.filename}: {error.strerror}"
-    return None
-
-
-def _fingerprints(root: Path) -> dict[str, dict[str, Any]]:
-    """Path relative to `root` → sha256 and size_bytes, of every file below it."""
-    return {
-        file.relative_to(root).as_posix(): {"sha256": file_digest(file), "size_bytes": file.stat().st_size}
-        for file in sorted(root.rglob("*"))
-        if file.is_file()
-    }
-
-
-def _stamps(place: Path) -> _Stamps:
-    """Name, size, time of the last change and inode of each of an entry's files: where they stay, the content does."""
-    found = []
-    for file in sorted((place / "files").rglob("*")):
-        with suppress(FileNotFoundError):
-            status = file.stat()
-            found.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
-    return tuple(found)
-
-
-def _last_used(place: Path) -> float:
-    try:
-        return (place / "entry.json").stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
-
-
-def _size_bytes(place: Path) -> int:
-    """Bytes of all files below `place`, of those that are shared its part; 0 when it vanishes while we look."""
-    try:
-        found = [file.stat() for file in place.rglob("*") if file.is_file()]
-        return sum(each.st_size // max(1, each.st_nlink - 1) for each in found)
-    except FileNotFoundError:
-        return 0
+    def __init__(self, found: Fetched) -> None:
+        self.found = found
 
 
 def _free_bytes(root: Path) -> int:
@@ -424,9 +393,3 @@ def _free_bytes(root: Path) -> int:
 
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-
-
-def _flush(root: Path) -> None:
-    """fsync every file and directory below `root`, and `root` itself."""
-    for path in (*root.rglob("*"), root):
-        flush(path)

@@ -54,7 +54,8 @@ def open_journal(workspace: Path, experiment_name: str, identity: str, *, fresh:
     folder = _folder(workspace, experiment_name)
     numbers = _numbers(folder)
     root = folder / f"{(numbers[-1] + 1) if numbers else 1:04d}"
-    began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    # to the microsecond: sweeps of several machines that begin together are told apart by it on a shared server
+    began = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with scratch_folder("new", inside=folder) as made:

@@ -6,6 +6,8 @@ balancer:
 
     cards = ceil(rate * (1 + headroom) / highest rate of one card)
 
+Where the front end is what limits a card, and the sweep measured what several cost, the card is simulated with as many
+as let its own time limit it (`front_ends`).
 Then one card is simulated again at its share of the demand, with all cards and with one of them, or a whole server,
 lost. Nothing here was measured under load; `CapacityPlan.assumptions` says in words what the figures rest on.
 """
@@ -18,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from workbench.inputs.dataset.batch import IntArray
+from workbench.prediction.front_ends import FrontEnds, front_ends_for, with_front_ends
 from workbench.prediction.search import best_settings
 from workbench.targets import described
 from workbench.values.errors import ConfigError
@@ -27,6 +30,9 @@ from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, Ser
 
 LimitedBy = Literal["the model", "the front end", "the limit on P99"]
 
+_MOST_FRONT_ENDS = 8
+_WORTH = 1.02
+"""Times the rate that one more front end must give."""
 BUSY = 0.6
 """Share of its time above which the busiest part of a service counts as what limits it: by queueing in front of it a
 request waits as long as it is served. Below it, a limit on P99 leaves little room beyond a lone request's time."""
@@ -98,6 +104,9 @@ class MemberPlan:
             is None.
         lowest_p99_ms: the least P99 that was seen at any rate.
         planned, one_lost, server_lost: None where no card is left.
+        front_ends: processes that take requests in for one card, as simulated.
+        server_front_ends: that a server needs for the load of its cards behind one port, see `FrontEnds`; None where no
+            rate is kept, on a CPU target, and where one does not suffice and several were not measured.
         cards_to_lose_one: cards with which the demand, without headroom, is carried by one card fewer.
         power_w: of all planned cards, each as busy as when it was measured, so at most; None where nobody knows.
         memory_per_card_bytes: of all workers' sessions together; None where it was not measured.
@@ -119,6 +128,8 @@ class MemberPlan:
     one_lost: CardLoad | None = None
     server_lost: CardLoad | None = None
     cards_to_lose_one: int | None = None
+    front_ends: int = 1
+    server_front_ends: FrontEnds | None = None
     power_w: float | None = None
     power_basis: str = "not measured"
     memory_per_card_bytes: int | None = None
@@ -223,11 +234,22 @@ def _plan_member(
 ) -> MemberPlan:
     service, measurement = _service_of(evaluation), evaluation.measurement
 
+    one = host
+
     def asked(load: ServiceLoad | None, settings: ServiceChoices) -> ServiceResult:
         question = ServiceQuestion(load=load, p99_ms=demand.p99_ms)
         return best_settings(service.curve, settings, question, host, lengths, bins, seed=seed)
 
-    highest = (found := asked(None, choices)).best
+    found, front_ends = asked(None, choices), 1
+    on_card = not described(evaluation.candidate.target).on_host
+    while on_card and one.front_end_ms and front_ends < _MOST_FRONT_ENDS and _waits_for_front_ends(found, host):
+        host = with_front_ends(one, front_ends + 1)
+        more = asked(None, choices)
+        if more.best is None or found.best is None or _rate_of(more.best) < _WORTH * _rate_of(found.best):
+            host = with_front_ends(one, front_ends)
+            break
+        found, front_ends = more, front_ends + 1
+    highest = found.best
     chosen = (highest or found.closest).settings
     plan = MemberPlan(
         candidate_id=evaluation.candidate.id,
@@ -261,6 +283,10 @@ def _plan_member(
 
     power_w, basis = _power(evaluation, demand, cards)
     planned = loaded(cards)
+    needed = None
+    if on_card and planned is not None:
+        rate_of_server = planned.rate_per_s * min(cards, demand.cards_per_server)
+        needed = front_ends_for(rate_of_server, one, planned.mean_batch)
     return replace(
         plan,
         limited_by=_limited_by(highest, host),
@@ -269,6 +295,8 @@ def _plan_member(
         planned=planned,
         one_lost=loaded(cards - 1),
         server_lost=loaded(cards - demand.cards_per_server),
+        front_ends=front_ends,
+        server_front_ends=needed,
         cards_to_lose_one=max(cards, math.ceil(demand.rate_per_s / rate_per_card) + 1),
         power_w=power_w,
         power_basis=basis,
@@ -277,6 +305,10 @@ def _plan_member(
             planned.p99_ms.value / 1000 / demand.think_s if planned is not None and demand.think_s else None
         ),
     )
+
+
+def _waits_for_front_ends(found: ServiceResult, host: HostCosts) -> bool:
+    return found.best is not None and _limited_by(found.best, host) == "the front end"
 
 
 def _card_load(
@@ -376,9 +408,22 @@ def _confirmed(service: ServiceResult) -> tuple[float, float] | None:
     )
 
 
+def _about_front_ends(host: HostCosts) -> str:
+    one = f"one front end answers {1000 / host.request_ms:,.0f} requests/s at most" if host.request_ms else ""
+    if not host.front_end_ms:
+        return f"{one or 'front ends cost nothing'}; what several cost was not measured, so each card has one"
+    queue_ms = host.passed_row_ms
+    return (
+        f"{one}; of several each {1000 / host.front_end_ms:,.0f}"
+        + (f", and the process with their queues hands on {1000 / queue_ms:,.0f}" if queue_ms else "")
+        + " beside its batches"
+    )
+
+
 def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, emulated: bool) -> tuple[str, ...]:
     sharing = (
-        "each card has a front end of its own, and its server enough processors for all of them (host cores a card)"
+        "cards of a server share its front ends and queues (serve --devices all), and it has processors enough for all "
+        "of them (host cores a card)"
         if unit == "card"
         else "each server process has a machine to itself, as fast as the one that measured"
     )
@@ -396,6 +441,8 @@ def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, 
         f"host costs: {host.origin} ({host.request_ms:.3g} ms a request, {host.batch_ms:.3g} ms a batch in the front "
         f"end); clients compute elsewhere",
     ]
+    if unit == "card":
+        found.append(_about_front_ends(host))
     if emulated:
         found.insert(0, "EMULATED: times come from a model of the chip, not from a device; sizes are a rehearsal")
     if demand.users is not None and demand.think_s is not None:

@@ -27,6 +27,7 @@ from workbench.prediction.search import best_settings
 from workbench.prediction.surface import chosen_points, fitted
 from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side
 from workbench.space.served_bins import choices_of
+from workbench.targets import described
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
@@ -212,7 +213,11 @@ def best_service(
     assert question is not None  # there is no such stage otherwise
     host = question.host or host_beside(
         host_costs(
-            experiment.model, experiment.dataset, bench.store, report=lambda stage: bench.report(candidate, stage)
+            experiment.model,
+            experiment.dataset,
+            bench.store,
+            several=on_cards(experiment),
+            report=lambda stage: bench.report(candidate, stage),
         ),
         curve,
     )
@@ -229,6 +234,11 @@ def best_service(
     before = only(choices.untuned)
     untuned = best_settings(curve, before, question, host, lengths, bins, seed=experiment.seed).untuned
     return replace(result, untuned=untuned, untuned_is_today=choices.today is not None)
+
+
+def on_cards(experiment: Experiment) -> bool:
+    """Whether a target of the sweep computes on cards, which several front ends may feed."""
+    return any(not described(target).on_host for target in experiment.targets)
 
 
 def searched_service(candidate: Candidate, bench: Bench) -> ServiceResult | None:

@@ -7,9 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
-
 from workbench.values.dimension import Scalar
 from workbench.values.metrics import metrics
 from workbench.values.objectives import Objective
@@ -48,7 +45,6 @@ def importance(evaluations: Sequence[Evaluation], objectives: Sequence[Objective
     varying = {name: values for name in rows[0] if len(values := list(dict.fromkeys(r[name] for r in rows))) > 1}
     if not varying:
         return Importance(shares={}, note="No setting varies among the complete evaluations.")
-    distributions: dict[str, BaseDistribution] = {n: CategoricalDistribution(v) for n, v in varying.items()}
     shares = {}
     constant = []
     for objective in objectives:
@@ -59,18 +55,21 @@ def importance(evaluations: Sequence[Evaluation], objectives: Sequence[Objective
         if len({value for _, value in known}) < 2:
             constant.append(objective.metric)
             continue
-        shares[objective.metric] = _fanova(known, distributions, seed)
+        shares[objective.metric] = _fanova(known, varying, seed)
     note = f"Nothing to explain: {', '.join(constant)} is the same everywhere." if constant else None
     return Importance(shares=shares, note=note)
 
 
 def _fanova(
-    known: Sequence[tuple[Mapping[str, Scalar], float]], distributions: dict[str, BaseDistribution], seed: int
+    known: Sequence[tuple[Mapping[str, Scalar], float]], varying: Mapping[str, Sequence[Scalar]], seed: int
 ) -> dict[str, float]:
     # here, as it pulls scikit-learn, for which a small sweep, or one that cannot start, should not wait
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    distributions: dict[str, BaseDistribution] = {n: CategoricalDistribution(v) for n, v in varying.items()}
     study = optuna.create_study()
     study.add_trials(
         [

@@ -173,6 +173,10 @@ def _axes(summary: Summary) -> list[tuple[str, str]]:
     return [(names[0], other) for other in names[1:]]
 
 
+_PLACES = {"x": ("top right", "top left"), "y": ("top right", "bottom right")}
+"""Of the words at the higher and at the lower limit of an axis, which may lie close together."""
+
+
 def _figure(summary: Summary, x: str, y: str) -> go.Figure:
     figure = go.Figure()
     chosen = summary.recommended.candidate_id if summary.recommended is not None else None
@@ -192,9 +196,11 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
         star = _Trace(name="recommended", color="#0a7d43", symbol="star-open", size=26)
         figure.add_trace(_scatter(summary, winner, x, y, star, bars=False))
     for axis, metric in (("x", x), ("y", y)):
-        for words, limit in _limits(summary, metric).items():
-            line = {"line_dash": "dash", "line_width": 1, "line_color": "#c0392b", "annotation_text": words}
-            (figure.add_vline if axis == "x" else figure.add_hline)(limit, **line)
+        limits = sorted(_limits(summary, metric).items(), key=lambda limit: -limit[1])
+        for (words, limit), place in zip(limits, _PLACES[axis], strict=False):
+            line = {"line_dash": "dash", "line_width": 1, "line_color": "#c0392b"}
+            text = {"annotation_text": words, "annotation_position": place}
+            (figure.add_vline if axis == "x" else figure.add_hline)(limit, **line, **text)
     figure.update_layout(
         template="plotly_white",
         height=560,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from workbench.evaluation.card_notes import SetAside
 from workbench.evaluation.last_run import LastRun
 from workbench.evaluation.neighbours import Neighbour
 from workbench.report.known import Question, Views, strongest, views
@@ -118,6 +120,7 @@ class Summary:
         damage: files of the sweep that are gone or damaged; what they held is in nothing else here.
         run: how the last run of the sweep ended; None where that is not known.
         neighbours: timed beside the search, to take the speed-up of the recommended candidate apart.
+        set_aside: cards that the last run gave nothing more to.
     """
 
     experiment_name: str
@@ -137,6 +140,12 @@ class Summary:
     run: LastRun | None = None
     neighbours: tuple[Neighbour, ...] = ()
     fallen: tuple[Member, ...] = ()
+    set_aside: tuple[SetAside, ...] = ()
+
+    @property
+    def cards(self) -> Mapping[str, int]:
+        """Words of a card → how many evaluations of the search were made on it alone."""
+        return Counter(e.place.words for e in self.evaluations if e.place is not None and e.place.card)
 
     @property
     def question(self) -> Question:

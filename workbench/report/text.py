@@ -146,6 +146,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
         ],
         "loans": [encode(kind) for kind in stopped_loans(summary.evaluations)],
         "damage": [encode(damage) for damage in summary.damage],
+        "set_aside": [encode(aside) for aside in summary.set_aside],
         "stops": dict(summary.stops),
         "failures": dict(summary.failures),
     }
@@ -200,6 +201,10 @@ def _heading(summary: Summary) -> list[Line]:
         )
         words += "is computed with the emulator's arithmetic."
         found += [(line, "bold red") for line in textwrap.wrap(words, WIDTH)]
+    if len(summary.cards) > 1:
+        made = ", ".join(f"{count} on {card}" for card, count in sorted(summary.cards.items()))
+        found += wrapped(f"{made}; times of several cards are compared by the float baseline beside each.")
+    found += [line for aside in summary.set_aside for line in wrapped(aside.words, "yellow")]
     if summary.damage:
         found += wrapped(f"DAMAGED: {damage_words(summary)}", "bold red")
         found += [line for damage in summary.damage for line in wrapped(f"  {damage.words()}", "red", indent=" " * 4)]
@@ -325,6 +330,8 @@ def _fate(summary: Summary, evaluation: Evaluation) -> list[str]:
             found.append(f"Log: {evaluation.failure.log_path}")
         if evaluation.deserves_another:
             found.append("Another attempt may succeed: the same `workbench sweep` again makes it.")
+    if evaluation.place is not None:
+        found.append(f"Made on {evaluation.place.words}.")
     if evaluation.attempt > 1:
         found.append(f"This was attempt {evaluation.attempt}.")
     numbers = summary.numbers(evaluation)

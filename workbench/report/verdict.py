@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from workbench.evaluation.card_notes import SetAside
 from workbench.evaluation.last_run import LastRun
 from workbench.evaluation.neighbours import Neighbour
 from workbench.report.alike import Alike, OutcomesOf
@@ -40,6 +41,7 @@ def summarize(
     damage: Sequence[Damage] = (),
     run: LastRun | None = None,
     neighbours: Sequence[Neighbour] = (),
+    set_aside: Sequence[SetAside] = (),
 ) -> Summary:
     """Judge a sweep. Deterministic; needs at least one objective.
 
@@ -49,6 +51,7 @@ def summarize(
         damage: what of the sweep could not be read, and so is in neither.
         run: how its last run ended, where that is known.
         neighbours: candidates that were timed beside the search.
+        set_aside: cards that its last run gave nothing more to.
     """
     asked = Question(objectives=tuple(objectives), constraints=tuple(constraints), baseline_id=baseline_id)
     known = {
@@ -87,6 +90,7 @@ def summarize(
         damage=tuple(damage),
         run=run,
         neighbours=tuple(neighbours),
+        set_aside=tuple(set_aside),
         fallen=fallen,
     )
     return replace(summary, recommended=recommend(summary, alike)) if ids else summary

@@ -63,11 +63,16 @@ def next_trial(
     left_open: list[FrozenTrial],
     known: Mapping[str, Evaluation],
     priors: Sequence[Prior] = (),
+    in_flight: Collection[str] = (),
 ) -> optuna.Trial:
     """The first of those left open or brought forward (taken from the list), else one that is queued, else a new
-    proposal."""
+    proposal.
+
+    Args:
+        in_flight: ids of the candidates that are being evaluated.
+    """
     told = len(study.get_trials(deepcopy=False, states=_TOLD))
-    study.sampler = sampler_of(experiment, told, known, priors)
+    study.sampler = sampler_of(experiment, told + len(in_flight), known, priors, in_flight)
     if left_open:
         trial = left_open.pop(0)
         if trial.state == TrialState.WAITING:
@@ -103,10 +108,11 @@ def told_candidates(study: optuna.Study) -> set[str]:
 def repeats_in_a_row(study: optuna.Study) -> int:
     """How many of the last proposals led to no evaluation."""
     count = 0
-    for trial in reversed(study.get_trials(deepcopy=False, states=_TOLD)):
-        if REPEAT not in trial.user_attrs and FORBIDDEN not in trial.user_attrs:
+    for trial in reversed(study.get_trials(deepcopy=False, states=(*_TOLD, TrialState.FAIL))):
+        if REPEAT in trial.user_attrs or FORBIDDEN in trial.user_attrs:
+            count += 1
+        elif trial.state in _TOLD:
             break
-        count += 1
     return count
 
 
@@ -130,8 +136,12 @@ def waiting(study: optuna.Study, candidate_id: str) -> FrozenTrial | None:
     return next((t for t in trials if t.user_attrs.get("candidate") == candidate_id), None)
 
 
-def unseen(experiment: Experiment, known: Mapping[str, Evaluation]) -> dict[str, Scalar] | None:
-    """An assignment whose candidate is possible and not evaluated: any one of a small space, a draw of a large one."""
+def unseen(experiment: Experiment, known: Collection[str]) -> dict[str, Scalar] | None:
+    """An assignment whose candidate is possible and not evaluated: any one of a small space, a draw of a large one.
+
+    Args:
+        known: ids of those that were evaluated or are in flight.
+    """
     rng = random.Random(experiment.seed + len(known))
     if raw_size(experiment.space) <= EXACT_LIMIT:
         assignments = list(combinations(experiment.space))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL
-from workbench.search.executors import Executor, InProcess, Task, TimeUp
+from workbench.search.executors import Crew, Executor, InProcess, Task, TimeUp
+from workbench.search.failure import failed_evaluation
 from workbench.search.retry import survived
 from workbench.search.sweep import Listener
 from workbench.search.time_limit import Cost, RunTime, fitting, known_cost, predicted_by_search
 from workbench.values.candidate import Candidate
-from workbench.values.results import Evaluation
+from workbench.values.errors import CrashError
+from workbench.values.results import MAX_ATTEMPTS, Evaluation
 
 
 def confirm(
@@ -21,8 +24,9 @@ def confirm(
     bench: Bench,
     front: Sequence[Evaluation],
     listeners: Sequence[Listener] = (),
-    executor: Executor | None = None,
+    executors: Sequence[Executor] = (),
     time: RunTime | None = None,
+    hear: Callable[[], None] = lambda: None,
 ) -> dict[str, Evaluation]:
     """Measure the baseline and front members again on the holdout split, with fresh timing; those that were confirmed.
 
@@ -31,41 +35,70 @@ def confirm(
 
     Args:
         front: the most important first; with too little time, the last go without.
-        executor: where evaluations run; in this process when None.
+        executors: where evaluations run, as many at once; in this process where there is none.
         time: of the run, which the loads that follow share; None for as long as it takes.
+        hear: as of `workbench.search.sweep.run_sweep`.
     """
-    executor = executor or InProcess(experiment, bench)
+    members = executors or (InProcess(experiment, bench),)
     candidates = {c.id: c for c in (experiment.baseline, *(e.candidate for e in front))}
     before = {i: bench.journal.evaluation(i, "holdout") for i in candidates}
     confirmed = {i: e for i, e in before.items() if e is not None and not e.deserves_another}
     missing = [c for i, c in candidates.items() if i not in confirmed]
     cut = [c for i, c in candidates.items() if i in confirmed and confirmed[i].cut]
     costs = {} if time is None else _costs(experiment, bench, (*missing, *cut))
-    for todo, least in ((missing, None), (cut, FULL)):
-        while todo:
-            effort, until = FULL, None
-            if time is not None:
-                fits, count = fitting([costs[c.id] for c in todo], time.left_s)
-                only_baseline = count == 1 and len(todo) > 1 and todo[0].id == experiment.baseline.id
-                if count == 0 or only_baseline or least not in (None, fits):
-                    break
-                effort, until = fits, time.end - costs[todo[0].id].loaded_s(fits)
-            candidate = todo.pop(0)
-            known = before[candidate.id]
-            attempt = known.attempt + 1 if known is not None and known.deserves_another else 1
-            if predicted_by_search(experiment, bench.journal.evaluation(candidate.id)):
-                effort = replace(effort, curve=False, loaded=True)
-            task = Task(candidate=candidate, split="holdout", gates=False, effort=effort)
-            try:
-                found = survived(experiment, bench, executor, task, until=until)
-            except TimeUp:
-                break
-            found = replace(found, attempt=max(attempt, found.attempt))
-            bench.journal.write(found)
-            for listener in listeners:
-                listener.evaluated(found, reused=False)
-            confirmed[candidate.id] = found
+    with Crew[Candidate](members, (), hear) as crew:
+        for todo, least in ((missing, None), (cut, FULL)):
+            while todo or crew.working:
+                if not todo or not crew.free:
+                    todo = todo if _ended(experiment, bench, crew, before, confirmed, listeners) else []
+                    continue
+                effort, until = FULL, None
+                if time is not None:
+                    fits, count = fitting([costs[c.id] for c in todo], time.left_s * len(members))
+                    only_baseline = count == 1 and len(todo) > 1 and todo[0].id == experiment.baseline.id
+                    if count == 0 or only_baseline or least not in (None, fits):
+                        todo = []
+                        continue
+                    effort, until = fits, time.end - costs[todo[0].id].loaded_s(fits)
+                candidate = todo.pop(0)
+                if predicted_by_search(experiment, bench.journal.evaluation(candidate.id)):
+                    effort = replace(effort, curve=False, loaded=True)
+                task = Task(candidate=candidate, split="holdout", gates=False, effort=effort)
+                crew.begin(candidate, partial(_work, experiment, bench, task, until))
     return {i: confirmed[i] for i in candidates if i in confirmed}
+
+
+def _work(experiment: Experiment, bench: Bench, task: Task, until: float | None) -> Callable[[Executor], Evaluation]:
+    return lambda executor: survived(experiment, bench, executor, task, until=until)
+
+
+def _ended(
+    experiment: Experiment,
+    bench: Bench,
+    crew: Crew[Candidate],
+    before: Mapping[str, Evaluation | None],
+    confirmed: dict[str, Evaluation],
+    listeners: Sequence[Listener],
+) -> bool:
+    """Wait for one, and keep it; whether there is time for others."""
+    done = crew.first()
+    if done is None:
+        return True
+    candidate = done.what
+    try:
+        found = done.future.result()
+    except TimeUp:
+        return False
+    except CrashError as crash:  # of a candidate that several cards were lost at
+        found = replace(failed_evaluation(experiment, candidate, bench, "holdout", crash), attempt=MAX_ATTEMPTS)
+    known = before[candidate.id]
+    attempt = known.attempt + 1 if known is not None and known.deserves_another else 1
+    found = replace(found, attempt=max(attempt, found.attempt))
+    bench.journal.write(found)
+    for listener in listeners:
+        listener.evaluated(found, reused=False)
+    confirmed[candidate.id] = found
+    return True
 
 
 def _costs(experiment: Experiment, bench: Bench, candidates: Sequence[Candidate]) -> Mapping[str, Cost]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import platform
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -38,7 +39,7 @@ from workbench.search.rungs.smoke import SMOKE_SAMPLES, smoke
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError, CompileError
 from workbench.values.measurement import Latency, Measurement, Split
-from workbench.values.results import Evaluation, Failure, Status, Stop
+from workbench.values.results import Evaluation, Failure, Place, Status, Stop
 
 
 def evaluate(
@@ -94,6 +95,7 @@ def evaluate(
         cut=effort.words(experiment, split) if status == "complete" else (),
         facts=climb.facts,
         forecast=climb.forecast,
+        place=Place(host=platform.node(), card=bench.card),
     )
 
 

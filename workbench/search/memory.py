@@ -1,10 +1,10 @@
 """Memory: what a sweep takes at its peak, and a refusal before the machine would swap.
 
-One candidate is in flight at a time. Measured as the peak of a command and its children together, on encoders
-(benchmarks/model_size.py): calibrating one of 0.44 GB took 1.02 GB, of 1.34 GB 2.46 GB, of 2.45 GB 2.74 GB, a whole
-sweep of the last 4.42 GB. A session that runs takes 1.0 to 1.2 times the file, or 1.6 times, where 1.1 of them are the
-mapped file; a process that serves INT8 of the 2.45 GB took 0.52 GB. Models below `apart.FROM_BYTES` are held whole,
-several times over: 0.42 GB for one of 3 MB, 0.54 GB of 15 MB, 1.52 GB of 90 MB.
+For every card one candidate is in flight at a time. Measured as the peak of a command and its children together, on
+encoders (benchmarks/model_size.py): calibrating one of 0.44 GB took 1.02 GB, of 1.34 GB 2.46 GB, of 2.45 GB 2.74 GB, a
+whole sweep of the last 4.42 GB. A session that runs takes 1.0 to 1.2 times the file, or 1.6 times, where 1.1 of them
+are the mapped file; a process that serves INT8 of the 2.45 GB took 0.52 GB. Models below `apart.FROM_BYTES` are held
+whole, several times over: 0.42 GB for one of 3 MB, 0.54 GB of 15 MB, 1.52 GB of 90 MB.
 """
 
 from __future__ import annotations
@@ -24,28 +24,30 @@ WORKER_BYTES = 250_000_000
 """Of a process that serves, beside its session."""
 
 
-def forecast_memory(size_bytes: int, workers: int) -> int:
+def forecast_memory(size_bytes: int, workers: int, cards: int = 1) -> int:
     """Bytes at the peak of a sweep.
 
     Args:
+        cards: that candidates are measured on at once, each in a process of its own.
         workers: most processes of a service that members of the front are loaded in; 0 without.
     """
     calibrating = (CALIBRATION if is_large(size_bytes) else CALIBRATION_OF_SMALL) * size_bytes
     timing = 2 * SESSION * size_bytes
     serving = workers * (SESSION * size_bytes + WORKER_BYTES)
-    return PROCESSES_BYTES + int(max(calibrating, timing, serving))
+    others = (cards - 1) * (max(calibrating, timing) + WORKER_BYTES)
+    return PROCESSES_BYTES + int(max(max(calibrating, timing) + others, serving))
 
 
-def memory_of(experiment: Experiment) -> int:
+def memory_of(experiment: Experiment, cards: int = 1) -> int:
     """`forecast_memory` of an experiment."""
     serves = experiment.service is not None and experiment.service.confirm_s > 0
     choices = experiment.space.service
     workers = max(choices.workers, default=1) if serves and choices is not None else int(serves)
     devices = experiment.service.devices if experiment.service is not None else 1
-    return forecast_memory(experiment.model.size_bytes, workers * devices)
+    return forecast_memory(experiment.model.size_bytes, workers * devices, cards)
 
 
-def check_memory(experiment: Experiment, available_bytes: int | None = None) -> None:
+def check_memory(experiment: Experiment, available_bytes: int | None = None, cards: int = 1) -> None:
     """Refuse a sweep that this machine could only make by swapping.
 
     Args:
@@ -55,12 +57,13 @@ def check_memory(experiment: Experiment, available_bytes: int | None = None) -> 
         ConfigError: it would need more than there is.
     """
     available = available_memory_bytes() if available_bytes is None else available_bytes
-    needed = memory_of(experiment)
+    needed = memory_of(experiment, cards)
+    several = f" on {cards} cards at once" if cards > 1 else ""
     if available is None or needed <= available:
         return
     raise ConfigError(
-        f"a sweep of this model ({experiment.model.size_bytes / 1e9:.2f} GB) takes up to {needed / 1e9:.1f} GB of "
-        f"memory, and {available / 1e9:.1f} GB can be had before the machine swaps.",
+        f"a sweep of this model ({experiment.model.size_bytes / 1e9:.2f} GB){several} takes up to "
+        f"{needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB can be had before the machine swaps.",
         file=experiment.model.path,
         hint="End other programs, allow fewer service.workers, raise the container's limit, or take a larger machine.",
     )

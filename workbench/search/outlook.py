@@ -55,11 +55,15 @@ def outlook_of(
     tried: Mapping[str, Assignment],
     seed: int,
     priors: Sequence[Prior] = (),
+    in_flight: Sequence[Assignment] = (),
 ) -> Outlook:
     """What is expected of every candidate of a small space, of some of a large one and what is near its front.
 
     Args:
         tried: candidate id → the choices it was made of; others of `known` are left out.
+        in_flight: what is being measured now: it is taken to come out as it is expected to (the "kriging believer" of
+            Ginsbourger, Le Riche and Carraro, "Kriging is well-suited to parallelize optimization", 2010), so that
+            nobody measures nearly the same meanwhile.
     """
     space = experiment.space
     fronts = [tried[i] for i in sorted(e.candidate.id for e in front_of(experiment, known)) if i in tried]
@@ -70,12 +74,17 @@ def outlook_of(
     by_runs = any(e.compiled or e.shared for e in known.values())
     if by_runs:
         costs = replace(costs, runs=_runs_of(space, pool, known.values()))
+    question = Question(objectives=experiment.objectives, constraints=experiment.constraints)
+    # in the order of their trials, which a run that goes on finds again: sums depend on the order
+    seen = [_seen(experiment, assignment, known[i]) for i, assignment in tried.items() if i in known]
+    if in_flight:
+        expected = judged(question, axes, axes.codes(in_flight), seen, Costs(), np.random.default_rng(seed), priors)
+        seen += [_believed(expected, place, assignment) for place, assignment in enumerate(in_flight)]
     found = judged(
-        Question(objectives=experiment.objectives, constraints=experiment.constraints),
+        question,
         axes,
         np.vstack([codes, axes.codes(near)]),
-        # in the order of their trials, which a run that goes on finds again: sums depend on the order
-        [_seen(experiment, assignment, known[i]) for i, assignment in tried.items() if i in known],
+        seen,
         costs,
         np.random.default_rng(seed),
         priors,
@@ -177,6 +186,17 @@ def _seen(experiment: Experiment, assignment: Assignment, evaluation: Evaluation
         time=_class_of(evaluation, ("curve", "latency")),
         failed=evaluation.failure is not None and not evaluation.failure.transient,
     )
+
+
+def _believed(expected: Judged, place: int, assignment: Assignment) -> Seen:
+    """A candidate in flight, as if it had come out as it is expected to; of classes of its own, which nobody knows."""
+    numbers, errors = {}, {}
+    for metric, (mean, deviation) in expected.predicted.items():
+        value = float(np.exp(mean[place])) if logged(metric) else float(mean[place])
+        numbers[metric] = value
+        errors[metric] = float(deviation[place]) * (value if logged(metric) else 1.0)
+    own = f"in flight {place}"
+    return Seen(assignment=assignment, numbers=numbers, errors=errors, numerics=own, time=own)
 
 
 def _class_of(evaluation: Evaluation, kinds: tuple[str, ...]) -> str:

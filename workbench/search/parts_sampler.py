@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -23,12 +23,18 @@ WHY = "why"
 class PartsSampler(BaseSampler):
     """Proposes the candidate with the greatest expected gain for its expected cost; before `FEWEST` candidates are
     known, any one. Deterministic for a seed and what is known. It never proposes what is known or forbidden while the
-    pool holds anything else."""
+    pool holds anything else, nor what is in flight."""
 
     def __init__(
-        self, experiment: Experiment, known: Mapping[str, Evaluation], seed: int, priors: Sequence[Prior] = ()
+        self,
+        experiment: Experiment,
+        known: Mapping[str, Evaluation],
+        seed: int,
+        priors: Sequence[Prior] = (),
+        in_flight: Collection[str] = (),
     ) -> None:
         self._experiment, self._known, self._seed, self._priors = experiment, known, seed, priors
+        self._in_flight = in_flight
         self._independent = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -39,11 +45,14 @@ class PartsSampler(BaseSampler):
     ) -> dict[str, Any]:
         if len(self._known) + sum(len(prior.seen) for prior in self._priors) < FEWEST:
             return {}
-        outlook = outlook_of(self._experiment, self._known, _assignments(study), self._seed, self._priors)
+        tried = _assignments(study)
+        flying = [tried[i] for i in self._in_flight if i in tried]
+        outlook = outlook_of(self._experiment, self._known, tried, self._seed, self._priors, flying)
         for place in outlook.judged.order:
             assignment = outlook.pool[place]
             try:
-                if build(self._experiment.space, assignment).id not in self._known:
+                candidate_id = build(self._experiment.space, assignment).id
+                if candidate_id not in self._known and candidate_id not in self._in_flight:
                     words = why(self._experiment, outlook, int(place))
                     # as `Trial.set_user_attr` does, which a sampler is not given: in the log, and for who asks next
                     study._storage.set_trial_user_attr(trial._trial_id, WHY, words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import statistics
@@ -16,6 +17,7 @@ from workbench.graph.structure import layers_inside
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scoring_words
 from workbench.prediction.host_costs import measuring_s
+from workbench.prediction.stage import on_cards
 from workbench.search.effort import FULL
 from workbench.search.forecast import Distinct, distinct_among, forecast_costs
 from workbench.search.limits import too_fine
@@ -58,6 +60,7 @@ class Plan:
         todo: evaluations this sweep would still make.
         compiles: at most so many distinct compiles among them.
         call_ms: one call of the float baseline.
+        cards: on which candidates are measured at once.
         once_s: of the search, for what serving costs this host, where that is not known yet.
         basis: what the times rest on, in words.
         memory_bytes: of all processes at the peak of the sweep.
@@ -80,6 +83,7 @@ class Plan:
     candidate_s: float
     once_s: float
     total_s: float
+    cards: int
     distinct: Distinct
     whole_s: float
     division: Division
@@ -105,6 +109,7 @@ def make_plan(
     limit_s: float | None = None,
     probe: Callable[[], float] | None = None,
     gone: Callable[[], float] = lambda: START_S,
+    cards: int = 1,
 ) -> Plan:
     """Forecast a sweep; costs one compile of the float model and a few calls of it.
 
@@ -112,12 +117,13 @@ def make_plan(
         limit_s: of the whole run; None for the experiment's.
         gone: seconds of the run so far, asked once the probe is over.
         probe: asks `probe_call_ms` in another process; None to ask it here.
+        cards: that candidates are measured on at once, after the float baseline.
 
     Raises:
         CandidateError: the float model itself cannot be compiled or run on the target.
         ConfigError: a sweep would take more memory than there is, or a target cannot run the model.
     """
-    check_memory(experiment)
+    check_memory(experiment, cards=cards)
     space = size(experiment.space)
     budget = min(experiment.trials if trials is None else trials, space.candidates)
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
@@ -142,6 +148,9 @@ def make_plan(
     once_s = _once_s(experiment, bench) if todo else 0.0
     limit_s = experiment.timeout_s if limit_s is None else limit_s
     division = divided(limit_s, cost)
+    # every card is fed by the host: with fewer processors than cards they wait for each other
+    at_once = max(1, min(cards, len(os.sched_getaffinity(0))))
+    search_s = once_s + candidate_s * (min(1, todo) + max(0, todo - 1) / at_once)
     compiles = min(todo, space.compiles)
     # a lowered file and the compiled ones (each in the store once); INT8 ones are a quarter of the float size
     copies = 1.0 + _files_each(experiment)
@@ -155,15 +164,16 @@ def make_plan(
         call_ms=call_ms,
         candidate_s=candidate_s,
         once_s=once_s,
-        total_s=todo * candidate_s + once_s,
+        total_s=search_s,
+        cards=cards,
         distinct=distinct,
-        whole_s=_whole_s(division, todo * candidate_s + once_s, cost, gone_s),
+        whole_s=_whole_s(division, search_s, cost, gone_s),
         division=division,
         least_s=least_limit_s(2 * candidate_s + once_s, cost),
         basis=basis,
         disk_bytes=int(compiles * copies * experiment.model.size_bytes),
         free_bytes=shutil.disk_usage(bench.store.root).free,
-        memory_bytes=memory_of(experiment),
+        memory_bytes=memory_of(experiment, cards),
         available_bytes=available_memory_bytes(),
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
@@ -194,7 +204,7 @@ def _once_s(experiment: Experiment, bench: Bench) -> float:
     service = experiment.service
     if service is None or service.host is not None:
         return 0.0
-    return measuring_s(experiment.model, experiment.dataset, bench.store)
+    return measuring_s(experiment.model, experiment.dataset, bench.store, several=on_cards(experiment))
 
 
 def _files_each(experiment: Experiment) -> float:

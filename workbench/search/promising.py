@@ -115,7 +115,8 @@ def audit_words(evaluations: Sequence[Evaluation]) -> str:
     whole = "compiled" if sets else "timed"
     words = f"{what} {whole} whole, {sum(map(waits, told))} of them left at that"
     if not audit_failed(evaluations):
-        held = f"{len(audits)} of the predictions were audited and hold" if audits else "none was audited"
+        several = f"{len(audits)} of the predictions were audited and hold"
+        held = {0: "none was audited", 1: "1 of the predictions was audited and holds"}.get(len(audits), several)
         return f"{words}; {held}."
     why = next(_why_wrong(e) for e in told if _wrong(e))
     return f"{words}; an audit found the predictions wrong ({why}), so everything is {whole} whole since."

@@ -1,7 +1,8 @@
-"""The search loop: ask the sampler for a candidate, evaluate it, tell the result, until the budget is spent.
+"""The search loop: ask the sampler for candidates, have them evaluated, tell the results, until the budget is spent.
 
 The loop knows nothing of stages. Everything it learns lies in the journal before it is told to Optuna, so that a
-killed sweep goes on where it stopped and loses at most the candidate in flight.
+killed sweep goes on where it stopped and loses at most what is in flight. Where several executors work at once, this
+thread alone asks, tells and writes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Protocol
 import optuna
 
 from workbench.evaluation.bench import Bench
+from workbench.evaluation.card_notes import SetAside, write_set_aside
 from workbench.evaluation.facts import instead_of, loans_for, owed
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import (
@@ -28,20 +30,23 @@ from workbench.search.asking import (
     waiting,
     why_now,
 )
+from workbench.search.cards import suspects
 from workbench.search.disk import writable
-from workbench.search.executors import Executor, InProcess, Task, TimeUp
+from workbench.search.executors import Compiler, Crew, Executor, InProcess, Task, TimeUp
+from workbench.search.failure import failed_evaluation
 from workbench.search.front import front_of
 from workbench.search.promising import promising
 from workbench.search.retry import survived
 from workbench.search.study_log import sound_study
-from workbench.search.telling import tell, tell_forbidden
+from workbench.search.telling import tell, tell_forbidden, tell_in_flight
 from workbench.search.time_limit import RunTime
 from workbench.search.warm_start import WarmStart, first_proposals, fixed, priors
 from workbench.space.space import Forbidden, build, size, suggest
 from workbench.values.candidate import Candidate
-from workbench.values.errors import ConfigError
+from workbench.values.errors import ConfigError, CrashError
+from workbench.values.evidence import lenders_of
 from workbench.values.facts import Fact
-from workbench.values.results import Evaluation
+from workbench.values.results import MAX_ATTEMPTS, Evaluation
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +81,7 @@ class SweepEnd:
         search_s: wall time of the search, `overhead_s` of it outside evaluations.
         proposals: what the sampler proposed, repeats and forbidden ones included.
         interrupted: what was in flight when the time was up.
+        set_aside: cards that were not to be trusted.
     """
 
     reason: str
@@ -87,6 +93,7 @@ class SweepEnd:
     repeats: int
     forbidden: int
     interrupted: Interrupted | None = None
+    set_aside: tuple[SetAside, ...] = ()
 
 
 def run_sweep(
@@ -96,9 +103,11 @@ def run_sweep(
     trials: int | None = None,
     time: RunTime | None = None,
     listeners: Sequence[Listener] = (),
-    executor: Executor | None = None,
+    executors: Sequence[Executor] = (),
+    compilers: Sequence[Compiler] = (),
     resumed: Callable[[Candidate], None] = lambda candidate: None,
     trying: Callable[[Candidate, str], None] = lambda candidate, why: None,
+    hear: Callable[[], None] = lambda: None,
 ) -> SweepEnd:
     """Search until `trials` distinct candidates are evaluated in all, the search's time is up, or the space is empty.
 
@@ -112,10 +121,13 @@ def run_sweep(
     Args:
         time: of the whole run, of which the search leaves what confirming its front needs; None for as long as it
             takes.
-        executor: where evaluations run; in this process when None, and then a crash of one ends the sweep.
+        executors: where evaluations run, as many at once; in this process where there is none, and then a crash of one
+            ends the sweep.
+        compilers: compile ahead for them.
         resumed: told of a candidate that was in flight when an earlier run ended, or failed by no fault of its own,
             before it is evaluated again.
         trying: told of every candidate before it is evaluated, and why it comes now.
+        hear: called now and then while several executors work, to pass on what they said meanwhile.
 
     Raises:
         ConfigError: what this sweep measured before, it measured with another toolchain; or `warm_start:` names a
@@ -133,49 +145,29 @@ def run_sweep(
     for evaluation in known.values():
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
-    executor = executor or InProcess(experiment, bench)
-    loop = _Loop(experiment, bench, study, known, listeners, executor, time, resumed, warm, trying)
-    reason = "budget"
-    interrupted: Interrupted | None = None
-    everything = size(experiment.space)
-    with writable(bench.journal.root):
-        loop.tell_again()
-        loop.try_again(unlucky)
-        loop.evaluate_again(bench.journal.lost())
-        loop.measure_anew()
-        while len(known) < budget or loop.outstanding:
-            if everything.exact and len(known) >= everything.candidates:
-                reason = "exhausted"
-                break
-            if not loop.has_time():
-                reason = "timeout"
-                break
-            try:
-                if not loop.step():
-                    reason = "exhausted"
-                    break
-            except TimeUp as up:
-                assert loop.in_flight is not None, "something was ended"
-                reason, interrupted = "timeout", Interrupted(candidate=loop.in_flight, stage=up.stage)
-                break
-        try:
-            if interrupted is None:
-                loop.measure_promising()
-        except TimeUp as up:
-            assert loop.in_flight is not None, "something was ended"
-            reason, interrupted = "timeout", Interrupted(candidate=loop.in_flight, stage=up.stage)
-        bench.journal.keep_study()
+    with Crew[_Flight](executors or (InProcess(experiment, bench),), compilers, hear) as crew:
+        loop = _Loop(experiment, bench, study, known, listeners, crew, time, resumed, warm, trying)
+        with writable(bench.journal.root):
+            loop.tell_again()
+            loop.try_again(unlucky)
+            loop.evaluate_again(bench.journal.lost())
+            loop.measure_anew()
+            loop.set_cards_aside()
+            reason = loop.search(budget)
+            loop.measure_promising()
+            bench.journal.keep_study()
     search_s = perf_counter() - began
     return SweepEnd(
-        reason=reason,
+        reason="timeout" if loop.interrupted else reason,
         new=len(known) - reused,
         reused=reused,
         search_s=search_s,
-        overhead_s=search_s - loop.evaluate_s,
+        overhead_s=search_s - loop.busy_s,
         proposals=loop.proposals,
         repeats=loop.repeats,
         forbidden=loop.forbidden,
-        interrupted=interrupted,
+        interrupted=loop.interrupted[0] if loop.interrupted else None,
+        set_aside=tuple(loop.aside),
     )
 
 
@@ -192,8 +184,20 @@ def _refuse_other_toolchain(experiment: Experiment, bench: Bench, known: Mapping
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flight:
+    """A candidate that is being evaluated.
+
+    Attributes:
+        trial: None for one that was predicted before and is measured whole.
+    """
+
+    candidate: Candidate
+    trial: optuna.Trial | None
+
+
 class _Loop:
-    """The state of one run of the loop: the study, what is known, and counters."""
+    """The state of one run of the loop: the study, what is known, what is in flight, and counters."""
 
     def __init__(
         self,
@@ -202,7 +206,7 @@ class _Loop:
         study: optuna.Study,
         known: dict[str, Evaluation],
         listeners: Sequence[Listener],
-        executor: Executor,
+        crew: Crew[_Flight],
         time: RunTime | None,
         resumed: Callable[[Candidate], None],
         warm: WarmStart,
@@ -210,27 +214,59 @@ class _Loop:
     ) -> None:
         self.experiment, self.bench, self.study, self.known = experiment, bench, study, known
         self.warm = warm
-        self.listeners, self.executor, self.time = listeners, executor, time
-        self.in_flight: Candidate | None = None
+        self.listeners, self.crew, self.time = listeners, crew, time
+        self.interrupted: list[Interrupted] = []
         self.resumed, self.trying = resumed, trying
         self.proposals = self.repeats = self.forbidden = 0
-        self.evaluate_s = 0.0
+        self.busy_s, self._busy_since = 0.0, 0.0
         self.attempts: dict[str, int] = {}  # made so far at candidates that are tried again
         self.doubted: dict[str, tuple[Fact, ...]] = {}  # what they had borrowed, of those that are measured anew
+        self.elsewhere: set[str] = set()  # measured anew, since their card was set aside
+        self.aside: list[SetAside] = []
         self.left_open = trials_left_open(study, known)
         self.in_flight_before = {t.user_attrs.get("candidate") for t in self.left_open} - {None}
 
     @property
     def outstanding(self) -> bool:
         """Whether a second attempt is still to come; the budget counts candidates, so it does not stand in the way."""
-        return any(candidate_id not in self.known for candidate_id in self.attempts)
+        flying = self._flying()
+        return any(candidate_id not in self.known and candidate_id not in flying for candidate_id in self.attempts)
 
-    def step(self) -> bool:
-        """Evaluate one candidate nobody has evaluated; False when there is none left."""
+    def search(self, budget: int) -> str:
+        """Evaluate until the budget is spent, the time is up or nothing is left; which of them it was."""
+        everything = size(self.experiment.space)
+        while True:
+            begun = len(self.known) + len(self.crew.working)
+            if begun >= budget and not self.outstanding:
+                ended = "budget"
+            elif everything.exact and begun >= everything.candidates and not self.outstanding:
+                ended = "exhausted"
+            elif self.interrupted or not self.has_time():
+                ended = "timeout"
+            elif not self.crew.free or self._only_baseline():
+                ended = ""
+            elif self.begin():
+                continue
+            else:
+                ended = "exhausted"
+            if not self.crew.working:
+                return ended
+            self.finish()
+
+    def _only_baseline(self) -> bool:
+        """Whether the float baseline is being measured, which everything is compared with and which lends to all."""
+        baseline = self.experiment.baseline.id
+        return baseline not in self.known and baseline in self._flying()
+
+    def _flying(self) -> list[str]:
+        return [flight.candidate.id for flight in self.crew.working]
+
+    def begin(self) -> bool:
+        """Begin to evaluate one candidate nobody has evaluated; False when there is none left."""
         while repeats_in_a_row(self.study) < MAX_REPEATS or self.left_open or queued(self.study):
             if self._try_one():
                 return True
-        assignment = unseen(self.experiment, self.known)
+        assignment = unseen(self.experiment, {*self.known, *self._flying()})
         if assignment is None:
             return False
         self.study.enqueue_trial(dict(assignment))
@@ -247,13 +283,16 @@ class _Loop:
             self.repeats += repeat
             tell(self.study, trial, self.experiment, self.known[candidate.id], self.known, repeat=repeat)
             return False
-        self._evaluate(trial, candidate)
+        if candidate.id in self._flying():
+            self.repeats += 1
+            tell_in_flight(self.study, trial)
+            return False
+        self._begin_trial(trial, candidate)
         return True
 
     def _ask(self) -> tuple[optuna.Trial, Candidate | None]:
-        trial = next_trial(
-            self.study, self.experiment, self.left_open, self.known, priors(self.experiment, self.warm, self.known)
-        )
+        learned = priors(self.experiment, self.warm, self.known)
+        trial = next_trial(self.study, self.experiment, self.left_open, self.known, learned, self._flying())
         self.proposals += 1
         space = self.experiment.space
         assignment = suggest(space, lambda name, choices: trial.suggest_categorical(name, list(choices)))
@@ -266,21 +305,79 @@ class _Loop:
         trial.set_user_attr("candidate", candidate.id)
         return trial, candidate
 
-    def _evaluate(self, trial: optuna.Trial, candidate: Candidate) -> None:
-        doubted = self.doubted.get(candidate.id, ())
-        if not doubted and (candidate.id in self.in_flight_before or candidate.id in self.attempts):
+    def _begin_trial(self, trial: optuna.Trial, candidate: Candidate) -> None:
+        anew = candidate.id in self.doubted or candidate.id in self.elsewhere
+        if not anew and (candidate.id in self.in_flight_before or candidate.id in self.attempts):
             self.resumed(candidate)
         self.trying(candidate, why_now(trial, self.experiment))
-        # after an exception the trial stays open, and the next run goes on with it
-        evaluation = self._carried_out(
+        self._begin(
             candidate,
+            trial,
             crashes=int(trial.user_attrs.get(CRASHES, 0)),
             crashed=lambda crashes: trial.set_user_attr(CRASHES, crashes),
         )
+
+    def _begin(
+        self,
+        candidate: Candidate,
+        trial: optuna.Trial | None,
+        *,
+        crashes: int = 0,
+        crashed: Callable[[int], None] = lambda crashes: None,
+    ) -> None:
+        until = None if self.time is None else self.time.search_end(self.experiment, self.known)
+        if not self.crew.working:
+            self._busy_since = perf_counter()
+
+        def ready() -> Callable[[Executor], Evaluation]:
+            # by what is known when a card is free, which may be more than when it was asked for
+            task = Task(
+                candidate=candidate,
+                incumbents=tuple(front_of(self.experiment, self.known)),
+                loans=loans_for(candidate, self.known, self.experiment.seed),
+                whole=trial is None,
+            )
+
+            def work(executor: Executor) -> Evaluation:
+                at = (self.experiment, self.bench, executor, task)
+                return survived(*at, crashes=crashes, crashed=crashed, until=until)
+
+            return work
+
+        # a set that is measured whole is compiled where it is measured: the card has nothing else to do by then
+        ahead = candidate if trial is not None else None
+        self.crew.begin(_Flight(candidate=candidate, trial=trial), ready, ahead, until)
+
+    def finish(self) -> None:
+        """Wait for the evaluation that ends first, and keep and tell what became of it; or until more may begin.
+
+        After an exception the trial stays open, and the next run goes on with it.
+        """
+        done = self.crew.first()
+        if not self.crew.working:
+            self.busy_s += perf_counter() - self._busy_since
+        if done is None:
+            return
+        flight = done.what
+        try:
+            evaluation = done.future.result()
+        except TimeUp as up:
+            self.interrupted.append(Interrupted(candidate=flight.candidate, stage=up.stage))
+            return
+        except CrashError as crash:  # of a candidate that several cards were lost at
+            failed = failed_evaluation(self.experiment, flight.candidate, self.bench, "validation", crash)
+            evaluation = replace(failed, attempt=MAX_ATTEMPTS)
+        evaluation = replace(evaluation, stages=(*done.ahead, *evaluation.stages))
+        if flight.trial is None:
+            self._keep_whole(flight.candidate, evaluation)
+        else:
+            self._keep(flight.candidate, flight.trial, evaluation)
+
+    def _keep(self, candidate: Candidate, trial: optuna.Trial, evaluation: Evaluation) -> None:
         evaluation = replace(
             evaluation,
             attempt=max(evaluation.attempt, self.attempts.get(candidate.id, 0) + 1),
-            facts=instead_of(doubted, evaluation.facts),
+            facts=instead_of(self.doubted.get(candidate.id, ()), evaluation.facts),
         )
         self.bench.journal.write(evaluation)
         self.known[candidate.id] = evaluation
@@ -288,6 +385,40 @@ class _Loop:
         for listener in self.listeners:
             listener.evaluated(evaluation, reused=False)
         self.measure_anew()
+        self.set_cards_aside()
+
+    def set_cards_aside(self) -> None:
+        """Give cards that are not to be trusted nothing more, and have what they measured be measured elsewhere."""
+        for suspect in suspects(self.known.values()):
+            if not self.crew.set_aside(suspect.place):
+                continue
+            wrong = set(suspect.measured)
+            wrong |= {i for i, e in self.known.items() if wrong.intersection(lenders_of(e).values())}
+            # not the baseline: whatever was timed is compared at the speed that it was first timed at, on any card
+            wrong.discard(self.experiment.baseline.id)
+            again = [i for i in tuple(self.known) if i in wrong and self._queue_again(i)]
+            aside = SetAside(place=suspect.place, reason=suspect.reason, measured_anew=tuple(again))
+            self.aside.append(aside)
+            write_set_aside(self.bench.journal.root, self.aside)
+            _log.warning("%s", aside.words)
+
+    def _queue_again(self, candidate_id: str) -> bool:
+        before = self.known[candidate_id]
+        queued_now = queue(self.study, self.experiment.space, candidate_id, before.candidate)
+        if queued_now:
+            del self.known[candidate_id]
+            self.attempts[candidate_id] = before.attempt
+            self.elsewhere.add(candidate_id)
+        return queued_now
+
+    def _keep_whole(self, candidate: Candidate, evaluation: Evaluation) -> None:
+        before = self.known[candidate.id]
+        stages = (*before.stages, *evaluation.stages)
+        evaluation = replace(evaluation, attempt=before.attempt, stages=stages)
+        self.bench.journal.write(evaluation)
+        self.known[candidate.id] = evaluation
+        for listener in self.listeners:
+            listener.evaluated(evaluation, reused=False)
 
     def measure_anew(self) -> None:
         """Queue candidates that hold a loan of a kind that an audit has found wrong since."""
@@ -297,29 +428,6 @@ class _Loop:
                 self.attempts[candidate.id] = before.attempt
                 self.doubted[candidate.id] = before.facts
                 _log.warning("The times lent to %s may be wrong: it is measured anew, itself.", candidate.short_id)
-
-    def _carried_out(
-        self,
-        candidate: Candidate,
-        *,
-        whole: bool = False,
-        crashes: int = 0,
-        crashed: Callable[[int], None] = lambda crashes: None,
-    ) -> Evaluation:
-        task = Task(
-            candidate=candidate,
-            incumbents=tuple(front_of(self.experiment, self.known)),
-            loans=loans_for(candidate, self.known, self.experiment.seed),
-            whole=whole,
-        )
-        until = None if self.time is None else self.time.search_end(self.experiment, self.known)
-        began, self.in_flight = perf_counter(), candidate
-        try:
-            return survived(
-                self.experiment, self.bench, self.executor, task, crashes=crashes, crashed=crashed, until=until
-            )
-        finally:
-            self.evaluate_s += perf_counter() - began
 
     def has_time(self) -> bool:
         """Whether one more candidate may come to something, and the best of those that wait be measured after it."""
@@ -345,18 +453,19 @@ class _Loop:
 
         What is told to the sampler stays the prediction: a trial is told once.
         """
-        while waiting := promising(self.experiment, self.known):
-            if self.time is not None and not self.time.may_begin(self.experiment, self.known):
+        while not self.interrupted:
+            flying = self._flying()
+            waiting = [e for e in promising(self.experiment, self.known) if e.candidate.id not in flying]
+            may = self.time is None or self.time.may_begin(self.experiment, self.known)
+            if waiting and may and self.crew.free:
+                self.trying(waiting[0].candidate, "it may be on the front by what was predicted: it is measured whole")
+                self._begin(waiting[0].candidate, None)
+            elif flying:
+                self.finish()
+            else:
                 return
-            before = waiting[0]
-            self.trying(before.candidate, "it may be on the front by what was predicted: it is measured whole")
-            evaluation = self._carried_out(before.candidate, whole=True)
-            stages = (*before.stages, *evaluation.stages)
-            evaluation = replace(evaluation, attempt=before.attempt, stages=stages)
-            self.bench.journal.write(evaluation)
-            self.known[before.candidate.id] = evaluation
-            for listener in self.listeners:
-                listener.evaluated(evaluation, reused=False)
+        while self.crew.working:
+            self.finish()
 
     def try_again(self, unlucky: Sequence[Evaluation]) -> None:
         """Bring candidates forward whose last attempt deserves another: they come next, after what was in flight.

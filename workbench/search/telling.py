@@ -66,6 +66,12 @@ def tell_forbidden(study: optuna.Study, trial: optuna.Trial, experiment: Experim
     study.tell(trial, state=TrialState.PRUNED)
 
 
+def tell_in_flight(study: optuna.Study, trial: optuna.Trial) -> None:
+    """What was proposed is being evaluated already: nothing can be told of it yet."""
+    trial.set_user_attr(REPEAT, True)
+    study.tell(trial, state=TrialState.FAIL)
+
+
 def _worst_values(experiment: Experiment, known: Mapping[str, Evaluation]) -> list[float] | None:
     complete = [metrics(e) for e in known.values() if e.status == "complete"]
     if not complete:

@@ -1,9 +1,11 @@
-"""The service: a bundle behind HTTP, one front end process and workers with a model each. No code of searching.
+"""The service: a bundle behind HTTP, front ends, and workers with a model each. No code of searching.
 
-    client ─ /predict ─► app ─ requests ─ samples ─► batcher ═ one batch ═► worker (LitServe process) ─► Session
-                          ▲                                                   │
-                          └──────────────── answers ◄═════ one message ═══════┘
+    client ─ /predict ─► app ─ requests ─ samples ─► dispatch ═ one batch ═► worker (LitServe process) ─► Session
+                          ▲                             │                       │
+                          └───────── answers ◄──────────┴═════ one message ═════┘
 
-The front end validates, tokenizes and queues each row in the bin of its length; a free worker gets one whole batch over
-a socket of its own. `lifecycle` starts and drains; `lit` is all that reaches into LitServe.
+A front end validates and tokenizes, and queues each row in the bin of its length; a free worker gets one whole batch
+over a socket of its own. One front end is in the process that has the queues. Several are processes of their own
+(`front_end`), given connections and relieved of their rows by the one that has them (`front_ends`), so that all share
+queues, workers and cards. `lifecycle` starts and drains; `lit` is all that reaches into LitServe.
 """

@@ -26,7 +26,12 @@ def main() -> None:
     parser.add_argument(
         "--workers", type=int, help="processes with a model each, for each device; default: the bundle's"
     )
-    parser.add_argument("--devices", type=int, help="cards to use; default: all that this process sees")
+    parser.add_argument("--devices", help="all (default), a number of cards, or names: 0,1,3 (one: 3,)")
+    parser.add_argument(
+        "--front-ends",
+        default="auto",
+        help="processes that take requests in; auto: one for each card, at most half of the processors",
+    )
     parser.add_argument("--max-batch-size", type=int, help="default: the bundle's")
     parser.add_argument("--batch-timeout-ms", type=float, help="default: the bundle's")
     parser.add_argument("--queue-limit", type=int, help="samples that may wait")
@@ -57,6 +62,7 @@ def main() -> None:
             port=given.port,
             workers=given.workers,
             devices=given.devices,
+            front_ends=given.front_ends,
             max_batch_size=given.max_batch_size,
             batch_timeout_ms=given.batch_timeout_ms,
             queue_limit=given.queue_limit,
@@ -85,7 +91,8 @@ def start(
     host: str,
     port: int,
     workers: int | None,
-    devices: int | None = None,
+    devices: str | None = None,
+    front_ends: str = "auto",
     max_batch_size: int | None,
     batch_timeout_ms: float | None,
     queue_limit: int | None,
@@ -111,7 +118,7 @@ def start(
     from workbench.bundle import read_bundle
     from workbench.bundle.signing import trusted_keys_of
     from workbench.serve.lifecycle import serve
-    from workbench.serve.settings import API_KEY_VARIABLE, Access, Limits, ServeSettings
+    from workbench.serve.settings import API_KEY_VARIABLE, Access, Limits, ServeSettings, front_ends_of
 
     opened = read_bundle(bundle)
     tuned = opened.manifest.service
@@ -143,6 +150,7 @@ def start(
         port=port,
         service=service,
         devices=devices,
+        front_ends=front_ends_of(front_ends),
         limits=Limits(**{name: value for name, value in bounds.items() if value is not None}),
         policy=policy,  # type: ignore[arg-type]  # ServeSettings checks it
         access=access,

@@ -11,7 +11,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.serve.events import log
@@ -23,7 +23,7 @@ _PAUSE_S = 1.0
 _UNREAD_BYTES = 1 << 20
 """Of a watcher that does not read; then nothing more is said until it does."""
 
-Page = Callable[[], tuple[int, str, str]]
+Page = Callable[[], Awaitable[tuple[int, str, str]]]
 """→ status, media type, text."""
 
 
@@ -74,7 +74,7 @@ class Admin:
             with contextlib.suppress(ConnectionError):
                 while line := await reader.readline():
                     asked = json.loads(line)
-                    self._say(writer, {"id": asked["id"], "answer": self._pages[asked["path"]]()})
+                    self._say(writer, {"id": asked["id"], "answer": await self._pages[asked["path"]]()})
         finally:
             beating.cancel()
             writer.close()

@@ -16,13 +16,15 @@ from fastapi import FastAPI
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from workbench.bundle import Manifest
 from workbench.serve.documentation import openapi, page
 from workbench.serve.events import log_defect, log_seldom
-from workbench.serve.facts import health, info, live, ready
+from workbench.serve.facts import info, live, ready
 from workbench.serve.hosts import Hosts, canonical_host
 from workbench.serve.metrics import CONTENT_TYPE
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
+from workbench.serve.settings import ServeSettings
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -69,16 +71,27 @@ def application(service: Service, app: FastAPI) -> Asgi:
     return entry
 
 
-def admin_pages(service: Service) -> dict[str, Callable[[], tuple[int, str, str]]]:
+def admin_pages(
+    manifest: Manifest, settings: ServeSettings, metrics_text: Callable[[], Awaitable[bytes]]
+) -> dict[str, Callable[[], Awaitable[tuple[int, str, str]]]]:
     """Path → status, media type and text of what the port of administration has beside health."""
-    access = service.settings.access
-    pages: dict[str, Callable[[], tuple[int, str, str]]] = {}
+    access = settings.access
+    pages: dict[str, Callable[[], Awaitable[tuple[int, str, str]]]] = {}
+
+    async def metrics() -> tuple[int, str, str]:
+        return 200, CONTENT_TYPE, (await metrics_text()).decode()
+
+    async def document_json() -> tuple[int, str, str]:
+        return 200, "application/json", json.dumps(document)
+
+    async def document_html() -> tuple[int, str, str]:
+        return 200, "text/html; charset=utf-8", page(document)
+
     if access.metrics != "off":
-        pages["/metrics"] = lambda: (200, CONTENT_TYPE, service.metrics.text().decode())
+        pages["/metrics"] = metrics
     if access.docs != "off":
-        document = openapi(service.bundle.manifest, service.settings)
-        pages["/openapi.json"] = lambda: (200, "application/json", json.dumps(document))
-        pages["/docs"] = lambda: (200, "text/html; charset=utf-8", page(document))
+        document = openapi(manifest, settings)
+        pages |= {"/openapi.json": document_json, "/docs": document_html}
     return pages
 
 
@@ -212,7 +225,7 @@ def _add_routes(service: Service, app: FastAPI) -> None:
     access = service.settings.access
 
     async def get_health(request: HttpRequest) -> Response:
-        status, content = health(service)
+        status, content = service.queue.health()
         return JSONResponse(content, status)
 
     async def get_live(request: HttpRequest) -> Response:
@@ -230,7 +243,7 @@ def _add_routes(service: Service, app: FastAPI) -> None:
         return JSONResponse(info(service))
 
     async def get_metrics(request: HttpRequest) -> Response:
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+        return Response(await service.queue.metrics_text(), media_type=CONTENT_TYPE)
 
     async def get_document(request: HttpRequest) -> Response:
         return JSONResponse(document)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,20 +28,27 @@ class Row:
     Attributes:
         key: rows of one key may share a batch: the length bin, or the shapes of raw tensors.
         item: what the batch is made from; `workbench.serve.samples` knows.
+        asker: who is told what becomes of it (`workbench.serve.dispatch.Asker`).
         owner: the request it belongs to, `index` its place there.
-        arrived_s, deadline_s: by `time.perf_counter`.
+        arrived_s: by `time.perf_counter`.
+        number: what it is called between processes.
         attempts: batches it was in that did not come back.
+        company: rows of the last batch it was in, itself among them.
         waiting: in a queue now.
+        dropped: nobody waits for it any more.
     """
 
     key: Hashable
     item: Any
+    asker: Any
     owner: Any
     index: int
     arrived_s: float
-    deadline_s: float
+    number: int = -1
     attempts: int = 0
+    company: int = 0
     waiting: bool = False
+    dropped: bool = False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -145,8 +152,9 @@ class Batcher:
         return min(waits, default=None)
 
     def discard(self, rows: Iterable[Row]) -> None:
-        """Forget rows that nobody waits for any more; rows that do not wait here are left alone."""
+        """Forget rows that nobody waits for any more, those among them that wait here."""
         for row in rows:
+            row.dropped = True
             if row.waiting:
                 row.waiting = False
                 self._depth -= 1
@@ -154,10 +162,6 @@ class Batcher:
                 found.count -= 1
                 if not found.count:
                     del self._bins[row.key]
-
-    def waiting(self) -> Iterator[Row]:
-        """Every row that waits, bin by bin."""
-        return (row for found in self._bins.values() for row in found.rows if row.waiting)
 
     def _ready(self, found: _Bin, arrived_s: float, now_s: float) -> bool:
         # the sum and not the difference: it is what `ready_at` says, to the last bit

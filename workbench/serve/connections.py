@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Protocol
 
 AHEAD_BYTES = 16 << 10
@@ -84,6 +84,8 @@ class Connections:
         """Connections that were closed to make room."""
         self.refusals: Counter[str] = Counter()
         """Requests that were refused before the application saw them, by kind."""
+        self.on_close: Callable[[], None] = lambda: None
+        """Called when there is one less."""
         self._most, self._most_of_address = most, most_of_address
         self._open: dict[str, dict[Connection, float]] = {}
         self._count = 0
@@ -120,6 +122,7 @@ class Connections:
             self._count -= 1
             if not same:
                 del self._open[connection.address]
+            self.on_close()
 
     def _add(self, connection: Connection, address: str, now_s: float) -> None:
         self._open.setdefault(address, {})[connection] = now_s

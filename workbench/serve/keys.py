@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.serve.events import log
+from workbench.serve.rates import OwnRates, Rates
 from workbench.serve.refusals import Refusal
 from workbench.serve.settings import Access
 from workbench.values.errors import ConfigError
@@ -48,14 +49,6 @@ class Key:
     rate_per_s: float | None = None
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """Requests that may still come at once; it fills with the key's rate up to one second's worth."""
-
-    left: float
-    since_s: float
-
-
 class Keys:
     """The keys of a running service."""
 
@@ -65,7 +58,7 @@ class Keys:
             rate_per_s: of keys that do not state their own.
         """
         self._rate_per_s = rate_per_s
-        self._buckets: dict[str, _Bucket] = {}
+        self.rates: Rates = OwnRates()
         self.replace(keys)
 
     def __bool__(self) -> bool:
@@ -74,8 +67,7 @@ class Keys:
     def replace(self, keys: Sequence[Key]) -> None:
         """From now on these alone; a key that stays has used what it has used."""
         self._keys = tuple(keys)
-        names = {key.name for key in keys}
-        self._buckets = {name: bucket for name, bucket in self._buckets.items() if name in names}
+        self.rates.keep({key.name for key in keys})
 
     def known(self, given: bytes | None) -> Key | None:
         """Whose key it is. Takes equally long whichever it is, and whether it is one."""
@@ -100,14 +92,10 @@ class Keys:
             raise Refusal("unauthorized", "X-API-Key is missing or wrong.")
         rate = self._rate_per_s if key.rate_per_s is None else key.rate_per_s
         if rate is not None:
-            most = max(1.0, rate)
-            bucket = self._buckets.setdefault(key.name, _Bucket(most, now_s))
-            bucket.left = min(most, bucket.left + (now_s - bucket.since_s) * rate)
-            bucket.since_s = now_s
-            if bucket.left < 1.0:
-                wait_s = math.ceil((1.0 - bucket.left) / rate)
+            lacks = self.rates.take(key.name, rate, now_s)
+            if lacks:
+                wait_s = math.ceil(lacks / rate)
                 raise Refusal("rate", f"This key may ask {rate:g} times a second.", max(1, wait_s))
-            bucket.left -= 1.0
         return key
 
 

@@ -6,38 +6,40 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
+import os
 import resource
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Protocol
 
-import uvicorn
 import uvloop
 
 from workbench.bundle import Bundle, check_bundle
 from workbench.serve.admin import Admin
-from workbench.serve.app import admin_pages, application
-from workbench.serve.connections import Connections
-from workbench.serve.events import JsonLines, log, log_defect, log_seldom
-from workbench.serve.facts import EMULATED, health
+from workbench.serve.app import admin_pages
+from workbench.serve.cards import Place, places_of
+from workbench.serve.dispatch import Dispatch, Told
+from workbench.serve.events import JsonLines, log, log_defect
+from workbench.serve.facts import EMULATED
+from workbench.serve.front_ends import FrontEnds
 from workbench.serve.hosts import canonical_host
+from workbench.serve.http_server import BACKLOG, connections_within, count, http_server
+from workbench.serve.keys import watched_keys
+from workbench.serve.known_front_end import front_ends_wanted
 from workbench.serve.lit import WorkerLauncher
 from workbench.serve.metrics import Metrics, bundle_labels
-from workbench.serve.protocol import bounded_http
+from workbench.serve.room import with_room
 from workbench.serve.service import Service
-from workbench.serve.settings import Limits, ServeSettings
+from workbench.serve.settings import ServeSettings
 from workbench.serve.workers import Workers
-from workbench.targets import described, device_count
+from workbench.targets import described
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
+from workbench.values.system.control_groups import control_group_limits
 
-_BACKLOG = 2048
-_COUNT_S = 1.0
 _OPEN_FILES = 65_536
-_FILES_OF_SERVICE, _FILES_OF_WORKER = 64, 8
-_FEWEST_CONNECTIONS = 16
 _NOTHING_LEFT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_KEEP_ALIVE_S = 75
-"""Longer than the usual 60 s of a load balancer in front, which must be the one to close an idle connection."""
 
 
 def serve(bundle: Bundle, settings: ServeSettings) -> None:
@@ -47,12 +49,16 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
 
     Raises:
         BundleError: the bundle is damaged or not signed as required, or a worker could not prove it.
-        ConfigError: the address cannot be bound.
+        ConfigError: the address cannot be bound, or cards are wanted of a target without any.
         ToolchainError: there are fewer devices than wanted, or no worker could answer for `limits.no_worker_s`.
     """
     signer = check_bundle(bundle, settings.trusted)
     _raise_open_files()
-    devices = _devices(bundle.manifest.artifact.target, settings.devices)
+    target = bundle.manifest.artifact.target
+    places = places_of(target, settings.devices)
+    fronts = settings.front_ends
+    if fronts is None:
+        fronts = front_ends_wanted(len(places), described(target).on_host, _processors())
     logging.basicConfig(level=logging.WARNING, handlers=[JsonLines()], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
     if signer is not None:
@@ -63,35 +69,84 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
         admin = None
         if access.admin_port is not None:
             admin = stack.enter_context(_bound(access.admin_host, access.admin_port, "--admin-"))
-        main = _main(bundle, settings, devices, listener, admin)
+        main = _main(bundle, with_room(settings, bundle), places, fronts, listener, admin)
         failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main)
     log("ended", failure=None if failure is None else str(failure))
     if failure is not None:
         raise failure
 
 
-class _HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers: the service drains first."""
+class _Front(Protocol):
+    """What takes requests in: this process itself, or several others."""
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    @property
+    def open_requests(self) -> int:
+        """Not answered yet."""
+
+    def start(self) -> None:
+        """Take connections."""
+
+    def reload(self) -> None:
+        """Read the keys again."""
+
+    async def drain(self, grace_s: float) -> bool:
+        """Take nothing new, answer what is there; True when all of it was answered in time."""
+
+    async def end(self) -> None:
+        """Close every connection."""
+
+
+class _Here:
+    """The one front end in this process."""
+
+    def __init__(self, service: Service, launcher: WorkerLauncher, workers: int, listener: socket.socket) -> None:
+        self._service, self._listener = service, listener
+        connections = connections_within(service.settings.limits, workers)
+        self._http = http_server(service, launcher.app, connections)
+        loop = asyncio.get_running_loop()
+        self._counting = loop.create_task(count(connections, service.metrics))
+        self._serving: asyncio.Task[None]
+
+    @property
+    def open_requests(self) -> int:
+        return self._service.open_requests
+
+    def start(self) -> None:
+        self._serving = asyncio.get_running_loop().create_task(self._http.serve(sockets=[self._listener]))
+
+    def reload(self) -> None:
+        if self._service.keys is not None:
+            self._service.keys.reload()
+
+    async def drain(self, grace_s: float) -> bool:
+        return await self._service.drain(grace_s)
+
+    async def end(self) -> None:
+        self._http.should_exit = True
+        await self._serving
+        self._counting.cancel()
+        self._service.stop()
 
 
 async def _main(
-    bundle: Bundle, settings: ServeSettings, devices: int, listener: socket.socket, admin: socket.socket | None
+    bundle: Bundle,
+    settings: ServeSettings,
+    places: Sequence[Place],
+    fronts: int,
+    listener: socket.socket,
+    admin: socket.socket | None,
 ) -> WorkbenchError | None:
     """Returns why the service gave up, None when it was told to end."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_defect)
     manifest = bundle.manifest
     lengths = () if manifest.text is None else manifest.text.bins
-    service = Service(bundle, settings, Metrics(about=bundle_labels(manifest), lengths=lengths))
-    workers = settings.service.workers * devices
+    dispatch = Dispatch(bundle, settings, Metrics(about=bundle_labels(manifest), lengths=lengths))
+    workers = settings.service.workers * len(places)
     launcher = WorkerLauncher(
         bundle,
         workers=workers,
-        devices=devices,
+        places=places,
         max_batch_size=settings.service.max_batch_size,
         policy=settings.policy,
     )
@@ -111,108 +166,66 @@ async def _main(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
-    if service.keys is not None:
-        loop.add_signal_handler(signal.SIGHUP, service.keys.reload)
-    connections = _connections(settings.limits, workers)
-    watching = [loop.create_task(_count(connections, service.metrics))]
-    service.workers = Workers(launcher, workers, devices, service, give_up, settings.limits)
-    config = uvicorn.Config(
-        application(service, launcher.app),
-        http=bounded_http(connections, body_timeout_s=settings.limits.body_timeout_s + 5.0),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # nothing here asks who the client is
-        backlog=_BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=1,
-    )
-    http = _HttpServer(config)
-    serving = loop.create_task(http.serve(sockets=[listener]))
+    dispatch.workers = Workers(launcher, workers, [place.card for place in places], dispatch, give_up, settings.limits)
+    front: _Front
+    queue: Told = dispatch
+    if fronts == 1:
+        front = _Here(Service(bundle, settings, dispatch.metrics, dispatch), launcher, workers, listener)
+    else:
+        watched_keys(settings.access)  # a file that cannot be read is told before anything starts
+        several = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
+        front, queue, dispatch.on_change = several, several, several.tell_state
+    if settings.access.keyed:
+        loop.add_signal_handler(signal.SIGHUP, front.reload)
+    watching = []
+    front.start()
     if admin is not None:
-        watching.append(loop.create_task(_administration(service, admin).run()))
+        watching.append(loop.create_task(_administration(bundle, settings, queue, admin).run()))
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
     where = {"url": _url(listener), **({} if admin is None else {"admin": _url(admin)})}
-    log("listening", **where, bundle=manifest.name)
+    log("listening", **where, bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
     try:
-        service.workers.start()
+        dispatch.workers.start()
         failure = await ending
         if failure is None:
-            await _drained(service, settings.limits.grace_s, now)
+            await _drained(front, settings.limits.grace_s, now)
     finally:
-        http.should_exit = True
-        await serving
+        await front.end()
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
-        service.stop()
-        await service.workers.end()
+        dispatch.stop()
+        await dispatch.workers.end()
     return failure
 
 
-def _administration(service: Service, listener: socket.socket) -> Admin:
+def _administration(bundle: Bundle, settings: ServeSettings, queue: Told, listener: socket.socket) -> Admin:
     def beat() -> dict[str, object]:
-        status, content = health(service)
+        status, content = queue.health()
         return {"health": (status, content), "ready": status == 200}
 
-    access = service.settings.access
-    hosts = [host for host in map(canonical_host, access.hosts) if host is not None]
-    hang_s = service.settings.limits.hang_s
-    return Admin(listener, hosts=hosts, hang_s=hang_s, beat=beat, pages=admin_pages(service))
+    hosts = [host for host in map(canonical_host, settings.access.hosts) if host is not None]
+    pages = admin_pages(bundle.manifest, settings, queue.metrics_text)
+    return Admin(listener, hosts=hosts, hang_s=settings.limits.hang_s, beat=beat, pages=pages)
 
 
-async def _count(connections: Connections, metrics: Metrics) -> None:
-    refused = displaced = 0
-    while True:
-        metrics.connections(
-            connections.count, refused=connections.refused - refused, displaced=connections.displaced - displaced
-        )
-        if connections.refused > refused or connections.displaced > displaced:
-            log_seldom("connections_at_their_bound", kind="connections", open=connections.count)
-        refused, displaced = connections.refused, connections.displaced
-        for kind, times in connections.refusals.items():
-            metrics.rejected(kind, times)
-        connections.refusals.clear()
-        await asyncio.sleep(_COUNT_S)
-
-
-async def _drained(service: Service, grace_s: float, now: asyncio.Event) -> None:
-    log("draining", requests=service.open_requests)
-    draining = asyncio.ensure_future(service.drain(grace_s))
+async def _drained(front: _Front, grace_s: float, now: asyncio.Event) -> None:
+    log("draining", requests=front.open_requests)
+    draining = asyncio.ensure_future(front.drain(grace_s))
     second = asyncio.ensure_future(now.wait())
     await asyncio.wait({draining, second}, return_when=asyncio.FIRST_COMPLETED)
     whole = draining.done() and draining.result()
     for task in (draining, second):
         task.cancel()
-    log("drained", unanswered=service.open_requests, whole=whole)
+    log("drained", unanswered=front.open_requests, whole=whole)
 
 
-def _devices(target: str, wanted: int | None) -> int:
-    """How many devices workers are started on.
-
-    Raises:
-        ToolchainError: more are wanted than are visible.
-    """
-    visible = device_count(target)
-    if wanted is not None and wanted > visible:
-        hint = described(target).devices_hint
-        check = f", or check {hint}" if hint else ""
-        raise ToolchainError(f"--devices {wanted}: this process sees {visible} of target {target}. Name fewer{check}.")
-    return visible if wanted is None else wanted
-
-
-def _connections(limits: Limits, workers: int) -> Connections:
-    """Never so many that the service lacks open files for itself, or to start a worker again."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = _FILES_OF_SERVICE + _FILES_OF_WORKER * workers
-    room = limits.connections if files == resource.RLIM_INFINITY else max(files - spare, _FEWEST_CONNECTIONS)
-    most = min(limits.connections, room)
-    if most < limits.connections:
-        log("fewer_connections", wanted=limits.connections, most=most, open_files=files)
-    return Connections(most=most, most_of_address=min(limits.connections_of_address, most))
+def _processors() -> int:
+    """That this process may use, also by the quota of its control group, which a container has."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, _ = control_group_limits()
+    return here if quota is None else max(1, min(here, math.floor(quota)))
 
 
 def _raise_open_files() -> None:
@@ -233,7 +246,7 @@ def _bound(host: str, port: int, option: str = "--") -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = found[0]
-        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except (socket.gaierror, UnicodeError) as error:  # no such name, or nothing that can be one
         hint = "Name an address of this machine; 0.0.0.0 is all of them."
         raise ConfigError(f"{host!r} is no address: {error}.", key=f"{option}host", hint=hint) from error

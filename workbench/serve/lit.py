@@ -13,28 +13,35 @@ So there is no manager, and no queue: each worker gets one end of a socket pair,
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing.process
+import os
 import socket
+from collections.abc import Iterator, Mapping, Sequence
 
 from fastapi import FastAPI
 from litserve import LitServer  # type: ignore[import-untyped]  # LitServe ships no types
 
 from workbench.bundle import Bundle
 from workbench.bundle.fingerprint import Policy
+from workbench.serve.cards import Place
 from workbench.serve.worker import BundleWorker
 
 
 class WorkerLauncher:
     """Starts worker processes of one bundle, by LitServe."""
 
-    def __init__(self, bundle: Bundle, *, workers: int, devices: int, max_batch_size: int, policy: Policy) -> None:
-        """`workers` are all of them, on all devices together."""
+    def __init__(
+        self, bundle: Bundle, *, workers: int, places: Sequence[Place], max_batch_size: int, policy: Policy
+    ) -> None:
+        """`workers` are all of them, at all places together; worker n computes at place n modulo their number."""
+        self._places = tuple(places)
         self._api = BundleWorker(
             bundle.directory,
             manifest_sha256=bundle.manifest_sha256,
             max_batch_size=max_batch_size,
             policy=policy,
-            devices=devices,
+            devices=[place.device for place in places],
         )
         # 'auto' would run nvidia-smi and import torch; 'cpu' only names the device that setup() is told
         self._server = LitServer(self._api, accelerator="cpu", devices=1, workers_per_device=workers, timeout=False)
@@ -61,9 +68,10 @@ class WorkerLauncher:
         ours, theirs = socket.socketpair()
         self._api.connection = theirs
         try:
-            process: multiprocessing.process.BaseProcess = self._server.launch_single_inference_worker(
-                self._api, number
-            )
+            with _environment(self._places[number % len(self._places)].environment):
+                process: multiprocessing.process.BaseProcess = self._server.launch_single_inference_worker(
+                    self._api, number
+                )
         except BaseException:
             ours.close()
             raise
@@ -71,3 +79,18 @@ class WorkerLauncher:
             self._api.connection = None
             theirs.close()
         return process, ours
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """A child that is started meanwhile finds these; multiprocessing has no way to say it of one child."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,9 +1,9 @@
 """What a running service tells Prometheus: requests, errors, waiting, batches, padding, workers, memory.
 
-One process serves (front end, batcher, workers' monitor), so one registry holds everything; workers are processes of
-their own whose memory the front end reads and reports here. Names follow Prometheus' conventions: base units (seconds,
-bytes), counters end in `_total`. `workbench.shipping.deployment` draws its dashboard from these names, and a test holds
-it to them.
+The process that has queues and workers counts batches, and reads the workers' memory; front ends in processes of their
+own count their requests, and `merged_metrics` makes one exposition of all. Names follow Prometheus' conventions: base
+units (seconds, bytes), counters end in `_total`. `workbench.shipping.deployment` draws its dashboard from these names,
+and a test holds it to them.
 """
 
 from __future__ import annotations
@@ -269,6 +269,10 @@ class Metrics:
     def outage(self, seconds: Callable[[], float]) -> None:
         """Ask at every scrape how long no worker could answer."""
         self._outage.set_function(seconds)
+
+    def families(self) -> list[Metric]:
+        """Everything, before it is text."""
+        return list(self._registry.collect())
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format; takes about a millisecond."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ class TextSample:
     text: Text
     encoded: Encoded
     encoding: Tokens
+    raw: ClassVar[bool] = False
 
     @property
     def truncated(self) -> bool:
@@ -74,6 +76,21 @@ class RawSample:
 
     inputs: Mapping[str, Array]
     sizes: Sizes
+    raw: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """One row that another process made ready, as row `place` of arrays that came in one message.
+
+    Attributes:
+        tokens: of its text, padding left out; all that is computed, where samples are raw tensors.
+    """
+
+    feeds: Mapping[str, Array]
+    place: int
+    tokens: int
+    raw: bool
 
 
 class Tokenizing:
@@ -112,10 +129,11 @@ def rows_computed(rows: int, compiled: Sequence[int]) -> int:
 def batch_of(rows: list[Row], preprocessor: Preprocessor | None) -> Batch:
     """The feeds of rows with one key."""
     first = rows[0].item
+    if isinstance(first, Passed):
+        return _joined(rows, first)
     if isinstance(first, RawSample):
         feeds = {name: np.stack([row.item.inputs[name] for row in rows]) for name in first.inputs}
-        shapes = {array.shape[1] for array in feeds.values() if array.ndim == 2}
-        length = shapes.pop() if len(shapes) == 1 else 0
+        length = _length(feeds)
         return Batch(rows=rows, feeds=feeds, length=length, positions=len(rows) * length, padded=0)
     assert preprocessor is not None
     return text_batch(rows, preprocessor, [row.item.encoded for row in rows])
@@ -126,3 +144,28 @@ def text_batch(rows: list[Row], preprocessor: Preprocessor, encoded: Sequence[En
     positions = int(next(iter(feeds.values())).size)
     padded = positions - sum(len(e.ids) for e in encoded)
     return Batch(rows=rows, feeds=feeds, length=positions // len(rows), positions=positions, padded=padded)
+
+
+def _joined(rows: list[Row], first: Passed) -> Batch:
+    """Rows that are padded already; neighbours in one message stay one piece."""
+    pieces: list[tuple[Passed, int]] = []
+    for row in rows:
+        last = pieces[-1] if pieces else None
+        if last is not None and row.item.feeds is last[0].feeds and row.item.place == last[0].place + last[1]:
+            pieces[-1] = last[0], last[1] + 1
+        else:
+            pieces.append((row.item, 1))
+    feeds = {
+        name: np.concatenate([item.feeds[name][item.place : item.place + count] for item, count in pieces])
+        for name in first.feeds
+    }
+    length = _length(feeds) if first.raw else next(iter(feeds.values())).shape[1]
+    positions = len(rows) * length
+    padded = 0 if first.raw else positions - sum(row.item.tokens for row in rows)
+    return Batch(rows=rows, feeds=feeds, length=length, positions=positions, padded=padded)
+
+
+def _length(feeds: Mapping[str, Array]) -> int:
+    """Of raw tensors that are sequences of one length, else 0."""
+    shapes = {array.shape[1] for array in feeds.values() if array.ndim == 2}
+    return shapes.pop() if len(shapes) == 1 else 0

@@ -9,6 +9,7 @@ from typing import Literal
 
 from workbench.bundle.fingerprint import Policy
 from workbench.bundle.signing import TrustedKeys
+from workbench.serve.cards import check_devices
 from workbench.serve.hosts import canonical_host, is_loopback
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceSettings
@@ -22,6 +23,7 @@ _OPTIONS = {
 Exposure = Literal["open", "admin", "off"]
 _PORTS = "Ports are 0 (any free one) to 65535."
 _GIVE_KEYS = "Give --api-keys FILE, or WORKBENCH_API_KEY in the environment."
+MOST_FRONT_ENDS = 64
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
 
 
@@ -128,7 +130,10 @@ class ServeSettings:
     Attributes:
         port: 0 for any free one; the line `listening` of the log names it.
         service: batching and workers.
-        devices: that workers are started on, `service.workers` on each; None for all that are visible.
+        devices: that workers are started on, `service.workers` on each, as `cards.places_of` takes them; None for all
+            that are visible.
+        front_ends: processes that take requests in, tokenize and answer, for all cards together; None for as many as
+            suit the cards and the host.
         policy: what a difference between this machine and the one the bundle was measured on does.
         trusted: whose signature the bundle must carry; None for none.
     """
@@ -136,7 +141,8 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     service: ServiceSettings
-    devices: int | None = None
+    devices: str | None = None
+    front_ends: int | None = 1
     limits: Limits = Limits()
     policy: Policy = "refuse"
     access: Access = Access()
@@ -145,10 +151,25 @@ class ServeSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"{self.port} is no port.", key="--port", hint=_PORTS)
-        if self.devices is not None and self.devices < 1:
-            raise ConfigError(f"{self.devices} is less than 1.", key="--devices")
+        if self.devices is not None:
+            check_devices(self.devices)
+        if self.front_ends is not None and not 1 <= self.front_ends <= MOST_FRONT_ENDS:
+            raise ConfigError(f"{self.front_ends} is not 1 to {MOST_FRONT_ENDS}.", key="--front-ends")
         if self.policy not in ("warn", "refuse"):
             raise ConfigError(f"{self.policy!r} is neither warn nor refuse.", key="--policy")
         if not is_loopback(self.host) and not self.access.keyed and not self.access.keyless:
             hint = f"{_GIVE_KEYS} --no-key serves whoever reaches it."
             raise ConfigError(f"{self.host} is not loopback, and no key is asked for.", key="--host", hint=hint)
+
+
+def front_ends_of(text: str) -> int | None:
+    """What `--front-ends` says: a number, or None for auto.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if text == "auto":
+        return None
+    if not text.isdecimal():
+        raise ConfigError(f"{text!r} is neither a number nor auto.", key="--front-ends")
+    return int(text)

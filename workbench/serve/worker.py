@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,21 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
         connection: the worker's end of its socket pair; set for each process that is started.
         rows: of the largest batch that will come.
         manifest_sha256: of the bundle that the front end checked; no other is served by a later worker either.
-        devices: that workers are spread over; worker n computes on device n modulo this, in a context
-            of its own.
+        devices: that workers are spread over; worker n computes on the n-th of these modulo their number, in a
+            context of its own.
     """
 
     def __init__(
-        self, directory: Path, *, manifest_sha256: str, max_batch_size: int, policy: Policy, devices: int = 1
+        self,
+        directory: Path,
+        *,
+        manifest_sha256: str,
+        max_batch_size: int,
+        policy: Policy,
+        devices: Sequence[int] = (0,),
     ) -> None:
         super().__init__(loop=BatchLoop())  # LitServe's own batching stays off: what comes are batches
-        self.directory, self.rows, self.policy, self.devices = str(directory), max_batch_size, policy, devices
+        self.directory, self.rows, self.policy, self.devices = str(directory), max_batch_size, policy, tuple(devices)
         self.manifest_sha256 = manifest_sha256
         self.connection: socket.socket | None = None
         self.parent = os.getpid()
@@ -59,19 +66,22 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
 
     def setup(self, device: str) -> None:
         """Open and prove the bundle. Ends the process when it cannot be served, after saying why."""
-        _live_and_die_with(self.parent)
+        live_and_die_with(self.parent)
         started = time.perf_counter()
         try:
             bundle = read_bundle(Path(self.directory), manifest_sha256=self.manifest_sha256)
             number = int(os.environ["LITSERVE_WORKER_ID"])  # LitServe's way to tell a worker which it is
-            self._session, facts = open_proved(bundle, self.rows, self.policy, device=number % self.devices)
+            place = number % len(self.devices)
+            self._session, facts = open_proved(bundle, self.rows, self.policy, device=self.devices[place])
         except WorkbenchError as error:
             self._send({"failed": str(error), "final": True, "machine": isinstance(error, ToolchainError)})
             raise SystemExit(1) from None
         except Exception as error:  # LitServe writes the traceback; who waits for this worker is told here
             self._send({"failed": f"{type(error).__name__}: {error}", "final": False})
             raise
-        self._send({"ready": {**facts, "pid": os.getpid(), "startup_s": time.perf_counter() - started}})
+        self._send(
+            {"ready": {**facts, "device": place, "pid": os.getpid(), "startup_s": time.perf_counter() - started}}
+        )
 
     def run_batches(self) -> None:
         """Until the front end closes the socket."""
@@ -100,7 +110,7 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
         self.connection.sendall(pack(head))
 
 
-def _live_and_die_with(parent: int) -> None:
+def live_and_die_with(parent: int) -> None:
     """Leave the signals of a terminal or a service manager to the front end, which drains first; die if it dies."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -112,17 +112,17 @@ class Workers:
         self,
         launcher: WorkerLauncher,
         count: int,
-        devices: int,
+        cards: Sequence[str],
         owner: Owner,
         give_up: Callable[[WorkbenchError], None],
         limits: Limits,
     ) -> None:
-        """`count` workers on all devices together; worker n computes on device n modulo `devices`."""
+        """`count` workers on all cards together; worker n computes on card n modulo their number."""
         self.all: Sequence[Worker] = [Worker(number) for number in range(count)]
         self.proved = False
         self.outage = Outage(limits.no_worker_s)
         self._launcher, self._owner, self._give_up, self._limits = launcher, owner, give_up, limits
-        self._devices = devices
+        self._cards = tuple(cards)
         self._slowest_s: float | None = None
         self._free: list[Worker] = []
         self._ending = False
@@ -141,6 +141,10 @@ class Workers:
         """None is ready, and the last start of each failed; what came now would wait for no one knows how long."""
         return all(worker.failed_starts for worker in self.all)
 
+    def card(self, worker: Worker) -> str:
+        """The name of the card it computes on; '' where the host computes."""
+        return self._cards[worker.number % len(self._cards)]
+
     def start(self) -> None:
         """Start all; `proved` is True once each was ready at the same time. Call it inside the event loop."""
         for worker in self.all:
@@ -149,7 +153,7 @@ class Workers:
     def run(self, batch: Batch) -> None:
         """Hand a batch to a free worker."""
         busy = [worker.number for worker in self.all if worker.batch is not None]
-        worker = self._free.pop(least_loaded([worker.number for worker in self._free], busy, self._devices))
+        worker = self._free.pop(least_loaded([worker.number for worker in self._free], busy, len(self._cards)))
         worker.batch = batch
         assert worker.transport is not None
         worker.transport.write(pack({"batch": 0}, batch.feeds))
@@ -229,6 +233,7 @@ class Workers:
             log(
                 "worker_ready",
                 worker=worker.number,
+                **self._on(worker),
                 **{k: head["ready"][k] for k in ("pid", "device", "samples", "startup_s")},
             )
             self._owner.worker_ready(worker)
@@ -268,7 +273,7 @@ class Workers:
             return
         error = "it died" if was == "ready" else worker.said or _end_of_start(worker)
         worker.error = error
-        log("worker_lost", worker=worker.number, was=was, error=error)
+        log("worker_lost", worker=worker.number, **self._on(worker), was=was, error=error)
         self._owner.lost(batch, worker.number)
         if was == "ready":
             if not self.ready:
@@ -291,6 +296,10 @@ class Workers:
         under_way = any(w.state == "starting" and not w.failed_starts for w in self.all)
         if self.outage.is_over_limit(now_s) and not under_way:
             self._give_up(_no_worker(self.outage, self.all, worker))
+
+    def _on(self, worker: Worker) -> dict[str, str]:
+        card = self.card(worker)
+        return {"card": card} if card else {}
 
     def _no_longer_slow(self, worker: Worker) -> None:
         if worker.slow is not None:

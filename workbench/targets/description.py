@@ -32,6 +32,24 @@ def nothing_to_know(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]
     return ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One device of this machine that can be given to a process alone.
+
+    Attributes:
+        name: the machine's own, which stays the same whatever a process sees; letters, digits and hyphens.
+        environment: variables of a process that sees this one alone.
+    """
+
+    name: str
+    environment: Mapping[str, str]
+
+
+def no_cards() -> tuple[Card, ...]:
+    """Of targets that compute on the host."""
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class TargetDescription(InstalledTarget):
     """One target. What has a default may be left out.
@@ -40,6 +58,9 @@ class TargetDescription(InstalledTarget):
         make: gives the target; imports the vendor's library, and raises ToolchainError where it is missing.
         findings: facts about this machine for `workbench doctor`, by the environment's variables; None where the
             versions that its toolchain names say enough.
+        cards: the devices that this process may use, each to be measured on alone; raises ToolchainError where they
+            cannot be told.
+        cluster_resource: what a cluster's scheduler counts its cards by; '' where it computes on the host.
         devices_hint: what to look at where fewer devices are visible than wanted, as the end of a sentence.
         packages: distributions that serving needs beside the workbench's own and the target's.
         unneeded: distribution → why it is left out, although a package above declares it.
@@ -59,6 +80,8 @@ class TargetDescription(InstalledTarget):
 
     make: Callable[[], Target]
     findings: Callable[[Mapping[str, str]], Iterator[Finding]] | None = None
+    cards: Callable[[], tuple[Card, ...]] = no_cards
+    cluster_resource: str = ""
     devices_hint: str = ""
     packages: tuple[str, ...] = ()
     unneeded: Mapping[str, str] = field(default_factory=dict)

@@ -10,15 +10,27 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from workbench.tracking.place import Place, place_of, without_password
 from workbench.tracking.releases import Release
-from workbench.tracking.store import mlflow_errors, open_client, prepare
-from workbench.tracking.versions import AGAIN, CHAMPION, PREVIOUS, Version, Versions, number_of, sha256_of
-from workbench.values.errors import ConfigError
+from workbench.tracking.server import if_permitted, insisted, todo_of, unreachable
+from workbench.tracking.server_releases import Move, Overtaken
+from workbench.tracking.store import client_of, mlflow_errors, prepare
+from workbench.tracking.versions import (
+    AGAIN,
+    CHAMPION,
+    PREVIOUS,
+    REPEAT,
+    Version,
+    Versions,
+    number_of,
+    sha256_of,
+)
+from workbench.values.errors import ConfigError, ToolchainError
 
 _log = logging.getLogger(__name__)
 
@@ -35,28 +47,49 @@ class Moved:
 
 
 @contextlib.contextmanager
-def open_versions(workspace: Path, name: str, *, about: str = "", create: bool = True) -> Iterator[Versions]:
+def open_versions(
+    workspace: Path, name: str, *, about: str = "", create: bool = True, finish: bool = True
+) -> Iterator[Versions]:
     """The versions of an experiment's model in the workspace's store, after finishing what a kill interrupted.
 
     Args:
         create: make the store when there is none.
+        finish: finish what a kill interrupted; readers need not be allowed to.
 
     Raises:
         ConfigError: there is no store, and none is to be made.
         ToolchainError: the store cannot be used.
     """
-    store = workspace.resolve() / "mlruns"
-    if not create and not (store / "mlflow.db").exists():
-        raise ConfigError(
-            f"{store / 'mlflow.db'} does not exist: nothing was registered here.",
-            hint="Name the folder with --workspace.",
-        )
-    prepare(store)
-    with mlflow_errors(AGAIN):
-        versions = Versions(open_client(store / "mlflow.db"), store, name, about)
-    if done := recover(versions):
+    place = place_of(workspace)
+    if place.server:
+        versions = _on_server(place, name, about, create)
+    else:
+        if not create and not place.database.exists():
+            raise ConfigError(
+                f"{place.database} does not exist: nothing was registered here.",
+                hint="Name the folder with --workspace, or the team's server by MLFLOW_TRACKING_URI.",
+            )
+        prepare(place.store)
+        with mlflow_errors(AGAIN):
+            versions = Versions(client_of(place), place, name, about)
+    if finish and (done := recover(versions)):
         _log.warning("%s: %s.", name, done)
     yield versions
+
+
+def _on_server(place: Place, name: str, about: str, create: bool) -> Versions:
+    todo = f"{todo_of(place)} {REPEAT}"
+    with mlflow_errors(todo, place.server):
+        for address in dict.fromkeys((place.server, place.registry)):
+            if why := unreachable(address):
+                raise ToolchainError(f"MLflow's server {without_password(address)} failed: {why}. {todo}")
+        versions = Versions(client_of(place), place, name, about)
+        if not create and versions.model() is None:
+            raise ConfigError(
+                f"{without_password(place.registry)} has no model {name!r}: nothing was registered there.",
+                hint="See its registry: workbench ui",
+            )
+    return versions
 
 
 def promote(
@@ -72,6 +105,10 @@ def promote(
     Raises:
         ConfigError: another version became champion meanwhile; nothing was moved.
     """
+    return _until_first(lambda: _promote(versions, version, over, former, verdict))
+
+
+def _promote(versions: Versions, version: Version, over: Version | None, former: Version | None, verdict: str) -> Moved:
     with versions.writing():
         _finish_interrupted(versions)
         now = versions.with_alias(CHAMPION)
@@ -85,10 +122,9 @@ def promote(
             raise ConfigError(f"version {version.number} of {versions.name!r} is the champion already.")
         before = now or former
         kept = before or versions.with_alias(PREVIOUS)
-        versions.tag(version.number, _REPLACED, str(before.number) if before else "")
-        versions.tag(version.number, "promoted_at", _now())
         _move(
             versions,
+            {version.number: {_REPLACED: str(before.number) if before else "", "promoted_at": _now()}},
             Release(
                 act="promotion",
                 version=version.number,
@@ -97,10 +133,10 @@ def promote(
                 champion_after=version.number,
                 verdict="passed",
                 verdict_sha256=sha256_of(verdict),
+                previous_after=kept.number if kept is not None and kept.number != version.number else None,
             ),
-            kept.number if kept is not None and kept.number != version.number else None,
         )
-        return Moved(champion=versions.version(version.number), previous=versions.with_alias(PREVIOUS), before=now)
+        return Moved(champion=versions.version(version.number), previous=_previous(versions), before=now)
 
 
 def restorable(versions: Versions) -> tuple[Version | None, Version]:
@@ -134,6 +170,10 @@ def rollback(versions: Versions, to: Version, *, over: Version | None, reason: s
     Raises:
         ConfigError: either changed meanwhile; nothing was moved.
     """
+    return _until_first(lambda: _rollback(versions, to, over, reason))
+
+
+def _rollback(versions: Versions, to: Version, over: Version | None, reason: str) -> Moved:
     with versions.writing():
         _finish_interrupted(versions)
         champion, previous = restorable(versions)
@@ -145,10 +185,9 @@ def rollback(versions: Versions, to: Version, *, over: Version | None, reason: s
             )
         earlier = previous.tags.get(_REPLACED, "")
         known = {version.number for version in versions.all()} - {number_of(champion), previous.number}
-        if champion is not None:
-            versions.tag(champion.number, "rolled_back_at", _now())
         _move(
             versions,
+            {champion.number: {"rolled_back_at": _now()}} if champion is not None else {},
             Release(
                 act="rollback",
                 version=previous.number,
@@ -157,17 +196,24 @@ def rollback(versions: Versions, to: Version, *, over: Version | None, reason: s
                 champion_after=previous.number,
                 verdict="passed",
                 reason=reason,
+                previous_after=int(earlier) if earlier.isdecimal() and int(earlier) in known else None,
             ),
-            int(earlier) if earlier.isdecimal() and int(earlier) in known else None,
         )
-        return Moved(
-            champion=versions.version(previous.number), previous=versions.with_alias(PREVIOUS), before=champion
-        )
+        return Moved(champion=versions.version(previous.number), previous=_previous(versions), before=champion)
+
+
+def _until_first(decide: Callable[[], Moved]) -> Moved:
+    """Decide anew, from what stands then, where somebody else on the server was quicker."""
+    while True:
+        with contextlib.suppress(Overtaken):
+            return decide()
 
 
 def recover(versions: Versions) -> str:
     """Finish a move of aliases that was killed; says in words what was done, nothing when there was none."""
-    with mlflow_errors(AGAIN):
+    with versions.errors():
+        if versions.server_log is not None:
+            return _finish_interrupted(versions)
         if not versions.model_tag(_MOVING):
             return ""
     with versions.writing():  # whoever is moving them just now holds the lock until it is done
@@ -175,6 +221,8 @@ def recover(versions: Versions) -> str:
 
 
 def _finish_interrupted(versions: Versions) -> str:
+    if versions.server_log is not None:
+        return versions.server_log.settle(lambda move: _follow(versions, move))
     model, text = versions.model(), versions.model_tag(_MOVING)
     if model is None or not text:
         return ""
@@ -208,21 +256,56 @@ def _finish_interrupted(versions: Versions) -> str:
     return said
 
 
-def _move(versions: Versions, release: Release, previous: int | None) -> None:
-    """Log first: there is no move without its line, and a line without its move is followed by a recovery's."""
-    intent = {"champion": release.champion_after, "previous": previous, "before": release.champion_before}
-    versions.client.set_registered_model_tag(versions.name, _MOVING, json.dumps(intent))
+def _move(versions: Versions, tags: Mapping[int, Mapping[str, str]], release: Release) -> None:
+    """Log first: there is no move without its line, and a line without its move is followed by a recovery's; on a
+    server the line is the move, and the aliases follow it.
+
+    Args:
+        tags: of versions, by their numbers.
+    """
+    if versions.server_log is None:
+        intent = {
+            "champion": release.champion_after,
+            "previous": release.previous_after,
+            "before": release.champion_before,
+        }
+        versions.client.set_registered_model_tag(versions.name, _MOVING, json.dumps(intent))
     versions.note(release)
+    for number, values in tags.items():
+        for key, value in values.items():
+            versions.tag(number, key, value)
+    if versions.server_log is not None:
+        versions.server_log.settle(lambda move: _follow(versions, move))
+        return
     versions.client.set_registered_model_alias(versions.name, CHAMPION, str(release.champion_after))
-    _set_previous(versions, previous)
+    _set_previous(versions, release.previous_after)
     versions.client.delete_registered_model_tag(versions.name, _MOVING)
 
 
+def _follow(versions: Versions, move: Move) -> None:
+    """Set the aliases as a server's log says; those of versions that were deleted since stay away."""
+    known = {version.number: version for version in versions.all()}
+    if move.champion in known:
+        insisted(lambda: versions.client.set_registered_model_alias(versions.name, CHAMPION, str(move.champion)))
+        if _REPLACED not in known[move.champion].tags:  # its promotion was killed
+            versions.tag(move.champion, _REPLACED, "" if move.previous is None else str(move.previous))
+    _set_previous(versions, move.previous if move.previous in known else None)
+
+
 def _set_previous(versions: Versions, number: int | None) -> None:
-    if number is None:
+    if number is not None:
+        insisted(lambda: versions.client.set_registered_model_alias(versions.name, PREVIOUS, str(number)))
+        return
+    with if_permitted() as refused:
         versions.client.delete_registered_model_alias(versions.name, PREVIOUS)
-    else:
-        versions.client.set_registered_model_alias(versions.name, PREVIOUS, str(number))
+    champion = versions.with_alias(CHAMPION)
+    if refused and champion is not None:  # who may only edit says it so: the champion has no previous but itself
+        insisted(lambda: versions.client.set_registered_model_alias(versions.name, PREVIOUS, str(champion.number)))
+
+
+def _previous(versions: Versions) -> Version | None:
+    found = versions.with_alias(PREVIOUS)
+    return None if found is None or CHAMPION in found.aliases else found
 
 
 def _called(version: Version | None) -> str:

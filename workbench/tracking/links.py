@@ -9,13 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.evaluation.sweep_folders import current_journal
+from workbench.tracking.place import Place, place_of, without_password
+from workbench.tracking.run import sweep_id_of
+from workbench.tracking.server import todo_of, unreachable
 from workbench.tracking.store import (
     ENVIRONMENT,
     check_database,
+    client_of,
     find_runs,
     follow_move,
     mlflow_errors,
-    open_client,
     store_uri,
 )
 from workbench.tracking.versions import has_model
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 HOST, PORT = "127.0.0.1", 5000
+LOCAL = f"http://{HOST}:{PORT}"
+"""Where `workbench ui` serves the workspace's store."""
 
 VIEW = "workbench"
 VIEW_TAGS = ("evidence", "same")
@@ -35,66 +41,83 @@ VIEW_METRICS = ("service_throughput_per_s", "service_p99_ms", "accuracy", "accur
 latter, `evidence` speaks of it. The UI shows those that some run has."""
 
 
-def deep_link(experiment_id: str, *, host: str = HOST, port: int = PORT) -> str:
+def deep_link(experiment_id: str, *, base: str = LOCAL) -> str:
     """The flat list of all candidates, best first, with the columns that matter (see `save_view`).
 
     Without `workflowType` the UI opens on traces and token usage, as for a language model's application.
     """
     query = {"workflowType": "machine_learning", "viewStateShareKey": VIEW}
-    return f"http://{host}:{port}/#/experiments/{experiment_id}/runs?{_quoted(query)}"
+    return f"{base}/#/experiments/{experiment_id}/runs?{_quoted(query)}"
 
 
-def compare_link(experiment_id: str, run_ids: Sequence[str], *, host: str = HOST, port: int = PORT) -> str:
+def compare_link(experiment_id: str, run_ids: Sequence[str], *, base: str = LOCAL) -> str:
     """The page that puts runs side by side: differing parameters, metrics, parallel coordinates."""
     # MLflow 3.17 reads this query by position: runs first, experiments second.
     query = {"runs": json.dumps(list(run_ids)), "experiments": json.dumps([experiment_id])}
     query["workflowType"] = "machine_learning"
-    return f"http://{host}:{port}/#/compare-runs?{_quoted(query)}"
+    return f"{base}/#/compare-runs?{_quoted(query)}"
 
 
-def page_link(experiment_id: str, run_id: str, *, host: str = HOST, port: int = PORT) -> str:
+def page_link(experiment_id: str, run_id: str, *, base: str = LOCAL) -> str:
     """The Pareto page, shown by the UI among the artifacts of a sweep's summary run."""
     page = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/pareto.html"
-    return f"http://{host}:{port}/{page}?workflowType=machine_learning"
+    return f"{base}/{page}?workflowType=machine_learning"
 
 
-def model_link(name: str, *, host: str = HOST, port: int = PORT) -> str:
+def model_link(name: str, *, base: str = LOCAL) -> str:
     """The versions of an experiment's model in the registry, with their aliases."""
-    return f"http://{host}:{port}/#/models/{urllib.parse.quote(name)}?workflowType=machine_learning"
+    return f"{base}/#/models/{urllib.parse.quote(name)}?workflowType=machine_learning"
 
 
 def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int = PORT) -> list[str]:
     """Links into the last sweep of an experiment, from what is in the store; none when nothing was logged.
 
+    Of a server's sweeps, the one that this workspace made.
+
     Raises:
-        ToolchainError: the store cannot be read.
+        ToolchainError: the store cannot be read, or the server does not answer.
+        ConfigError: what the environment names is no server.
     """
-    store = workspace / "mlruns"
-    if not (store / "mlflow.db").exists():
+    place = place_of(workspace)
+    if place.server:
+        with mlflow_errors(todo_of(place), place.server):
+            if why := unreachable(place.server):
+                raise ToolchainError(f"MLflow's server {place.name} failed: {why}. {todo_of(place)}")
+            journal = current_journal(workspace, experiment_name)
+            return _links(place, experiment_name, "" if journal is None else sweep_id_of(journal))
+    if not place.database.exists():
         return []
-    check_database(store / "mlflow.db")
+    check_database(place.database)
     with mlflow_errors():
-        client = open_client(store / "mlflow.db")
-        experiment = client.get_experiment_by_name(experiment_name)
-        if experiment is None:
-            return []
-        registered = has_model(client, experiment_name)
-        versions = [f"bundles:         {model_link(experiment_name, host=host, port=port)}"] if registered else []
-        sweeps = find_runs(client, experiment.experiment_id, "tags.kind = 'sweep'")
-        if not sweeps:
-            return link_lines(experiment.experiment_id, [], None, host, port) + versions
-        last = max(sweeps, key=lambda run: run.info.start_time)
-        chosen = f"tags.sweep = '{last.data.tags['sweep']}' and tags.pareto = 'true'"
-        front = find_runs(client, experiment.experiment_id, chosen, order="metrics.latency_p50_ms ASC")
-        front.sort(key=lambda run: run.data.tags.get("recommended") != "true")
-        floats = find_runs(
-            client,
-            experiment.experiment_id,
-            f"tags.sweep = '{last.data.tags['sweep']}' and tags.baseline = 'true'",
-        )
-        baseline = floats[0].info.run_id if floats else None
-        ids = compared_runs([run.info.run_id for run in front], baseline)
-        return link_lines(experiment.experiment_id, ids, last.info.run_id, host, port) + versions
+        return _links(place, experiment_name, "", f"http://{host}:{port}")
+
+
+def _links(place: Place, experiment_name: str, sweep_id: str, base: str = "") -> list[str]:
+    client = client_of(place)
+    experiment = client.get_experiment_by_name(experiment_name)
+    if experiment is None:
+        return []
+    versions = []
+    if has_model(client, experiment_name):
+        address = model_link(experiment_name, base=base or without_password(place.registry))
+        versions = [f"bundles:         {address}"]
+    mine = f" and tags.sweep = '{sweep_id}'" if sweep_id else ""
+    sweeps = find_runs(client, experiment.experiment_id, f"tags.kind = 'sweep'{mine}")
+    if not sweeps:
+        return link_lines(place, experiment.experiment_id, [], None, base) + versions
+    last = max(sweeps, key=lambda run: run.info.start_time)
+    chosen = f"tags.sweep = '{last.data.tags['sweep']}'"
+    front = find_runs(
+        client,
+        experiment.experiment_id,
+        f"{chosen} and tags.pareto = 'true'",
+        order="metrics.latency_p50_ms ASC",
+    )
+    front.sort(key=lambda run: run.data.tags.get("recommended") != "true")
+    floats = find_runs(client, experiment.experiment_id, f"{chosen} and tags.baseline = 'true'")
+    baseline = floats[0].info.run_id if floats else None
+    ids = compared_runs([run.info.run_id for run in front], baseline)
+    return link_lines(place, experiment.experiment_id, ids, last.info.run_id, base) + versions
 
 
 def ui_command(workspace: Path, host: str = HOST, port: int = PORT) -> tuple[list[str], dict[str, str]]:
@@ -112,13 +135,14 @@ def ui_command(workspace: Path, host: str = HOST, port: int = PORT) -> tuple[lis
     return [*command, "--host", host, "--port", str(port), "--workers", "1"], dict(ENVIRONMENT)
 
 
-def save_view(client: MlflowClient, experiment_id: str, order: str) -> None:
+def save_view(client: MlflowClient, experiment_id: str, order: str, *, users: bool = False) -> None:
     """Save the list of candidates as a shared view: which runs, which columns, which order.
 
     By default the UI shows names and durations, with every metric out of sight to the right. The form of the tag is
     that of MLflow 3.17's own "share this view"; another version that does not know it shows its default list.
 
     Args:
+        users: show whose runs they are.
         order: metric by which runs are sorted, best first; a column of its own where `VIEW_METRICS` lacks it.
     """
     shown = dict.fromkeys((order, f"holdout_{order}", *VIEW_METRICS))
@@ -126,7 +150,11 @@ def save_view(client: MlflowClient, experiment_id: str, order: str) -> None:
         "searchFilter": "tags.kind = 'candidate'",
         "orderByKey": f"metrics.`{order}`",
         "orderByAsc": METRICS[order].direction == "minimize",
-        "selectedColumns": [*(f"tags.`{n}`" for n in VIEW_TAGS), *(f"metrics.`{n}`" for n in shown)],
+        "selectedColumns": [
+            *(["attributes.`User`"] if users else []),
+            *(f"tags.`{n}`" for n in VIEW_TAGS),
+            *(f"metrics.`{n}`" for n in shown),
+        ],
     }
     client.set_experiment_tag(experiment_id, f"mlflow.sharedViewState.{VIEW}", json.dumps(state))
 
@@ -136,13 +164,20 @@ def compared_runs(front: Sequence[str], baseline: str | None) -> list[str]:
     return list(dict.fromkeys((*front[:3], *([] if baseline is None else [baseline]))))
 
 
-def link_lines(experiment_id: str, compared: Sequence[str], sweep: str | None, host: str, port: int) -> list[str]:
-    """What each address shows, and the address, for what there is: `compared` and `sweep` are ids of runs."""
-    found = [f"all candidates:  {deep_link(experiment_id, host=host, port=port)}"]
+def link_lines(
+    place: Place, experiment_id: str, compared: Sequence[str], sweep: str | None, base: str = ""
+) -> list[str]:
+    """What each address shows, and the address, for what there is: `compared` and `sweep` are ids of runs.
+
+    Args:
+        base: address of the UI; that of the server, or of `workbench ui`, when ''.
+    """
+    base = base or without_password(place.server) or LOCAL
+    found = [f"all candidates:  {deep_link(experiment_id, base=base)}"]
     if len(compared) > 1:
-        found.append(f"front compared:  {compare_link(experiment_id, compared, host=host, port=port)}")
+        found.append(f"front compared:  {compare_link(experiment_id, compared, base=base)}")
     if sweep is not None:
-        found.append(f"Pareto page:     {page_link(experiment_id, sweep, host=host, port=port)}")
+        found.append(f"Pareto page:     {page_link(experiment_id, sweep, base=base)}")
     return found
 
 

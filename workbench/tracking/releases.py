@@ -1,6 +1,6 @@
 """The log of a model's releases: a line for each export, promotion and rollback, chained so that a change shows.
 
-    mlruns/releases/NAME.jsonl
+    mlruns/releases/NAME.jsonl      of a workspace; a server's is `server_releases`
 
 Lines are only ever added. Each holds its number and, as `before`, the sha256 of the line before it, so a line that was
 changed, removed or put between others breaks the chain. Lines cut off the end would not: the registry's mark, a tag of
@@ -16,7 +16,7 @@ import os
 import pwd
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -40,6 +40,7 @@ class Release:
         verdict: 'passed' or 'failed'; '' where nothing was judged.
         verdict_sha256: of the verdict's whole text, which the registry keeps; '' where there is none.
         reason: in words.
+        previous_after: what the alias previous became where champion moved.
     """
 
     act: Act
@@ -50,6 +51,7 @@ class Release:
     verdict: str = ""
     verdict_sha256: str = ""
     reason: str = ""
+    previous_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +81,13 @@ class Log:
     Attributes:
         problems: what shows that it is not as it was written; empty for a whole one.
         unmarked: lines behind the mark; a kill leaves one at most.
+        overtaken: lines on a server that count for nothing: another was quicker to follow the same one.
     """
 
     lines: tuple[Line, ...]
     problems: tuple[str, ...]
     unmarked: int
+    overtaken: int = 0
 
     @property
     def end(self) -> Mark:
@@ -110,6 +114,18 @@ def read_log(file: Path, mark: Mark | None) -> Log:
         ToolchainError: the file cannot be read.
     """
     lines, torn = _lines(file)
+    log = checked(lines, mark)
+    if torn:
+        cut = f"line {len(lines) + 1} is cut off: it was being written when the machine or the disk failed"
+        log = replace(log, problems=(*log.problems, cut))
+    if log.unmarked > 1:
+        more = f"{log.unmarked} lines stand behind the last that the registry knows"
+        log = replace(log, problems=(*log.problems, more))
+    return log
+
+
+def checked(lines: Sequence[Line], mark: Mark | None) -> Log:
+    """Lines in their order, and what shows that they are not all, or not the ones that were written."""
     problems = []
     before, number = NOTHING, 1
     for place, line in enumerate(lines, 1):
@@ -122,8 +138,6 @@ def read_log(file: Path, mark: Mark | None) -> Log:
         elif line.content.get("before") != before:
             problems.append(f"line {place} does not continue line {place - 1}: one of the two was changed")
         before, number = line.sha256, (number if line.content is None else line.number) + 1
-    if torn:
-        problems.append(f"line {len(lines) + 1} is cut off: it was being written when the machine or the disk failed")
     unmarked = 0
     if mark is None and lines:
         problems.append("the registry has no mark of the log: its tag was removed, or the model deleted")
@@ -134,9 +148,7 @@ def read_log(file: Path, mark: Mark | None) -> Log:
         elif found.sha256 != mark.sha256:
             problems.append(f"line {mark.number} is not the one that the registry knows as the last")
         unmarked = max(0, number - 1 - mark.number)
-        if unmarked > 1:
-            problems.append(f"{unmarked} lines stand behind the last that the registry knows")
-    return Log(lines=lines, problems=tuple(problems), unmarked=unmarked)
+    return Log(lines=tuple(lines), problems=tuple(problems), unmarked=unmarked)
 
 
 def append(file: Path, name: str, release: Release, mark: Mark | None) -> Mark:
@@ -149,21 +161,8 @@ def append(file: Path, name: str, release: Release, mark: Mark | None) -> Mark:
         ToolchainError: the file cannot be written.
     """
     lines, torn = _lines(file)
-    end = Mark(number=0, sha256=NOTHING)
-    if lines:
-        end = Mark(number=lines[-1].number, sha256=lines[-1].sha256)
-    if mark is not None and not any((line.number, line.sha256) == (mark.number, mark.sha256) for line in lines):
-        end = mark
-    content = {
-        "version": 1,
-        "number": end.number + 1,
-        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "by": _who(),
-        "name": name,
-        "release": {field: getattr(release, field) for field in Release.__slots__},
-        "before": end.sha256,
-    }
-    text = canonical_json(content).encode()
+    end = end_of(lines, mark)
+    text = text_of(name, release, end).encode()
     try:
         file.parent.mkdir(exist_ok=True)
         # a line that was cut off stays, as a line of its own that is none
@@ -174,6 +173,27 @@ def append(file: Path, name: str, release: Release, mark: Mark | None) -> Mark:
             "then run the command again."
         ) from error
     return Mark(number=end.number + 1, sha256=hashlib.sha256(text).hexdigest())
+
+
+def end_of(lines: Sequence[Line], mark: Mark | None) -> Mark:
+    """What the next line follows."""
+    if mark is not None and not any((line.number, line.sha256) == (mark.number, mark.sha256) for line in lines):
+        return mark
+    return Mark(number=lines[-1].number, sha256=lines[-1].sha256) if lines else Mark(number=0, sha256=NOTHING)
+
+
+def text_of(name: str, release: Release, end: Mark) -> str:
+    """The line that follows another."""
+    content = {
+        "version": 1,
+        "number": end.number + 1,
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "by": _who(),
+        "name": name,
+        "release": {field: getattr(release, field) for field in Release.__slots__},
+        "before": end.sha256,
+    }
+    return canonical_json(content)
 
 
 def _add(file: Path, data: bytes) -> None:
@@ -197,10 +217,10 @@ def _lines(file: Path) -> tuple[tuple[Line, ...], bytes]:
     except OSError as error:
         raise ToolchainError(f"{file} cannot be read: {error.strerror}. Mend its permissions.") from error
     *whole, torn = data.split(b"\n")
-    return tuple(map(_line, whole)), torn
+    return tuple(map(line_of, whole)), torn
 
 
-def _line(text: bytes) -> Line:
+def line_of(text: bytes) -> Line:
     sha256 = hashlib.sha256(text).hexdigest()
     try:
         content = json.loads(text)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import re
+import socket
 from collections.abc import Mapping
 
+from workbench.evaluation.journal import Journal
 from workbench.report import Summary
 from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import Factors, taken_apart
@@ -12,13 +16,31 @@ from workbench.report.scored import scored
 from workbench.report.summary import best_known_drop, best_known_speedup
 from workbench.report.text import damage_words
 from workbench.report.words import evidence_sentence, title
-from workbench.values.documents.canonical import canonical_json
-from workbench.values.evidence import SHORT, lenders_of
+from workbench.values.documents.canonical import canonical_json, file_digest
+from workbench.values.evidence import LEVELS, MEASURED, SHORT, Evidence, lenders_of
 from workbench.values.facts import FACTS
 from workbench.values.results import Evaluation
 
 NOTE = "mlflow.note.content"
 """MLflow's tag for the description of a run."""
+HOLDOUT_METRICS = (
+    *("accuracy", "accuracy_drop_pp", "accuracy_drop", "latency_p50_ms", "latency_p99_ms", "speedup"),
+    *("service_throughput_per_s", "service_p99_ms", "service_predicted_throughput_per_s", "service_predicted_p99_ms"),
+)
+"""Logged a second time as `holdout_<name>` for confirmed candidates; few, because the UI shows a chart for each."""
+_MARKS = re.compile(rf"^[★◆]? ?(?:\[(?:{'|'.join(LEVELS)})\] )?")
+USER = "mlflow.user"
+"""MLflow's tag for who made it: on a server several people do."""
+
+
+def whose() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def sweep_id_of(journal: Journal) -> str:
+    """Number of the sweep and eight digits of its own identity, so that a deleted journal's number is not met again,
+    nor that of another workspace on the same server."""
+    return f"{journal.root.name}-{file_digest(journal.root / 'sweep.json')[:8]}"
 
 
 def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dict[str, str]:
@@ -33,6 +55,8 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
         "cached": flag(any(s.cached for s in evaluation.stages)),
         "shared_with": ", ".join(f"{kind} of {lender[:SHORT]}" for kind, lender in lenders_of(evaluation).items()),
         "toolchain": evaluation.toolchain.fingerprint[:12],
+        "host": "" if evaluation.place is None else evaluation.place.host,
+        "card": "" if evaluation.place is None else evaluation.place.card,
         "pareto": "false",
         "recommended": "false",
     }
@@ -123,10 +147,13 @@ def rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def marked_name(name: str, on_front: bool, is_chosen: bool) -> str:
-    """A star for the recommended run, a diamond for the rest of the front: names are what the list shows first."""
+def marked_name(name: str, on_front: bool, is_chosen: bool, level: Evidence | None) -> str:
+    """A star for the recommended run, a diamond for the rest of the front, and evidence that is less than a
+    measurement: names are what the list shows first, and its column of evidence is out of sight on narrow screens."""
     mark = "★ " if is_chosen else "◆ " if on_front else ""
-    return mark + name.removeprefix("★ ").removeprefix("◆ ")
+    plain = _MARKS.sub("", name)
+    weak = level is not None and level not in MEASURED and not plain.startswith("[emulated]")
+    return f"{mark}[{level}] {plain}" if weak else mark + plain
 
 
 def shown(value: object) -> str:

@@ -1,8 +1,9 @@
-"""The store on disk: MLflow's SQLite database, made whole, checked before use, and its errors in our words."""
+"""The store: MLflow's SQLite database on disk, made whole and checked before use, or a server; errors in our words."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sqlite3
 import warnings
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from workbench.tracking.empty import copy_empty, keep_empty
-from workbench.values.errors import ToolchainError
+from workbench.tracking.place import Place, without_password
+from workbench.tracking.server import HTTP_ENVIRONMENT, errors_of_stores, words
+from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # importing mlflow takes a second and reads the environment, which `mlflow_errors` sets first
@@ -27,6 +30,7 @@ ENVIRONMENT = {
     "MLFLOW_SKIP_PIP_REQUIREMENTS_CHECK": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    **HTTP_ENVIRONMENT,
 }
 """Nothing leaves the machine, and the UI starts no processes for jobs (MLflow 3.17). MLflow reads some of them when it
 is imported."""
@@ -123,6 +127,16 @@ def _sqlite(database: Path, mode: Literal["ro", "rw"]) -> Iterator[sqlite3.Conne
         raise ToolchainError(f"{database} cannot be used: {error}. {todo}") from error
 
 
+def client_of(place: Place) -> MlflowClient:
+    """A client on the workspace's database, or on the server; that one is not asked yet. Call it inside
+    `mlflow_errors`."""
+    if not place.server:
+        return open_client(place.database)
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=place.server, registry_uri=place.registry)
+
+
 def open_client(database: Path) -> MlflowClient:
     """A client on a database file, created by MLflow when it is not there. Call it inside `mlflow_errors`."""
     with warnings.catch_warnings():
@@ -134,7 +148,7 @@ def open_client(database: Path) -> MlflowClient:
         # MLflow keeps the place of a run's artifacts by the run's id for the whole process; the copy of a workspace
         # has the same ids and another place
         utils._artifact_repos_cache.clear()
-        return MlflowClient(tracking_uri=store_uri(database))
+        return MlflowClient(tracking_uri=store_uri(database), registry_uri=store_uri(database))
 
 
 _SWEEP_AGAIN = (
@@ -144,34 +158,71 @@ _SWEEP_AGAIN = (
 
 
 @contextlib.contextmanager
-def mlflow_errors(todo: str = _SWEEP_AGAIN) -> Iterator[None]:
+def mlflow_errors(todo: str = _SWEEP_AGAIN, server: str = "") -> Iterator[None]:
     """MLflow's and the file system's errors as ToolchainError; sets MLflow's environment before it is imported.
 
     Args:
         todo: what the user does about it.
+        server: address of the server that is meant, if not the workspace's own store.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow.exceptions import MlflowException
 
+    if server:  # its warnings of every retry are said once, in our words
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     try:
         yield
     except (MlflowException, OSError) as error:
+        if server:
+            raise _of_server(error, server, todo) from error
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ToolchainError(f"MLflow's store failed: {first}. {todo}") from error
+    except Exception as error:
+        if server and isinstance(error, (*errors_of_stores(), ImportError)):
+            raise _of_server(error, server, todo) from error
+        raise
 
 
-def open_experiment(client: MlflowClient, name: str, artifacts: Path, about: str) -> str:
+def _of_server(error: Exception, server: str, todo: str) -> ToolchainError:
+    return ToolchainError(f"MLflow's server {without_password(server)} failed: {words(error)}. {todo}")
+
+
+OURS = "workbench"
+"""The tag of an experiment that the workbench made, or took over while it was empty."""
+
+
+def open_experiment(client: MlflowClient, name: str, artifacts: Path | None, about: str) -> str:
     """The id of the experiment, made when it is new and restored when it was deleted in the UI.
+
+    Args:
+        artifacts: where they are to lie; None for where the server puts them.
 
     Raises:
         ToolchainError: its artifacts lie in a place that is not this store's.
+        ConfigError: somebody else's runs are in the server's experiment of that name.
     """
+    from mlflow.exceptions import MlflowException
+
     found = client.get_experiment_by_name(name)
     if found is None:
-        tags = {"mlflow.note.content": about} if about else {}
-        return str(client.create_experiment(name, artifact_location=artifacts.as_uri(), tags=tags))
-    if found.artifact_location != artifacts.as_uri():
+        tags = {OURS: "true"} | ({"mlflow.note.content": about} if about else {})
+        place = None if artifacts is None else artifacts.as_uri()
+        try:
+            return str(client.create_experiment(name, artifact_location=place, tags=tags))
+        except MlflowException:
+            found = client.get_experiment_by_name(name)
+            if found is None:  # it was not another sweep that was quicker
+                raise
+    if artifacts is None and OURS not in found.tags:
+        if client.search_runs([found.experiment_id], max_results=1):
+            raise ConfigError(
+                f"the server's experiment {name!r} holds runs that the workbench did not write.",
+                key=name,
+                hint="Give yours another name: nothing was logged.",
+            )
+        client.set_experiment_tag(found.experiment_id, OURS, "true")
+    if artifacts is not None and found.artifact_location != artifacts.as_uri():
         raise ToolchainError(
             f"the experiment {name!r} of {artifacts.parent / 'mlflow.db'} was not made by the workbench: its artifacts "
             f"lie in {found.artifact_location}. Rename it, or move mlruns/ away; the next sweep logs again."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
-import shutil
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.evaluation.journal import Journal
-from workbench.report import Summary, lines, to_json
+from workbench.report import Summary
 from workbench.report.factors import taken_apart
 from workbench.report.importance import importance
-from workbench.report.page import pareto_html
-from workbench.tracking.links import HOST, PORT, compared_runs, link_lines, save_view
+from workbench.tracking.links import compared_runs, link_lines, save_view
+from workbench.tracking.place import Place, place_of
 from workbench.tracking.run import (
+    HOLDOUT_METRICS,
     NOTE,
+    USER,
     candidate_tags,
     factor_metrics,
     file_metrics,
@@ -30,12 +32,15 @@ from workbench.tracking.run import (
     rounded,
     run_name,
     shown,
+    sweep_id_of,
     sweep_metrics,
     sweep_name,
+    whose,
 )
-from workbench.tracking.store import find_runs, mlflow_errors, open_client, open_experiment, prepare
+from workbench.tracking.run_files import candidate_files, summary_files
+from workbench.tracking.server import Outage, if_permitted, patient, todo_of, unreachable
+from workbench.tracking.store import client_of, find_runs, mlflow_errors, open_experiment, prepare
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import ToolchainError
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
@@ -45,12 +50,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _log = logging.getLogger(__name__)
-
-HOLDOUT_METRICS = (
-    *("accuracy", "accuracy_drop_pp", "accuracy_drop", "latency_p50_ms", "latency_p99_ms", "speedup"),
-    *("service_throughput_per_s", "service_p99_ms", "service_predicted_throughput_per_s", "service_predicted_p99_ms"),
-)
-"""Logged a second time as `holdout_<name>` for confirmed candidates; few, because the UI shows a chart for each."""
 
 ModelFiles = Callable[[Candidate], Path | None]
 """Candidate → directory with its compiled files, None where there is none."""
@@ -66,47 +65,122 @@ class _Known:
 
 
 class Tracker:
-    """Writes one sweep into MLflow. Made by `open_tracker`; a listener of the sweep. One thread."""
+    """Writes one sweep into MLflow. Made by `open_tracker`; a listener of the sweep. One thread.
+
+    A server that fails is asked again after a pause and at the end, and told what it has missed.
+    """
 
     def __init__(
         self,
-        client: MlflowClient,
-        experiment_id: str,
-        sweep_id: str,
+        place: Place,
+        experiment_name: str,
         journal: Journal,
         is_feasible: Callable[[Evaluation], bool],
+        about: str = "",
     ) -> None:
-        self.experiment_id, self.sweep_id = experiment_id, sweep_id
-        self._client, self._journal, self._is_feasible = client, journal, is_feasible
+        self.sweep_id, self.experiment_id = sweep_id_of(journal), ""
+        self._place, self._name, self._about = place, experiment_name, about
+        self._journal, self._is_feasible = journal, is_feasible
+        self._client: MlflowClient
+        self._who = {USER: whose()} if place.server else {}
         self._candidates: dict[str, _Known] = {}
         self._sweep: _Known | None = None
         self._late: dict[str, Evaluation] = {}
-        for run in find_runs(client, experiment_id, f"tags.sweep = '{sweep_id}'"):
+        self._outage = Outage()
+
+    def begin(self, *, later: bool) -> None:
+        """Open the experiment and read which runs of this sweep are in it.
+
+        Args:
+            later: warn, once, of a server that cannot be used, and catch up with it later.
+
+        Raises:
+            ToolchainError: the store cannot be used.
+            ConfigError: the experiment of that name is somebody else's.
+        """
+        if not self._place.server:
+            with mlflow_errors():
+                self._open()
+            return
+        try:
+            self._reach()
+        except ToolchainError as error:
+            if not later:
+                raise
+            self._failed(error)
+
+    def _reach(self) -> None:
+        """Open the experiment on the server, or open it again after a failure, when nobody knows what was written."""
+        with self._errors():
+            if why := unreachable(self._place.server):
+                raise ToolchainError(f"MLflow's server {self._place.name} failed: {why}. {todo_of(self._place)}")
+            self._open()
+
+    def _open(self) -> None:
+        self._client = client_of(self._place)
+        artifacts = None if self._place.server else self._place.artifacts
+        if not self.experiment_id:
+            self.experiment_id = open_experiment(self._client, self._name, artifacts, self._about)
+            self._save_view("latency_p50_ms")
+        self._read_runs()
+
+    def _save_view(self, metric: str) -> None:
+        save_view(self._client, self.experiment_id, metric, users=bool(self._place.server))
+
+    def _read_runs(self) -> None:
+        """Which runs are there. A run that was asked for twice, because its first answer was lost, is deleted."""
+        self._candidates.clear()
+        self._sweep = None
+        for run in find_runs(self._client, self.experiment_id, f"tags.sweep = '{self.sweep_id}'"):
             known = _Known(run_id=run.info.run_id, finished=run.info.status != "RUNNING", tags=dict(run.data.tags))
-            if known.tags.get("kind") == "sweep":
+            is_sweep = known.tags.get("kind") == "sweep"
+            earlier = self._sweep if is_sweep else self._candidates.get(known.tags.get("candidate", ""))
+            if earlier is not None:
+                with if_permitted() as refused:
+                    self._client.delete_run(known.run_id)
+                for tag in ("kind", "sweep") if refused else ():
+                    self._client.set_tag(known.run_id, tag, "twice")
+            elif is_sweep:
                 self._sweep = known
             else:
                 self._candidates[known.tags.get("candidate", "")] = known
 
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        if not self._place.server:
+            return mlflow_errors()
+        return mlflow_errors(todo_of(self._place), self._place.server)
+
+    def _failed(self, error: ToolchainError) -> None:
+        if self._outage.failed():
+            again = "from time to time and when the sweep ends" if self._place.server else "when the sweep ends"
+            _log.warning("MLflow: %s The results are kept; it is tried again %s.", error, again)
+
     def evaluated(self, evaluation: Evaluation, *, reused: bool) -> None:
         """Log one candidate; one that is there already is left alone unless it was evaluated anew.
 
-        Never raises for MLflow's sake: what cannot be written now is written by `conclude`.
+        Never raises for MLflow's sake: what cannot be written now is written later.
         """
         if evaluation.split == "holdout":
             return
         known = self._candidates.get(evaluation.candidate.id)
         if reused and known is not None and known.finished:
             return
+        self._late[evaluation.candidate.id] = evaluation
+        if self._place.server and not self._outage.may_try():
+            return
         try:
-            with mlflow_errors():
-                self._write(evaluation)
+            self._write_late()
         except ToolchainError as error:
-            if not self._late:
-                _log.warning("MLflow: %s The results are kept; it is tried again when the sweep ends.", error)
-            self._late[evaluation.candidate.id] = evaluation
-        else:
-            self._late.pop(evaluation.candidate.id, None)
+            self._failed(error)
+
+    def _write_late(self) -> None:
+        if self._place.server and self._outage.lasts:
+            self._reach()
+        with self._errors():
+            for candidate_id, evaluation in list(self._late.items()):
+                self._write(evaluation)
+                del self._late[candidate_id]
+        self._outage.ended()
 
     def conclude(self, summary: Summary, plan: str = "", models: ModelFiles | None = None, seed: int = 0) -> list[str]:
         """Mark the front and the recommended candidate, write the summary run, and give links into the UI.
@@ -115,27 +189,46 @@ class Tracker:
             plan: the plan as it was shown before the sweep.
             models: gives the compiled files that are logged for members of the front, and for no other.
 
+        Returns:
+            Sentences: links into the UI, or what a server could not be told and how to do that later.
+
         Raises:
-            ToolchainError: the store cannot be written; the sweep's own results are not concerned.
+            ToolchainError: the workspace's store cannot be written; the sweep's own results are not concerned.
         """
-        with mlflow_errors():
-            for evaluation in summary.evaluations:
-                known = self._candidates.get(evaluation.candidate.id)
-                if known is None or not known.finished or evaluation.candidate.id in self._late:
-                    self._write(evaluation)
-            self._late.clear()
-            self._mark(summary)
-            self._take_apart(summary)
-            for candidate_id in summary.confirmations:
-                self._confirm(summary, candidate_id)
-            for member in summary.front:
-                if models is not None:
-                    self._keep_model(member.evaluation.candidate, models)
-            self._write_summary(summary, plan, seed)
-            save_view(self._client, self.experiment_id, summary.objectives[0].metric)
+        try:
+            return self.complete(summary, plan, models, seed)
+        except ToolchainError as error:
+            if not self._place.server:
+                raise
+            later = ["workbench", "log", summary.experiment_file, "--workspace", str(self._place.store.parent)]
+            return [f"not logged:      {error}", f"to log it later: {shlex.join(later)}"]
+
+    def complete(self, summary: Summary, plan: str = "", models: ModelFiles | None = None, seed: int = 0) -> list[str]:
+        """As `conclude`, but what a server could not be told is an error too."""
+        if self._place.server:
+            self._reach()
+        with self._errors():
+            self._complete(summary, plan, models, seed)
+        self._outage.ended()
         return self.links(summary)
 
-    def links(self, summary: Summary, host: str = HOST, port: int = PORT) -> list[str]:
+    def _complete(self, summary: Summary, plan: str, models: ModelFiles | None, seed: int) -> None:
+        for evaluation in summary.evaluations:
+            known = self._candidates.get(evaluation.candidate.id)
+            if known is None or not known.finished or evaluation.candidate.id in self._late:
+                self._write(evaluation)
+        self._late.clear()
+        self._mark(summary)
+        self._take_apart(summary)
+        for candidate_id in summary.confirmations:
+            self._confirm(summary, candidate_id)
+        for member in summary.front:
+            if models is not None:
+                self._keep_model(member.evaluation.candidate, models)
+        self._write_summary(summary, plan, seed)
+        self._save_view(summary.objectives[0].metric)
+
+    def links(self, summary: Summary) -> list[str]:
         """Sentences with addresses: all candidates, the best of the front beside the baseline, the Pareto page."""
         order = [m.id for m in summary.front]
         if summary.recommended is not None:
@@ -144,7 +237,7 @@ class Tracker:
         sweep = self._sweep.run_id if self._sweep is not None else None
         baseline = self._candidates.get(summary.baseline_id)
         compared = compared_runs(front, None if baseline is None else baseline.run_id)
-        return link_lines(self.experiment_id, compared, sweep, host, port)
+        return link_lines(self._place, self.experiment_id, compared, sweep)
 
     def _write(self, evaluation: Evaluation) -> None:
         from mlflow.entities import Metric, Param, RunTag
@@ -158,12 +251,12 @@ class Tracker:
             tags.setdefault(NOTE, "")  # why the attempt before this one failed, or whose times it had taken
         if known is None:
             run = self._client.create_run(
-                self.experiment_id, start_time=began_ms, tags=tags, run_name=run_name(evaluation)
+                self.experiment_id, start_time=began_ms, tags=tags | self._who, run_name=run_name(evaluation)
             )
             known = _Known(run_id=run.info.run_id, finished=False, tags=dict(run.data.tags))
             self._candidates[candidate.id] = known
         with scratch_folder("mlflow") as folder:
-            self._write_artifacts(evaluation, folder)
+            candidate_files(evaluation, self._journal, folder)
             self._client.log_artifacts(known.run_id, str(folder))
         numbers = metrics(evaluation) | file_metrics(evaluation)
         now_ms = round(time.time() * 1000)  # of two values of a metric, MLflow shows the later one
@@ -178,17 +271,6 @@ class Tracker:
         self._client.set_terminated(known.run_id, status=status, end_time=ended_ms)
         known.finished = True
 
-    def _write_artifacts(self, evaluation: Evaluation, folder: Path) -> None:
-        candidate = evaluation.candidate
-        (folder / "candidate.json").write_text(pretty(candidate.to_json()), encoding="utf-8")
-        (folder / "evaluation.json").write_text(pretty(evaluation.to_json()), encoding="utf-8")
-        for source, name in (
-            (self._journal.record(candidate.id, evaluation.split), "record.json"),
-            (self._journal.log(candidate.id, evaluation.split), "log.txt"),
-        ):
-            if source.exists():
-                shutil.copyfile(source, folder / name)
-
     def _mark(self, summary: Summary) -> None:
         """Bring the tags that only the whole sweep knows up to date, touching no run that has them right."""
         letters = {m.id: m.letters for m in summary.front}
@@ -202,7 +284,10 @@ class Tracker:
                 "recommended": flag(candidate_id == chosen),
                 "same": letters.get(candidate_id, ""),
                 "mlflow.runName": marked_name(
-                    known.tags.get("mlflow.runName", ""), candidate_id in letters, candidate_id == chosen
+                    known.tags.get("mlflow.runName", ""),
+                    candidate_id in letters,
+                    candidate_id == chosen,
+                    levels.get(candidate_id),
                 ),
             }
             for name, value in wanted.items():
@@ -251,7 +336,8 @@ class Tracker:
         directory = models(candidate)
         if directory is None:
             return
-        self._client.log_artifacts(known.run_id, str(directory), artifact_path="model")
+        with patient():
+            self._client.log_artifacts(known.run_id, str(directory), artifact_path="model")
         self._client.set_tag(known.run_id, "model", "kept")
         known.tags["model"] = "kept"
 
@@ -265,16 +351,11 @@ class Tracker:
             NOTE: note(summary),
         }
         if self._sweep is None:
-            run = self._client.create_run(self.experiment_id, tags=tags, run_name=sweep_name(summary))
+            run = self._client.create_run(self.experiment_id, tags=tags | self._who, run_name=sweep_name(summary))
             self._sweep = _Known(run_id=run.info.run_id, finished=False)
         ranked = importance(summary.evaluations, summary.objectives, seed=seed)
         with scratch_folder("mlflow") as folder:
-            (folder / "pareto.html").write_text(pareto_html(summary, ranked), encoding="utf-8")
-            (folder / "report.txt").write_text(lines(summary) + "\n", encoding="utf-8")
-            (folder / "report.json").write_text(pretty(to_json(summary)), encoding="utf-8")
-            (folder / "importance.json").write_text(pretty(encode(ranked)), encoding="utf-8")
-            if plan:
-                (folder / "plan.txt").write_text(plan + "\n", encoding="utf-8")
+            summary_files(summary, ranked, plan, folder)
             self._client.log_artifacts(self._sweep.run_id, str(folder))
         now_ms = round(time.time() * 1000)
         numbers = sweep_metrics(summary)
@@ -295,22 +376,21 @@ def open_tracker(
     *,
     is_feasible: Callable[[Evaluation], bool],
     about: str = "",
+    later: bool = True,
 ) -> Iterator[Tracker]:
-    """The tracker of one sweep, its store checked and, the first time, created (2 to 6 s).
+    """The tracker of one sweep, on the server that the environment names, or else in the workspace's own store, which
+    is checked and, the first time, created (2 to 6 s).
+
+    Args:
+        later: a server that cannot be used is warned of and caught up with.
 
     Raises:
         ToolchainError: `mlruns/` or its database cannot be written, is locked, damaged, or belongs elsewhere.
+        ConfigError: what the environment names is no server, or the experiment of that name is somebody else's.
     """
-    store = workspace / "mlruns"
-    prepare(store)
-    with mlflow_errors():
-        client = open_client(store / "mlflow.db")
-        experiment_id = open_experiment(client, experiment_name, store / "artifacts", about)
-        save_view(client, experiment_id, "latency_p50_ms")
-        tracker = Tracker(client, experiment_id, _sweep_id(journal), journal, is_feasible)
+    place = place_of(workspace)
+    if not place.server:
+        prepare(place.store)
+    tracker = Tracker(place, experiment_name, journal, is_feasible, about)
+    tracker.begin(later=later)
     yield tracker
-
-
-def _sweep_id(journal: Journal) -> str:
-    """Number of the sweep and eight digits of its own identity, so that a deleted journal's number is not met again."""
-    return f"{journal.root.name}-{file_digest(journal.root / 'sweep.json')[:8]}"

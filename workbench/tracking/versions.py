@@ -4,26 +4,32 @@
     previous    what it served before, for a rollback; absent before the first change of champion
 
 A version points to the whole bundle, logged among the artifacts of its candidate's run, so production can download it
-from there. Its tags say where it comes from. `champion` moves the aliases and opens the registry. One process writes at
-a time (`registry.lock`).
+from there. Its tags say where it comes from. `champion` moves the aliases and opens the registry. In a workspace one
+process writes at a time (`registry.lock`); on a server the log of releases decides who was first (`server_releases`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import shutil
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from workbench.tracking.releases import Act, Log, Release, append, log_file, mark_of, read_log
-from workbench.tracking.run import flag
+from workbench.tracking.place import Place, without_password
+from workbench.tracking.releases import Act, Log, Mark, Release, append, log_file, mark_of, read_log
+from workbench.tracking.run import USER, flag, whose
+from workbench.tracking.server import if_permitted, insisted, patient, todo_of
+from workbench.tracking.server_releases import Overtaken, ServerLog, quoted, versions_named
 from workbench.tracking.store import find_runs, mlflow_errors, open_experiment
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import lock_file
+from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -35,7 +41,8 @@ _MARK = "workbench.releases"
 _MANIFEST, _FOLDER = "manifest_sha256", "artifact_path"
 _DESCRIPTION = 5000
 """Characters of a description that MLflow's database column holds."""
-AGAIN = "Free space, or stop what holds mlruns/mlflow.db, then run the command again: nothing is registered twice."
+REPEAT = "Then run the command again: nothing is registered twice."
+AGAIN = f"Free space, or stop what holds mlruns/mlflow.db. {REPEAT}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +68,12 @@ class Version:
 class Versions:
     """The versions of one model. Made by `champion.open_versions`."""
 
-    def __init__(self, client: MlflowClient, store: Path, name: str, about: str) -> None:
+    def __init__(self, client: MlflowClient, place: Place, name: str, about: str) -> None:
         self.name = name
-        self.client, self._store, self._about = client, store, about
+        self.client, self._place, self._about = client, place, about
+        self.server_log = ServerLog(client, name) if place.server else None
+        self._end: Mark
+        self._fetched: dict[int, Path] = {}
 
     def register(
         self,
@@ -89,41 +99,36 @@ class Versions:
         with self.writing():
             known = next((v for v in self.all() if v.manifest_sha256 == manifest_sha256), None)
             if known is not None:
-                if not self._folder(known).is_dir():
-                    self.client.log_artifacts(known.run_id, str(bundle), artifact_path=known.folder)
+                if not self._files_there(known):
+                    self._upload(known.run_id, bundle, known.folder)
                 self._note_registered(act, known)
                 return known
             run_id = self._run_of(candidate_id, tags)
             folder = f"bundle-{manifest_sha256[:12]}"
-            self.client.log_artifacts(run_id, str(bundle), artifact_path=folder)
-            if self.model() is None:
-                self.client.create_registered_model(self.name, description=self._about)
-            made = self.client.create_model_version(
-                self.name,
-                f"runs:/{run_id}/{folder}",
-                run_id=run_id,
-                tags={**tags, _MANIFEST: manifest_sha256, _FOLDER: folder},
-                description=description[:_DESCRIPTION],
+            self._upload(run_id, bundle, folder)
+            self._make_model()
+            made = insisted(
+                lambda: self.client.create_model_version(
+                    self.name,
+                    f"runs:/{run_id}/{folder}",
+                    run_id=run_id,
+                    tags={**tags, _MANIFEST: manifest_sha256, _FOLDER: folder},
+                    description=description[:_DESCRIPTION],
+                    await_creation_for=0,
+                )
             )
-            version = self.version(int(made.version))
+            version = self._first_of(manifest_sha256, int(made.version))
             self._note_registered(act, version)
             return version
 
     def all(self) -> list[Version]:
         """Oldest first."""
-        with mlflow_errors(AGAIN):
+        with self.errors():
             model = self.model()
             if model is None:
                 return []
-            found: list[ModelVersion] = []
-            token: str | None = None
-            while True:
-                page = self.client.search_model_versions(f"name={_quoted(self.name)}", page_token=token)
-                found += page
-                token = page.token
-                if not token:
-                    break
-        return sorted((_version(v, model) for v in found), key=lambda version: version.number)
+            found = [_version(v, model) for v in versions_named(self.client, self.name)]
+        return sorted(found, key=lambda version: version.number)
 
     def version(self, number: int) -> Version:
         """Raises ConfigError: there is none of that number."""
@@ -136,25 +141,26 @@ class Versions:
         return next((version for version in self.all() if alias in version.aliases), None)
 
     def bundle(self, version: Version) -> Path:
-        """The bundle where MLflow keeps it; to be read, never changed.
+        """The bundle where MLflow keeps it, or as it was just fetched from the server; to be read, never changed.
 
         Raises:
             ToolchainError: it is gone.
         """
-        with mlflow_errors(AGAIN):
-            folder = self._folder(version)
-        if not version.folder or not folder.is_dir():
-            raise ToolchainError(
-                f"version {version.number} of {version.name!r} has no bundle at {folder}: its artifacts were deleted "
-                "or moved. Restore them, or name the folder of the bundle instead."
-            )
-        return folder
+        with self.errors():
+            there = bool(version.folder) and self._files_there(version)
+            if there:
+                return self._fetch(version) if self._place.server else self._folder(version)
+            place = self.client.get_run(version.run_id).info.artifact_uri
+        raise ToolchainError(
+            f"version {version.number} of {version.name!r} has no bundle at {place}/{version.folder}: its artifacts "
+            "were deleted or moved. Restore them, or name the folder of the bundle instead."
+        )
 
     def keep_verdict(self, version: Version, *, passed: bool, text: str) -> None:
         """Keep a verdict on a version: the whole of it among the run's artifacts, its outcome as a tag."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         file = f"verdicts/{version.folder.removeprefix('bundle-')}-{stamp}.json"
-        with mlflow_errors(AGAIN):
+        with self.errors():
             self.client.log_text(version.run_id, text, file)
             self.tag(version.number, "promotion_checks", "passed" if passed else "failed")
             self.tag(version.number, "promotion_verdict", file)
@@ -162,7 +168,12 @@ class Versions:
     def note_refused(self, act: Act, version: Version, reason: str, verdict: str = "") -> None:
         """A line for what was asked and not done."""
         with self.writing():
-            self._note_unmoved(act, version, verdict="failed", verdict_sha256=sha256_of(verdict), reason=reason)
+            while True:
+                with contextlib.suppress(Overtaken):
+                    digest = sha256_of(verdict)
+                    refused = self._unmoved(act, version, verdict="failed", verdict_sha256=digest, reason=reason)
+                    return self.note(refused)
+                self.look()
 
     def releases(self) -> Log:
         """The log of releases, checked against the registry's mark.
@@ -170,37 +181,103 @@ class Versions:
         Raises:
             ToolchainError: it cannot be read.
         """
-        with mlflow_errors(AGAIN):
+        with self.errors():
+            if self.server_log is not None:
+                return self.server_log.read()
             return read_log(self.log_file, mark_of(self.model_tag(_MARK)))
 
     @property
     def log_file(self) -> Path:
-        return log_file(self._store, self.name)
+        return log_file(self._place.store, self.name)
+
+    @property
+    def log_name(self) -> str:
+        """Where the log is, for messages."""
+        if self.server_log is None:
+            return str(self.log_file)
+        return f"{without_password(self._place.registry)}, model {self.server_log.name}"
 
     def note(self, release: Release) -> None:
+        if self.server_log is not None:
+            self._end = self.server_log.append(release, self._end)
+            return
         mark = append(self.log_file, self.name, release, mark_of(self.model_tag(_MARK)))
         self.client.set_registered_model_tag(self.name, _MARK, str(mark))
 
     def _note_registered(self, act: Act, version: Version) -> None:
         """Once for each version: a kill may have come between it and its line."""
-        for line in read_log(self.log_file, None).lines:
-            said = (line.content or {"release": {}})["release"]
-            if said.get("act") in ("export", "registration") and said.get("manifest_sha256") == version.manifest_sha256:
+        while True:
+            for line in self.releases().lines:
+                said = (line.content or {"release": {}})["release"]
+                mine = said.get("manifest_sha256") == version.manifest_sha256
+                if mine and said.get("act") in ("export", "registration"):
+                    return
+            with contextlib.suppress(Overtaken):
+                self.note(self._unmoved(act, version))
                 return
-        self._note_unmoved(act, version)
+            self.look()
 
-    def _note_unmoved(self, act: Act, version: Version, **words: str) -> None:
+    def _unmoved(
+        self, act: Act, version: Version, *, verdict: str = "", verdict_sha256: str = "", reason: str = ""
+    ) -> Release:
         champion = number_of(self.with_alias(CHAMPION))
-        self.note(
-            Release(
-                act=act,
-                version=version.number,
-                manifest_sha256=version.manifest_sha256,
-                champion_before=champion,
-                champion_after=champion,
-                **words,
-            )
+        return Release(
+            act=act,
+            version=version.number,
+            manifest_sha256=version.manifest_sha256,
+            champion_before=champion,
+            champion_after=champion,
+            verdict=verdict,
+            verdict_sha256=verdict_sha256,
+            reason=reason,
         )
+
+    def look(self) -> None:
+        """Take the end of a server's log as it is now: what is decided from here on is void if it moves."""
+        if self.server_log is not None:
+            self._end = self.server_log.end()
+
+    def _make_model(self) -> None:
+        from mlflow.exceptions import MlflowException
+
+        if self.model() is not None:
+            return
+        try:
+            self.client.create_registered_model(self.name, description=self._about)
+        except MlflowException:
+            if self.model() is None:  # it was not another command that was quicker
+                raise
+
+    def _first_of(self, manifest_sha256: str, made: int) -> Version:
+        """The version of a manifest; of two that were registered at once the first, and ours is deleted."""
+        version = next(v for v in self.all() if v.manifest_sha256 == manifest_sha256)
+        if version.number != made:
+            with if_permitted():  # else it stays, and nobody ever takes it for the bundle's version
+                self.client.delete_model_version(self.name, str(made))
+        return version
+
+    def _upload(self, run_id: str, bundle: Path, folder: str) -> None:
+        with patient():
+            self.client.log_artifacts(run_id, str(bundle), artifact_path=folder)
+
+    def _files_there(self, version: Version) -> bool:
+        if not self._place.server:
+            return self._folder(version).is_dir()
+        return bool(self.client.list_artifacts(version.run_id, version.folder))
+
+    def _fetch(self, version: Version) -> Path:
+        """The bundle as the server has it now, in the workspace's own folder; once for each command."""
+        if version.number not in self._fetched:
+            kept = self._place.store.parent / ".workbench" / "bundles" / quote(self.name, safe="")
+            kept.mkdir(parents=True, exist_ok=True)
+            with scratch_folder("fetched", inside=kept) as folder, patient():
+                found = Path(self.client.download_artifacts(version.run_id, version.folder, str(folder)))
+                to = kept / f"{version.number}-{version.folder.removeprefix('bundle-')}"
+                if to.exists():
+                    shutil.rmtree(to)
+                found.rename(to)
+            self._fetched[version.number] = to
+        return self._fetched[version.number]
 
     def _folder(self, version: Version) -> Path:
         place = str(self.client.get_run(version.run_id).info.artifact_uri)
@@ -211,34 +288,47 @@ class Versions:
         return "" if model is None else str(model.tags.get(key, ""))
 
     def tag(self, number: int, key: str, value: str) -> None:
-        self.client.set_model_version_tag(self.name, str(number), key, value)
+        insisted(lambda: self.client.set_model_version_tag(self.name, str(number), key, value))
 
     def model(self) -> RegisteredModel | None:
         return _model_of(self.client, self.name)
 
     def _run_of(self, candidate_id: str, tags: Mapping[str, str]) -> str:
-        experiment_id = open_experiment(self.client, self.name, self._store / "artifacts", self._about)
+        artifacts = None if self._place.server else self._place.artifacts
+        experiment_id = open_experiment(self.client, self.name, artifacts, self._about)
         found = find_runs(self.client, experiment_id, f"tags.candidate = '{candidate_id}'")
         found.sort(key=lambda run: run.data.tags.get("kind") == "candidate")
         if found:
             return str(found[-1].info.run_id)
         emulated = "[emulated] " if tags.get("emulated") == flag(True) else ""
-        own = {"kind": "bundle", "candidate": candidate_id, "emulated": tags.get("emulated", flag(False))}
+        own = {USER: whose()} if self._place.server else {}
+        own |= {"kind": "bundle", "candidate": candidate_id, "emulated": tags.get("emulated", flag(False))}
         run = self.client.create_run(experiment_id, tags=own, run_name=f"{emulated}bundle {candidate_id[:6]}")
         self.client.set_terminated(run.info.run_id)
         return str(run.info.run_id)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Alone with the registry; the kernel releases the lock when the process dies, however it dies."""
-        with lock_file(self._store / "registry.lock", wait_s=LOCK_WAIT_S) as lock:
+        """Alone with a workspace's registry; the kernel releases the lock when the process dies, however it dies. On a
+        server from a known end of its log on."""
+        if self._place.server:
+            with self.errors():
+                self.look()
+                yield
+            return
+        with lock_file(self._place.store / "registry.lock", wait_s=LOCK_WAIT_S) as lock:
             if not lock.held:
                 raise ToolchainError(
-                    f"another command has been changing the registry in {self._store} for {LOCK_WAIT_S:.0f} s. "
+                    f"another command has been changing the registry in {self._place.store} for {LOCK_WAIT_S:.0f} s. "
                     "Wait for it and run this one again."
                 )
-            with mlflow_errors(AGAIN):
+            with self.errors():
                 yield
+
+    def errors(self) -> contextlib.AbstractContextManager[None]:
+        if self._place.server:
+            return mlflow_errors(f"{todo_of(self._place)} {REPEAT}", self._place.server)
+        return mlflow_errors(AGAIN)
 
 
 def has_model(client: MlflowClient, name: str) -> bool:
@@ -247,7 +337,7 @@ def has_model(client: MlflowClient, name: str) -> bool:
 
 
 def _model_of(client: MlflowClient, name: str) -> RegisteredModel | None:
-    found = client.search_registered_models(f"name={_quoted(name)}")
+    found = client.search_registered_models(f"name={quoted(name)}")
     return found[0] if found else None
 
 
@@ -262,10 +352,6 @@ def _version(found: ModelVersion, model: RegisteredModel) -> Version:
         aliases=tuple(sorted(alias for alias, of in model.aliases.items() if int(of) == number)),
         tags=tags,
     )
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"' if "'" in name else f"'{name}'"
 
 
 def number_of(version: Version | None) -> int | None:

@@ -87,6 +87,23 @@ MAX_ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an evaluation was made.
+
+    Attributes:
+        host: name of the machine.
+        card: the device that it was measured on alone, by the machine's name for it; '' where the process saw all.
+    """
+
+    host: str
+    card: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"card {self.card} of {self.host}" if self.card else self.host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """What `evaluate` returns for every candidate, whatever became of it.
 
@@ -96,6 +113,7 @@ class Evaluation:
             with more time makes it again.
         facts: what of the measurement other candidates may take, and what was taken from others.
         forecast: what was predicted before it was measured whole; None where nothing was.
+        place: where it was made; None where that was not kept.
     """
 
     candidate: Candidate
@@ -112,6 +130,7 @@ class Evaluation:
     cut: tuple[str, ...] = added_later(())
     facts: tuple[Fact, ...] = added_later(())
     forecast: Forecast | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    place: Place | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
     def __post_init__(self) -> None:
         if (self.status == "failed") != (self.failure is not None):

@@ -162,6 +162,9 @@ class HostCosts:
         after_idle: (wait, more) in milliseconds, ascending: what the way to the front end, and its work for a request,
             cost more after it did nothing for so long; linear between, from 0.
         unexplained: what the measured loads show that no cost explains; it widens predictions.
+        front_end_ms: for each request, of a front end that is a process of its own, of which there are several; then
+            `request_ms` and `batch_ms` do not apply. 0 where it was not measured.
+        passed_row_ms, passed_batch_ms: of the one process that has queues and workers then, for each request and batch.
     """
 
     request_ms: float
@@ -180,6 +183,9 @@ class HostCosts:
     wait_spread: float = added_later(0.0)
     after_idle: tuple[tuple[float, float], ...] = added_later(())
     unexplained: Unexplained = added_later(Unexplained())  # noqa: RUF009  # a frozen value
+    front_end_ms: float = added_later(0.0)
+    passed_row_ms: float = added_later(0.0)
+    passed_batch_ms: float = added_later(0.0)
 
     def __post_init__(self) -> None:
         times = (
@@ -191,6 +197,9 @@ class HostCosts:
             "transport_ms",
             "network_ms",
             "wait_ms",
+            "front_end_ms",
+            "passed_row_ms",
+            "passed_batch_ms",
         )
         for name in times:
             if not 0 <= getattr(self, name) < float("inf"):

@@ -28,7 +28,7 @@ def before() -> set[int]:
 def measured(before: set[int], tmp_path_factory: pytest.TempPathFactory) -> HostCosts:
     model, dataset = classification(tmp_path_factory.mktemp("data"))
     toolchain = open_target("onnxruntime").toolchain()
-    costs, _ = measure_host_costs(model, dataset, toolchain, clients=(1, 16), load_s=0.5)
+    costs, _ = measure_host_costs(model, dataset, toolchain, clients=(1, 16), load_s=0.5, several=True)
     return costs
 
 
@@ -56,6 +56,11 @@ def test_seldom_loads_leave_a_slow_service_idle_as_they_leave_a_quick_one(
     assert {load.arrivals for load in loads} == {"poisson"}
 
 
+def test_several_front_ends_cost_something_each_and_something_where_their_queues_are(measured: HostCosts) -> None:
+    assert 0.01 < measured.front_end_ms < 20
+    assert 0 < measured.passed_row_ms + measured.passed_batch_ms < 20
+
+
 def test_the_origin_names_the_machine(measured: HostCosts) -> None:
     assert measured.origin.startswith(f"measured on {open_target('onnxruntime').toolchain().device}, ")
 
@@ -77,7 +82,7 @@ def test_quiet_costs_are_kept_in_the_store_and_noisy_ones_for_this_process_alone
     made: list[HostCosts] = []
     quiet = False
 
-    def measuring(*_: object) -> tuple[HostCosts, bool]:
+    def measuring(*_: object, **__: object) -> tuple[HostCosts, bool]:
         made.append(HostCosts(request_ms=float(len(made)), capacity=(1.0, 1.5), origin="here"))
         return made[-1], quiet
 

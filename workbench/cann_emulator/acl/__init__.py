@@ -9,9 +9,9 @@ library behind them:
     memory       device memory                       pinned      page-locked host memory
     models       loads, descriptions, gears          execution   checks and runs
     reason       error texts                         last_error  the last code of a thread
-    leaks        what a program left behind
+    leaks        what a program left behind           paced    the modelled time on the machine's clock
 
-Environment: CANN_EMULATOR_{VERSION,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PROFILE}, ASCEND_RT_VISIBLE_DEVICES.
+Environment: CANN_EMULATOR_{VERSION,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PACED,PROFILE}, ASCEND_RT_VISIBLE_DEVICES.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A program's own time counts as it passes: a sleep between two calls is one for the device as well. While the emulation
 does a device's work the clock stands, since a device would not have kept the host so long; what the call takes by the
 time model is added instead, and a wait moves the clock to the end of what was waited for. All devices share the axis.
+
+Where calls are paced (`paced`), the axis is the machine's own clock: it never stands, and what takes time is slept for.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import resource
 import threading
 import time
 from dataclasses import dataclass
+
+from workbench.cann_emulator.acl import paced
 
 
 @dataclass(slots=True)
@@ -37,12 +41,16 @@ class Standing:
     """While it is entered, the clock stands."""
 
     def __enter__(self) -> None:
+        if paced.ON:
+            return
         with _LOCK:
             if not _CLOCK.standing:
                 _CLOCK.since_ns = time.perf_counter_ns()
             _CLOCK.standing += 1
 
     def __exit__(self, *_: object) -> None:
+        if paced.ON:
+            return
         with _LOCK:
             _CLOCK.standing -= 1
             if not _CLOCK.standing:
@@ -59,6 +67,9 @@ def now_ns() -> int:
 
 def spend(duration_ns: int) -> None:
     """Add what a call takes by the time model."""
+    if paced.ON:
+        paced.sleep_ns(duration_ns)
+        return
     with _LOCK:
         _CLOCK.ahead_ns += duration_ns
         _CLOCK.spent_ns += duration_ns
@@ -70,6 +81,9 @@ def spent_ns() -> int:
 
 def reach(time_ns: int) -> None:
     """The host has waited until then."""
+    if paced.ON:
+        paced.sleep_ns(time_ns - now_ns())
+        return
     with _LOCK:
         spend(max(0, time_ns - now_ns()))
 

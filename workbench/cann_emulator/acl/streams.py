@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from workbench.cann_emulator.acl import codes, handles, host_clock, leaks
+from workbench.cann_emulator.acl import codes, handles, host_clock, leaks, paced
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SETTING, Context, Device
 
 STREAMS_PER_DEVICE = 1984
@@ -192,6 +192,14 @@ def drain(stream: Stream, until: Task | None = None) -> int:
 
 def synchronize(stream: Stream) -> int:
     """Drain; the host has waited so long."""
+    if paced.ON and stream.tasks:
+        with paced.alone_on(stream.context.device.physical):
+            stream.done_ns = max(stream.done_ns, host_clock.now_ns())  # others had the card until now
+            return _synchronize(stream)
+    return _synchronize(stream)
+
+
+def _synchronize(stream: Stream) -> int:
     code = drain(stream)
     stream.last = None
     host_clock.reach(stream.done_ns)

@@ -36,6 +36,7 @@ def _beyond_packages(workspace: Path) -> Iterator[Finding]:
         # Not at the top: these load numpy, onnx and psutil, whose absence is a finding and not an exception
         from workbench.commands.doctor.machine import machine_findings
         from workbench.commands.doctor.targets import target_findings
+        from workbench.commands.doctor.tracking import tracking_findings
         from workbench.commands.doctor.workspace import workspace_findings
         from workbench.quantization import observe as _reference_engine  # noqa: F401  every sweep runs the float model
     except ImportError as error:
@@ -50,3 +51,4 @@ def _beyond_packages(workspace: Path) -> Iterator[Finding]:
     yield from machine_findings()
     yield from target_findings(os.environ)
     yield from workspace_findings(workspace)
+    yield from tracking_findings(workspace)

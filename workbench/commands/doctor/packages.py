@@ -28,6 +28,7 @@ BASE_PACKAGES = (
     "prometheus-client",
     "uvloop",
     "httptools",
+    "fsspec",
     "cryptography",
 )
 EXPORT_PACKAGES = ("torch", "transformers", "safetensors")

@@ -8,8 +8,10 @@ metric: {name: wer, output: logits, symbols: letters.json}
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from workbench.inputs.library_metrics import NAMED, refuse_missing
@@ -53,6 +55,7 @@ class MetricUse:
             "code": self.code.sha256,
             "libraries": list(self.code.versions),
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "code"},
+            **({"options": _without_places(self.options)} if self.files else {}),
         }
 
     def higher_of(self, metric: str) -> bool:
@@ -63,6 +66,11 @@ class MetricUse:
 
     def unit_of(self, metric: str) -> str:
         return dict(self.units).get(metric, "" if self.bounds_of(metric) == SHARE else _OWN_UNIT)
+
+
+def _without_places(options: str) -> dict[str, object]:
+    """Options of a library's metric that reads files, whose content `files` holds."""
+    return {k: "" if isinstance(v, str) and Path(v).is_absolute() else v for k, v in json.loads(options).items()}
 
 
 def metric_of(top: Section) -> MetricUse | None:

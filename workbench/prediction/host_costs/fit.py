@@ -67,15 +67,15 @@ def fit_costs(
     """
     if len(runs) < 2 or runs[0].clients != 1:
         raise ValueError("costs need the run of a single client and one with batches")
-    speed = np.array([_speed(run, capacity) for run in runs])
+    speed = np.array([speed_of(run, capacity) for run in runs])
     speed[0] *= _on_the_way(runs[0])
     requests = np.array([run.requests for run in runs], dtype=np.float64)
     batches = np.array([run.batches for run in runs], dtype=np.float64)
     front_s = speed * np.array([run.front_s for run in runs])
     workers_s = speed * np.array([max(run.workers_s - run.model_s, 0.0) for run in runs])
     client_s = speed * np.array([run.client_s for run in runs])
-    request_ms, batch_ms = 1000 * _relative_fit(np.stack([requests, batches], axis=1), front_s)
-    worker_batch_ms, worker_row_ms = 1000 * _relative_fit(np.stack([batches, requests], axis=1), workers_s)
+    request_ms, batch_ms = 1000 * relative_fit(np.stack([requests, batches], axis=1), front_s)
+    worker_batch_ms, worker_row_ms = 1000 * relative_fit(np.stack([batches, requests], axis=1), workers_s)
     client_ms = 1000 * float(client_s.sum() / requests.sum())
     single = runs[0]
     return HostCosts(
@@ -108,7 +108,7 @@ def _on_the_way(single: LoadedRun) -> float:
     return 1.0 if beside_ms <= 0 else min(1.0, max(single.p50_ms - model_ms, 0.0) / beside_ms)
 
 
-def _speed(run: LoadedRun, capacity: tuple[float, ...]) -> float:
+def speed_of(run: LoadedRun, capacity: tuple[float, ...]) -> float:
     """Mean speed of a busy thread, 1 when never two are busy.
 
     With no moment idle, u processors busy in the mean are a mixture of the whole numbers beside u; what they do
@@ -121,7 +121,7 @@ def _speed(run: LoadedRun, capacity: tuple[float, ...]) -> float:
     return float(together / min(busy, len(capacity)))
 
 
-def _relative_fit(counts: Floats, seconds: Floats) -> Floats:
+def relative_fit(counts: Floats, seconds: Floats) -> Floats:
     """Non-negative x with counts @ x near seconds, in relative terms; zeros where nothing was spent."""
     spent = seconds > 0
     if not spent.any():

@@ -26,6 +26,7 @@ from workbench.prediction.host_costs.capacity import measure_capacity, processor
 from workbench.prediction.host_costs.fit import LoadedRun, busy_ms, fit_costs
 from workbench.prediction.host_costs.probe import write_probe
 from workbench.prediction.host_costs.rehearsed import Probe, Rehearsal, unexplained, with_wait, with_waking
+from workbench.prediction.host_costs.several import SEVERAL_S, Passed, measure_several
 from workbench.targets import REFERENCE, open_target
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import decode, digest, encode
@@ -65,8 +66,18 @@ _log = logging.getLogger(__name__)
 _noisy: dict[str, HostCosts] = {}
 
 
-def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable[[str], None] = _log.info) -> HostCosts:
+def host_costs(
+    model: Model,
+    dataset: Dataset,
+    store: Store,
+    *,
+    several: bool = False,
+    report: Callable[[str], None] = _log.info,
+) -> HostCosts:
     """What serving this model and data costs this host, from the store or measured now (some 35 s).
+
+    Args:
+        several: also what front ends cost that are processes of their own, which is asked where cards compute.
 
     Depends on the model's inputs and outputs, the validation split's texts, this machine, and the code and libraries
     that serve. Costs measured while others kept the machine busy say so and are kept for this process alone:
@@ -75,7 +86,7 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     Raises:
         ToolchainError: the service cannot be started here, or failed under load.
     """
-    toolchain, key = _key(model, dataset)
+    toolchain, key = _key(model, dataset, several)
     found = store.get_json("host_costs", key)
     if found is not None:
         return decode(HostCosts, found, "host_costs")
@@ -83,7 +94,7 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     if name in _noisy:
         return _noisy[name]
     report("measuring what serving costs this host beside the model (some 35 s)")
-    costs, quiet = measure_host_costs(model, dataset, toolchain)
+    costs, quiet = measure_host_costs(model, dataset, toolchain, several=several)
     if quiet:
         store.put_json("host_costs", key, encode(costs))
     else:
@@ -91,19 +102,19 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     return costs
 
 
-def measuring_s(model: Model, dataset: Dataset, store: Store) -> float:
+def measuring_s(model: Model, dataset: Dataset, store: Store, *, several: bool = False) -> float:
     """Roughly what `host_costs` would take now; 0 where they are known."""
-    _, key = _key(model, dataset)
+    _, key = _key(model, dataset, several)
     if digest(key) in _noisy or store.get_json("host_costs", key) is not None:
         return 0.0
     numbers = _numbers(dataset, model)
     written_s = _how_many(numbers) * numbers * _WRITTEN_S
     read_s = max(CLIENTS) * numbers * _READ_S
     longer_s = sum(LOAD_S * longer for before, longer in pairwise(_LONGER) if read_s > LOAD_S * before)
-    return USUAL_S + written_s + REPEATS * longer_s
+    return USUAL_S + written_s + REPEATS * longer_s + (SEVERAL_S if several else 0.0)
 
 
-def _key(model: Model, dataset: Dataset) -> tuple[Toolchain, dict[str, object]]:
+def _key(model: Model, dataset: Dataset, several: bool) -> tuple[Toolchain, dict[str, object]]:
     reference = open_target(REFERENCE)
     toolchain = reference.toolchain()
     key: dict[str, object] = {
@@ -116,12 +127,19 @@ def _key(model: Model, dataset: Dataset) -> tuple[Toolchain, dict[str, object]]:
         "code": closure_digest(
             *("workbench.serve", "workbench.load", "workbench.prediction.host_costs", type(reference).__module__)
         ),
+        **({"front ends": "several"} if several else {}),
     }
     return toolchain, key
 
 
 def measure_host_costs(
-    model: Model, dataset: Dataset, toolchain: Toolchain, *, clients: Sequence[int] = CLIENTS, load_s: float = LOAD_S
+    model: Model,
+    dataset: Dataset,
+    toolchain: Toolchain,
+    *,
+    clients: Sequence[int] = CLIENTS,
+    load_s: float = LOAD_S,
+    several: bool = False,
 ) -> tuple[HostCosts, bool]:
     """The costs, and whether the machine was quiet meanwhile.
 
@@ -143,6 +161,9 @@ def measure_host_costs(
                 rare = _seldom_loads(median(runs[0][0].p50_ms for runs in seen))
                 seldom = [[_load(service, bodies, load, _SELDOM_S) for load in rare] for _ in range(REPEATS)]
             crowd = _crowd(bundle, folder / "crowd.log", bodies, load_s)
+            passed = Passed()
+            if several:
+                passed = measure_several(bundle, folder / "several.log", bodies, capacity.together, load_s)
         except BundleError as error:
             raise ToolchainError(f"what serving costs this host cannot be measured: {error}") from error
     best = [min(runs, key=lambda run: busy_ms(run[0])) for runs in zip(*seen, strict=True)]
@@ -163,12 +184,18 @@ def measure_host_costs(
     def rehearsal(settings: ServiceSettings, runs: Sequence[tuple[LoadedRun, float]]) -> Rehearsal:
         return Rehearsal(settings=settings, runs=tuple(run for run, _ in runs))
 
-    return _rehearsed(
+    found = _rehearsed(
         fitted,
         [rehearsal(_SETTINGS, runs) for runs in zip(*seen, strict=True)],
         [rehearsal(_SETTINGS, runs) for runs in zip(*seldom, strict=True)],
         rehearsal(_crowd_settings(), crowd) if crowd else None,
         dataset,
+    )
+    return replace(
+        found,
+        front_end_ms=passed.front_end_ms,
+        passed_row_ms=passed.row_ms,
+        passed_batch_ms=passed.batch_ms,
     ), quiet
 
 

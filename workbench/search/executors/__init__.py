@@ -4,9 +4,27 @@ with ChildProcess(experiment, bench) as executor:      # a candidate that takes 
     evaluation = executor.evaluate(Task(candidate=candidate))      # CrashError when it did
 """
 
-from workbench.search.executors.base import Executor, InProcess, TimeUp
+from workbench.search.executors.base import CardLost, Compiler, Executor, InProcess, Measurer, TimeUp
 from workbench.search.executors.child import ChildProcess
+from workbench.search.executors.crew import Crew, Done
+from workbench.search.executors.members import Members, cards_of, local_members
 from workbench.search.executors.messages import decode_error, encode_error
 from workbench.search.executors.task import Task
 
-__all__ = ["ChildProcess", "Executor", "InProcess", "Task", "TimeUp", "decode_error", "encode_error"]
+__all__ = [
+    "CardLost",
+    "ChildProcess",
+    "Compiler",
+    "Crew",
+    "Done",
+    "Executor",
+    "InProcess",
+    "Measurer",
+    "Members",
+    "Task",
+    "TimeUp",
+    "cards_of",
+    "decode_error",
+    "encode_error",
+    "local_members",
+]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.task import Task, carry_out
-from workbench.values.results import Evaluation
+from workbench.values.candidate import Candidate
+from workbench.values.measurement import Latency, ServiceResult
+from workbench.values.results import Evaluation, Place, StageTiming
+
+if TYPE_CHECKING:  # a type only: evaluation processes import this module, and must start quickly
+    from workbench.shipping.service_confirmation import LoadTrial
 
 
 class TimeUp(Exception):
@@ -22,8 +27,29 @@ class TimeUp(Exception):
         self.stage = stage
 
 
+class CardLost(Exception):
+    """The card's process, node or actor is gone, or hangs: nothing is known of the candidate, which is measured on
+    another card. It counts as nobody's crash until several cards are lost at one candidate.
+
+    Attributes:
+        stage: in which it was.
+        comes_back: whether the executor takes tasks again.
+    """
+
+    def __init__(self, message: str, *, stage: str, comes_back: bool) -> None:
+        super().__init__(message)
+        self.stage, self.comes_back = stage, comes_back
+
+
 class Executor(Protocol):
-    """Evaluates one candidate at a time. Every call tells the bench when a stage begins."""
+    """Evaluates one candidate at a time. Every call tells the bench when a stage begins.
+
+    What evaluates reads the sweep's journal (`Bench.journal.evaluations`: what was predicted, what is known of times):
+    on another machine it needs a copy of the evaluations that the driver has written.
+    """
+
+    place: Place | None
+    """The card that it alone measures on; None where it sees all that there are."""
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         """As `workbench.search.ladder.evaluate`, errors included.
@@ -33,6 +59,38 @@ class Executor(Protocol):
 
         Raises:
             CrashError: the process that evaluated it died, while this one lived.
+            CardLost: nothing is known of it.
+            TimeUp: it was ended.
+        """
+
+
+class Measurer(Executor, Protocol):
+    """An executor that does all that a run asks for, beside its search."""
+
+    def probe(self, *, until: float | None = None) -> float:
+        """As `workbench.search.plan.probe_call_ms`. Raises as `evaluate`."""
+
+    def time(self, candidate: Candidate, *, until: float | None = None) -> Latency:
+        """As `workbench.search.ladder.timed`. Raises as `evaluate`."""
+
+    def confirm_service(self, trial: LoadTrial) -> ServiceResult:
+        """Serve and load a confirmed candidate where it measures. Raises as `evaluate`."""
+
+    def close(self) -> None:
+        """End what it holds; a later call starts it again."""
+
+
+class Compiler(Protocol):
+    """Makes one candidate's files at a time, without a card."""
+
+    def compile(self, candidate: Candidate, *, until: float | None = None) -> tuple[StageTiming, ...]:
+        """As `workbench.search.rungs.ahead.made_ahead`: the files lie in the store then.
+
+        Args:
+            until: moment of `time.perf_counter` at which it is ended; None for no such moment.
+
+        Raises:
+            CrashError: the process that compiled died.
             TimeUp: it was ended.
         """
 
@@ -43,6 +101,7 @@ class InProcess:
 
     def __init__(self, experiment: Experiment, bench: Bench) -> None:
         self.experiment, self.bench = experiment, bench
+        self.place: Place | None = None
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         return carry_out(task, self.experiment, self.bench)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import platform
 import signal
 import threading
 import time
@@ -19,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import TimeUp
-from workbench.search.executors.lifecycle import Process, log_again
+from workbench.search.executors.lifecycle import Process, Started, log_again
 from workbench.search.executors.messages import Message, decode_error
 from workbench.search.executors.task import Task
+from workbench.targets.description import Card
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode
 from workbench.values.errors import CrashError, ToolchainError
 from workbench.values.measurement import Latency, ServiceResult
-from workbench.values.results import Evaluation, evaluation_from_json
+from workbench.values.results import Evaluation, Place, StageTiming, evaluation_from_json
 from workbench.values.system.lifeline import ending, out_of_memory_kills
 
 if TYPE_CHECKING:  # a type only: the child imports this package too, and must start quickly
@@ -43,9 +45,18 @@ class ChildProcess:
     For one thread. The experiment is read again from its file in the child, so it must be the file's.
     """
 
-    def __init__(self, experiment: Experiment, bench: Bench) -> None:
-        self._experiment, self._bench = experiment, bench
-        self._child: Process | None = None
+    def __init__(
+        self, experiment: Experiment, bench: Bench, card: Card | None = None, *, compiler: int | None = None
+    ) -> None:
+        """Args:
+        card: the only one it sees; all that this process sees without it.
+        compiler: its number, of one that compiles beside others and measures nothing.
+        """
+        self._experiment, self._bench, self._card = experiment, bench, card
+        self.place = None if card is None else Place(host=platform.node(), card=card.name)
+        self._alone = f"compiler-{compiler}" if compiler is not None else "" if card is None else card.name
+        self._child: Started | None = None
+        self._over = False
 
     def __enter__(self) -> ChildProcess:
         """Begins to start the child; the first task waits until it is ready."""
@@ -53,6 +64,7 @@ class ChildProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._over = True  # a thread of the sweep may wait for it, and is not to start another
         self.close()
 
     @property
@@ -75,6 +87,16 @@ class ChildProcess:
         """
         asked = {"task": "evaluate"} | task.to_json()
         return evaluation_from_json(self._ask(asked, task.candidate, until=until))
+
+    def compile(self, candidate: Candidate, *, until: float | None = None) -> tuple[StageTiming, ...]:
+        """As `workbench.search.rungs.ahead.made_ahead`.
+
+        Raises:
+            CrashError: the child died.
+            TimeUp: it took until then, and the child was killed.
+        """
+        task = {"task": "compile", "candidate": candidate.to_json()}
+        return decode(tuple[StageTiming, ...], self._ask(task, candidate, until=until))
 
     def probe(self, *, until: float | None = None) -> float:
         """As `workbench.search.plan.probe_call_ms`.
@@ -119,7 +141,7 @@ class ChildProcess:
             return self._answer(child, candidate, say, time_up)
 
     def _answer(
-        self, child: Process, candidate: Candidate, say: Callable[[str], None], time_up: threading.Event
+        self, child: Started, candidate: Candidate, say: Callable[[str], None], time_up: threading.Event
     ) -> Any:
         oom_kills = out_of_memory_kills()
         stage = "check"
@@ -138,7 +160,7 @@ class ChildProcess:
                     case "error":
                         break
             else:
-                if time_up.is_set():
+                if time_up.is_set() or self._over:  # ended by the sweep, from another thread
                     raise TimeUp(stage)
                 raise self._crash(child, candidate, stage, oom_kills)
         except BaseException:  # a crash, Ctrl-C, or a listener's mistake: the child is of no more use
@@ -146,7 +168,7 @@ class ChildProcess:
             raise
         raise decode_error(message)
 
-    def _ready(self, task: Message) -> Process:
+    def _ready(self, task: Message) -> Started:
         """A child that has begun the task. One that died with nothing to do is replaced, which counts against nobody.
 
         Raises:
@@ -173,31 +195,42 @@ class ChildProcess:
             return child
         raise ToolchainError(f"{failed}. It cannot be kept running; `workbench doctor` looks at this machine.")
 
-    def _start(self) -> Process:
-        opening = {
+    def _start(self) -> Started:
+        if self._over:
+            raise ToolchainError("the sweep has ended.")
+        return self._launched(self.opening())
+
+    def opening(self) -> Message:
+        """What a child is told first."""
+        return {
             "experiment": str(self._experiment.path.absolute()),
             "workspace": str(self._experiment.workspace),
             "identity": self._experiment.identity,
             "seed": self._experiment.seed,
             "journal": str(self._bench.journal.root.absolute()),
             "store": str(self._bench.store.root),
+            "shared": None if self._bench.store.shared is None else self._bench.store.shared.url,
+            "card": "" if self._card is None else self._card.name,
+            "alone": self._alone,
             "level": logging.getLogger().getEffectiveLevel(),
         }
+
+    def _launched(self, opening: Message) -> Started:
         try:
-            return Process(opening)
+            return Process(opening, {} if self._card is None else self._card.environment)
         except OSError as error:
             raise ToolchainError(
                 f"the evaluation process cannot be started: {error.strerror}. Free memory, processes or files."
             ) from error
 
-    def _crash(self, child: Process, candidate: Candidate, stage: str, oom_kills: int) -> CrashError:
+    def _crash(self, child: Started, candidate: Candidate, stage: str, oom_kills: int) -> CrashError:
         code = child.ended()
         if code == -signal.SIGKILL:
             time.sleep(_GRACE_S)  # whoever kills all processes of ours means us next, and not the candidate
         log = self._bench.journal.log(candidate.id)
         log.write_text(child.words(), encoding="utf-8")
         said = child.last_lines()
-        how = ending(code, out_of_memory=out_of_memory_kills() > oom_kills)
+        how = ending(code, out_of_memory=child.out_of_memory(oom_kills))
         return CrashError(
             f"the process that evaluated it {how}." + (f" Its last words: {said}" if said else ""),
             stage=stage,
@@ -206,7 +239,7 @@ class ChildProcess:
 
 
 @contextlib.contextmanager
-def _killed_at(child: Process, until: float | None) -> Iterator[threading.Event]:
+def _killed_at(child: Started, until: float | None) -> Iterator[threading.Event]:
     """Kill the child at that moment, unless the block has ended; the event says that it was."""
     time_up = threading.Event()
     if until is None:

@@ -10,10 +10,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from workbench.search.executors.messages import Line, Message, decode_error
+from workbench.values.system.lifeline import out_of_memory_kills
 
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
@@ -25,6 +27,35 @@ _LAST_BYTES = 20_000
 _WORDS_LINES, _WORDS_CHARACTERS = 2, 300
 
 
+class Spoken(Protocol):
+    """A line to somebody, here or on another machine."""
+
+    def send(self, message: Message) -> None:
+        """Raises: OSError: the other end is gone."""
+
+    def __iter__(self) -> Iterator[Message]:
+        """What comes, until the other end is gone."""
+
+
+class Started(Protocol):
+    """A process that evaluates, wherever it is. `Process` says what its members mean."""
+
+    opened: bool
+
+    @property
+    def line(self) -> Spoken: ...
+    @property
+    def pid(self) -> int: ...
+    def forget_words(self) -> None: ...
+    def words(self) -> str: ...
+    def last_lines(self) -> str: ...
+    def ended(self) -> int: ...
+    def out_of_memory(self, before: int) -> bool: ...
+    def kill(self) -> None: ...
+    def close(self) -> None: ...
+    def expect(self, kind: str) -> None: ...
+
+
 class Process:
     """The process, its line, and what it writes to standard output and error.
 
@@ -32,7 +63,8 @@ class Process:
         opened: it has read the experiment and takes tasks.
     """
 
-    def __init__(self, opening: Message) -> None:
+    def __init__(self, opening: Message, environment: Mapping[str, str]) -> None:
+        """Args: environment: what is different in its environment."""
         self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process, in `close`
         self.opened = False
         ours, theirs = socket.socketpair()
@@ -46,6 +78,7 @@ class Process:
                     stdout=self._words,
                     stderr=subprocess.STDOUT,
                     pass_fds=(number,),
+                    env={**os.environ, **environment},
                     start_new_session=True,  # Ctrl-C comes to us, and we end it
                 )
             except BaseException:
@@ -99,20 +132,29 @@ class Process:
             EOFError: it died first.
             Exception: what it raised instead.
         """
-        for message in self.line:
-            if message["kind"] == kind:
-                return
-            if message["kind"] == "log":
-                log_again(message)
-            elif message["kind"] == "error":
-                raise decode_error(message)
-        raise EOFError
+        expected(self.line, kind)
+
+    def out_of_memory(self, before: int) -> bool:
+        """Whether the kernel has killed something for want of memory, since it had killed so many."""
+        return out_of_memory_kills() > before
 
     def last_lines(self) -> str:
         """What a library said before it died; the stack that `faulthandler` adds is for the log."""
         said, _, _ = self.words().partition("Fatal Python error: ")
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         return " / ".join(lines[-_WORDS_LINES:])[:_WORDS_CHARACTERS]
+
+
+def expected(line: Spoken, kind: str) -> None:
+    """As `Process.expect`."""
+    for message in line:
+        if message["kind"] == kind:
+            return
+        if message["kind"] == "log":
+            log_again(message)
+        elif message["kind"] == "error":
+            raise decode_error(message)
+    raise EOFError
 
 
 def log_again(message: Message) -> None:

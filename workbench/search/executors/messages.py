@@ -1,7 +1,9 @@
 """What the sweep and its evaluation process say to each other: one JSON object a line, over a socket pair.
 
-to the process      {"experiment", "workspace", "identity", "seed", "journal", "store", "level"} first, then
+to the process      {"experiment", "workspace", "identity", "seed", "journal", "store", "shared", "card", "alone",
+                    "level"} first, then
                     {"task": "evaluate", "candidate", "incumbents", "split", "gates", "effort"}
+                    {"task": "compile", "candidate"}
                     {"task": "time", "candidate"}
                     {"task": "service", "candidate", "seconds"}
 from the process    {"kind": "ready"} once it is open, {"kind": "began"} for each task, then any number of

@@ -22,12 +22,14 @@ from typing import Any
 
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
+from workbench.evaluation.shared_store import STORE_VARIABLE, open_shared_store
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.executors.messages import Line, Message, encode_error
 from workbench.search.executors.task import carry_out, task_from_json
 from workbench.search.ladder import timed
 from workbench.search.plan import probe_call_ms
+from workbench.search.rungs.ahead import made_ahead
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, ToolchainError
@@ -79,6 +81,8 @@ def _do(task: Message, experiment: Experiment, bench: Bench, line: Line) -> None
 def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> Any:
     if task["task"] == "probe":
         return probe_call_ms(experiment, bench)
+    if task["task"] == "compile":
+        return encode(made_ahead(experiment, candidate_from_json(task["candidate"]), bench))
     if task["task"] == "time":
         return encode(timed(experiment, candidate_from_json(task["candidate"]), bench))
     if task["task"] == "service":
@@ -99,10 +103,11 @@ def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> 
 
 
 def _opened(opening: Message, line: Line, stack: contextlib.ExitStack) -> tuple[Experiment, Bench]:
-    journal = Journal(root=Path(opening["journal"]))
+    journal, card = Journal(root=Path(opening["journal"])), str(opening["card"])
+    lock = "-".join(filter(None, ("evaluation", str(opening["alone"]))))
     # a process that a killed sweep has left may take a moment to die, its device with it
     alone = stack.enter_context(
-        lock_file(journal.root / "evaluation.lock", wait_s=_WAIT_S, owner=f"process {os.getpid()}")
+        lock_file(journal.root / f"{lock}.lock", wait_s=_WAIT_S, owner=f"process {os.getpid()}")
     )
     if not alone.held:
         raise ToolchainError(f"{journal.root}: {alone.holder} still evaluates for a sweep that has ended. End it.")
@@ -113,13 +118,14 @@ def _opened(opening: Message, line: Line, stack: contextlib.ExitStack) -> tuple[
             file=opening["experiment"],
             hint="What was measured is kept. Change it back, or start a new sweep with --fresh.",
         )
-    store = Store(Path(opening["store"]))
+    url = opening["shared"] or os.environ.get(STORE_VARIABLE)
+    store = Store(Path(opening["store"]), shared=open_shared_store(url) if url else None)
     stack.callback(store.close)
 
     def report(candidate: Candidate, stage: str) -> None:
         line.send({"kind": "stage", "stage": stage})
 
-    return replace(experiment, seed=opening["seed"]), open_bench(experiment, journal, store, report)
+    return replace(experiment, seed=opening["seed"]), open_bench(experiment, journal, store, report, card)
 
 
 def _log_to(line: Line, level: int) -> None:

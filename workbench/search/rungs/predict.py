@@ -71,7 +71,7 @@ def predict(climb: Climb) -> Stop | None:
         return None
     known = known_times(evaluations.values())
     times: dict[Shape, ShapeTime] = {}
-    first = _first_shape(climb.candidate)
+    first = first_shape(climb.candidate)
     with contextlib.ExitStack() as sessions:
         one = only_shapes(climb.candidate, [first])
         artifact, directory = artifact_of(climb.experiment, one, climb.bench, climb, split=climb.split)
@@ -118,7 +118,7 @@ def predict(climb: Climb) -> Stop | None:
     )
 
 
-def _first_shape(candidate: Candidate) -> Shape:
+def first_shape(candidate: Candidate) -> Shape:
     """The longest, since it holds every sample, at the smallest batch that holds a call; so sets share it."""
     shapes = shapes_of(candidate)
     longest = shapes[-1][1]
@@ -135,7 +135,7 @@ def _with_more_shapes(
 ) -> ShapeTimes | None:
     """The times of the whole set, after as many further compiles as that takes; None once all would be compiled."""
     wanted = [(batch, length or 0) for batch, length in shapes_of(climb.candidate)]
-    for shape in (None, *_telling(climb.candidate)):
+    for shape in (None, *telling_shapes(climb.candidate)):
         if shape is not None and shape not in times and (shape[0], shape[1] or 0) not in known.get(structure, {}):
             if len(times) + 1 >= len(wanted):
                 return None
@@ -146,7 +146,7 @@ def _with_more_shapes(
     return None
 
 
-def _telling(candidate: Candidate) -> list[Shape]:
+def telling_shapes(candidate: Candidate) -> list[Shape]:
     """Every shape of a set, those first that say most of the others: corners, then what lies between."""
     shapes = list(shapes_of(candidate))
     found: list[Shape] = []

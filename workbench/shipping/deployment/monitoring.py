@@ -42,7 +42,7 @@ def grafana_dashboard(facts: Facts) -> str:
         _lines(
             "Connections",
             "none",
-            ("open {{instance}}", f"workbench_connections{_SELECT}"),
+            ("open {{instance}}", f"sum by (instance) (workbench_connections{_SELECT})"),
             (
                 "{{how}} {{instance}}",
                 f"sum by (instance, how) (increase(workbench_connections_closed_total{_SELECT}{_WINDOW}))",
@@ -95,7 +95,7 @@ def grafana_dashboard(facts: Facts) -> str:
         _lines(
             "Memory of the host",
             "bytes",
-            ("front end {{instance}}", f"process_resident_memory_bytes{_SELECT}"),
+            ("front ends {{instance}}", f"sum by (instance) (process_resident_memory_bytes{_SELECT})"),
             ("worker {{instance}} {{worker}}", f"workbench_worker_resident_memory_bytes{_SELECT}"),
         ),
         _lines(
@@ -125,7 +125,7 @@ def grafana_dashboard(facts: Facts) -> str:
             "Processor time and open files of the front end",
             "none",
             ("processors {{instance}}", _rate("process_cpu_seconds_total")),
-            ("files / 1000 {{instance}}", f"process_open_fds{_SELECT} / 1000"),
+            ("files / 1000 {{instance}}", f"max by (instance) (process_open_fds{_SELECT}) / 1000"),
         ),
     ]
     dashboard = {

@@ -67,6 +67,9 @@ def deployment(toolchain: Toolchain) -> DeploymentFacts:
         notes=(
             "One container for each card: `/dev/davinci0` in `compose.yaml` is the card; `/dev/davinci_manager`, "
             "`/dev/devmm_svm` and `/dev/hisi_hdc` belong to every one.",
+            "Several cards behind one port: give a container all of their `/dev/davinciN` (on Kubernetes "
+            "`huawei.com/Ascend910: 8` in requests and limits), processors for its front ends (`plan-capacity` says "
+            "how many) and memory for a worker on each; the service then uses every card that it sees.",
             f"Mounted from the host, read-only: {', '.join(f'`{path}`' for path in DRIVER_MOUNTS)}.",
             "CANN's logs: `install -d -o {service_id} -g HwHiAiUser {log_folder}` on the host first; for the systemd "
             "unit `-o HwHiAiUser`.",

@@ -11,7 +11,7 @@ from workbench.targets.ascend.dimensions import DIMENSIONS
 from workbench.targets.ascend.interface import INTERFACE
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.binding import Binding
-from workbench.targets.description import TargetDescription
+from workbench.targets.description import Card, TargetDescription
 from workbench.targets.space_start import SpaceStart
 
 if TYPE_CHECKING:
@@ -35,6 +35,15 @@ def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     from workbench.targets.ascend.findings import ascend_findings
 
     return ascend_findings(environment)
+
+
+def _cards() -> tuple[Card, ...]:
+    """A single one is left as it is, since msprof cannot work where the variable is set (atc.md, profiling)."""
+    from workbench.targets.ascend.toolchain import device_ids
+    from workbench.targets.ascend.visible_devices import VARIABLE
+
+    ids = device_ids()
+    return tuple(Card(name=str(n), environment={VARIABLE: str(n)} if len(ids) > 1 else {}) for n in ids)
 
 
 def _calibrator(environment: Mapping[str, str]) -> Calibrator:
@@ -100,6 +109,8 @@ TARGET = TargetDescription(
     on_host=False,
     findings=_findings,
     space_start=_space_start,
+    cards=_cards,
+    cluster_resource="NPU",  # Ray's own name for them
     devices_hint="ASCEND_RT_VISIBLE_DEVICES and npu-smi",
     deployment=deployment,
     binding=Binding(

@@ -64,16 +64,26 @@ def device_count(environment: Mapping[str, str] = os.environ) -> int:
     Raises:
         ToolchainError: the variable is wrong, or names nothing.
     """
+    return len(device_ids(environment))
+
+
+def device_ids(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+    """The machine's logic ids of the devices that `device_count` counts.
+
+    Raises:
+        ToolchainError: as `device_count`.
+    """
     cards, _, why = _cards(environment)
-    present = [card.logic_id for card in cards if card.logic_id is not None] if cards else None
+    present = [card.logic_id for card in cards if card.logic_id is not None] if cards else []
     visible = visible_devices(environment, present or None)
     if visible.devices is not None:
         if visible.problem or not visible.devices:
             raise ToolchainError(f"{visible.problem}. Name devices that are there, ascending.")
-        return len(visible.devices)
+        return visible.devices
     if not cards:
         _log.warning("%s: device 0 alone is used.", why)
-    return max(1, len(cards))
+    # npu-smi that lists cards without their logic ids: they count from 0 [inferred]
+    return tuple(sorted(present)) if len(present) == len(cards) > 0 else tuple(range(max(1, len(cards))))
 
 
 def _look(environment: Mapping[str, str]) -> Toolchain:

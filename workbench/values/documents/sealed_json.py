@@ -17,7 +17,7 @@ from typing import Any
 
 from workbench.values.documents.canonical import canonical_json, digest, encode
 from workbench.values.errors import ToolchainError
-from workbench.values.system.files import write_json_atomically
+from workbench.values.system.files import write_bytes_atomically
 
 _SEAL = "sha256"
 _MOST_BYTES = 1 << 30
@@ -34,8 +34,13 @@ def write_sealed(path: Path, value: Mapping[str, object]) -> None:
     Raises:
         ToolchainError: the disk cannot be written.
     """
+    write_bytes_atomically(path, sealed(value))
+
+
+def sealed(value: Mapping[str, object]) -> bytes:
+    """What `write_sealed` writes."""
     body = encode(value)
-    write_json_atomically(path, {**body, _SEAL: digest(body)})
+    return (canonical_json({**body, _SEAL: digest(body)}) + "\n").encode()
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -45,7 +50,15 @@ def read_sealed(path: Path) -> dict[str, Any]:
         Unsound: it is not there, or not what was written.
         ToolchainError: this user may not read it; the file may be sound.
     """
-    data = read_bytes(path)
+    return unsealed(read_bytes(path))
+
+
+def unsealed(data: bytes) -> dict[str, Any]:
+    """The object that `sealed` made bytes of.
+
+    Raises:
+        Unsound: they are not what was made.
+    """
     if not data.strip(b"\0"):
         raise Unsound("holds nothing but zeros" if data else "is empty")
     try:

@@ -1,0 +1,161 @@
+"""Where a shared store may lie, for one suite over all of them; and faults put between it and the workbench."""
+
+import contextlib
+import errno
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.evaluation.shared_store import SharedStore, open_shared_store
+from workbench.evaluation.store import Store
+
+PLACES = ("folder", "memory", "s3")
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """An S3 server in this process."""
+    pytest.importorskip("s3fs", reason="the extra [cluster] is not installed")
+    server_module = pytest.importorskip("moto.server", reason="no S3 server to speak to: moto is not installed")
+    server = server_module.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=PLACES)
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new and empty place of each kind."""
+    if request.param == "folder":
+        (tmp_path / "team").mkdir()
+        return str(tmp_path / "team")
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4().hex}"
+    return bucket(request.getfixturevalue("s3_endpoint"), monkeypatch)
+
+
+def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new bucket; whoever opens it finds the server and its credentials in the environment, children too."""
+    import s3fs
+
+    name = f"bucket-{uuid.uuid4().hex}"
+    for variable, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "not-to-be-logged",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    s3fs.S3FileSystem(skip_instance_cache=True).mkdir(name)
+    return f"s3://{name}/workbench"
+
+
+@dataclass
+class Faults:
+    """What stands between the workbench and fsspec's file system, as an own fault of the latter would.
+
+    Attributes:
+        refuse: of these calls, with this error; writing is `pipe_file`, `open`, `makedirs`.
+        hang: these calls never answer, until the test is over.
+        break_off: asked before every call; True breaks it off.
+    """
+
+    system: Any
+    refuse: dict[str, Exception] = field(default_factory=dict)
+    hang: set[str] = field(default_factory=set)
+    break_off: Callable[[], bool] = lambda: False
+    over: threading.Event = field(default_factory=threading.Event)
+    calls: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.system, name)
+        if not callable(real):
+            return real
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.calls.append(name)
+            if name in self.hang:
+                self.over.wait(60)
+            if name in self.refuse:
+                raise self.refuse[name]
+            if self.break_off():
+                raise ConnectionError("broken off")
+            return real(*arguments, **options)
+
+        return call
+
+    def refuse_writes(self, error: Exception | None = None) -> None:
+        error = error or OSError(errno.ENOSPC, "No space left on device")
+        self.refuse = dict.fromkeys(("pipe_file", "open", "makedirs"), error)
+
+    def refuse_all(self) -> None:
+        self.refuse_writes(ConnectionError("no route to host"))
+        self.refuse |= dict.fromkeys(("info", "cat_file", "ls", "rm_file"), self.refuse["open"])
+
+
+class Team:
+    """Machines that share one store, each with a local store and a list of what it was told."""
+
+    def __init__(self, url: str, root: Path) -> None:
+        self.url, self._root = url, root
+        self._open: list[Store] = []
+        self._faults: list[Faults] = []
+
+    def machine(self, name: str) -> tuple[Store, list[str], Faults]:
+        said: list[str] = []
+        shared = self.shared(said.append)
+        faults = Faults(system=shared.remote._fs)
+        shared.remote._fs = faults
+        self._faults.append(faults)
+        store = Store(self._root / name, shared=shared, report=said.append)
+        self._open.append(store)
+        return store, said, faults
+
+    def shared(self, report: Callable[[str], None] = print, patience_s: float = 5.0) -> SharedStore:
+        return open_shared_store(self.url, report=report, patience_s=patience_s)
+
+    def close(self) -> None:
+        for faults in self._faults:
+            faults.over.set()
+            faults.refuse, faults.hang = {}, set()
+        for store in self._open:
+            store.close()
+
+
+@pytest.fixture
+def team(url: str, tmp_path: Path) -> Iterator[Team]:
+    with contextlib.closing(Team(url, tmp_path)) as opened:
+        yield opened
+
+
+def builder(content: bytes = b"content", *, at: str = "deep/file.bin") -> "Builder":
+    return Builder(content, at)
+
+
+class Builder:
+    """Writes two files and counts how often."""
+
+    def __init__(self, content: bytes, at: str) -> None:
+        self.content, self.at, self.calls = content, at, 0
+
+    def __call__(self, to: Path) -> None:
+        self.calls += 1
+        (to / self.at).parent.mkdir(parents=True, exist_ok=True)
+        (to / self.at).write_bytes(self.content)
+        (to / "empty").write_bytes(b"")
+
+
+def stored(shared: SharedStore, below: str) -> list[str]:
+    """Every file below a folder of the shared store."""
+    found = [file.path for file in shared.remote.files(below)]
+    return found + [path for folder in shared.remote.folders(below) for path in stored(shared, f"{below}/{folder}")]
+
+
+def put(shared: SharedStore, path: str, content: bytes) -> None:
+    shared.remote.write(path, iter((content,)), len(content))

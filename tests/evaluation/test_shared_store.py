@@ -1,0 +1,506 @@
+"""One suite for every place that a shared store may lie in: what machines take from each other, and what they do when
+it is damaged, hostile, full or away."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.evaluation.shared_places import Faults, Team, builder, put, s3_endpoint, stored, team, url
+from workbench.evaluation.shared_store import Away, Cleaned, clean, open_shared_store, usage_of
+from workbench.evaluation.shared_store.listing import Listed, plain, read, written
+from workbench.evaluation.shared_store.remote import checked_url, words_of
+from workbench.values.documents.canonical import digest
+from workbench.values.documents.sealed_json import Unsound, sealed
+from workbench.values.errors import ConfigError
+
+__all__ = ["s3_endpoint", "team", "url"]
+
+KEY = {"model": "abc"}
+NAME = digest(KEY)
+ENTRY = f"v1/entries/artifact/{NAME[:2]}/{NAME}.json"
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def file_of(content: bytes) -> str:
+    return f"v1/files/{sha(content)[:2]}/{sha(content)}"
+
+
+def published(team: Team, content: bytes = b"content", name: str = "one") -> None:
+    store, said, _ = team.machine(name)
+    store.get_or_build("artifact", KEY, builder(content))
+    store.close()
+    assert said == []
+
+
+def test_what_one_machine_built_another_has(team: Team) -> None:
+    published(team)
+    other, said, _ = team.machine("two")
+    build = builder(b"mine")
+
+    entry = other.get_or_build("artifact", KEY, build)
+
+    assert (entry.cached, build.calls, said) == (True, 0, [])
+    assert (entry.path / "deep/file.bin").read_bytes() == b"content"
+    assert (entry.path / "empty").read_bytes() == b""
+    found = other.find("artifact", KEY)
+    assert found is not None
+    assert found.path == entry.path
+    assert other.unpublished == 0
+
+
+def test_find_and_json_go_through_too(team: Team) -> None:
+    one, _, _ = team.machine("one")
+    one.put_json("structure", KEY, {"layers": 3})
+    one.close()
+    two, _, _ = team.machine("two")
+
+    assert two.get_json("structure", KEY) == {"layers": 3}
+    assert two.get_json("structure", {"model": "other"}) is None
+
+
+def test_what_was_measured_on_a_machine_stays_there(team: Team) -> None:
+    one, _, _ = team.machine("one")
+    one.put_json("memory", KEY, 3)
+    one.close()
+
+    assert team.machine("two")[0].get_json("memory", KEY) is None
+    assert stored(team.shared(), "v1") == []
+
+
+def test_what_was_built_before_there_was_a_shared_store_is_published_when_it_is_used(team: Team) -> None:
+    one, _, faults = team.machine("one")
+    one.get_or_build("artifact", KEY, builder())
+    one.close()
+    shared = team.shared()
+    for path in stored(shared, "v1"):
+        shared.remote.remove(path)
+
+    again, _, faults = team.machine("one")
+    again.get_or_build("artifact", KEY, builder())
+    again.get_or_build("artifact", KEY, builder())
+    again.close()
+
+    assert ENTRY in stored(shared, "v1")
+    assert faults.calls.count("open") + faults.calls.count("pipe_file") == 3  # two files and the listing, once
+
+
+def test_of_two_writers_either_entry_is_whole(team: Team) -> None:
+    one, _, _ = team.machine("one")
+    two, _, _ = team.machine("two")
+    one.get_or_build("artifact", KEY, builder(b"from one"))
+    two_built = two.get_or_build("artifact", KEY, builder(b"from two"))
+    two.close()
+    one.close()
+    three, said, _ = team.machine("three")
+
+    content = (three.get_or_build("artifact", KEY, builder()).path / "deep/file.bin").read_bytes()
+
+    assert content in (b"from one", b"from two")
+    assert said == []
+    assert two_built.path.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("path", "left"),
+    [
+        pytest.param(file_of(b"content"), b"cont", id="truncated file"),
+        pytest.param(file_of(b"content"), b"kontent", id="corrupted file"),
+        pytest.param(file_of(b"content"), None, id="missing file"),
+        pytest.param(ENTRY, b'{"entry":"', id="truncated listing"),
+        pytest.param(ENTRY, b"", id="empty listing"),
+    ],
+)
+def test_damage_is_said_never_used_and_mended(team: Team, path: str, left: bytes | None) -> None:
+    published(team)
+    shared = team.shared()
+    if left is None:
+        shared.remote.remove(path)
+    else:
+        put(shared, path, left)
+    two, said, _ = team.machine("two")
+    build = builder()
+
+    entry = two.get_or_build("artifact", KEY, build)
+    two.close()
+
+    assert (entry.cached, build.calls) == (False, 1)
+    assert len(said) == 1
+    assert f"artifact/{NAME[:12]} is damaged and not used" in said[0]
+    third, said, _ = team.machine("three")
+    assert third.find("artifact", KEY) is not None
+    assert said == []
+
+
+def test_one_flipped_byte_anywhere_in_the_shared_store_is_found(team: Team, tmp_path: Path) -> None:
+    published(team)
+    shared = team.shared()
+    whole = {path: shared.remote.read(path, most=1 << 20) or b"" for path in (ENTRY, file_of(b"content"))}
+    for path, content in whole.items():
+        for at in range(0, len(content), 1 + len(content) // 5):
+            put(shared, path, content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+            (folder := tmp_path / f"{Path(path).name}-{at}").mkdir()
+            assert shared.fetch("artifact", NAME, folder) == "damaged", (path, at)
+        put(shared, path, content)
+    (tmp_path / "whole").mkdir()
+    assert shared.fetch("artifact", NAME, tmp_path / "whole") == "there"
+
+
+# --- what comes from outside ---------------------------------------------------------------------------------------
+
+
+X = {"sha256": sha(b"x"), "size_bytes": 1}
+HOSTILE: dict[str, object] = {
+    "up": {"../escape": X},
+    "absolute": {"/tmp/escape": X},
+    "up in the middle": {"a/../../escape": X},
+    "not the one form": {"a//b": X},
+    "obeyed by a terminal": {"a\n\x1b[2Jb": X},
+    "too deep": {"/".join("a" * 80): X},
+    "too long": {"a" * 300: X},
+    "file and folder": {"a": X, "a/b": X},
+    "a digest that is a path": {"a": {**X, "sha256": "../../escape"}},
+    "larger than anything": {"a": {**X, "size_bytes": 1 << 60}},
+    "negative size": {"a": {**X, "size_bytes": -1}},
+    "no number": {"a": {**X, "size_bytes": True}},
+    "no file": {"a": "x"},
+    "no files": ["a"],
+}
+
+
+def test_a_hostile_listing_writes_nothing_anywhere(team: Team, tmp_path: Path) -> None:
+    shared = team.shared()
+    put(shared, file_of(b"x"), b"x")
+    machine, said, _ = team.machine("one")
+    before = {path for path in tmp_path.rglob("*") if "team" not in path.parts}
+    for case, files in HOSTILE.items():
+        name = digest({"case": case})
+        listing = sealed({"version": 1, "kind": "artifact", "entry": name, "files": files})
+        put(shared, f"v1/entries/artifact/{name[:2]}/{name}.json", listing)
+
+        assert machine.find("artifact", {"case": case}) is None, case
+        assert "is damaged and not used" in said[-1], case
+        assert "\x1b" not in said[-1]
+
+    assert len(said) == len(HOSTILE)
+    assert {path for path in tmp_path.rglob("*") if "team" not in path.parts} <= before | {machine.root / "artifact"}
+    assert not Path("/tmp/escape").exists()
+
+
+def test_an_entry_of_more_than_the_disk_holds_is_not_fetched(team: Team) -> None:
+    shared = team.shared()
+    listing = {"a": Listed(sha256=sha(b"x"), size_bytes=1 << 41)}
+    put(shared, ENTRY, written("artifact", NAME, listing))
+    machine, said, faults = team.machine("one")
+
+    assert machine.find("artifact", KEY) is None
+    assert "is not fetched" in said[0]
+    assert "pipe_file" not in faults.calls
+
+
+def test_an_entry_under_another_name_is_none(team: Team) -> None:
+    published(team)
+    shared = team.shared()
+    content = shared.remote.read(ENTRY, most=1 << 20)
+    assert content is not None
+    other = digest({"model": "other"})
+    put(shared, f"v1/entries/artifact/{other[:2]}/{other}.json", content)
+    machine, said, _ = team.machine("two")
+
+    assert machine.find("artifact", {"model": "other"}) is None
+    assert "is of another entry" in said[0]
+
+
+def test_a_link_or_a_pipe_in_a_shared_folder_is_no_file(tmp_path: Path) -> None:
+    """Either could lead anywhere, or hold a reader without end."""
+    (tmp_path / "team").mkdir()
+    team = Team(str(tmp_path / "team"), tmp_path)
+    published(team)
+    store, said, _ = team.machine("two")
+    for path in (file_of(b"content"), ENTRY):
+        place = tmp_path / "team" / path
+        content = place.read_bytes()
+        for target in ("/dev/zero", "/etc/passwd", ""):
+            place.unlink()
+            place.symlink_to(target) if target else os.mkfifo(place)
+            assert store.find("artifact", KEY) is None
+        place.unlink()
+        place.write_bytes(content)
+    assert len(said) == 3
+    assert store.find("artifact", KEY) is not None
+    team.close()
+
+
+@given(st.text(max_size=40))
+def test_a_plain_name_stays_below_its_folder(name: str) -> None:
+    folder = Path("/some/folder")
+    if plain(name):
+        joined = folder / name
+        assert joined.is_relative_to(folder)
+        assert ".." not in joined.parts
+        assert str(joined) == f"/some/folder/{name}"
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=20).filter(plain), st.binary(max_size=3), max_size=5), st.data())
+def test_a_listing_comes_back_or_is_refused(files: dict[str, bytes], data: st.DataObject) -> None:
+    listing = {name: Listed(sha256=sha(content), size_bytes=len(content)) for name, content in files.items()}
+    content = written("artifact", NAME, listing)
+    clash = any(a != b and b.startswith(f"{a}/") for a in files for b in files)
+    if clash:
+        with pytest.raises(Unsound):
+            read(content, "artifact", NAME)
+        return
+    assert read(content, "artifact", NAME) == listing
+    at, bit = data.draw(st.integers(0, len(content) - 1)), 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(Unsound):
+        read(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :], "artifact", NAME)
+
+
+# --- a store that is full, refuses, or is away ---------------------------------------------------------------------
+
+
+def test_a_store_that_refuses_writes_costs_nothing_but_time(team: Team) -> None:
+    store, said, faults = team.machine("one")
+    faults.refuse_writes()
+    for number in range(3):
+        store.put_json("structure", {"number": number}, number)
+    store.close()
+
+    assert [store.get_json("structure", {"number": n}) for n in range(3)] == [0, 1, 2]
+    assert store.unpublished == 3
+    assert len([words for words in said if "takes no results now" in words]) == 1
+    assert "3 results are kept in" in said[-1]
+    later, said, _ = team.machine("one")  # whoever opens the root next publishes them
+    later.close()
+    assert (later.unpublished, said) == (0, [])
+    other, _, _ = team.machine("two")
+    assert [other.get_json("structure", {"number": n}) for n in range(3)] == [0, 1, 2]
+
+
+def test_what_a_process_could_not_publish_another_one_of_its_machine_does(team: Team) -> None:
+    sweep, said, _ = team.machine("one")
+    child, _, faults = team.machine("one")
+    faults.refuse_writes()
+    child.put_json("structure", KEY, 1)
+    child.close()
+    assert sweep.unpublished == 1
+
+    sweep.close()
+
+    assert (sweep.unpublished, said) == (0, [])
+    assert team.machine("two")[0].get_json("structure", KEY) == 1
+
+
+def test_a_store_that_takes_writes_again_gets_them_without_being_asked(team: Team) -> None:
+    store, said, faults = team.machine("one")
+    faults.refuse_writes(PermissionError("denied"))
+    publisher = store._publisher
+    assert publisher is not None
+    publisher._pauses_s = (0.05,)
+    store.put_json("structure", KEY, 1)
+    while not any("takes no results" in words for words in said):
+        publisher._wake.wait(0.01)
+
+    faults.refuse = {}
+    for _ in range(1000):
+        if store.unpublished == 0 and len(said) == 2:
+            break
+        publisher._wake.wait(0.01)
+
+    assert store.unpublished == 0
+    assert said[1].endswith("takes results again.")
+
+
+def test_a_store_that_is_away_is_said_once_and_done_without(team: Team) -> None:
+    published(team)
+    store, said, faults = team.machine("two")
+    faults.refuse_all()
+
+    entries = [store.get_or_build("artifact", {"number": n}, builder()) for n in range(5)]
+    assert not store.get_or_build("artifact", KEY, builder(b"mine")).cached
+
+    assert not any(entry.cached for entry in entries)
+    assert len([words for words in said if "is away" in words]) == 1
+    assert "computed here until it answers again" in said[0]
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from(["memory", "folder"]))
+def test_whenever_it_breaks_off_a_reader_has_all_or_nothing(random: Random, kind: str) -> None:
+    """Every call to the file system may fail, those of two writers and of readers; files are sent in several parts."""
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workbench.evaluation.shared_store.remote._AT_ONCE_BYTES", 4)
+        patch.setattr("workbench.evaluation.shared_store.remote.BLOCK_BYTES", 5)
+        patch.setattr("workbench.evaluation.shared_store.shared.BLOCK_BYTES", 5)
+        url = place if kind == "folder" else f"memory://{random.getrandbits(64):x}"
+        whole = {"a": b"0123456789", "b/c": b"", "d": b"0123456789abc"}
+        writers = []
+        for name in ("one", "two"):
+            for file, content in whole.items():
+                (to := Path(place, name, file)).parent.mkdir(parents=True, exist_ok=True)
+                to.write_bytes(content)
+            shared = open_shared_store(url)
+            shared.remote._fs = Faults(system=shared.remote._fs, break_off=lambda: random.random() < 0.1)
+            writers.append((Path(place, name), shared))
+        listing = {name: Listed(sha256=sha(content), size_bytes=len(content)) for name, content in whole.items()}
+        for turn in range(6):
+            folder, shared = random.choice(writers)
+            with contextlib.suppress(Away):
+                shared.publish("artifact", NAME, folder, listing)
+            said: list[str] = []
+            (to := Path(place, f"read-{turn}")).mkdir()
+            found = open_shared_store(url, report=said.append).fetch("artifact", NAME, to)
+            assert found in ("there", "absent")
+            assert said == []
+            assert found == "absent" or {n: (to / n).read_bytes() for n in whole} == whole
+        shared.remote._fs.break_off = lambda: False
+        shared.publish("artifact", NAME, folder, listing)
+        (to := Path(place, "last")).mkdir()
+        assert shared.fetch("artifact", NAME, to) == "there"
+
+
+def test_a_store_that_never_answers_holds_nobody(team: Team) -> None:
+    store, said, faults = team.machine("one")
+    assert store.shared is not None
+    store.shared.remote.patience_s = 0.1
+    faults.hang = {"info", "cat_file", "pipe_file", "open", "makedirs"}
+
+    assert not store.get_or_build("artifact", KEY, builder()).cached
+    store.close()
+
+    assert "no answer within 0.1 s" in said[0]
+    assert store.unpublished == 1
+
+
+def test_it_is_asked_again_after_a_while(team: Team) -> None:
+    published(team)
+    store, said, faults = team.machine("two")
+    faults.refuse_all()
+    assert store.find("artifact", KEY) is None
+    faults.refuse = {}
+    assert store.find("artifact", KEY) is None  # not yet
+
+    assert store.shared is not None
+    store.shared._ask_again = 0.0
+
+    assert store.find("artifact", KEY) is not None
+    assert said[-1].endswith("answers again.")
+
+
+# --- upkeep --------------------------------------------------------------------------------------------------------
+
+
+def test_cleaning_takes_what_no_entry_names_and_nothing_else(team: Team) -> None:
+    published(team)
+    shared = team.shared()
+    put(shared, file_of(b"left"), b"left")
+    put(shared, "v1/uploads/half", b"half")
+    put(shared, f"v1/entries/artifact/00/{'0' * 64}.json", b"{")
+
+    assert clean(shared).left_over == 0  # younger than a day
+    expected = clean(shared, left_after_s=-5.0, dry=True)
+    found = clean(shared, left_after_s=-5.0)
+
+    assert clean(shared, left_after_s=-5.0, dry=True) == Cleaned(entries=0, left_over=0, freed_bytes=0)
+    assert found == expected == Cleaned(entries=0, left_over=3, freed_bytes=9)
+    usage = usage_of(shared)
+    assert (usage.entries, usage.files, usage.size_bytes) == ({"artifact": 1}, 2, 7)
+    assert team.machine("two")[0].find("artifact", KEY) is not None
+
+
+def test_cleaning_by_age_takes_entries_and_their_files(team: Team) -> None:
+    published(team)
+    shared = team.shared()
+
+    assert clean(shared, older_than_s=3600.0).entries == 0
+    assert clean(shared, older_than_s=-5.0, left_after_s=-5.0).entries == 1
+
+    assert stored(shared, "v1") == []
+
+
+def test_a_file_cleaned_beside_its_publisher_is_sent_again(team: Team) -> None:
+    """The publisher relies on a file that is there, and a cleaner takes it before the listing names it."""
+    store, said, _ = team.machine("one")
+    shared = team.shared()
+    put(shared, file_of(b"content"), b"content")
+    real = store.shared.remote.write if store.shared is not None else None
+    assert store.shared is not None
+    assert real is not None
+
+    def write(path: str, blocks: object, size: int) -> None:
+        if path == ENTRY:
+            shared.remote.remove(file_of(b"content"))
+        real(path, blocks, size)  # type: ignore[arg-type]
+
+    store.shared.remote.write = write  # type: ignore[method-assign,assignment]
+    store.get_or_build("artifact", KEY, builder())
+    store.close()
+
+    assert team.machine("two")[0].find("artifact", KEY) is not None
+    assert said == []
+
+
+# --- the URL -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("ftp://host/x", "s3://", "s3://key:secret@bucket/x", "s3://bucket/x?secret=abc", "file://relative", ""),
+        *("simplecache::s3://bucket/x", "s3://bucket/../other", "memory://", "reference://x"),
+    ],
+)
+def test_a_url_that_is_none_or_says_too_much_is_refused_without_repeating_a_secret(written: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        checked_url(written)
+
+    assert "secret" not in str(error.value).lower()
+
+
+def test_a_folder_is_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert checked_url("team/store") == f"file://{tmp_path}/team/store"
+    assert checked_url("s3://bucket/prefix/") == "s3://bucket/prefix"
+
+
+def test_words_of_an_error_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2hunter2")
+
+    text = words_of(OSError("refused for hunter2hunter2 at https://me:pw@host/x?X-Amz-Signature=abc123\nmore"))
+
+    assert words_of(RuntimeError("Unable to locate credentials")) == "RuntimeError: Unable to locate credentials"
+    assert "hunter2" not in text
+    assert "pw" not in text
+    assert "abc123" not in text
+    assert "more" not in text
+
+
+def test_a_place_that_is_not_there_is_away_and_never_made(tmp_path: Path) -> None:
+    missing = Team(str(tmp_path / "not-mounted"), tmp_path)
+    store, said, _ = missing.machine("one")
+
+    store.get_or_build("artifact", KEY, builder())
+    store.close()
+
+    assert not (tmp_path / "not-mounted").exists()
+    assert "is away (FileNotFoundError" in said[0]
+    assert store.unpublished == 1
+    with pytest.raises(Away):
+        missing.shared().look()
+
+
+def test_json_of_a_listing_is_as_documented() -> None:
+    content = json.loads(written("artifact", NAME, {"a": Listed(sha256=sha(b"x"), size_bytes=1)}))
+
+    assert content.keys() == {"version", "kind", "entry", "files", "sha256"}

@@ -1,0 +1,192 @@
+"""What only real processes and real disks show of a shared store: killed writers, races, a full disk."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.shared_places import Team, s3_endpoint, stored, team, url
+from workbench.evaluation.shared_store import clean
+from workbench.values.errors import ToolchainError
+from workbench.values.system.files import lock_file
+
+__all__ = ["s3_endpoint", "team", "url"]
+
+PUBLISH = """
+    import os, pathlib, sys, time
+    from workbench.evaluation.shared_store import open_shared_store
+    from workbench.evaluation.store import Store
+    store = Store(pathlib.Path(sys.argv[1]), shared=open_shared_store(sys.argv[2]))
+    who = sys.argv[3]
+    def build(to):
+        for part in range(4):
+            (to / str(part)).write_bytes(who.encode() * 300_000)
+    """
+ONE_ENTRY = """
+    print("begins", flush=True)
+    store.get_or_build("artifact", {"k": 1}, build)
+    store.close()
+    """
+
+
+def writer(root: Path, url: str, who: str) -> "subprocess.Popen[str]":
+    code = textwrap.dedent(PUBLISH) + textwrap.dedent(ONE_ENTRY)
+    return subprocess.Popen([sys.executable, "-c", code, str(root), url, who], stdout=subprocess.PIPE, text=True)
+
+
+def contents(team: Team, name: str) -> bytes | None:
+    """What a machine finds: the one letter that all files of the entry consist of; None where there is no entry."""
+    store, said, _ = team.machine(name)
+    entry = store.find("artifact", {"k": 1})
+    assert said == []
+    if entry is None:
+        return None
+    letters = {(entry.path / str(part)).read_bytes() for part in range(4)}
+    assert len(letters) == 1
+    content = letters.pop()
+    assert len(content) == 300_000
+    return content[:1]
+
+
+@pytest.mark.parametrize("url", ["folder", "s3"], indirect=True)
+def test_processes_that_race_leave_one_whole_entry(team: Team, tmp_path: Path) -> None:
+    racers = [writer(tmp_path / who, team.url, who) for who in "abc"]
+    for racer in racers:
+        racer.communicate(timeout=60)
+
+    assert [racer.returncode for racer in racers] == [0, 0, 0]
+    assert contents(team, "reader") in (b"a", b"b", b"c")
+
+
+@pytest.mark.parametrize("url", ["folder", "s3"], indirect=True)
+def test_kill_9_of_writers_at_any_moment_leaves_only_what_nobody_reads(team: Team, tmp_path: Path) -> None:
+    found = []
+    for number, wait_s in enumerate((0.0, 0.005, 0.02, 0.05)):
+        victim = writer(tmp_path / f"victim-{number}", team.url, "v")
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "begins\n"
+        time.sleep(wait_s)
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.communicate()
+        found.append(contents(team, f"reader-{number}"))
+
+    assert set(found) <= {None, b"v"}
+    # what the victims built and did not publish is published by whoever opens their stores next
+    for number in range(4):
+        again, said, _ = team.machine(f"victim-{number}")
+        again.close()
+        assert (said, again.unpublished) == ([], 0)
+    writer(tmp_path / "last", team.url, "v").communicate(timeout=60)
+    assert contents(team, "reader-last") == b"v"
+    shared = team.shared()
+    clean(shared, left_after_s=-5.0)
+    assert len(stored(shared, "v1")) == 2  # the listing, and the one content that its four files have
+
+
+def test_a_writer_killed_between_its_files_is_read_by_nobody(tmp_path: Path) -> None:
+    """Held at the second block, which no timing decides."""
+    (tmp_path / "team").mkdir()
+    team = Team(str(tmp_path / "team"), tmp_path)
+    code = textwrap.dedent(PUBLISH) + textwrap.dedent(
+        """
+        from workbench.evaluation.shared_store.remote import Remote
+        write = Remote.write
+        def stop(self, path, blocks, size):
+            def held():
+                for number, block in enumerate(blocks):
+                    yield block[: len(block) // 2]
+                    print("half", flush=True)
+                    time.sleep(60)
+            write(self, path, held(), size)
+        Remote.write = stop
+        store.get_or_build("artifact", {"k": 1}, build)
+        store.close()
+        """
+    )
+    victim = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "victim"), team.url, "v"], stdout=subprocess.PIPE, text=True
+    )
+    assert victim.stdout is not None
+    assert victim.stdout.readline() == "half\n"
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.communicate()
+
+    assert contents(team, "reader") is None
+    (left,) = stored(team.shared(), "v1")
+    assert left.startswith("v1/uploads/")
+    assert clean(team.shared(), left_after_s=-5.0).left_over == 1
+    again, said, _ = team.machine("victim")
+    again.close()
+    assert contents(team, "reader") == b"v"
+    assert said == []
+    team.close()
+
+
+def test_a_full_disk_below_a_shared_folder_keeps_results_here(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    (tmp_path / "team").mkdir()
+    script = f"""
+        mount -t tmpfs -o size=256k tmpfs {tmp_path}/team || exit 77
+        exec {sys.executable} - {tmp_path}/one {tmp_path}/team x <<'PYTHON'
+        {textwrap.indent(textwrap.dedent(PUBLISH), "        ").strip()}
+        said = []
+        store = Store(pathlib.Path(sys.argv[1]), shared=open_shared_store(sys.argv[2]), report=said.append)
+        store.get_or_build("artifact", {{"k": 1}}, build)
+        store.put_json("structure", {{"k": 1}}, 5)
+        store.close()
+        print(len(said), said[0])
+        print(store.unpublished, sorted(p.name for p in pathlib.Path(sys.argv[2]).rglob("*") if p.is_file()))
+        PYTHON
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+    )
+    if done.returncode in (1, 77) and not done.stdout and "Traceback" not in done.stderr:
+        pytest.skip(f"no private mount here: {done.stderr.strip()}")
+
+    assert done.returncode == 0, done.stderr
+    said, state = done.stdout.splitlines()
+    assert "takes no results now (OSError: [Errno 28] No space left on device" in said
+    assert state == "2 []"
+
+
+@pytest.mark.parametrize("url", ["folder"], indirect=True)
+def test_large_files_wait_while_a_device_is_timed_but_not_for_ever(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, said, _ = team.machine("one")
+    monkeypatch.setattr("workbench.evaluation.shared_store.publishing._QUIET_S", 0.4)
+
+    def large(to: Path) -> None:
+        (to / "large").write_bytes(b"l" * (1 << 20))
+
+    with lock_file(store.root / ".locks" / "device-0.lock"):
+        store.put_json("structure", {"k": 1}, "small")
+        store.get_or_build("artifact", {"k": 1}, large)
+        began = time.monotonic()
+        while store.unpublished:
+            assert time.monotonic() - began < 30
+            time.sleep(0.01)
+    assert time.monotonic() - began > 0.2
+    assert said == []
+
+
+@pytest.mark.parametrize("url", ["folder"], indirect=True)
+def test_a_full_disk_under_the_cache_is_the_machines_fault_and_no_damage(team: Team, tmp_path: Path) -> None:
+    writer(tmp_path / "one", team.url, "a").communicate(timeout=60)
+    store, said, _ = team.machine("two")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(ToolchainError, match="Nothing more can be written"):
+            store.find("artifact", {"k": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert said == []
+    assert store.find("artifact", {"k": 1}) is not None

@@ -1,0 +1,92 @@
+"""What a user may say of a cluster, how cards are shared, and which nodes are refused. Needs no Ray."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from workbench import __version__
+from workbench.search.executors.ray.board import shares
+from workbench.search.executors.ray.nodes import difference
+from workbench.search.executors.ray.settings import ClusterSettings, cluster_settings
+from workbench.values.artifact import Toolchain
+from workbench.values.documents.canonical import encode
+from workbench.values.errors import ConfigError
+
+FILE = """
+version: 1
+address: 10.0.0.1:6379
+store: s3://team/workbench
+cards: 8
+processors_per_card: 2
+compile: {slots: 4, processors: 2, label: compile}
+timeouts: {card: 3m, silent: 30m}
+environment: {ASCEND_HOME: /opt}
+"""
+
+
+def test_an_address_or_a_file_says_which_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(FILE, encoding="utf-8")
+
+    assert cluster_settings("auto") == ClusterSettings(address="auto")
+    assert cluster_settings("local:4") == ClusterSettings(address="", local_cards=4)
+    assert cluster_settings("head.team:6379").address == "head.team:6379"
+    assert cluster_settings(str(file)) == ClusterSettings(
+        address="10.0.0.1:6379",
+        store="s3://team/workbench",
+        cards=8,
+        processors_per_card=2,
+        compile_slots=4,
+        compile_processors=2,
+        compile_label="compile",
+        card_s=180.0,
+        silent_s=1800.0,
+        environment={"ASCEND_HOME": "/opt"},
+    )
+
+
+@pytest.mark.parametrize("text", ["", "here", "local:0", "local:x", "10.0.0.1", "ray://head:10001", "nowhere.yaml"])
+def test_what_is_no_cluster_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        cluster_settings(text)
+
+    assert refused.value.hint or "does not exist" in str(refused.value) or "No such file" in str(refused.value)
+
+
+def test_all_that_is_wrong_in_a_file_is_said_at_once_with_lines(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "version: 1\naddress: nowhere\ncards: 0\ntimeout: 3s\ncompile: {slots: -1, label: 'a b'}\n"
+        "environment: {1A: x}\n",
+        encoding="utf-8",
+    )
+
+    with pytest.raises(ConfigError) as refused:
+        cluster_settings(str(file))
+
+    said = str(refused.value)
+    for part in ("address", "cards", "timeout", "compile.slots", "compile.label", "environment.1A", "line 3"):
+        assert part in said
+
+
+def test_cards_are_shared_fairly_and_none_is_left_over() -> None:
+    assert shares({"a": 8}, 8) == {"a": 8}
+    assert shares({"b": 8, "a": 8}, 8) == {"a": 4, "b": 4}
+    assert shares({"a": 8, "b": 2, "c": 8}, 8) == {"a": 3, "b": 2, "c": 3}
+    assert shares({"a": 8, "b": 8, "c": 8}, 8) == {"a": 3, "b": 3, "c": 2}
+    assert shares({"a": 3, "b": 8}, 0) == {"a": 0, "b": 0}
+
+
+def test_a_node_that_differs_is_refused_by_component_and_version() -> None:
+    here = Toolchain(target="t", components={"compiler": "8.0", "driver": "24.1"}, device="card")
+
+    def said(there: Toolchain, version: str = __version__) -> str:
+        return difference({"version": version, "toolchains": {"t": encode(there)}}, {"t": here})
+
+    assert said(here) == ""
+    assert said(replace(here, components={"compiler": "8.1", "driver": "24.1"})) == "compiler 8.1 there, 8.0 here"
+    assert said(replace(here, components={"compiler": "8.0"})) == "driver none there, 24.1 here"
+    assert said(replace(here, device="other")) == "other there, card here"
+    assert "emulated there" in said(replace(here, emulated=True))
+    assert said(here, version="0.0") == f"workbench 0.0 there, {__version__} here"

@@ -1,0 +1,80 @@
+"""Which cards of a sweep are not to be trusted, by the float baseline that is timed beside every candidate."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.evaluations import evaluation
+from workbench.search.cards import suspects
+from workbench.values.facts import Fact
+from workbench.values.results import Evaluation, Place
+
+
+def on(card: str, drifts: Sequence[float], host: str = "here") -> list[Evaluation]:
+    """Evaluations of one card, each with the baseline's time over its first one."""
+    return [
+        replace(
+            evaluation(threads=1 + number, drift=drift, started_at=f"2026-01-01T00:{number:02d}:00+00:00"),
+            place=Place(host=host, card=card),
+        )
+        for number, drift in enumerate(drifts)
+    ]
+
+
+STEADY = [1.0, 1.01, 0.99, 1.005]
+
+
+def test_cards_that_agree_within_noise_are_all_trusted() -> None:
+    assert suspects([*on("0", STEADY), *on("1", [x * 1.03 for x in STEADY]), *on("2", STEADY)]) == []
+
+
+def test_a_card_that_always_differs_is_named_with_all_that_it_measured() -> None:
+    slow = on("1", [1.3, 1.31, 1.29])
+    (found,) = suspects([*on("0", STEADY), *slow, *on("2", STEADY)])
+    assert found.place == Place(host="here", card="1")
+    assert set(found.measured) == {e.candidate.id for e in slow}
+    assert found.reason.startswith("the float baseline takes 29% longer on card 1 of here than on its peers; noise")
+
+
+def test_a_card_that_begins_to_throttle_is_named_with_what_it_measured_since() -> None:
+    throttled = on("0", [1.0, 1.01, 1.0, 1.25, 1.26, 1.24])
+    (found,) = suspects([*throttled, *on("1", STEADY), *on("2", STEADY)])
+    assert set(found.measured) == {e.candidate.id for e in throttled[3:]}
+    assert "and did not at first" in found.reason
+
+
+def test_of_two_cards_that_differ_the_slower_one_is_named() -> None:
+    (found,) = suspects([*on("0", STEADY), *on("1", [1.2, 1.21, 1.19])])
+    assert found.place.card == "1"
+
+
+def test_a_machine_that_slows_down_as_a_whole_is_no_cards_fault() -> None:
+    all_slower = [1.0, 1.2, 1.4, 1.41, 1.39]
+    assert suspects([*on("0", all_slower), *on("1", all_slower), *on("2", all_slower)]) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_alone_names_nobody(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cards = [on(str(card), np.exp(rng.normal(0.0, 0.04, 12)).tolist()) for card in range(8)]
+    assert suspects([e for card in cards for e in card]) == []
+
+
+def test_times_that_were_borrowed_say_nothing_of_the_borrowers_card() -> None:
+    lent = [replace(e, facts=(Fact(kind="latency", key="k", lender="x"),)) for e in on("1", [1.3, 1.3, 1.3])]
+    assert suspects([*on("0", STEADY), *lent, *on("2", STEADY)]) == []
+
+
+def test_one_measurement_is_not_enough() -> None:
+    assert suspects([*on("0", STEADY), *on("1", [2.0]), *on("2", STEADY)]) == []
+
+
+def test_the_same_name_on_two_hosts_is_two_cards() -> None:
+    (found,) = suspects([*on("0", STEADY), *on("0", [1.3, 1.3, 1.3], "there"), *on("1", STEADY)])
+    assert found.place == Place(host="there", card="0")
+
+
+def test_without_cards_of_their_own_nothing_is_judged() -> None:
+    assert suspects([evaluation(drift=1.0), evaluation(threads=2, drift=3.0)]) == []

@@ -1,0 +1,172 @@
+"""A sweep on several emulated cards: the same answer as on one, whatever becomes of a card."""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.emulated_cann import emulated_environment, switched_on
+from tests.search.sweeping import Recorder
+from tests.search.test_predicted_sets import QUESTION, SPACE
+from tests.test_sequence_bins import write_files
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.card_notes import read_set_aside
+from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.confirmation import confirm
+from workbench.search.executors import ChildProcess, Members, Task, local_members
+from workbench.search.front import front_of
+from workbench.search.study_log import sound_study
+from workbench.search.sweep import CRASHES, run_sweep
+from workbench.targets import described
+from workbench.values.candidate import Candidate
+from workbench.values.metrics import metrics
+from workbench.values.results import Evaluation
+
+CARDS = 3
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("cards")
+    file = write_files(folder, "classification")
+    (folder / "search_spaces" / "bins.yaml").write_text(SPACE, encoding="utf-8")
+    text = file.read_text(encoding="utf-8").replace("objectives: [latency_p50_ms]\n", QUESTION)
+    file.write_text(text.replace("trials: 2", "trials: 8") + "compile: all\n", encoding="utf-8")
+    environment = emulated_environment(folder / "cann", CANN_EMULATOR_DEVICES=str(CARDS))
+    with switched_on(environment), pytest.MonkeyPatch.context() as patch:
+        for path in environment["PYTHONPATH"].split(":"):
+            patch.syspath_prepend(path)  # what the processes of the cards see, this one sees too
+        yield file
+
+
+@pytest.fixture
+def opened(workspace: Path, tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
+    question = read_experiment(workspace)
+    journal = open_journal(tmp_path, question.name, question.identity)
+    store = Store(workspace.parents[1] / "store")
+    yield question, open_bench(question, journal, store, lambda candidate, stage: None)
+    store.close()
+
+
+def numbers(evaluations: dict[str, Evaluation]) -> dict[str, list[float]]:
+    """What the device decides; the rest is the host's."""
+    names = ("accuracy", "latency_p50_ms", "speedup", "service_throughput_per_s")
+    return {i: [metrics(e)[name] for name in names] for i, e in evaluations.items()}
+
+
+def test_a_target_names_its_cards_with_what_makes_a_process_see_one_alone(opened: tuple[Experiment, Bench]) -> None:
+    cards = described("ascend910b3").cards()
+    assert [(card.name, dict(card.environment)) for card in cards] == [
+        (str(n), {"ASCEND_RT_VISIBLE_DEVICES": str(n)}) for n in range(CARDS)
+    ]
+    assert described("onnxruntime").cards() == ()
+
+
+def test_several_cards_measure_what_one_measures_each_beside_the_baseline(opened: tuple[Experiment, Bench]) -> None:
+    question, bench = opened
+    recorder = Recorder()
+    with local_members(question, bench) as members:
+        assert len(members.cards) == CARDS
+        end = run_sweep(question, bench, listeners=(recorder,), executors=members.cards, hear=members.hear)
+        first = members.cards[0]
+        assert first.place is not None
+        front = front_of(question, bench.journal.evaluations())
+        confirmed = confirm(question, bench, front, executors=members.cards, hear=members.hear)
+        alone = {e.candidate.id: first.evaluate(Task(candidate=e.candidate, gates=False)) for e, _ in recorder.seen[:3]}
+
+    assert set(confirmed) == {question.baseline.id, *(e.candidate.id for e in front)}
+    assert len({e.place for e in confirmed.values()}) == min(CARDS, len(confirmed))
+    found = bench.journal.evaluations()
+    assert (end.reason, len(found), len(recorder.seen)) == ("budget", 8, 8)
+    assert len({e.place for e in found.values()}) > 1
+    assert all(e.place is not None and e.place.card in {"0", "1", "2"} for e in found.values())
+    assert recorder.seen[0][0].candidate.id == question.baseline.id  # what all are compared with comes alone
+    compared = {i: found[i] for i in alone if found[i].status == "complete"}
+    assert compared
+    assert numbers({i: alone[i] for i in compared}) == numbers(compared)
+
+
+def test_an_interrupt_is_no_candidates_crash_and_a_process_killed_costs_nobody_else_anything(
+    opened: tuple[Experiment, Bench],
+) -> None:
+    question, bench = opened
+
+    def interrupted(candidate: Candidate, stage: str) -> None:
+        if candidate.id != question.baseline.id and stage == "smoke":
+            raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        local_members(question, replace(bench, report=interrupted)) as members,
+    ):
+        run_sweep(question, bench, executors=members.cards, hear=members.hear)
+    assert len(bench.journal.evaluations()) < 8
+    study = sound_study(question, bench, ())
+    assert not any(CRASHES in trial.user_attrs for trial in study.get_trials())
+
+    killed: list[str] = []
+
+    def report(candidate: Candidate, stage: str) -> None:
+        if candidate.id != question.baseline.id and stage == "smoke" and not killed:
+            killed.append(candidate.id)
+            for card in members.cards:
+                assert isinstance(card, ChildProcess)
+            os.kill(next(c.pid for c in members.cards if isinstance(c, ChildProcess) and c.pid), signal.SIGKILL)
+
+    with local_members(question, replace(bench, report=report)) as members:
+        run_sweep(question, bench, executors=members.cards, hear=members.hear)
+    found = bench.journal.evaluations()
+    assert len(killed) == 1
+    assert len(found) == 8
+    assert all(e.status != "failed" for e in found.values())
+
+
+class Throttled(ChildProcess):
+    """A card on which everything takes half as long again, the baseline too."""
+
+    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
+        found = super().evaluate(task, until=until)
+        latency = found.measurement.latency
+        if latency is None:
+            return found
+        slower = replace(latency, drift=latency.drift * 1.5)
+        return replace(found, measurement=replace(found.measurement, latency=slower))
+
+
+def test_a_throttled_card_is_set_aside_and_its_candidates_are_measured_elsewhere(
+    opened: tuple[Experiment, Bench],
+) -> None:
+    question, bench = opened
+    recorder = Recorder()
+    with local_members(question, bench) as members, ThrottledLast(question, bench, members) as cards:
+        end = run_sweep(question, bench, listeners=(recorder,), executors=cards.cards, hear=cards.hear)
+    found = bench.journal.evaluations()
+    assert len(found) == 8
+    (aside,) = end.set_aside
+    assert aside == read_set_aside(bench.journal.root)[0]
+    assert aside.place.card == "2"
+    assert "50% longer" in aside.reason
+    assert all(e.place is None or e.place.card != "2" for e in found.values() if e.candidate.id in aside.measured_anew)
+    assert len(aside.measured_anew) == len(recorder.seen) - 8
+
+
+class ThrottledLast:
+    """The members of a machine whose last card is throttled."""
+
+    def __init__(self, question: Experiment, bench: Bench, members: Members) -> None:
+        card = described("ascend910b3").cards()[-1]
+        self._last = Throttled(question, bench, card)
+        self._members = members
+
+    def __enter__(self) -> Members:
+        self._members.cards[-1].close()  # two processes never share a card
+        self._last.__enter__()
+        return replace(self._members, cards=(*self._members.cards[:-1], self._last))
+
+    def __exit__(self, *_: object) -> None:
+        self._last.close()

@@ -1,0 +1,143 @@
+"""Which cards `--devices` names, and a service that goes on when one of them hangs."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.emulated_cann import emulated_environment, switched_on
+from tests.serve.making import launch, make_bundle
+from workbench.bundle import preprocessor_of, read_bundle
+from workbench.serve.batcher import Row
+from workbench.serve.cards import Place, check_devices, places_of
+from workbench.serve.dispatch import Dispatch
+from workbench.serve.known_front_end import front_ends_wanted
+from workbench.serve.lit import WorkerLauncher
+from workbench.serve.metrics import Metrics
+from workbench.serve.refusals import Refusal
+from workbench.serve.samples import Tokenizing
+from workbench.serve.settings import Limits, ServeSettings
+from workbench.serve.workers import Workers
+from workbench.targets.ascend.settings import ASCEND
+from workbench.targets.base import Array
+from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
+from workbench.values.service import ServiceSettings
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cards"), [(None, "0123"), ("all", "0123"), ("2", "01"), ("0,1,3", "013"), ("3,", "3"), ("3, 1", "13")]
+)
+def test_cards_are_taken_all_by_number_or_by_name(wanted: str | None, cards: str, tmp_path: Path) -> None:
+    with switched_on(emulated_environment(tmp_path, CANN_EMULATOR_DEVICES="4")):
+        places = places_of(ASCEND, wanted)
+
+    assert [place.card for place in places] == list(cards)
+    assert {place.device for place in places} == {0}, "each worker sees its own card alone"
+    assert [place.environment["ASCEND_RT_VISIBLE_DEVICES"] for place in places] == list(cards)
+
+
+def test_a_card_that_is_not_there_is_named_beside_those_that_are(tmp_path: Path) -> None:
+    with (
+        switched_on(emulated_environment(tmp_path, CANN_EMULATOR_DEVICES="2")),
+        pytest.raises(ToolchainError, match=r"no card 5, 7 of target \S+, only 0, 1\. .*npu-smi"),
+    ):
+        places_of(ASCEND, "0,5,7")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"), [("0", "names no cards"), ("cards", "names no cards"), (",", "names no"), ("1,1", "twice")]
+)
+def test_what_names_no_cards_is_refused_with_the_forms_there_are(text: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        check_devices(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("--devices", "all"),
+            "--devices: all: target onnxruntime computes on the host's processors and has no",
+        ),
+        (("--front-ends", "many"), "--front-ends: 'many' is neither a number nor auto."),
+        (("--front-ends", "0"), "--front-ends: 0 is not 1 to 64."),
+    ],
+)
+def test_a_service_on_the_host_has_front_ends_and_no_cards(
+    arguments: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
+    assert launch(make_bundle(tmp_path), tmp_path / "log", *arguments).wait(60) == 2
+    assert words in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("cards", "on_host", "processors", "count"),
+    [(8, False, 192, 8), (8, False, 8, 4), (8, False, 1, 1), (1, True, 64, 1)],
+)
+def test_front_ends_follow_the_cards_and_leave_processors_to_others(
+    cards: int, on_host: bool, processors: int, count: int
+) -> None:
+    assert front_ends_wanted(cards, on_host, processors) == count
+
+
+class Asking:
+    """Takes what comes back."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+        self.refused: list[str] = []
+
+    def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
+        self.done += [row.index for row in rows]
+
+    def failed(self, rows: Sequence[Row], refusal: Refusal) -> None:
+        self.refused += [refusal.kind for _ in rows]
+
+
+def test_a_card_that_hangs_is_taken_out_its_batch_runs_on_another_and_it_comes_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        bundle = read_bundle(make_bundle(tmp_path))
+        limits = Limits(batch_timeout_s=1.0)
+        settings = ServeSettings(
+            service=ServiceSettings(max_batch_size=2, batch_timeout_ms=0.0, workers=1), limits=limits
+        )
+        places = [Place(card=name, environment={}) for name in ("first", "second")]
+        queue = Dispatch(bundle, settings, Metrics())
+        launcher = WorkerLauncher(bundle, workers=2, places=places, max_batch_size=2, policy="warn")
+        given_up: list[WorkbenchError] = []
+        queue.workers = workers = Workers(launcher, 2, [place.card for place in places], queue, given_up.append, limits)
+        workers.start()
+        while not queue.proved:
+            await asyncio.sleep(0.02)
+        assert (queue.health()[0], queue.health()[1]["status"]) == (200, "ok")
+
+        process = workers.all[0].process
+        assert process is not None
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        preprocessor = preprocessor_of(bundle)
+        assert preprocessor is not None
+        asking, tokenizing = Asking(), Tokenizing(preprocessor)
+        rows = []
+        for index in range(12):
+            sample = tokenizing.sample("anna paid")
+            key = tokenizing.bin(sample)
+            rows.append(Row(key=key, item=sample, asker=asking, owner=None, index=index, arrived_s=0.0))
+        queue.add(rows)
+        said = []
+        while len(asking.done) + len(asking.refused) < len(rows) or workers.ready < 2:
+            said.append(queue.health())
+            await asyncio.sleep(0.02)
+
+        assert (sorted(asking.done), asking.refused, given_up) == (list(range(12)), [], [])
+        assert {status for status, _ in said} == {200}, "the other card serves"
+        assert ["first"] in [about.get("cards_out") for _, about in said]
+        assert [about["card"] for about in queue.health()[1]["workers"]] == ["first", "second"]
+        assert [about["restarts"] for about in queue.health()[1]["workers"]] == [1, 0]
+        queue.stop()
+        await workers.end()
+
+    asyncio.run(asyncio.wait_for(story(), 60))

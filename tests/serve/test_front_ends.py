@@ -1,0 +1,173 @@
+"""Several front ends behind one port: what they share, and what happens when one of them, or what they share, dies."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.serve.making import Reply, Running, make_bundle, running
+from tests.serve.test_lifecycle import asked, gone, is_free, metric
+from workbench.values.service import ServiceSettings
+
+THREE = ("--front-ends", "3")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    settings = ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=2)
+    return make_bundle(tmp_path_factory.mktemp("fronts"), slow=1, service=settings)
+
+
+@pytest.fixture(scope="module")
+def service(bundle: Path) -> Iterator[Running]:
+    """Every test leaves it idle and healthy."""
+    with running(bundle, *THREE, WORKBENCH_API_KEY="key") as started:
+        yield started
+
+
+def ask(service: Running, text: str = "anna paid") -> Reply:
+    return service.predict({"text": text}, **{"X-API-Key": "key"})
+
+
+def front_ends(service: Running) -> dict[int, int]:
+    """The process of each that is ready now or was."""
+    return {e["front_end"]: e["pid"] for e in service.events() if e["event"] == "front_end_ready"}
+
+
+def labelled(service: Running, name: str) -> dict[str, float]:
+    text = service.request("GET", "/metrics").body.decode()
+    lines = [line for line in text.splitlines() if line.startswith(f"{name}{{")]
+    return {line.removeprefix(name).rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def _larger_than_two(service: Running) -> float:
+    """Batches so far."""
+    below = labelled(service, "workbench_batch_rows_bucket")['{le="2.0"}']
+    return metric(service, "workbench_batch_rows_count") - below
+
+
+def test_a_few_lasting_connections_are_spread_evenly_and_share_their_batches(service: Running) -> None:
+    """Six clients on three front ends: two each, and batches larger than what any one of them had in hand."""
+    larger, rows = _larger_than_two(service), metric(service, "workbench_batch_rows_sum")
+
+    def post(connection: http.client.HTTPConnection) -> int:
+        headers = {"Content-Type": "application/json", "X-API-Key": "key"}
+        for _ in range(8):
+            connection.request("POST", "/predict", json.dumps({"text": "anna paid"}), headers)
+            answer = connection.getresponse()
+            answer.read()
+        return answer.status
+
+    with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(6) as pool:
+        connections = [http.client.HTTPConnection(service.host, service.port, timeout=30) for _ in range(6)]
+        for one in connections:
+            stack.callback(one.close)
+            one.connect()
+        assert {*pool.map(post, connections)} == {200}
+        service.wait_until(lambda: {*labelled(service, "workbench_connections").values()} <= {2.0, 3.0}, 10)
+
+    assert metric(service, "workbench_batch_rows_sum") == rows + 48
+    assert _larger_than_two(service) > larger, "a front end alone never has more than two rows"
+
+
+def test_one_exposition_sums_counters_labels_gauges_and_never_falls_when_a_front_end_dies(service: Running) -> None:
+    received = metric(service, "workbench_requests_received_total")
+    answered = metric(service, "workbench_request_duration_seconds_count")
+    replies = [ask(service).status for _ in range(9)]
+    assert metric(service, "workbench_requests_received_total") == received + 9
+    assert metric(service, "workbench_request_duration_seconds_count") == answered + 9
+    assert {*labelled(service, "process_resident_memory_bytes")} == {f'{{front_end="{n}"}}' for n in range(3)}
+
+    victim = front_ends(service)[1]
+    os.kill(victim, signal.SIGKILL)
+    service.wait_until(lambda: front_ends(service)[1] != victim, 60)
+    service.wait_until(lambda: service.health().body["status"] == "ok", 60)
+
+    assert replies == [200] * 9
+    assert metric(service, "workbench_requests_received_total") == received + 9
+    assert labelled(service, "workbench_front_end_restarts_total")['{front_end="1"}'] == 1
+    assert [f["restarts"] for f in service.health().body["front_ends"]] == [0, 1, 0]
+
+
+def test_a_front_end_that_is_killed_costs_its_own_connections_and_nobody_else_s(service: Running) -> None:
+    """Those of other front ends are all answered, and the rows of the dead one are dropped."""
+    stop, ends = threading.Event(), list[int | str]()
+
+    def go_on() -> None:
+        while not stop.is_set():
+            try:
+                ends.append(ask(service).status)
+            except OSError as error:
+                ends.append(type(error).__name__)
+
+    threads = [threading.Thread(target=go_on, daemon=True) for _ in range(6)]
+    for one in threads:
+        one.start()
+    service.wait_until(lambda: len(ends) > 12)
+    victim = front_ends(service)[2]
+    os.kill(victim, signal.SIGKILL)
+    service.wait_until(lambda: front_ends(service)[2] != victim, 60)
+    stop.set()
+    for one in threads:
+        one.join(30)
+
+    cut = [end for end in ends if end != 200]
+    assert all(isinstance(end, str) for end in cut), "connections were cut, no request was refused"
+    assert len(cut) <= 6, "at most what was in flight"
+    service.wait_until(lambda: service.health().body["waiting"] == 0)
+
+
+def test_a_worker_that_is_killed_loses_no_request_whichever_front_end_took_it(service: Running) -> None:
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        waiting = [pool.submit(ask, service) for _ in range(24)]
+        time.sleep(0.05)
+        os.kill(service.worker_pids()[0], signal.SIGKILL)
+
+        assert [f.result().status for f in waiting] == [200] * 24
+    service.wait_until(lambda: service.health().body["status"] == "ok", 60)
+
+
+def test_a_rate_holds_over_all_front_ends_together(bundle: Path) -> None:
+    more = (*THREE, "--rate-limit", "5")
+    with running(bundle, *more, WORKBENCH_API_KEY="key") as limited:
+        began = time.monotonic()
+        statuses = [limited.request("GET", "/info", **{"X-API-Key": "key"}).status for _ in range(30)]
+        lasted_s = time.monotonic() - began
+
+    assert statuses.count(200) + statuses.count(429) == 30
+    assert statuses.count(200) <= 5 + 5 * lasted_s + 1
+
+
+def test_drained_under_load_every_request_is_answered_or_told_to_come_back(bundle: Path) -> None:
+    with running(bundle, *THREE) as drained, concurrent.futures.ThreadPoolExecutor(12) as pool:
+        family = drained.family()
+        taken = asked(drained, pool, 12)
+        drained.process.send_signal(signal.SIGTERM)
+        drained.wait_until(lambda: any(e["event"] == "draining" for e in drained.events()))
+        late = drained.predict({"text": "bell"})
+
+        assert [f.result().status for f in taken] == [200] * 12
+        assert (late.status, late.body["error"]["kind"]) == (503, "draining")
+        assert drained.process.wait(30) == 0
+        assert gone(family)
+        assert is_free(drained)
+    said = next(e for e in drained.events() if e["event"] == "drained")
+    assert said["whole"] is True
+    assert said["unanswered"] == 0
+
+
+def test_front_ends_and_workers_die_with_a_first_process_that_is_killed(bundle: Path) -> None:
+    with running(bundle, *THREE) as service:
+        family = service.family()
+        service.process.kill()
+
+        assert gone(family)
+        assert is_free(service)

@@ -1,0 +1,199 @@
+"""What this machine owes a shared store: published in the background, retried, remembered on disk until it is done.
+
+    <root>/.unpublished/<kind>-<digest>         one empty file for each entry that was built here and is not there yet;
+                                                'anew' in it where what is there was found damaged
+
+So a store that refuses writes costs nothing but time: entries stay where they are, and whoever opens this root next,
+with a shared store, goes on. No large file is sent while something is timed on this machine, for half a minute of each
+entry at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from workbench.evaluation.shared_store.listing import Listed
+from workbench.evaluation.shared_store.remote import Away
+from workbench.evaluation.shared_store.shared import SharedStore
+from workbench.values.documents.sealed_json import Unsound, read_sealed
+from workbench.values.system.files import lock_file
+
+UNPUBLISHED = ".unpublished"
+_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_LOOK_S = 60.0
+"""How often what other processes have left is looked for."""
+_QUIET_S = 30.0
+_QUIET_LOOK_S = 0.2
+CLOSE_S = 60.0
+_ANEW = "anew"
+_log = logging.getLogger(__name__)
+
+Entry = tuple[str, str]
+"""Kind and digest."""
+
+
+class Publisher:
+    """Publishes entries of one local store. A thread does it, from the first entry on until `close`."""
+
+    def __init__(
+        self,
+        shared: SharedStore,
+        root: Path,
+        *,
+        report: Callable[[str], None] = _log.warning,
+        pauses_s: tuple[float, ...] = _PAUSES_S,
+    ) -> None:
+        self._shared, self._root, self._report, self._pauses_s = shared, root, report, pauses_s
+        self._folder = root / UNPUBLISHED
+        self._offered: dict[Entry, None] = {}
+        self._seen: set[Entry] = set()
+        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._closing = False
+        self._refused = 0
+        self._thread: threading.Thread | None = None
+        if any(self._folder.iterdir()):
+            self._start()
+
+    def owe(self, kind: str, digest: str, *, anew: bool = False) -> None:
+        """An entry was built here; it is published even if this process ends now.
+
+        Raises:
+            OSError: the disk cannot be written.
+        """
+        (self._folder / f"{kind}-{digest}").write_text(_ANEW if anew else "", encoding="utf-8")
+        self._seen.add((kind, digest))
+        self._start()
+
+    def offer(self, kind: str, digest: str) -> None:
+        """An entry is here, from whenever; publish it where it is not there yet. Costs nothing the second time."""
+        if (kind, digest) not in self._seen:
+            self._seen.add((kind, digest))
+            with self._lock:
+                self._offered[kind, digest] = None
+            self._start()
+
+    def known(self, kind: str, digest: str) -> None:
+        """An entry came from there."""
+        self._seen.add((kind, digest))
+
+    def owed(self) -> int:
+        """Entries that are remembered as not published."""
+        return sum(1 for _ in self._folder.iterdir())
+
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """Publish what is left, once and for no longer than that; what is not published stays remembered."""
+        if self._thread is None and self.owed():
+            self._start()  # for a process that was killed over it
+        if self._thread is None:
+            return
+        self._closing = True
+        self._wake.set()
+        self._thread.join(wait_s)
+        if left := self.owed():
+            self._report(
+                f"{left} results are kept in {self._root} and not yet in {self._shared.url}; the next command in this "
+                "workspace that has a shared store publishes them."
+            )
+
+    def _start(self) -> None:
+        self._wake.set()
+        with self._lock:
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._work, name="publisher", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            last = self._closing  # before the pass: what is owed until now is in it
+            self._wake.clear()
+            refused = not self._pass()
+            if last:
+                return
+            if refused:
+                self._pause(self._pauses_s[min(self._refused - 1, len(self._pauses_s) - 1)])
+            else:
+                self._wake.wait(_LOOK_S)
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep; only the end wakes it."""
+        end = time.monotonic() + seconds
+        while not self._closing and (left := end - time.monotonic()) > 0:
+            self._wake.wait(left)
+            self._wake.clear()
+        if self._closing:
+            self._wake.set()
+
+    def _pass(self) -> bool:
+        """Publish all that there is; False at the first refusal."""
+        with self._lock:
+            offered = list(self._offered)
+        for marker in sorted(self._folder.iterdir()):
+            kind, _, digest = marker.name.rpartition("-")
+            with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                anew = marker.read_text(encoding="utf-8") == _ANEW
+                with lock_file(marker, remove=False) as lock:
+                    if lock.held:
+                        if not self._published(kind, digest, anew=anew):
+                            return False
+                        marker.unlink(missing_ok=True)
+        for kind, digest in offered:
+            if not self._published(kind, digest, anew=False):
+                return False
+            with self._lock:
+                del self._offered[kind, digest]
+        return True
+
+    def _published(self, kind: str, digest: str, *, anew: bool) -> bool:
+        """True when there is nothing left to do for an entry."""
+        place = self._root / kind / digest[:2] / digest
+        try:
+            files = read_sealed(place / "entry.json")["files"]
+            listing = {name: Listed(**one) for name, one in files.items()}
+            self._shared.publish(
+                kind,
+                digest,
+                place / "files",
+                listing,
+                anew=anew,
+                before_block=_quiet(self._root, lambda: self._closing),
+            )
+        except (Unsound, FileNotFoundError) as damage:  # pruned meanwhile; or damaged, which its next reader finds
+            _log.debug("%s/%s is not published: %s", kind, digest, damage)
+        except Away as away:
+            self._refused += 1
+            if self._refused == 1:
+                self._report(
+                    f"{self._shared.url} takes no results now ({away}). They are kept in {self._root} and published "
+                    "when it does."
+                )
+            return False
+        if self._refused:
+            self._refused = 0
+            self._report(f"{self._shared.url} takes results again.")
+        return True
+
+
+def _quiet(root: Path, ending: Callable[[], bool]) -> Callable[[], None]:
+    """Waits while something is timed on this machine; all its calls together no longer than half a minute."""
+    left = [_QUIET_S]
+
+    def wait() -> None:
+        while left[0] > 0 and not ending() and _timing(root):
+            time.sleep(_QUIET_LOOK_S)
+            left[0] -= _QUIET_LOOK_S
+
+    return wait
+
+
+def _timing(root: Path) -> bool:
+    """Whether anybody holds a device's lock, by the kernel's list: trying it would make who times wait for us."""
+    try:
+        held = {f":{path.stat().st_ino} " for path in (root / ".locks").glob("device*.lock")}
+        return any(inode in line for line in Path("/proc/locks").read_text().splitlines() for inode in held)
+    except OSError:
+        return False

@@ -1,0 +1,284 @@
+"""Files behind a URL, through fsspec: every call ends, and whatever goes wrong is `Away`.
+
+A library of some kind of storage raises what it likes and waits as long as it likes, an NFS mount without end. So each
+call runs in a thread of its own that is left behind when it does not answer, and all its errors but a missing file
+become one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workbench.values.errors import ConfigError
+
+T = TypeVar("T")
+
+PATIENCE_S = 20.0
+"""What one call may take: a look, or one block."""
+BLOCK_BYTES = 1 << 23
+_AT_ONCE_BYTES = 1 << 25
+"""Up to here a file is sent in one call, which object stores carry out whole or not at all."""
+_SCHEMES = ("file", "memory", "s3")
+_SECRET = re.compile(
+    r"(?i)(?:secret|token|password|signature)[\w-]*\s*[=:]\s*[^\s,;&]+|credential=[^\s&]+|(?<=://)[^/\s@]+@"
+)
+_SHORTEST_SECRET = 8
+_MOST_WORDS = 300
+
+
+class Away(Exception):
+    """The shared store does not do what it was asked, now. The message is the reason, without a full stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One file of a listing.
+
+    Attributes:
+        path: below the URL.
+        modified: seconds since 1970, by the store's clock; 0 where it does not say.
+    """
+
+    path: str
+    size_bytes: int
+    modified: float
+
+
+class Remote:
+    """The files below one URL; safe to use from several threads."""
+
+    def __init__(self, url: str, *, patience_s: float = PATIENCE_S) -> None:
+        """Nothing is asked of the other side yet.
+
+        Raises:
+            ConfigError: the URL is of a kind that is not known here, or its package is not installed.
+        """
+        self.url, self.patience_s = checked_url(url), patience_s
+        scheme, _, rest = self.url.partition("://")
+        self._fs = _file_system(scheme)
+        self._root = (rest if scheme != "memory" else f"/{rest}").rstrip("/")
+        self._renames = scheme == "file"
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a regular file; None where there is none."""
+        info = self._info(path)
+        return None if info is None else int(info["size"])
+
+    def read(self, path: str, *, most: int) -> bytes | None:
+        """A small file; None where there is none, or none of at most so many bytes."""
+        size = self.size(path)
+        if size is None or size > most:
+            return None
+        return b"".join(self.blocks(path, size))
+
+    def blocks(self, path: str, size_bytes: int) -> Iterator[bytes]:
+        """The first so many bytes of a file in blocks; fewer where it ends earlier."""
+        for start in range(0, size_bytes, BLOCK_BYTES):
+            end = min(start + BLOCK_BYTES, size_bytes)
+            try:
+                yield bytes(self._call(partial(self._fs.cat_file, self._at(path), start=start, end=end)))
+            except FileNotFoundError:
+                return
+
+    def write(self, path: str, blocks: Iterator[bytes], size_bytes: int) -> None:
+        """A file of so many bytes, in place of any other.
+
+        Of a folder by a rename, elsewhere as the store does it. An exception of `blocks` goes through and leaves no
+        file, or the one before.
+        """
+        if self._renames:
+            self._write_and_rename(path, blocks)
+        elif size_bytes <= _AT_ONCE_BYTES:
+            content = b"".join(blocks)
+            self._call(lambda: self._fs.pipe_file(self._at(path), content))
+        else:
+            self._write_in_parts(path, blocks)
+
+    def remove(self, path: str) -> None:
+        """A file that is gone already is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            self._call(lambda: self._fs.rm_file(self._at(path)))
+
+    def folders(self, path: str) -> list[str]:
+        """Names of the folders directly below."""
+        return sorted(Path(one["name"]).name for one in self._listed(path) if one["type"] == "directory")
+
+    def files(self, path: str) -> list[Found]:
+        """The files directly below."""
+        return [
+            Found(path=f"{path}/{Path(one['name']).name}", size_bytes=int(one["size"] or 0), modified=_modified(one))
+            for one in self._listed(path)
+            if one["type"] == "file"
+        ]
+
+    def _listed(self, path: str) -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = self._call(lambda: self._fs.ls(self._at(path), detail=True))
+        except FileNotFoundError:
+            return []
+        return found
+
+    def _info(self, path: str) -> dict[str, Any] | None:
+        try:
+            info: dict[str, Any] = self._call(lambda: self._fs.info(self._at(path)))
+        except FileNotFoundError:
+            return None
+        # a link or a device in a shared folder may lead anywhere
+        return info if info["type"] == "file" and not info.get("islink") else None
+
+    def _write_and_rename(self, path: str, blocks: Iterator[bytes]) -> None:
+        draft = self._at(f"v1/uploads/{uuid.uuid4().hex}")
+
+        def put_in_place() -> None:
+            self._fs.makedirs(self._fs._parent(self._at(path)), exist_ok=True)
+            self._fs.mv(draft, self._at(path))
+
+        def opened() -> Any:
+            self._fs.info(self._root)  # never made here: it may be the place of a disk that is not mounted
+            self._fs.makedirs(self._fs._parent(draft), exist_ok=True)
+            return self._fs.open(draft, "xb")
+
+        def closed(file: Any) -> None:
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+
+        try:
+            file = self._call(opened)
+            for block in blocks:
+                self._call(partial(file.write, block))
+            self._call(lambda: closed(file))
+            self._call(put_in_place)
+        except BaseException:
+            with contextlib.suppress(Away, FileNotFoundError):
+                self._call(lambda: self._fs.rm_file(draft))
+            raise
+
+    def _write_in_parts(self, path: str, blocks: Iterator[bytes]) -> None:
+        file = self._call(lambda: self._fs.open(self._at(path), "wb", block_size=2 * BLOCK_BYTES, autocommit=False))
+        try:
+            for block in blocks:
+                self._call(partial(file.write, block))
+            self._call(lambda: (file.close(), file.commit()))
+        except BaseException:
+            with contextlib.suppress(Away):
+                self._call(file.discard)
+            raise
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def _call(self, action: Callable[[], T]) -> T:
+        answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+
+        def work() -> None:
+            try:
+                answers.put((True, action()))
+            except FileNotFoundError as error:
+                answers.put((False, error if self._root_is_there(error) else Away(words_of(error))))
+            except BaseException as error:  # of whatever kind: it belongs to the caller
+                answers.put((False, error))
+
+        threading.Thread(target=work, name="shared store", daemon=True).start()
+        try:
+            fine, answer = answers.get(timeout=self.patience_s)
+        except queue.Empty:
+            raise Away(f"no answer within {self.patience_s:g} s") from None
+        if fine:
+            return answer  # type: ignore[no-any-return]  # it is what the action gave
+        if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError | Away):
+            raise Away(words_of(answer)) from answer
+        raise answer
+
+    def _root_is_there(self, missing: FileNotFoundError) -> bool:
+        """Not where a bucket was misspelt, or a network folder is not mounted: that is another thing than no file."""
+        if self._renames:
+            return Path(self._root).is_dir()
+        return "specified bucket does not exist" not in str(missing)
+
+
+def checked_url(written: str) -> str:
+    """The URL of a shared store in one form: `file:///…`, `s3://bucket/…` or `memory://…`; a path is a folder's.
+
+    Raises:
+        ConfigError: it is of another kind, or carries what belongs into the environment.
+    """
+    url = written.strip()
+    if "://" not in url and url:
+        url = f"file://{Path(url).expanduser().absolute()}"
+    scheme, _, rest = url.partition("://")
+    shown = _SECRET.sub("…", written)
+    if scheme not in _SCHEMES or "::" in url:
+        raise ConfigError(
+            f"{shown!r} is no shared store.", key="store", hint="Write a folder, file:///folder or s3://bucket/prefix."
+        )
+    if scheme == "file" and not rest.startswith("/"):
+        raise ConfigError(f"{shown!r} has no absolute path.", key="store", hint="Write file:///folder.")
+    if "@" in rest.partition("/")[0] or "?" in rest or "#" in rest:
+        raise ConfigError(
+            "the URL of the shared store carries more than a place.",
+            key="store",
+            hint="Credentials and options belong into the environment: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on.",
+        )
+    parts = rest.strip("/").split("/")
+    if not parts[0] or any(part in ("", ".", "..") for part in parts):
+        raise ConfigError(f"{shown!r} names no place.", key="store", hint="Write s3://bucket/prefix or /folder.")
+    return f"{scheme}://{rest.rstrip('/')}"
+
+
+def words_of(error: Exception) -> str:
+    """An error of a library in one line without what looks like a secret."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    text = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        secret = os.environ.get(name, "")
+        if len(secret) >= _SHORTEST_SECRET:  # a shorter one is no secret, and stands in many words
+            text = text.replace(secret, "…")
+    return _SECRET.sub("…", text)[:_MOST_WORDS].rstrip(".")
+
+
+def _file_system(scheme: str) -> Any:
+    import fsspec
+
+    options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
+    if scheme == "s3":
+        # every file is held against its sha256 here, and older servers refuse the checksums that newer clients add
+        options["config_kwargs"] = {
+            "connect_timeout": 5,
+            "read_timeout": PATIENCE_S,
+            "retries": {"max_attempts": 1},
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        }
+    try:
+        made = fsspec.filesystem(scheme, **options)
+    except ImportError as error:
+        raise ConfigError(
+            f"a store at {scheme}:// needs a package that is not installed: {error}.",
+            key="store",
+            hint="Run: pip install 'int8-workbench[cluster]'",
+        ) from error
+    if scheme == "s3":
+        made.retries = 2
+    return made
+
+
+def _modified(info: dict[str, Any]) -> float:
+    for key in ("mtime", "LastModified", "created"):
+        value = info.get(key)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, int | float):
+            return float(value)
+    return 0.0

@@ -1,0 +1,98 @@
+"""Who works for a sweep on this machine: a process for each card, and processes that compile ahead of them.
+
+On a target that computes on the host there is one process, which is alone on the machine while it times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+
+from workbench.evaluation.bench import Bench
+from workbench.inputs.experiment import Experiment
+from workbench.search.executors.base import Compiler, Measurer
+from workbench.search.executors.child import ChildProcess
+from workbench.targets import described
+from workbench.targets.description import Card
+from workbench.values.candidate import Candidate
+from workbench.values.results import Place
+
+Report = Callable[[Candidate, str], None]
+"""(candidate, the stage that begins)."""
+
+PROCESSORS_A_CARD = 2
+"""Kept free for every card: what calls it, and what feeds it, is not to wait for a compiler."""
+PROCESSORS_A_COMPILER = 2
+COMPILERS_A_CARD = 2
+"""At most: more would compile what the sampler proposed knowing little of those before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """Attributes:
+    hear: passes on, in the calling thread, what they said since it was last called.
+    """
+
+    cards: tuple[Measurer, ...]
+    compilers: tuple[Compiler, ...] = ()
+    hear: Callable[[], None] = lambda: None
+
+    def trusted(self, set_aside: Collection[Place]) -> tuple[Measurer, ...]:
+        """The cards that were not set aside, of which one is always left."""
+        return tuple(card for card in self.cards if card.place is None or card.place not in set_aside)
+
+
+@contextlib.contextmanager
+def local_members(experiment: Experiment, bench: Bench) -> Iterator[Members]:
+    """Processes of this machine, ended with the block. Each card that the experiment's target finds has one.
+
+    Raises:
+        ToolchainError: the cards cannot be told.
+    """
+    cards = cards_of(bench)
+    with contextlib.ExitStack() as stack:
+        if len(cards) < 2 and not compilers_for(cards):
+            yield Members(cards=(stack.enter_context(ChildProcess(experiment, bench)),))
+            return
+        report, hear = in_one_thread(bench.report)
+        heard = replace(bench, report=report)
+        measuring = [stack.enter_context(ChildProcess(experiment, heard, card)) for card in cards]
+        compiling = [
+            stack.enter_context(ChildProcess(experiment, heard, compiler=number))
+            for number in range(compilers_for(cards))
+        ]
+        yield Members(cards=tuple(measuring), compilers=tuple(compiling), hear=hear)
+
+
+def in_one_thread(report: Report) -> tuple[Report, Callable[[], None]]:
+    """(what any thread may call, what passes it on in this one, where calls of this one are passed on at once)."""
+    said: SimpleQueue[tuple[Candidate, str]] = SimpleQueue()
+    owner = threading.get_ident()
+
+    def hear() -> None:
+        with contextlib.suppress(Empty):
+            while True:
+                report(*said.get_nowait())
+
+    def told(candidate: Candidate, stage: str) -> None:
+        said.put((candidate, stage))
+        if threading.get_ident() == owner:
+            hear()
+
+    return told, hear
+
+
+def cards_of(bench: Bench) -> tuple[Card, ...]:
+    """The cards of a sweep's only target; none where a target computes on the host, or several would share them."""
+    names = sorted(bench.targets)
+    return described(names[0]).cards() if len(names) == 1 else ()
+
+
+def compilers_for(cards: tuple[Card, ...]) -> int:
+    """How many processes compile ahead, by the processors that the cards leave free."""
+    free = len(os.sched_getaffinity(0)) - PROCESSORS_A_CARD * len(cards)
+    return max(0, min(COMPILERS_A_CARD * len(cards), free // PROCESSORS_A_COMPILER))

@@ -1,0 +1,122 @@
+"""Who works for a sweep on a cluster. A seat for each card that it may hold, whichever card that is just then."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from workbench.evaluation.bench import Bench
+from workbench.inputs.experiment import Experiment
+from workbench.search.executors.base import CardLost
+from workbench.search.executors.members import Members, in_one_thread
+from workbench.search.executors.ray.compiling import TaskCompiler
+from workbench.search.executors.ray.connection import connected
+from workbench.search.executors.ray.nodes import compile_slots, live_nodes, need_of, resource_of, total_cards
+from workbench.search.executors.ray.pool import Pool, RemoteCard
+from workbench.search.executors.ray.settings import ClusterSettings
+from workbench.search.executors.task import Task
+from workbench.values.candidate import Candidate
+from workbench.values.errors import CrashError
+from workbench.values.measurement import Latency, ServiceResult
+from workbench.values.results import Evaluation, Place
+
+if TYPE_CHECKING:
+    from workbench.shipping.service_confirmation import LoadTrial
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+MAX_HANGS, MAX_LOSSES = 2, 5
+"""A candidate at which so many cards hang, or are lost in any way, has crashed. Actors and nodes die of other things
+than candidates, which have a process of their own."""
+
+
+class Seat:
+    """A `Measurer` on whatever card of the pool is free. For one thread.
+
+    Attributes:
+        place: the card that it was on last.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.place: Place | None = None
+
+    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
+        return self._on_a_card(task.candidate, until, lambda card: card.evaluate(task, until=until))
+
+    def probe(self, *, until: float | None = None) -> float:
+        baseline = self._pool.experiment.baseline
+        return self._on_a_card(baseline, until, lambda card: card.probe(until=until))
+
+    def time(self, candidate: Candidate, *, until: float | None = None) -> Latency:
+        return self._on_a_card(candidate, until, lambda card: card.time(candidate, until=until))
+
+    def confirm_service(self, trial: LoadTrial) -> ServiceResult:
+        return self._on_a_card(trial.candidate, trial.until, lambda card: card.confirm_service(trial))
+
+    def close(self) -> None:
+        self._pool.rest()
+
+    def _on_a_card(self, candidate: Candidate, until: float | None, work: Callable[[RemoteCard], _T]) -> _T:
+        """On a card, and on another one where that is lost: nothing is known then, so nothing is measured twice.
+
+        Raises:
+            CrashError: too many cards were lost at this candidate.
+        """
+        lost_at: list[tuple[RemoteCard, CardLost]] = []
+        while True:
+            card = self._pool.take(candidate.short_id, until)
+            self.place = card.place
+            try:
+                found = work(card)
+            except CardLost as lost:
+                self._pool.lost(card, lost)
+                lost_at.append((card, lost))
+                hung = [one for one, why in lost_at if not why.comes_back]
+                if len(hung) < MAX_HANGS and len(lost_at) < MAX_LOSSES:
+                    _log.warning("%s %s is measured on another card.", lost, candidate.short_id)
+                    continue
+                self._pool.absolve(hung)  # it is the candidate then
+                said = " ".join(str(why) for _, why in lost_at)
+                raise CrashError(f"{len(lost_at)} cards were lost at it: {said}", stage=lost.stage) from lost
+            except BaseException:
+                self._pool.give(card)
+                raise
+            self._pool.give(card)
+            return found
+
+
+@contextlib.contextmanager
+def cluster_members(settings: ClusterSettings, experiment: Experiment, bench: Bench) -> Iterator[Members]:
+    """Cards and compilers of a cluster for as long as the block runs; then every card is given back.
+
+    Raises:
+        ConfigError: Ray is not installed, nobody answers, or the cluster can never give what is asked for.
+    """
+    report, hear = in_one_thread(bench.report)
+    heard = replace(bench, report=report)
+    with contextlib.ExitStack() as stack:
+        watch = stack.enter_context(connected(settings, resource_of(bench.targets)))
+        need = replace(need_of(bench.targets, settings), inputs=_published(experiment, bench))
+        cards = total_cards(need)
+        wants = min(cards, settings.cards or cards)
+        slots = compile_slots(need, settings, wants)
+        _log.info("%s: %d of %d cards, %d compiles at once", settings.words, wants, cards, slots)
+        pool = Pool(experiment=experiment, bench=heard, settings=settings, need=need, watch=watch, wants=wants)
+        stack.callback(pool.close)
+        compilers = tuple(TaskCompiler(experiment, heard, need, settings, watch) for _ in range(slots))
+        yield Members(cards=tuple(Seat(pool) for _ in range(wants)), compilers=compilers, hear=hear)
+
+
+def _published(experiment: Experiment, bench: Bench) -> str:
+    """The experiment's name in the shared store, where there is one and other machines may need it."""
+    if bench.store.shared is None or {node.host for node in live_nodes()} <= {platform.node()}:
+        return ""
+    from workbench.evaluation.shared_inputs import publish_inputs
+
+    return publish_inputs(experiment, bench.store.shared)

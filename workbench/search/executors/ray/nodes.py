@@ -1,0 +1,174 @@
+"""What a sweep needs of a cluster's nodes, whether they can ever give it, and whether a node is like the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench import __version__
+from workbench.search.executors.ray.connection import imported_ray
+from workbench.search.executors.ray.settings import ClusterSettings
+from workbench.targets import described
+from workbench.values.artifact import Toolchain
+from workbench.values.documents.canonical import decode
+from workbench.values.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Attributes:
+    resource: what cards are counted by; '' where the host computes, and is held whole.
+    processors: of a card's host, reserved while it is held.
+    inputs: the experiment's name in the shared store; '' where it is not there.
+    """
+
+    resource: str
+    processors: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+    inputs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    identity: str
+    host: str
+    resources: Mapping[str, float]
+
+    @property
+    def processors(self) -> int:
+        return int(self.resources.get("CPU", 0))
+
+
+def live_nodes() -> list[Node]:
+    found = [
+        Node(identity=node["NodeID"], host=node["NodeManagerHostname"], resources=node["Resources"])
+        for node in imported_ray().nodes()
+        if node["Alive"]
+    ]
+    return sorted(found, key=lambda node: (node.host, node.identity))
+
+
+def resource_of(targets: Mapping[str, Any]) -> str:
+    """What a cluster counts the cards of an experiment's only target by; '' where the host computes.
+
+    Raises:
+        ConfigError: several targets, of which not all compute on the host, would share the cards.
+    """
+    resources = {name: described(name).cluster_resource for name in targets}
+    if len(resources) > 1 and any(resources.values()):
+        raise ConfigError(
+            f"{' and '.join(sorted(resources))} in one experiment have no common kind of card.",
+            key="--cluster",
+            hint="Sweep each target in an experiment of its own.",
+        )
+    return next(iter(resources.values()))
+
+
+def need_of(targets: Mapping[str, Any], settings: ClusterSettings) -> Need:
+    """What each card of a sweep needs.
+
+    Raises:
+        ConfigError: the cluster has no such card, or fewer than asked for, or can never give its processors.
+    """
+    resource, nodes = resource_of(targets), live_nodes()
+    names = ", ".join(sorted(targets))
+    environment = dict(settings.environment)
+    if not resource:
+        processors = min((node.processors for node in nodes if node.processors), default=0)
+        if not processors:
+            raise ConfigError(f"{settings.words} has no processors.", key="--cluster", hint=_SHOWN)
+        need = Need(resource="", processors=processors, environment=environment)
+    else:
+        have = sum(int(node.resources.get(resource, 0)) for node in nodes)
+        if not have:
+            raise ConfigError(
+                f"none of the {len(nodes)} nodes of {settings.words} has a card for {names} (resource {resource!r}).",
+                key="--cluster",
+                hint=f"Start a node with `ray start --address=… --resources='{{\"{resource}\": 8}}'`.",
+            )
+        need = Need(resource=resource, processors=settings.processors_per_card, environment=environment)
+        most = max(node.processors for node in nodes if node.resources.get(resource, 0))
+        if need.processors > most:
+            raise ConfigError(
+                f"a card needs {need.processors} processors of its host, and no host with cards has more than {most}.",
+                key="processors_per_card",
+                hint="Ask for fewer.",
+            )
+    total = total_cards(need)
+    if settings.cards is not None and settings.cards > total:
+        raise ConfigError(
+            f"{settings.cards} cards are asked for, and {settings.words} has {total}.", key="cards", hint=_SHOWN
+        )
+    return need
+
+
+_SHOWN = "`workbench cluster` shows what there is."
+
+
+def total_cards(need: Need, refused: frozenset[str] = frozenset()) -> int:
+    """That nodes have now, whoever holds them."""
+    nodes = [node for node in live_nodes() if node.identity not in refused]
+    if not need.resource:
+        return len({node.host for node in nodes if node.processors >= need.processors})
+    return sum(_cards_of(node, need) for node in nodes)
+
+
+def _cards_of(node: Node, need: Need) -> int:
+    cards = int(node.resources.get(need.resource, 0))
+    return min(cards, node.processors // need.processors) if need.processors else cards
+
+
+def compile_slots(need: Need, settings: ClusterSettings, cards: int) -> int:
+    """How many candidates are compiled at once, beside the cards.
+
+    Raises:
+        ConfigError: more are asked for than nodes can ever take.
+    """
+    if not need.resource or settings.compile_slots == 0:
+        return 0  # where the host computes, a compile beside a measurement would spoil it
+    label, nodes = settings.compile_label, live_nodes()
+    if label and not any(node.resources.get(label, 0) for node in nodes):
+        raise ConfigError(
+            f"no node of {settings.words} has the resource {label!r}.",
+            key="compile.label",
+            hint=f"Start nodes that compile with `ray start --address=… --resources='{{\"{label}\": 8}}'`.",
+        )
+    room = sum(_room(node, need, settings) for node in nodes)
+    if settings.compile_slots is not None and settings.compile_slots > room:
+        raise ConfigError(
+            f"{settings.compile_slots} compiles at once of {settings.compile_processors} processors are asked for, and "
+            f"beside the cards {settings.words} has room for {room}.",
+            key="compile.slots",
+            hint="Ask for fewer, or start nodes with more processors.",
+        )
+    return settings.compile_slots if settings.compile_slots is not None else min(room, 2 * cards)
+
+
+def _room(node: Node, need: Need, settings: ClusterSettings) -> int:
+    free = node.processors - need.processors * _cards_of(node, need)
+    room = max(0, free // settings.compile_processors)
+    return min(room, int(node.resources.get(settings.compile_label, 0))) if settings.compile_label else room
+
+
+def difference(about: Mapping[str, Any], ours: Mapping[str, Toolchain]) -> str:
+    """Why a node must not measure for this driver: which component, which version there and here; '' for no reason."""
+    if "error" in about:
+        return str(about["error"]["text"])
+    if about["version"] != __version__:
+        return f"workbench {about['version']} there, {__version__} here"
+    for name, here in ours.items():
+        there = decode(Toolchain, about["toolchains"][name])
+        if there.fingerprint == here.fingerprint:
+            continue
+        for component in sorted({*here.components, *there.components}):
+            theirs, own = there.components.get(component, "none"), here.components.get(component, "none")
+            if theirs != own:
+                return f"{component} {theirs} there, {own} here"
+        if there.device != here.device:
+            return f"{there.device} there, {here.device} here"
+        if there.emulated != here.emulated:
+            return f"{name} is {'emulated' if there.emulated else 'real'} there and not here"
+        unlike = sorted({*there.features} ^ {*here.features})
+        return f"features of {there.device} differ: {', '.join(unlike)}"
+    return ""

@@ -1,0 +1,152 @@
+"""What the user says of a cluster: an address, or a small file of its own.
+
+version: 1
+address: 10.0.0.1:6379            # HOST:PORT of the head, `auto` on a machine of the cluster, or `local:4`
+store: s3://team/workbench        # where machines that share no disk find files; a folder where they share one
+cards: 8                          # of the cluster that this sweep takes at most; all without
+processors_per_card: 2            # reserved on its host while a card is held
+compile: {slots: 8, processors: 2, label: compile}
+timeouts: {card: 2m, silent: 1h, head: 30s}
+environment: {NAME: value}        # of every process that evaluates or compiles on the cluster
+dashboard: false                  # of a cluster that `local:N` starts
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.values.documents.yaml_reader import Section, read_yaml
+from workbench.values.errors import ConfigError
+
+MOST_CARDS = 4096
+_LOCAL = re.compile(r"local(?::(\d{1,4}))?")
+_ADDRESS = re.compile(r"[A-Za-z0-9._-]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_FORMS = "HOST:PORT of a cluster's head, 'auto', 'local:N' or a cluster's YAML file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """Attributes:
+    address: HOST:PORT, 'auto', or '' for a cluster of this machine's own that ends with the sweep.
+    local_cards: of that cluster.
+    store: what machines share; '' where they share the workspace's disk.
+    cards: to be taken at most; None for all that the cluster has.
+    processors_per_card: reserved on its host for as long as a card is held.
+    compile_slots: compiles at once; None for as many as the cards of the sweep, 0 for none ahead of the cards.
+    compile_label: the resource of nodes that compile; '' for any node with free processors.
+    card_s: how long a card is waited for that nobody else holds.
+    silent_s: a card that says nothing for so long hangs.
+    head_s: how long the cluster's head may not answer.
+    """
+
+    address: str
+    local_cards: int = 0
+    store: str = ""
+    cards: int | None = None
+    processors_per_card: int = 1
+    compile_slots: int | None = None
+    compile_processors: int = 1
+    compile_label: str = ""
+    card_s: float = 120.0
+    silent_s: float = 3600.0
+    head_s: float = 30.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    dashboard: bool = False
+
+    @property
+    def words(self) -> str:
+        return f"the cluster at {self.address}" if self.address else "the cluster of this machine"
+
+
+def cluster_settings(text: str) -> ClusterSettings:
+    """What `--cluster` says: an address, 'auto', 'local:N', or the name of a file.
+
+    Raises:
+        ConfigError: it is none of them, or the file is wrong.
+    """
+    if text.endswith((".yaml", ".yml")) or (os.sep in text and "://" not in text):
+        return read_cluster(Path(text))
+    if text.startswith("ray://"):
+        raise ConfigError(
+            f"{text!r} is an address of Ray's client, through which a sweep cannot see its cards die.",
+            key="--cluster",
+            hint="Start the sweep on a machine of the cluster and give HOST:PORT of its head (port 6379 by default).",
+        )
+    found = _address(text)
+    if found is None:
+        raise ConfigError(f"{text!r} is no cluster.", key="--cluster", hint=f"Give {_FORMS}.")
+    return ClusterSettings(address=found[0], local_cards=found[1])
+
+
+def read_cluster(path: Path) -> ClusterSettings:
+    """Read a cluster's file.
+
+    Raises:
+        ConfigError: with file, line and key of all that is wrong in it.
+    """
+    with read_yaml(path) as top:
+        address = _address(top.text("address"))
+        if address is None:
+            top.refuse("address", f"{top.text('address')!r} is no address.", f"Give {_FORMS.rpartition(' or ')[0]}.")
+        slots, compiling = None, (1, "")
+        if top.has("compile"):
+            with top.section("compile") as section:
+                slots = section.optional("slots", lambda key: section.integer(key, minimum=0, maximum=MOST_CARDS))
+                compiling = (
+                    section.integer("processors", default=1, minimum=1, maximum=MOST_CARDS),
+                    _label(section),
+                )
+        times = (120.0, 3600.0, 30.0)
+        if top.has("timeouts"):
+            with top.section("timeouts") as section:
+                times = (
+                    section.seconds("card", default=times[0]),
+                    section.seconds("silent", default=times[1]),
+                    section.seconds("head", default=times[2]),
+                )
+        return ClusterSettings(
+            address=address[0] if address is not None else "",
+            local_cards=address[1] if address is not None else 0,
+            store=top.text("store", default=""),
+            cards=top.optional("cards", lambda key: top.integer(key, minimum=1, maximum=MOST_CARDS)),
+            processors_per_card=top.integer("processors_per_card", default=1, minimum=0, maximum=MOST_CARDS),
+            compile_slots=slots,
+            compile_processors=compiling[0],
+            compile_label=compiling[1],
+            card_s=times[0],
+            silent_s=times[1],
+            head_s=times[2],
+            environment=_environment(top),
+            dashboard=top.flag("dashboard", default=False),
+        )
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    if local := _LOCAL.fullmatch(text):
+        cards = int(local[1] or 1)
+        return ("", cards) if cards else None
+    return (text, 0) if text == "auto" or _ADDRESS.fullmatch(text) else None
+
+
+def _label(section: Section) -> str:
+    label = section.text("label", default="")
+    if label and not _LABEL.fullmatch(label):
+        section.refuse("label", f"{label!r} is no name of a resource.", "Use letters, digits, '_', '-' and '.'.")
+    return label
+
+
+def _environment(top: Section) -> Mapping[str, str]:
+    if not top.has("environment"):
+        return {}
+    with top.section("environment") as section:
+        found = {name: section.text(name) for name in section.names()}
+        for name in found:
+            if not _NAME.fullmatch(name):
+                section.refuse(name, "is no name of a variable.")
+        return found

@@ -1,0 +1,320 @@
+"""From rows to batches to workers and back: the one place where batches form, whoever took the requests in.
+
+Everything here runs in one event loop, and nothing blocks. With one front end it is that process's own loop; with
+several, rows of all of them wait in the same queues here, so that a bin fills as it would with one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from workbench.bundle import Bundle, preprocessor_of
+from workbench.serve.answers import without_rows
+from workbench.serve.batcher import Batch, Batcher, Row, whole_ms
+from workbench.serve.condition import condition
+from workbench.serve.events import log, log_defect, log_seldom
+from workbench.serve.metrics import Metrics
+from workbench.serve.refusals import Refusal
+from workbench.serve.samples import batch_of, rows_computed
+from workbench.serve.settings import ServeSettings
+from workbench.serve.workers import Worker, Workers
+from workbench.targets.base import Array
+
+_SWEEP_S = 0.1
+"""How often batches that take too long are looked for."""
+_MEMORY_S = 5.0
+_TRIES = 2
+"""Batches a row may be lost in with their worker before its request is refused."""
+_LONGEST_RETRY_AFTER_S = 60
+
+
+class Asker(Protocol):
+    """Whose rows they are; told in the event loop, once about each row that was not discarded."""
+
+    def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
+        """Rows came back; each output has one row for each of them, in this order."""
+
+    def failed(self, rows: Sequence[Row], refusal: Refusal) -> None:
+        """Rows will not come back."""
+
+
+class Told(Protocol):
+    """Who knows how the whole service is."""
+
+    def health(self) -> tuple[int, dict[str, Any]]:
+        """See `condition`."""
+
+    async def metrics_text(self) -> bytes:
+        """Of the whole service."""
+
+
+class Queue(Told, Protocol):
+    """Where a front end's rows go, in this process or in another."""
+
+    draining: bool
+    """Take what waits at once, however few."""
+
+    @property
+    def proved(self) -> bool:
+        """Every worker was ready at the same time, once."""
+
+    @property
+    def none_starts(self) -> bool:
+        """See `Workers.none_starts`."""
+
+    @property
+    def depth(self) -> int:
+        """Rows that wait."""
+
+    @property
+    def worker_facts(self) -> Mapping[str, Any]:
+        """What the first worker that was ready said of its session."""
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Queue rows, or none of them: raises QueueFull."""
+
+    def discard(self, rows: Iterable[Row]) -> None:
+        """Nobody waits for these any more, wherever they are."""
+
+    def apart(self, rows: Sequence[Row], refusal: Refusal) -> None:
+        """One of these may have spoilt a batch for the others: each runs alone once more, or fails with `refusal`."""
+
+    def retry_after_s(self) -> int:
+        """How long the queue takes at the recent rate."""
+
+
+class Dispatch:
+    """The queues and the workers of a service. Make it inside the event loop, give it its workers, then start it."""
+
+    def __init__(self, bundle: Bundle, settings: ServeSettings, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.workers: Workers
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when a worker came or went."""
+        self._limits = settings.limits
+        self._compiled_batches = bundle.manifest.candidate.compile.compiled_batches()
+        self._preprocessor = preprocessor_of(bundle)
+        self._batcher = Batcher(
+            max_batch_size=settings.service.max_batch_size,
+            batch_timeout_s=settings.service.batch_timeout_ms / 1000,
+            limit=settings.limits.queue,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._running: set[Batch] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._pump_is_due = False
+        self._rows_per_s = 0.0
+        metrics.outage(lambda: self.workers.outage.lasts_s(time.monotonic()))
+        self._tasks = [
+            self._loop.create_task(every(_SWEEP_S, self._sweep)),
+            self._loop.create_task(every(_MEMORY_S, self._read_memory)),
+        ]
+
+    # --- what front ends ask ----------------------------------------------------------------------------------------
+
+    @property
+    def draining(self) -> bool:
+        return self._batcher.draining
+
+    @draining.setter
+    def draining(self, value: bool) -> None:
+        self._batcher.draining = value
+        self._pump_soon()
+
+    @property
+    def proved(self) -> bool:
+        return self.workers.proved
+
+    @property
+    def none_starts(self) -> bool:
+        return self.workers.none_starts
+
+    @property
+    def depth(self) -> int:
+        return self._batcher.depth
+
+    @property
+    def worker_facts(self) -> Mapping[str, Any]:
+        return next((worker.facts for worker in self.workers.all if worker.facts), {})
+
+    def add(self, rows: Sequence[Row]) -> None:
+        self._batcher.add(rows)
+        self._pump_soon()
+
+    def discard(self, rows: Iterable[Row]) -> None:
+        self._batcher.discard(rows)
+
+    def apart(self, rows: Sequence[Row], refusal: Refusal) -> None:
+        _fail([row for row in rows if row.company == 1], refusal)
+        again = [row for row in rows if row.company > 1 and not row.dropped]
+        for row in again:
+            row.key = _Alone()
+        self._batcher.put_back(again)
+        self._pump_soon()
+
+    def retry_after_s(self) -> int:
+        if not self._rows_per_s:
+            return 1
+        return min(max(1, math.ceil(self._batcher.depth / self._rows_per_s)), _LONGEST_RETRY_AFTER_S)
+
+    def health(self) -> tuple[int, dict[str, Any]]:
+        return condition(self.workers, draining=self.draining, waiting=self.depth)
+
+    async def metrics_text(self) -> bytes:
+        return self.metrics.text()
+
+    # --- batches ----------------------------------------------------------------------------------------------------
+
+    def _pump_soon(self) -> None:
+        """Once the event loop has read what else has come: requests of one moment share a batch."""
+        if not self._pump_is_due:
+            self._pump_is_due = True
+            self._loop.call_soon(self._pump_now)
+
+    def _pump_now(self) -> None:
+        self._pump_is_due = False
+        self._pump()
+
+    def _pump(self) -> None:
+        """Form batches and hand them out, as long as workers are free and bins ready."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self.workers.free and (rows := self._batcher.take(now_s := time.perf_counter())) is not None:
+            for row in rows:
+                row.company = len(rows)
+            try:
+                batch = batch_of(rows, self._preprocessor)
+            except Exception as error:  # a defect must not leave its callers waiting
+                log_defect(error)
+                _fail(rows, Refusal("internal", "The batch could not be made; the log says where."))
+                continue
+            batch.started_s = now_s
+            self._running.add(batch)
+            self.workers.run(batch)
+        self.metrics.queue(self._batcher.depth)
+        if self.workers.free and (ready_at := self._batcher.ready_at()) is not None:
+            self._timer = self._loop.call_later(whole_ms(ready_at - time.perf_counter()), self._pump)
+
+    # --- what workers say -------------------------------------------------------------------------------------------
+
+    def worker_ready(self, worker: Worker) -> None:
+        self._tell_memory(worker)
+        self.on_change()
+
+    def worker_free(self) -> None:
+        self._pump()
+
+    def answered(self, batch: Batch, worker: int, outputs: Mapping[str, Array], run_s: float) -> None:
+        self._running.discard(batch)
+        self._count(batch, worker, run_s, time.perf_counter())
+        rows = batch.rows
+        if wrong := without_rows(outputs, len(rows)):
+            refusal = Refusal("internal", f"Output {wrong[0]!r} does not have one row for each sample.")
+            _fail(rows, refusal)
+            return
+        for asker, places in _by_asker(rows).items():
+            mine = [rows[place] for place in places]
+            if len(mine) == len(rows):
+                asker.answered(mine, outputs)
+            else:
+                at = np.array(places)
+                asker.answered(mine, {name: array[at] for name, array in outputs.items()})
+
+    def refused(self, batch: Batch, worker: int, error: str) -> None:
+        self._running.discard(batch)
+        raw = batch.rows[0].item.raw
+        log("batch_refused", worker=worker, rows=len(batch.rows), length=batch.length, error=error)
+        message = "The model refused these inputs." if raw else "The model failed; the log says why."
+        self.apart(batch.rows, Refusal("inputs" if raw else "internal", message))
+
+    def lost(self, batch: Batch | None, worker: int) -> None:
+        self.metrics.worker_lost(worker)
+        self.on_change()
+        if batch is None:
+            return
+        self._running.discard(batch)
+        for row in batch.rows:
+            row.attempts += 1
+        _fail([row for row in batch.rows if row.attempts >= _TRIES], Refusal("worker_lost", "The worker died.", 1))
+        self._batcher.put_back([row for row in batch.rows if row.attempts < _TRIES and not row.dropped])
+        self._pump_soon()
+
+    def start_failed(self, worker: Worker) -> None:
+        self.metrics.start_failed(worker.number)
+        self.on_change()
+
+    def _count(self, batch: Batch, worker: int, run_s: float, now_s: float) -> None:
+        filled = rows_computed(len(batch.rows), self._compiled_batches) - len(batch.rows)
+        self.metrics.batch(
+            length=batch.length,
+            rows=len(batch.rows),
+            positions=batch.positions + filled * batch.length,
+            padded=batch.padded + filled * batch.length,
+            waited_s=[batch.started_s - row.arrived_s for row in batch.rows],
+            run_s=run_s,
+            worker=worker,
+        )
+        rate = len(batch.rows) / max(now_s - batch.started_s, 1e-6) * max(1, self.workers.ready)
+        self._rows_per_s = rate if not self._rows_per_s else 0.9 * self._rows_per_s + 0.1 * rate
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        now_s = time.perf_counter()
+        for worker in self.workers.all:
+            batch = worker.batch
+            if batch is not None and now_s - batch.started_s > self._limits.batch_timeout_s:
+                log("worker_hangs", worker=worker.number, batch_s=round(now_s - batch.started_s, 1))
+                self.workers.kill(worker)
+
+    def _read_memory(self) -> None:
+        for worker in self.workers.all:
+            if worker.state == "ready":
+                self._tell_memory(worker)
+
+    def _tell_memory(self, worker: Worker) -> None:
+        self.metrics.worker(
+            worker.number,
+            resident_bytes=worker.resident_bytes,
+            device_bytes=worker.facts["device_bytes"],
+            restarts=worker.restarts,
+        )
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+class _Alone:
+    """A key that nothing else has."""
+
+
+async def every(pause_s: float, work: Any) -> None:
+    """Do something again and again, whatever comes of it."""
+    while True:
+        await asyncio.sleep(pause_s)
+        try:
+            work()
+        except Exception as error:  # nothing would look at deadlines any more
+            log_seldom("defect", kind=type(error).__name__, doing=work.__name__)
+
+
+def _by_asker(rows: Sequence[Row]) -> dict[Asker, list[int]]:
+    """Places of the rows that are still wanted."""
+    found: dict[Asker, list[int]] = {}
+    for place, row in enumerate(rows):
+        if not row.dropped:
+            found.setdefault(row.asker, []).append(place)
+    return found
+
+
+def _fail(rows: Sequence[Row], refusal: Refusal) -> None:
+    for asker, places in _by_asker(rows).items():
+        asker.failed([rows[place] for place in places], refusal)

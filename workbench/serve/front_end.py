@@ -1,0 +1,344 @@
+"""A front end in a process of its own: it takes connections that the service's first process accepted, makes rows of
+requests and answers of outputs, and leaves queues and workers to that process.
+
+    here → there   {"ready": pid} | {"failed": text}
+                   {"rows": [n, …], "key", "raw", "tokens", "arrived"} and their arrays, padded to their bin
+                   {"drop": [n, …]}                       nobody waits for these any more
+                   {"beat": {…}, "metrics"?}               four times a second, and when connections close
+                   {"ask": id, "metrics"}                 the metrics of the whole service; `metrics` are this one's
+                   {"told": id, "metrics"}
+    there → here   {"answered": [n, …], "company", "depth", "retry"} and the outputs' rows
+                   {"failed": [n, …], "refusal": [kind, message, retry_after_s]}
+                   {"state": {…}}                         how workers and queues are
+                   {"tell": id} | {"text": …, "id"} | {"reload": true} | {"drain": true}
+
+Connections come over a socket pair of their own, a byte with a descriptor each; before them the file with what keys
+may still ask, which all front ends share. This process ends when its link does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import uvloop
+from fastapi import FastAPI
+
+from workbench.bundle import Bundle, preprocessor_of, read_bundle
+from workbench.serve.batcher import QueueFull, Row
+from workbench.serve.events import JsonLines, log, log_defect
+from workbench.serve.http_server import HttpServer, connections_within, count, http_server
+from workbench.serve.merged_metrics import snapshot
+from workbench.serve.metrics import Metrics
+from workbench.serve.rates import SharedRates
+from workbench.serve.refusals import Refusal
+from workbench.serve.samples import batch_of
+from workbench.serve.service import Service
+from workbench.serve.settings import ServeSettings
+from workbench.serve.wire import Message, Reader, pack
+from workbench.serve.worker import live_and_die_with
+
+ALONE = "alone"
+"""The key of a row that shares its batch with none."""
+RATES, CONNECTION = b"r", b"c"
+"""What a descriptor is that comes with the byte."""
+BEAT_S = 0.25
+_BEATS_OF_METRICS = 4
+_ASK_S = 5.0
+_POLL_S = 0.02
+
+
+class RemoteQueue(asyncio.Protocol):
+    """`dispatch.Queue` over a link; what it says of workers and queues is what it was told last."""
+
+    def __init__(self, bundle: Bundle, limit: int) -> None:
+        self.draining = False
+        self.ended = asyncio.get_running_loop().create_future()
+        self.on_message: Any = None
+        """For what is no affair of rows."""
+        self._preprocessor, self._limit = preprocessor_of(bundle), limit
+        self._reader = Reader()
+        self._link: asyncio.Transport
+        self._numbers = itertools.count()
+        self._rows: dict[int, Row] = {}
+        self._due: list[Row] = []
+        self._state: Mapping[str, Any] = {"proved": False, "none_starts": False, "health": [503, {}], "facts": {}}
+        self._depth, self._retry_after_s = 0, 1
+
+    # --- what the service asks --------------------------------------------------------------------------------------
+
+    @property
+    def proved(self) -> bool:
+        return bool(self._state["proved"])
+
+    @property
+    def none_starts(self) -> bool:
+        return bool(self._state["none_starts"])
+
+    @property
+    def depth(self) -> int:
+        return self._depth
+
+    @property
+    def worker_facts(self) -> Mapping[str, Any]:
+        facts: Mapping[str, Any] = self._state["facts"]
+        return facts
+
+    def add(self, rows: Sequence[Row]) -> None:
+        if self._depth + len(rows) > self._limit:
+            raise QueueFull
+        if not self._due:  # once the event loop has read what else has come: rows of one moment share a message
+            asyncio.get_running_loop().call_soon(self._send_due)
+        self._due.extend(rows)
+
+    def discard(self, rows: Iterable[Row]) -> None:
+        gone = []
+        for row in rows:
+            row.dropped = True
+            if self._rows.pop(row.number, None) is not None:
+                gone.append(row.number)
+        if gone:
+            self.say({"drop": gone})
+
+    def apart(self, rows: Sequence[Row], refusal: Refusal) -> None:
+        for row in rows:
+            if row.company == 1:
+                row.asker.failed([row], refusal)
+        again = [row for row in rows if row.company > 1 and not row.dropped]
+        for row in again:
+            row.key = (ALONE, row.number)
+        if again:
+            self.add(again)
+
+    def retry_after_s(self) -> int:
+        return self._retry_after_s
+
+    def health(self) -> tuple[int, dict[str, Any]]:
+        status, content = self._state["health"]
+        return status, content
+
+    async def metrics_text(self) -> bytes:
+        text: bytes = await self.on_message.ask()
+        return text
+
+    # --- the link ---------------------------------------------------------------------------------------------------
+
+    def say(self, head: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
+        if not self.ended.done():
+            self._link.write(pack(head, arrays))
+
+    def _send_due(self) -> None:
+        due, self._due = self._due, []
+        by_key: dict[Any, list[Row]] = {}
+        for row in due:
+            if not row.dropped:
+                by_key.setdefault(row.key, []).append(row)
+        for key, rows in by_key.items():
+            try:
+                feeds = batch_of(rows, self._preprocessor).feeds
+            except Exception as error:  # a defect must not leave its callers waiting
+                log_defect(error)
+                rows[0].asker.failed(rows, Refusal("internal", "The batch could not be made; the log says where."))
+                continue
+            for row in rows:
+                row.number = next(self._numbers)
+                self._rows[row.number] = row
+            raw = rows[0].item.raw
+            head = {
+                "rows": [row.number for row in rows],
+                "key": ALONE if isinstance(key, tuple) and key[0] == ALONE else repr(key),
+                "raw": raw,
+                "tokens": [0 if raw else len(row.item.encoded.ids) for row in rows],
+                "arrived": [row.arrived_s for row in rows],
+            }
+            self.say(head, feeds)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._link = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
+        self._link.set_write_buffer_limits(0)
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._reader.feed(data):
+            head = message.head
+            if "answered" in head:
+                self._answered(message)
+            elif "failed" in head:
+                kind, text, retry_after_s = head["refusal"]
+                rows = [row for n in head["failed"] if (row := self._rows.pop(n, None)) is not None]
+                if rows:
+                    rows[0].asker.failed(rows, Refusal(kind, text, retry_after_s))
+            elif "state" in head:
+                self._state = head["state"]
+                self._depth, self._retry_after_s = self._state["depth"], self._state["retry"]
+            else:
+                self.on_message.received(head)
+
+    def _answered(self, message: Message) -> None:
+        head, outputs = message.head, message.arrays
+        self._depth, self._retry_after_s = head["depth"], head["retry"]
+        found = [self._rows.pop(number, None) for number in head["answered"]]
+        rows = [row for row in found if row is not None]
+        if not rows:
+            return
+        if len(rows) < len(found):
+            kept = np.array([place for place, row in enumerate(found) if row is not None])
+            outputs = {name: array[kept] for name, array in outputs.items()}
+        for row in rows:
+            row.company = head["company"]
+        rows[0].asker.answered(rows, outputs)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+class _FrontEnd:
+    """Everything of this process but rows."""
+
+    def __init__(self, service: Service, queue: RemoteQueue, metrics: Metrics, settings: ServeSettings) -> None:
+        self.service, self._queue, self._metrics = service, queue, metrics
+        self.connections = connections_within(settings.limits, 0)
+        app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+        self.http: HttpServer = http_server(service, app, self.connections)
+        self._taken = 0
+        self._beat_is_due = False
+        self.connections.on_close = self._closed
+        self._asked: dict[int, asyncio.Future[bytes]] = {}
+        self._ids = itertools.count()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._link = queue
+        queue.on_message = self
+
+    def take(self, doors: socket.socket) -> None:
+        """Connections that were accepted for this front end."""
+        while True:
+            try:
+                byte, descriptors, *_ = socket.recv_fds(doors, 1, 1)
+            except (BlockingIOError, InterruptedError):
+                return
+            if not byte:
+                asyncio.get_running_loop().remove_reader(doors)
+                return
+            for descriptor in descriptors:
+                if byte == RATES:
+                    if self.service.keys is not None:
+                        self.service.keys.rates = SharedRates(descriptor)
+                    continue
+                self._taken += 1
+                self._keep(self._serve(socket.socket(fileno=descriptor)))
+
+    async def _serve(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self.http.connection, connection)
+        except OSError:  # its client is gone
+            connection.close()
+
+    def received(self, head: Mapping[str, Any]) -> None:
+        if "tell" in head:
+            self._link.say({"told": head["tell"], "metrics": snapshot(self._metrics)})
+        elif "text" in head:
+            waiting = self._asked.pop(head["id"], None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(head["text"].encode())
+        elif "reload" in head and self.service.keys is not None:
+            self.service.keys.reload()
+        elif "drain" in head:
+            self.service.draining = self._queue.draining = True
+            self._keep(self._beats(_POLL_S))
+
+    async def ask(self) -> bytes:
+        number = next(self._ids)
+        waiting = self._asked[number] = asyncio.get_running_loop().create_future()
+        self._link.say({"ask": number, "metrics": snapshot(self._metrics)})
+        try:
+            return await asyncio.wait_for(waiting, _ASK_S)
+        finally:
+            self._asked.pop(number, None)
+
+    def beat(self, *, metrics: bool = False) -> None:
+        own = {"connections": self.connections.count, "taken": self._taken, "open": self.service.open_requests}
+        own["draining"] = self.service.draining
+        self._link.say({"beat": own, **({"metrics": snapshot(self._metrics)} if metrics else {})})
+
+    def _closed(self) -> None:
+        """Tell it soon: the next connection goes to the front end that has fewest."""
+        if not self._beat_is_due:
+            self._beat_is_due = True
+            asyncio.get_running_loop().call_soon(self._beat_now)
+
+    def _beat_now(self) -> None:
+        self._beat_is_due = False
+        self.beat()
+
+    async def _beats(self, pause_s: float) -> None:
+        for number in itertools.count():
+            self.beat(metrics=number % _BEATS_OF_METRICS == 0 and pause_s == BEAT_S)
+            await asyncio.sleep(pause_s)
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def run(self, doors: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self._keep(count(self.connections, self._metrics))
+        serving = loop.create_task(self.http.serve(sockets=[]))
+        while not self.http.started and not serving.done():
+            await asyncio.sleep(0)
+        doors.setblocking(False)
+        loop.add_reader(doors, self.take, doors)
+        self._link.say({"ready": os.getpid()})
+        self._keep(self._beats(BEAT_S))
+        await self._link.ended
+        loop.remove_reader(doors)
+        self.http.should_exit = True
+        await serving
+        for task in self._tasks:
+            task.cancel()
+        self.service.stop()
+
+
+def run(
+    directory: str,
+    manifest_sha256: str,
+    settings: ServeSettings,
+    link: socket.socket,
+    doors: socket.socket,
+    parent: int,
+) -> None:
+    """The process: serve what comes through `doors` until `link` ends."""
+    live_and_die_with(parent)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the first process says when to read keys again
+    logging.basicConfig(level=logging.WARNING, handlers=[JsonLines()], force=True)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
+    bundle = read_bundle(Path(directory), manifest_sha256=manifest_sha256)
+    with link, doors, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_main(bundle, settings, link, doors))
+
+
+async def _main(bundle: Bundle, settings: ServeSettings, link: socket.socket, doors: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_defect)
+    queue = RemoteQueue(bundle, settings.limits.queue)
+    link.setblocking(False)
+    await loop.create_unix_connection(lambda: queue, sock=link)
+    metrics = Metrics()
+    await _FrontEnd(Service(bundle, settings, metrics, queue), queue, metrics, settings).run(doors)
+
+
+def _defect(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    error = context.get("exception")
+    if isinstance(error, BaseException):
+        log_defect(error)
+    else:
+        log("defect", error=str(context.get("message")))
