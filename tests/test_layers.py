@@ -73,6 +73,7 @@ VALUES = (
             "preprocess",
             "results",
             "facts",
+            "fidelity",
             "forecast",
             "finding",
             "service",
