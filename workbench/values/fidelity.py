@@ -14,8 +14,8 @@ from workbench.values.measurement import AccuracyComparison, Estimate
 
 FidelityPath = Literal["pytorch", "float32", "float32 compiled", "float16 compiled", "served", "old platform"]
 """Who answered: the checkpoint in PyTorch; the float ONNX file in ONNX Runtime; the float model compiled by the target
-in float32 (ATC: must_keep_origin_dtype) and in what runs there today (ATC: force_fp16); the candidate's compiled files
-as they are served; a file of another platform's answers."""
+in float32, and as it runs there today, in float16; the candidate's compiled files as they are served; a file of another
+platform's answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Agreement:
         shape: how the files were called, such as 'batch 8, length 64'; '' for all of them together, the worst of each
             figure and the accuracy as served.
         top1: share of samples (tokens where each has a label) with the same best class; None without classes.
-        accuracy: metric → (of this path, of the reference), in natural units; such as accuracy, F1, token F1, entity F1.
+        accuracy: metric → (of this path, of the reference), in natural units; such as token F1 and entity F1.
         drop: of the primary metric, paired, against the reference; None without labels.
         emulated: an emulator computed one of the two.
         about: versions, files and what was left out, in words.
