@@ -1,0 +1,138 @@
+"""Answers of another platform: kept without pickle, found by what was asked, refused where the question was another."""
+
+import hashlib
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny import write_workspace
+from workbench.inputs.answers import Answer, feeds_digest, read_answers, sample_digests, text_digest, write_answers
+from workbench.inputs.experiment import read_experiment
+from workbench.values.errors import ConfigError
+
+TEXTS = ("我要贷款", "二", ("two", "words"))
+
+
+def answer(place: int, *, width: int = 3, row: int | None = None) -> Answer:
+    return Answer(
+        digest=text_digest(TEXTS[place]), row=row, outputs={"logits": np.full((width, 2), place, dtype=np.float32)}
+    )
+
+
+def test_answers_are_found_by_what_was_asked_in_any_order(tmp_path: Path) -> None:
+    write_answers(tmp_path / "a.npz", [answer(0), answer(1, width=5), answer(2)], source="Triton", length=512)
+
+    found = read_answers(tmp_path / "a.npz")
+
+    places = found.of([text_digest(TEXTS[2]), text_digest("unknown"), text_digest(TEXTS[1])], np.array([0, 1, 2]))
+    assert places.tolist() == [2, -1, 1]
+    assert found.outputs["logits"].shape == (3, 5, 2)
+    assert found.outputs["logits"][0, :, 0].tolist() == [0, 0, 0, 0, 0]
+    assert (found.source, found.about["length"]) == ("Triton", 512)
+
+
+def test_a_text_digest_is_the_sha256_of_its_json() -> None:
+    assert text_digest("贷款") == hashlib.sha256('"贷款"'.encode()).hexdigest()
+    assert text_digest(("a", "b")) == hashlib.sha256(b'["a","b"]').hexdigest()
+
+
+def test_an_answer_to_another_input_of_the_same_row_is_refused(tmp_path: Path) -> None:
+    write_answers(tmp_path / "a.npz", [answer(0, row=7), answer(1, row=8)], source="x")
+
+    with pytest.raises(ConfigError, match="row 8 was given to another input"):
+        read_answers(tmp_path / "a.npz").of([text_digest("something else")], np.array([8]))
+
+
+def test_a_file_that_numpy_wrote_with_rows_alone_is_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", logits=np.zeros((2, 4), np.float32), sample_rows=np.array([5, 3]))
+
+    found = read_answers(tmp_path / "a.npz")
+
+    assert found.of(["", "", ""], np.array([3, 4, 5])).tolist() == [1, -1, 0]
+    assert found.source == "a.npz"
+
+
+def test_samples_without_texts_are_known_by_their_feeds(tmp_path: Path) -> None:
+    dataset = read_experiment(write_workspace(tmp_path)).dataset
+    one, all_of_them = (next(dataset.batches("holdout", size)) for size in (1, 8))
+
+    digests = sample_digests(dataset, "holdout", all_of_them)
+
+    assert digests[0] == sample_digests(dataset, "holdout", one)[0] == feeds_digest({"x": one.feeds["x"][0]})
+    assert len(set(digests)) == 8
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"logits": np.zeros((2, 4))}, "which answer belongs to which sample"),
+        ({"sample_rows": np.arange(2)}, "holds no answers"),
+        ({"logits": np.zeros((2, 4)), "sample_rows": np.arange(3)}, "holds no answers"),
+        ({"logits": np.zeros((2, 4)), "sample_rows": np.array([0.5, 1.0])}, "whole numbers"),
+        ({"logits": np.zeros((2, 4)), "sample_digests": np.array(["A" * 64, "b" * 64])}, "no sha256"),
+        ({"logits": np.array([{}, {}], dtype=object), "sample_rows": np.arange(2)}, "not numbers"),
+        (
+            {"logits": np.zeros((2, 4)), "sample_rows": np.arange(2), "answers_about": np.array(["{"])},
+            "is no JSON",
+        ),
+        (
+            {"logits": np.zeros((2, 4)), "sample_rows": np.arange(2), "answers_about": np.array(['{"version":9}'])},
+            "version 1",
+        ),
+    ],
+)
+def test_what_is_no_file_of_answers_is_refused_with_the_reason(
+    tmp_path: Path, arrays: dict[str, np.ndarray], said: str
+) -> None:
+    np.savez(tmp_path / "a.npz", allow_pickle=True, **arrays)
+
+    with pytest.raises(ConfigError, match=said):
+        read_answers(tmp_path / "a.npz")
+
+
+def test_a_file_cut_anywhere_is_refused_and_never_half_read(tmp_path: Path) -> None:
+    write_answers(tmp_path / "a.npz", [answer(0), answer(1)], source="x")
+    whole = (tmp_path / "a.npz").read_bytes()
+
+    for share in (0.0, 0.2, 0.5, 0.9, 0.99):
+        (tmp_path / "a.npz").write_bytes(whole[: int(len(whole) * share)])
+        with pytest.raises(ConfigError, match=r"a\.npz"):
+            read_answers(tmp_path / "a.npz")
+
+
+def test_a_header_that_promises_more_than_the_file_holds_is_refused(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 4)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("logits.npy", header.getvalue())
+
+    with pytest.raises(ConfigError, match="promises"):
+        read_answers(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([], "no answers"),
+        ([Answer(outputs={"logits": np.zeros(2)})], "digest, or every one its row"),
+        ([Answer(outputs={"sample_rows": np.zeros(2)}, row=0)], "cannot be called"),
+        ([Answer(outputs={"a": np.zeros(2)}, row=0), Answer(outputs={"b": np.zeros(2)}, row=1)], "different outputs"),
+        ([Answer(outputs={"a": np.zeros(2)}, row=0), Answer(outputs={"a": np.zeros((2, 2))}, row=1)], "rank"),
+    ],
+)
+def test_what_cannot_be_read_again_is_not_written(tmp_path: Path, answers: list[Answer], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        write_answers(tmp_path / "a.npz", answers, source="x")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_writer_knows_is_plain_json(tmp_path: Path) -> None:
+    write_answers(tmp_path / "a.npz", [answer(0)], source="x", concurrency=[1, 100])
+
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as stored:
+        assert json.loads(str(stored["answers_about"][0])) == {"version": 1, "source": "x", "concurrency": [1, 100]}

@@ -1,0 +1,236 @@
+"""Answers of another platform: which inputs it was given, and what it said, in one NPZ file without pickle.
+
+    write_answers(path, [Answer(digest=text_digest(text), outputs={"logits": logits[0]}), ...], source="Triton 2.47, …")
+    read_answers(path).of(sample_digests(dataset, split, batch), batch.indices)
+
+    array            type       holds
+    NAME             numbers    [samples, …], an output of the model, by its name; samples whose outputs differ in size
+                                are filled up behind with zeros
+    sample_digests   text       [samples], `text_digest` or `feeds_digest` of each sample: what it was given
+    sample_rows      integers   [samples], its row in the split's file, counted from 0
+    answers_about    text       [1], a JSON object: `version` 1, `source` in words, and what else its writer knows
+
+At least one of `sample_digests` and `sample_rows` is there. Digests find answers to other inputs than are compared;
+rows alone do not, and say only which answer belongs to which sample. A file can be written with NumPy alone:
+
+    np.savez("answers.npz", logits=logits, sample_digests=np.array([sha256 of each text's JSON, ...]))
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.inputs.dataset.batch import Batch, IntArray
+from workbench.inputs.dataset.sizing import ONE_SIZE
+from workbench.inputs.dataset.splits import Dataset
+from workbench.inputs.dataset.stored import load_array, npz_arrays
+from workbench.values.documents.canonical import canonical_json, digest
+from workbench.values.documents.json_reader import JsonError, loads
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.measurement import Split
+from workbench.values.preprocess import Array, Feeds, Text
+from workbench.values.system.files import temporary_beside
+
+DIGESTS, ROWS, ABOUT = "sample_digests", "sample_rows", "answers_about"
+_TEXTS = frozenset({DIGESTS, ABOUT})
+_VERSION = 1
+_MOST_ABOUT = 1 << 16
+_DIGEST_LETTERS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """What was said to one sample.
+
+    Attributes:
+        digest: `text_digest` or `feeds_digest`; '' where only the row is known.
+        row: in the split's file; None where only the digest is known.
+        outputs: name → array of this sample alone, without a batch axis.
+    """
+
+    outputs: Mapping[str, Array]
+    digest: str = ""
+    row: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answers:
+    """A file of answers.
+
+    Attributes:
+        outputs: name → array [samples, …].
+        digests, rows: of each sample; empty where the file has none.
+        about: what its writer said; `source` in words.
+        places: digest, or row where there are no digests → place in the arrays.
+    """
+
+    path: Path
+    outputs: Mapping[str, Array]
+    digests: tuple[str, ...]
+    rows: tuple[int, ...]
+    about: Mapping[str, Any]
+    places: Mapping[str | int, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def source(self) -> str:
+        """Who answered, in words."""
+        return str(self.about.get("source", "")) or self.path.name
+
+    def of(self, digests: Sequence[str], rows: IntArray) -> IntArray:
+        """[n] the place of each sample's answer, -1 where there is none.
+
+        Raises:
+            ConfigError: an answer of this row was given to another input.
+        """
+        found = np.full(len(rows), -1, dtype=np.int64)
+        for at, (own, row) in enumerate(zip(digests, rows.tolist(), strict=True)):
+            found[at] = self.places.get(own if self.digests else row, -1)
+            if self.digests and self.rows and found[at] < 0 and row in self.rows:
+                raise ConfigError(
+                    f"its answer for row {row} was given to another input ({self.digests[self.rows.index(row)][:12]} "
+                    f"instead of {own[:12]}).",
+                    file=self.path,
+                    hint="Record the answers of this split's own samples.",
+                )
+        return found
+
+
+def text_digest(text: Text) -> str:
+    """sha256 (64 hex) of a text, or of its list of words, as JSON without spaces (`ensure_ascii=False`)."""
+    return digest(text if isinstance(text, str) else list(text))
+
+
+def feeds_digest(sample: Feeds) -> str:
+    """sha256 (64 hex) over one sample's inputs, without batch axis and padding: for each, by name, the line
+    `NAME TYPE SHAPE` (such as `x float32 [3, 224, 224]`), a newline, and its bytes in C order, little endian."""
+    found = hashlib.sha256()
+    for name in sorted(sample):
+        array = np.ascontiguousarray(sample[name])
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        found.update(f"{name} {array.dtype.name} {list(array.shape)}\n".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
+
+
+def sample_digests(dataset: Dataset, split: Split, batch: Batch) -> tuple[str, ...]:
+    """The digest of each sample of a batch that `Dataset.batches` gave, however it was padded."""
+    texts = dataset.texts(split)
+    if texts is not None:
+        return tuple(text_digest(texts[int(row)]) for row in batch.indices)
+    sizing = dataset.sizing or ONE_SIZE
+
+    def own(place: int) -> Feeds:
+        cut = {}
+        for name, array in batch.feeds.items():
+            ends = [
+                int(batch.sizes[axis][place]) if axis is not None and axis in batch.sizes else None
+                for axis in sizing.names(name, array.ndim - 1)
+            ]
+            cut[name] = array[place][tuple(slice(end) for end in ends)]
+        return cut
+
+    return tuple(feeds_digest(own(place)) for place in range(len(batch)))
+
+
+def write_answers(path: Path, answers: Sequence[Answer], *, source: str, **about: object) -> None:
+    """Write a file of answers, whole or not at all.
+
+    Args:
+        source: who answered, in words, such as 'Triton 2.47 on A100, model bert version 3'.
+        about: further facts, kept as JSON.
+
+    Raises:
+        ValueError: there is no answer, answers differ in their outputs, types or ranks, an output has a name that the
+            file needs, or a sample is known by neither digest nor row.
+        ToolchainError: the disk cannot be written.
+    """
+    if not answers:
+        raise ValueError("no answers to write")
+    names = sorted(answers[0].outputs)
+    if taken := {DIGESTS, ROWS, ABOUT} & set(names):
+        raise ValueError(f"an output cannot be called {sorted(taken)[0]!r} in a file of answers")
+    if any(sorted(answer.outputs) != names for answer in answers):
+        raise ValueError("answers with different outputs do not share a file")
+    arrays: dict[str, Array] = {name: _stacked(name, [answer.outputs[name] for answer in answers]) for name in names}
+    if all(answer.digest for answer in answers):
+        arrays[DIGESTS] = np.array([answer.digest for answer in answers])
+    if all(answer.row is not None for answer in answers):
+        arrays[ROWS] = np.array([answer.row for answer in answers], dtype=np.int64)
+    if not {DIGESTS, ROWS} & set(arrays):
+        raise ValueError("every sample needs its digest, or every one its row")
+    arrays[ABOUT] = np.array([canonical_json({"version": _VERSION, "source": source, **about})])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_beside(path) as draft, draft.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
+    except OSError as error:
+        raise ToolchainError(f"{path} cannot be written: {error.strerror}. Choose another folder.") from error
+
+
+def read_answers(path: Path) -> Answers:
+    """Read what `write_answers`, or NumPy, wrote; outputs are mapped where they lie, unless compressed.
+
+    Raises:
+        ConfigError: no such file, none of this form, or beyond the bounds of data files.
+    """
+    stored = npz_arrays(path, texts=_TEXTS)
+    counts = {name: array.shape[0] for name, array in stored.items() if name != ABOUT}
+    outputs = {name: load_array(array) for name, array in stored.items() if name not in (DIGESTS, ROWS, ABOUT)}
+    if not outputs or len(set(counts.values())) != 1 or 0 in counts.values():
+        raise ConfigError(
+            f"holds no answers: {', '.join(f'{n}: {c}' for n, c in sorted(counts.items())) or 'it is empty'}.",
+            file=path,
+            hint="Write one array [samples, …] for each output, and sample_digests or sample_rows beside them.",
+        )
+    digests = tuple(str(own) for own in load_array(stored[DIGESTS]).tolist()) if DIGESTS in stored else ()
+    rows = tuple(load_array(stored[ROWS]).tolist()) if ROWS in stored else ()
+    if digests and not all(_is_digest(own) for own in digests):
+        raise ConfigError(
+            "an entry is no sha256 in 64 small hexadecimal digits.", file=path, key=DIGESTS, hint=text_digest.__doc__
+        )
+    if rows and not (stored[ROWS].shape == (len(rows),) and np.dtype(stored[ROWS].dtype).kind in "iu"):
+        raise ConfigError("row numbers are whole numbers, one for each sample.", file=path, key=ROWS)
+    if not digests and not rows:
+        raise ConfigError(
+            "does not say which answer belongs to which sample.",
+            file=path,
+            hint=f"Add {DIGESTS} (sha256 of each text's JSON) or {ROWS} (its row in the split's file).",
+        )
+    keys: tuple[str | int, ...] = digests or rows
+    places = {key: at for at, key in reversed(list(enumerate(keys)))}  # of equal inputs the first answer
+    return Answers(path=path, outputs=outputs, digests=digests, rows=rows, about=_about(path, stored), places=places)
+
+
+def _about(path: Path, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    if ABOUT not in stored:
+        return {}
+    if stored[ABOUT].shape != (1,) or stored[ABOUT].size_bytes > _MOST_ABOUT:
+        raise ConfigError(f"is not one text of at most {_MOST_ABOUT} bytes.", file=path, key=ABOUT)
+    try:
+        body = loads(str(load_array(stored[ABOUT])[0]))
+    except JsonError as error:
+        raise ConfigError(f"is no JSON: {error}.", file=path, key=ABOUT) from error
+    if not isinstance(body, dict) or body.get("version") != _VERSION:
+        raise ConfigError(f"is no JSON object with version {_VERSION}.", file=path, key=ABOUT)
+    return body
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == _DIGEST_LETTERS and set(text) <= set("0123456789abcdef")
+
+
+def _stacked(name: str, arrays: Sequence[Array]) -> Array:
+    first = arrays[0]
+    if any(array.ndim != first.ndim or array.dtype != first.dtype for array in arrays):
+        raise ValueError(f"answers differ in the type or rank of output {name!r}")
+    largest = tuple(max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True))
+    made = np.zeros((len(arrays), *largest), dtype=first.dtype)
+    for place, array in enumerate(arrays):
+        made[place][tuple(slice(size) for size in array.shape)] = array
+    return made
