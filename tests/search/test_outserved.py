@@ -1,7 +1,6 @@
 """A short look at a candidate's times, and what it would serve by what others were timed at and serve."""
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +13,12 @@ from hypothesis import strategies as st
 from tests.evaluations import estimate, evaluation, service
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.api.opening import summary_of
+from workbench.evaluation import measure
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.prediction import curve, idle
 from workbench.search.ladder import evaluate
 from workbench.search.promising import audit_failed, audit_words, outserves, waits
 from workbench.search.rungs import outserved
@@ -158,14 +159,34 @@ service: {concurrency: 8, curve: 0.1s, confirm: 0, host: {request_ms: 0.05, batc
 BITS = ("AttentionFusion", "BiasGeluFusion", "FastGeluFusion")
 
 
-class Sleeping:
-    """A session that takes so long."""
+class Clock:
+    """Time that passes in sessions alone, a little unevenly: a busy machine changes nothing of what is measured."""
 
-    def __init__(self, session: Session, takes_ms: float) -> None:
-        self.session, self.takes_ms = session, takes_ms
+    def __init__(self) -> None:
+        self.now_ms, self.rng = 0.0, np.random.default_rng(0)
+
+    def perf_counter_ns(self) -> int:
+        return round(self.now_ms * 1e6)
+
+    def perf_counter(self) -> float:
+        return self.now_ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ms += seconds * 1000
+
+    def call(self, takes_ms: float) -> None:
+        self.now_ms += takes_ms * math.exp(self.rng.normal(0, 0.01))
+
+
+class Timed:
+    """A session that takes so long, and a share of that where it is given several rows."""
+
+    def __init__(self, session: Session, clock: Clock, takes_ms: float, batched: float = 1.0) -> None:
+        self.session, self.clock, self.takes_ms, self.batched = session, clock, takes_ms, batched
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
-        time.sleep(self.takes_ms / 1000)  # what is timed
+        (array,) = feeds.values()
+        self.clock.call(self.takes_ms * (self.batched if len(array) > 1 else 1.0))
         return self.session.run(feeds)
 
     def close(self) -> None:
@@ -181,6 +202,9 @@ def milliseconds(candidate: Candidate) -> float:
 class Slower(OnnxRuntimeTarget):
     """Each of its candidates takes a time of its own."""
 
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
     def time_form(
         self, artifact: Artifact, directory: Path, candidate: Candidate, *, batch: int, length: int | None
     ) -> str:
@@ -188,33 +212,28 @@ class Slower(OnnxRuntimeTarget):
 
     def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
         session = super().open(artifact, directory, candidate, device=device)
-        return Sleeping(session, milliseconds(candidate))
+        return Timed(session, self.clock, milliseconds(candidate), self.batched(candidate))
+
+    def batched(self, candidate: Candidate) -> float:
+        return 1.0
 
 
 class MoreInAService(Slower):
-    """Quick in a curve whatever a short look says, once two fusions are off."""
+    """Quick in a curve whatever a short look says, once two fusions are off: a batch takes a tenth of a single row."""
 
-    def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
-        session = super().open(artifact, directory, candidate, device=device)
-        assert isinstance(session, Sleeping)
-        return BatchesAreQuick(session) if milliseconds(candidate) > FEW_MS else session
+    def batched(self, candidate: Candidate) -> float:
+        return 0.1 if milliseconds(candidate) > FEW_MS else 1.0
 
 
 FEW_MS = 4.2
 
 
-class BatchesAreQuick:
-    """A batch takes a tenth of what a single row takes: more than the widest interval of a busy machine allows."""
-
-    def __init__(self, session: Sleeping) -> None:
-        self.alone, self.batched = session, Sleeping(session.session, session.takes_ms / 10)
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        (array,) = feeds.values()
-        return (self.alone if len(array) == 1 else self.batched).run(feeds)
-
-    def close(self) -> None:
-        self.alone.close()
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    for module in (measure, curve, idle):
+        monkeypatch.setattr(module, "time", found)  # the clock that calls are timed by, and nothing else
+    return found
 
 
 @pytest.fixture
@@ -227,10 +246,10 @@ def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
 
 
 def test_what_serves_less_for_certain_is_not_timed_whole_and_some_of_it_is_all_the_same(
-    opened: tuple[Experiment, Bench], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[Experiment, Bench], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question, honest = opened
-    bench = replace(honest, targets={"onnxruntime": Slower()})
+    bench = replace(honest, targets={"onnxruntime": Slower(clock)})
     drawn: list[Candidate] = []
 
     def third(candidate: Candidate, seed: int, what: str) -> bool:
@@ -260,10 +279,10 @@ def test_what_serves_less_for_certain_is_not_timed_whole_and_some_of_it_is_all_t
 
 
 def test_an_audit_that_finds_more_than_was_predicted_has_all_of_them_timed(
-    opened: tuple[Experiment, Bench], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[Experiment, Bench], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question, honest = opened
-    bench = replace(honest, targets={"onnxruntime": MoreInAService()})
+    bench = replace(honest, targets={"onnxruntime": MoreInAService(clock)})
     everything = [build(question.space, a) for a in combinations(question.space)]
     slow = sorted(c.id for c in everything if milliseconds(c) > FEW_MS)
     for candidate in everything:
