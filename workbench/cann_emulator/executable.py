@@ -14,10 +14,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
-from onnx import helper
+from onnx import ValueInfoProto, helper
 
 from workbench.cann_emulator.held_session import HeldSession, NotHeld, Refused, cast
 from workbench.cann_emulator.integers import NotExpressible, expanded, has_integers
+from workbench.cann_emulator.kernel_values import Boundaries, KernelValues
 from workbench.cann_emulator.om import OfflineModel, Tensor
 from workbench.cann_emulator.program import Array, Program
 from workbench.cann_emulator.rounding import Source, round_to, rounded_program
@@ -64,6 +65,7 @@ class Executable:
         self._source: Source | None = None
         self._by_gear: dict[int, _Runs] = {}
         self._by_graph: dict[bytes, _Runs] = {}
+        self._looking: dict[int, _Looks] = {}
 
     @property
     def sessions(self) -> int:
@@ -90,6 +92,27 @@ class Executable:
         with np.errstate(all="ignore"):
             results = runs.run(values, held=held)
             return {tensor.name: _returned(results[tensor.name], tensor, held) for tensor in self._model.outputs}
+
+    def look(self, feeds: Mapping[str, Array], gear: int = 0) -> tuple[dict[str, Array], tuple[KernelValues, ...]]:
+        """One inference, and what every kernel read from and wrote to memory, in the stored dtypes, in execution order.
+
+        A session of its own, in which what crosses a kernel's boundary is an output: ONNX Runtime then fuses less, so
+        the last bit of a float32 sum may differ from `run`'s, and with it a rounding. What is dumped and what is
+        returned agree.
+
+        Raises:
+            ExecutionFailed: as `run`.
+        """
+        if gear not in self._looking:
+            source = Source(self._model)
+            program = _with_input_shapes(rounded_program(self._model, gear, source), self._model)
+            self._looking[gear] = _Looks(program, Boundaries(self._model, gear, program), self._model, self._threads)
+        looks = self._looking[gear]
+        values = {tensor.name: _fed(feeds[tensor.name], tensor, False) for tensor in self._model.inputs}
+        with np.errstate(all="ignore"):
+            results = looks.run(values)
+            outputs = {tensor.name: _returned(results[tensor.name], tensor, False) for tensor in self._model.outputs}
+            return outputs, looks.boundaries.values(feeds, results)
 
     def _opened(self, gear: int) -> _Runs:
         if gear not in self._by_gear:
@@ -173,6 +196,40 @@ class _Interpreted:
     def run(self, feeds: Mapping[str, Array], *, held: bool) -> dict[str, Array]:
         try:
             return self._interpreter.run(_taken(feeds, self._program, held))
+        except MeasureError as error:
+            raise ExecutionFailed(str(error)) from error
+
+
+class _Looks:
+    """A program whose kernel boundaries are outputs as well."""
+
+    def __init__(self, program: Program, boundaries: Boundaries, model: OfflineModel, threads: int) -> None:
+        self.boundaries = boundaries
+        self._interpreter: Interpreter | None = None
+        self._session: _Session | None = None
+        known = {value.name for value in program.outputs}
+        self._more = [name for name in boundaries.made if name not in known]
+        self._program = program
+        try:
+            if has_integers(program):
+                try:
+                    program = expanded(program, truncate_deq_scale=model.truncate_deq_scale)
+                except NotExpressible:
+                    truncate = model.truncate_deq_scale
+                    self._interpreter = Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads)
+                    return
+            more = (ValueInfoProto(name=name) for name in self._more)
+            self._session = _Session(replace(program, outputs=(*program.outputs, *more)), threads)
+        except LoweringError as error:
+            raise ExecutionFailed(str(error)) from error
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if self._interpreter is None:
+            assert self._session is not None  # one of the two is there
+            found = self._session.run(feeds, held=False)
+            return self.boundaries.with_offsets(found)
+        try:
+            return self._interpreter.run(_taken(feeds, self._program, False), self._more)
         except MeasureError as error:
             raise ExecutionFailed(str(error)) from error
 

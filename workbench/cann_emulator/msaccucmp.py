@@ -1,44 +1,92 @@
-"""The toolkit's msaccucmp.py, as far as it converts a file of the overflow check: pyacl.md §5.6.
+"""The toolkit's msaccucmp.py, as far as it converts dump files: pyacl.md §5.6.
 
-    python3 msaccucmp.py convert -d FILE -out DIR -v 2
+    python3 msaccucmp.py convert -d FILE|FOLDER [-out DIR] [-v 2]
 
-The emulated acl writes the fields as JSON under the vendor's file name; here they get the name of a result. That the
-vendor calls it `<file>.output.0.json` is [inferred] from reports of users.
+A status file of the overflow check becomes `<file>.output.0.json`, any other one NPY file for each tensor:
+`<file>.input.0.npy`, `<file>.output.0.npy` and so on (the toolkit's own dump_data_parser.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import struct
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from workbench.values.documents.json_reader import loads
+import numpy as np
+
+from workbench.cann_emulator.acl.overflow import AI_CORE_INFO, AI_CORE_STATUS, STATUS_BYTES
+from workbench.cann_emulator.dump_file import NoDumpFile, array_of, parse_dump
 from workbench.values.system.files import temporary_beside
+
+_STATUS = "Opdebug.Node_OpDebug."
+_NOT_DUMPS = ("emulated.txt", "mapping.csv")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit status 0, or 1 where the file is no overflow file of the emulator."""
+    """Exit status 0, or 1 where a file is no dump."""
     parser = argparse.ArgumentParser(prog="msaccucmp.py")
     convert = parser.add_subparsers(dest="command", required=True).add_parser("convert")
     convert.add_argument("-d", dest="dump", type=Path, required=True)
     convert.add_argument("-out", "--output", dest="output", type=Path, default=Path())
     convert.add_argument("-v", "--version", dest="version", choices=("1", "2"), default="2")
     arguments = parser.parse_args(argv)
-    try:
-        content = loads(arguments.dump.read_bytes())
-        if not content["emulated"]:
-            raise ValueError("it is not emulated")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"[ERROR] {arguments.dump} is no overflow file of the emulated acl: {error}")
-        return 1
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    result = arguments.output / f"{arguments.dump.name}.output.0.json"
-    with temporary_beside(result, durable=False) as draft:
-        draft.write_text(json.dumps(content, indent=4), encoding="utf-8")
-    print(f"[INFO] The overflow data was converted to {result}")
-    return 0
+    failed = 0
+    for file in _files(arguments.dump):
+        try:
+            _convert(file, arguments.output)
+        except (OSError, NoDumpFile) as error:
+            print(f"[ERROR] {file} cannot be converted: {error}")
+            failed = 1
+    return failed
+
+
+def _files(dump: Path) -> list[Path]:
+    if not dump.is_dir():
+        return [dump]
+    return sorted(file for file in dump.rglob("*") if file.is_file() and file.name not in _NOT_DUMPS)
+
+
+def _convert(file: Path, to: Path) -> None:
+    header, inputs, outputs = parse_dump(file.read_bytes())
+    if file.name.startswith(_STATUS):
+        texts = [json.dumps(_overflow(content), indent=4) for content in outputs]
+        to.mkdir(parents=True, exist_ok=True)
+        for index, text in enumerate(texts):
+            result = to / f"{file.name}.output.{index}.json"
+            with temporary_beside(result, durable=False) as draft:
+                draft.write_text(text, encoding="utf-8")
+            print(f'[INFO] The data of output:{index} has been parsed into "{result}".')
+        return
+    arrays = [("input", i, array_of(e, c)) for i, (e, c) in enumerate(zip(header.input, inputs, strict=True))]
+    arrays += [("output", i, array_of(e, c)) for i, (e, c) in enumerate(zip(header.output, outputs, strict=True))]
+    to.mkdir(parents=True, exist_ok=True)
+    for kind, index, array in arrays:
+        result = to / f"{file.name}.{kind}.{index}.npy"
+        with temporary_beside(result, durable=False) as draft, draft.open("wb") as stream:
+            np.save(stream, array, allow_pickle=False)
+        print(f'[INFO] The data of {kind}:{index} has been parsed into "{result}".')
+
+
+def _overflow(content: bytes) -> dict[str, Any]:
+    if len(content) != STATUS_BYTES:
+        raise NoDumpFile(f"{len(content)} bytes are no overflow status, which has {STATUS_BYTES}")
+    names = ("model_id", "stream_id", "task_id", "task_type", "pc_start", "para_base")
+
+    def info(at: int) -> dict[str, Any]:
+        found = dict(zip(names, struct.unpack_from("<6Q", content, at), strict=True))
+        return {**found, "pc_start": hex(found["pc_start"]), "para_base": hex(found["para_base"])}
+
+    (dha,), (l2,) = (struct.unpack_from("<Q", content, at) for at in (AI_CORE_STATUS - 512, AI_CORE_STATUS - 256))
+    code, block, status = struct.unpack_from("<3Q", content, AI_CORE_STATUS)
+    return {
+        "DHA Atomic Add": {**info(0), "status": dha},
+        "L2 Atomic Add": {**info(128), "status": l2},
+        "AI Core": {**info(AI_CORE_INFO), "kernel_code": hex(code), "block_idx": block, "status": status},
+    }
 
 
 if __name__ == "__main__":

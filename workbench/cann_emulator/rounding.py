@@ -93,7 +93,7 @@ def rounded_program(model: OfflineModel, gear: int, source: Source | None = None
     kernels = model.gears[gear].kernels
     kernel_of = {node: kernel for kernel in kernels for node in kernel.nodes}
     in_graph = {*source.known, *writer.stored, *(name for node in nodes for name in node.output)}
-    sources = _sources(kernels, in_graph)
+    sources = graph_tensors(kernels, in_graph)
     halves = any(tensor.dtype == "float16" for kernel in kernels for tensor in kernel.outputs)
     for node in nodes:
         if node.output[0] in source.known:
@@ -262,7 +262,7 @@ def half_scale(scale: np.float32) -> np.float32:
     return np.float32(np.float16(np.sqrt(scale))) ** 2
 
 
-def _sources(kernels: Iterable[Kernel], in_graph: Collection[str]) -> dict[str, str]:
+def graph_tensors(kernels: Iterable[Kernel], in_graph: Collection[str]) -> dict[str, str]:
     """Tensor of a kernel → the graph's tensor that it is, where type changes of the compiler have given it a name of
     its own. Such a kernel has no node; it stands before a reader or, at an output, behind the producer."""
     sources: dict[str, str] = {}

@@ -65,7 +65,7 @@ def start_over() -> None:
     leaks.reclaimed.clear()
     leaks._TOLD.clear()
     overflow.configure(None)
-    dumping.configure(None, ())
+    dumping.configure(None)
     profiling.PROFILE = profiling._Profile()
     prof_module._SESSION = prof_module._Session()
     top_process._STATE.references, top_process._STATE.content, top_process._STATE.finalized = 0, None, False

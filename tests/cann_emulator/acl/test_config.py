@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import pytest
 from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken, text
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import profiling
+from workbench.cann_emulator.acl.overflow import AI_CORE_INFO, AI_CORE_STATUS
 from workbench.cann_emulator.device_data import load_device_data
+from workbench.cann_emulator.dump_file import parse_dump
 from workbench.cann_emulator.timing import kernel_times
 from workbench.targets.ascend.msprof import read_profile
 from workbench.targets.ascend.overflow import overflow_files
@@ -54,6 +57,8 @@ DUMP_MISTAKES: dict[str, Any] = {
     "unknown switch": {**TENSORS, "dump_op_switch": "yes"},
     "unknown statistic": {**TENSORS, "dump_stats": ["Mean"]},
     "wrong step": {**TENSORS, "dump_step": "5-3"},
+    "model name is a number": {**TENSORS, "dump_list": [{"model_name": 1}]},
+    "block list is text": {**TENSORS, "dump_list": [{"optype_blacklist": "MatMul"}]},
     "layer is text": {**TENSORS, "dump_list": [{"layer": "a"}]},
     "overflow and tensors": {**TENSORS, "dump_debug": "on"},
     "overflow without path": {"dump_debug": "on"},
@@ -74,6 +79,7 @@ def test_a_bad_dump_section_is_100009(tmp_path: Path, name: str) -> None:
         TENSORS,
         {**TENSORS, "dump_mode": "all", "dump_step": "0|3-5|10", "dump_data": "stats", "dump_stats": ["Max", "L2norm"]},
         {"dump_list": [{}], "dump_path": "."},
+        {"dump_list": [], "dump_path": ".", "dump_op_switch": "on"},
         {"dump_scene": "lite_exception"},
         {"dump_path": ".", "dump_debug": "on"},
     ],
@@ -131,9 +137,16 @@ def test_the_overflow_check_writes_a_file_only_when_something_overflowed(tmp_pat
     ok(model.run())
     (file,) = overflow_files(folder)
     assert file.relative_to(folder).parts[1:5] == ("0", "model", "1", "1")
-    body = json.loads(file.read_text())
-    assert body["emulated"] is True
-    assert body["AI Core"]["status"] == 0x20
+    header, _, (status,) = parse_dump(file.read_bytes())
+    assert header.emulated.startswith("int8-workbench ")
+    assert struct.unpack_from("<3Q", status, AI_CORE_STATUS) == (0, 0, 0x20)
+    # and what the operator of that task read and wrote
+    (beside,) = [other for other in file.parent.iterdir() if other != file]
+    task = struct.unpack_from("<6Q", status, AI_CORE_INFO)[2]
+    assert beside.name.split(".")[:3] == ["MatMul", "matmul0", str(task)]
+    _, inputs, (product,) = parse_dump(beside.read_bytes())
+    assert len(inputs) == 2
+    assert np.isinf(np.frombuffer(product, np.float32)).any()
 
 
 def test_infinite_inputs_are_no_overflow(tmp_path: Path) -> None:
@@ -143,21 +156,6 @@ def test_infinite_inputs_are_no_overflow(tmp_path: Path) -> None:
     model.put(np.full((5, 16), np.inf, np.float32))
     ok(model.run())
     assert overflow_files(tmp_path) == ()
-
-
-def test_who_asks_for_a_tensor_dump_is_told_that_there_is_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tensors = written(tmp_path, {"dump": {**TENSORS, "dump_path": str(tmp_path)}}, "tensors.json")
-    overflow = written(tmp_path, {"dump": {"dump_path": str(tmp_path), "dump_debug": "on"}}, "overflow.json")
-    ok(acl.init())
-    ok(acl.mdl.init_dump())
-    ok(acl.mdl.set_dump(overflow))
-    assert capsys.readouterr().err == ""
-    ok(acl.mdl.set_dump(tensors))
-    assert f"tensors are not dumped here: nothing will appear in {tmp_path}" in capsys.readouterr().err
-    ok(acl.mdl.finalize_dump())
-    assert capsys.readouterr().err == ""
 
 
 def test_dump_is_switched_inside_a_process(tmp_path: Path) -> None:

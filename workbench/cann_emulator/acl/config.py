@@ -21,7 +21,7 @@ _DUMP_VALUES: Mapping[str, tuple[str, ...]] = {
     "dump_data": ("tensor", "stats"),
     "dump_debug": _ON_OFF,
 }
-_STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
+STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
 _SCENES = ("aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump", "lite_exception", "watcher")
 _PROFILER_KEYS = {
     *("switch", "output", "aic_metrics", "aicpu", "ascendcl", "task_time", "task_trace", "runtime_api"),
@@ -45,19 +45,36 @@ class ConfigurationRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TensorDump:
+    """Which tensors are dumped.
+
+    Attributes:
+        entries: of dump_list; none dumps no model.
+        inputs, outputs: what of an operator, by dump_mode.
+        steps: first and last execution of each range; empty for all.
+        statistics: columns of dump_data stats; None where whole tensors are written.
+    """
+
+    path: Path
+    entries: tuple[Mapping[str, Any], ...]
+    inputs: bool = False
+    outputs: bool = True
+    steps: tuple[tuple[int, int], ...] = ()
+    statistics: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """What acl.json asks for.
 
     Attributes:
-        overflow_path, dump_path: where overflow files and tensor dumps go; None when off.
-        dump_list: models and layers whose tensors are dumped.
+        overflow_path: where overflow files go; None when off.
         profile_path: result folder when profiling is on.
         default_device: for threads that set none.
     """
 
     overflow_path: Path | None = None
-    dump_path: Path | None = None
-    dump_list: tuple[Mapping[str, Any], ...] = ()
+    dump: TensorDump | None = None
     profile_path: Path | None = None
     default_device: int | None = None
     error_text_per_process: bool = False
@@ -94,16 +111,30 @@ def parse(content: bytes, path: str) -> Configuration:
         _check_profiler(body["profiler"], path)
     dump: dict[str, Any] = body.get("dump", {})
     profiler: dict[str, Any] = body.get("profiler", {})
-    tensor_dump = bool(dump.get("dump_list")) and dump.get("dump_scene") is None
     overflow = dump.get("dump_debug") == "on"
     profiles = profiler.get("switch") == "on"
     return Configuration(
         overflow_path=Path(dump["dump_path"]) if overflow else None,
-        dump_path=Path(dump["dump_path"]) if tensor_dump else None,
-        dump_list=tuple(dump["dump_list"]) if tensor_dump else (),
+        dump=_tensor_dump(dump),
         profile_path=Path(profiler.get("output") or ".") if profiles else None,
         default_device=_default_device(body.get("defaultDevice"), path),
         error_text_per_process=_error_mode(body.get("err_msg_mode"), path),
+    )
+
+
+def _tensor_dump(dump: Mapping[str, Any]) -> TensorDump | None:
+    """None for a section about something else; of single operators none runs here, so that only models are dumped."""
+    if not isinstance(dump.get("dump_list"), list) or dump.get("dump_scene") is not None:
+        return None
+    mode = dump.get("dump_mode", "output")
+    statistics = tuple(dump.get("dump_stats") or STATISTICS) if dump.get("dump_data") == "stats" else None
+    return TensorDump(
+        path=Path(dump["dump_path"]),
+        entries=tuple(dump["dump_list"]),
+        inputs=mode in ("input", "all"),
+        outputs=mode in ("output", "all"),
+        steps=tuple((int(p[0]), int(p[-1])) for p in _steps(dump.get("dump_step", ""))),
+        statistics=statistics,
     )
 
 
@@ -129,10 +160,14 @@ def _check_dump(dump: object, path: str) -> None:
     if listed is not None and not (isinstance(listed, list) and all(isinstance(entry, dict) for entry in listed)):
         raise refuse("dump_list is no list of objects")
     for entry in listed or []:
-        if not isinstance(entry.get("layer", []), list):
-            raise refuse("layer of an entry of dump_list is no list")
-    if not debug and not listed:
-        raise refuse("dump_list is missing" if listed is None else "dump_list is empty")
+        for key in ("layer", "optype_blacklist", "opname_blacklist", "opname_range"):
+            if not isinstance(entry.get(key, []), list):
+                raise refuse(f"{key} of an entry of dump_list is no list")
+        if not isinstance(entry.get("model_name", ""), str):
+            raise refuse("model_name of an entry of dump_list is no text")
+    # an empty list dumps single operators alone, where their switch is on
+    if not debug and not listed and not (listed == [] and dump.get("dump_op_switch") == "on"):
+        raise refuse("dump_list is missing" if listed is None else "dump_list is empty and dump_op_switch is off")
     folder = dump.get("dump_path")
     if not isinstance(folder, str) or not folder:
         raise refuse("dump_path is missing")
@@ -140,8 +175,8 @@ def _check_dump(dump: object, path: str) -> None:
     if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):  # noqa: PTH112
         raise refuse(f"dump_path {folder} does not exist or cannot be written")
     statistics = dump.get("dump_stats", [])
-    if not isinstance(statistics, list) or any(s not in _STATISTICS for s in statistics):
-        raise refuse(f"dump_stats holds something else than {', '.join(_STATISTICS)}")
+    if not isinstance(statistics, list) or any(s not in STATISTICS for s in statistics):
+        raise refuse(f"dump_stats holds something else than {', '.join(STATISTICS)}")
     if not _are_steps(dump.get("dump_step", "")):
         raise refuse(f'dump_step is {dump["dump_step"]!r}, not of the form "0|3-5|10"')
 
@@ -149,8 +184,12 @@ def _check_dump(dump: object, path: str) -> None:
 def _are_steps(text: object) -> bool:
     if not isinstance(text, str):
         return False
-    parts = [part.split("-") for part in text.split("|")] if text else []
-    return all(1 <= len(p) <= 2 and all(n.isdecimal() for n in p) and int(p[0]) <= int(p[-1]) for p in parts)
+    steps = _steps(text)
+    return all(1 <= len(p) <= 2 and all(n.isdecimal() for n in p) and int(p[0]) <= int(p[-1]) for p in steps)
+
+
+def _steps(text: str) -> list[list[str]]:
+    return [part.split("-") for part in text.split("|")] if text else []
 
 
 def _check_profiler(profiler: object, path: str) -> None:

@@ -1,39 +1,196 @@
-"""Tensor dump: what acl.json or `acl.mdl.set_dump` asked for.
+"""Tensor dump: what acl.json or `acl.mdl.set_dump` asked for, at the boundaries of kernels (pyacl.md §5.5).
 
-The emulator checks the configuration and keeps it, with the vendor's codes; it writes no dump files, as it executes
-fused kernels whose inner tensors exist nowhere, and says so on stderr, so that nobody waits for them. Overflow files
-are another matter: see overflow.
+Fused operators have one file, with what the kernel reads and writes; what stays inside is nowhere. Views, constants
+and single operators have none. An input of the model is dumped as its Data operator where a reader of it is.
 """
 
 from __future__ import annotations
 
+import csv
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.cann_emulator.acl import dump_place
+from workbench.cann_emulator.acl.config import TensorDump
+from workbench.cann_emulator.acl.models import LoadedModel
+from workbench.cann_emulator.dump_file import Values, dump_bytes
+from workbench.cann_emulator.kernel_values import KernelValues, in_dtype
+from workbench.cann_emulator.om import Kernel
+from workbench.cann_emulator.revision import emulator
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
 class _Dump:
     """Attributes:
     begun: between `init_dump` and `finalize_dump`.
+    stamp: folder of this configuration, named when its first file is written.
     """
 
-    path: Path | None = None
-    entries: tuple[Mapping[str, Any], ...] = ()
+    request: TensorDump | None = None
     begun: bool = False
+    stamp: str = ""
 
 
 DUMP = _Dump()
 
 
-def configure(path: Path | None, entries: Sequence[Mapping[str, Any]], begun: bool = False) -> None:
-    if path is not None:
-        print(
-            f"[emulated acl] tensors are not dumped here: nothing will appear in {path}. To compare layers use "
-            "`workbench compare`; the overflow check (dump_debug) works",
-            file=sys.stderr,
-            flush=True,
-        )
-    DUMP.path, DUMP.entries, DUMP.begun = path, tuple(entries), begun
+def configure(request: TensorDump | None, begun: bool = False) -> None:
+    DUMP.request, DUMP.begun, DUMP.stamp = request, begun, ""
+
+
+def on(entry: LoadedModel) -> bool:
+    """Whether something of this execution is dumped."""
+    request = DUMP.request
+    if request is None or not _entries(request, entry):
+        return False
+    return not request.steps or any(low <= entry.executions <= high for low, high in request.steps)
+
+
+def executed(entry: LoadedModel, stream: int, feeds: Mapping[str, Array], kernels: Sequence[KernelValues]) -> None:
+    """Write what is asked for of an execution that is over and counted."""
+    request = DUMP.request
+    assert request is not None  # `on` was asked
+    chosen = _chosen(_entries(request, entry), kernels)
+    read = {tensor.name for found, _ in chosen for tensor in found.kernel.inputs}
+    data = [_data(entry, name, array, task) for task, (name, array) in enumerate(feeds.items()) if name in read]
+    stamp = time.time_ns() // 1000
+    try:
+        DUMP.stamp = DUMP.stamp or dump_place.time_folder()
+        folder = dump_place.folder_of(request.path, DUMP.stamp, entry)
+        for count, (found, blocked) in enumerate([*((d, frozenset[str]()) for d in data), *chosen]):
+            inputs = _kept("input", found.inputs if request.inputs else (), blocked)
+            outputs = _kept("output", found.outputs if request.outputs else (), blocked)
+            if not inputs and not outputs:
+                continue
+            kernel, at = found.kernel, stamp + count
+            name = dump_place.file_name(kernel.op_type, kernel.name, task=found.task, stream=stream, stamp=at)
+            if request.statistics is None:
+                content = dump_bytes(kernel.name, inputs, outputs, time_us=at, emulator=emulator())
+                dump_place.write(folder, name, content, stamp=at)
+            else:
+                table = _table(inputs, outputs, request.statistics)
+                dump_place.write(folder, f"{name}.csv", table.encode(), stamp=at)
+    except OSError as error:
+        dump_place.told(error, f"the dump of {entry.name}")
+        print(f"[emulated acl] the dump of {entry.name} cannot be written: {error}", file=sys.stderr, flush=True)
+
+
+def _entries(request: TensorDump, entry: LoadedModel) -> list[Mapping[str, Any]]:
+    """Those of dump_list about this model; a file's name counts before the model's own (aclInit, 8.0 RC2)."""
+    named = [e for e in request.entries if e.get("model_name") == entry.name]
+    named = named or [e for e in request.entries if e.get("model_name") == entry.model.name]
+    return [*named, *(e for e in request.entries if "model_name" not in e)]
+
+
+def _chosen(
+    entries: Iterable[Mapping[str, Any]], kernels: Sequence[KernelValues]
+) -> list[tuple[KernelValues, frozenset[str]]]:
+    """Kernels that an entry lists, by their own name or that of a node in them, with the tensors that it blocks."""
+    found: dict[int, tuple[KernelValues, frozenset[str]]] = {}
+    for entry in entries:
+        layers, ranges = entry.get("layer"), entry.get("opname_range")
+        for place, values in enumerate(kernels):
+            names = {values.kernel.name, *values.kernel.nodes}
+            listed = layers is None or bool(names & set(map(str, layers)))
+            if listed and (ranges is None or _within(place, ranges, kernels)):
+                found.setdefault(values.task, (values, _blocked(entry, values.kernel)))
+    return [found[task] for task in sorted(found)]
+
+
+def _within(place: int, ranges: Iterable[Any], kernels: Sequence[KernelValues]) -> bool:
+    places: dict[str, int] = {}
+    for index, values in enumerate(kernels):
+        for name in (values.kernel.name, *values.kernel.nodes):
+            places.setdefault(name, index)
+    ends = [(places.get(str(r.get("begin"))), places.get(str(r.get("end")))) for r in ranges if isinstance(r, dict)]
+    return any(first is not None and last is not None and first <= place <= last for first, last in ends)
+
+
+def _blocked(entry: Mapping[str, Any], kernel: Kernel) -> frozenset[str]:
+    """`input0`, `output1` and so on; an entry without positions blocks all."""
+    blocked: set[str] = set()
+    for key, names in (("optype_blacklist", {kernel.op_type}), ("opname_blacklist", {kernel.name, *kernel.nodes})):
+        for one in entry.get(key, ()):
+            if isinstance(one, dict) and one.get("name") in names:
+                blocked.update(map(str, one.get("pos") or ("input", "output")))
+    return frozenset(blocked)
+
+
+def _kept(kind: str, tensors: Sequence[Values], blocked: frozenset[str]) -> list[Values]:
+    if kind in blocked:
+        return []
+    return [values for index, values in enumerate(tensors) if f"{kind}{index}" not in blocked]
+
+
+def _data(entry: LoadedModel, name: str, array: Array, task: int) -> KernelValues:
+    """An input of the model, as the operator Data that stands for it."""
+    tensor = next(tensor for tensor in entry.model.inputs if tensor.name == name)
+    kernel = Kernel(
+        name=name,
+        op_type="Data",
+        core="none",
+        nodes=(),
+        dtype=tensor.dtype,
+        inputs=(),
+        outputs=(replace(tensor, shape=array.shape),),
+    )
+    values = Values(array=in_dtype(array, tensor.dtype), dtype=tensor.dtype, format=tensor.format, origin=(name, 0))
+    return KernelValues(kernel=kernel, task=task, inputs=(values,), outputs=(values,))
+
+
+_COLUMNS: Mapping[str, str] = {
+    "Max": "Max Value",
+    "Min": "Min Value",
+    "Avg": "Avg Value",
+    "Nan": "Nan Count",
+    "Negative Inf": "Negative Inf Count",
+    "Positive Inf": "Positive Inf Count",
+    "L2norm": "l2norm",
+}
+"""Of dump_stats; headers as the vendor's own readers of these tables expect them (mstt, AclDumpDataProcessor.cpp)."""
+
+
+def _table(inputs: Sequence[Values], outputs: Sequence[Values], statistics: Sequence[str]) -> str:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    head = ("Input/Output", "Index", "Data Size", "Data Type", "Format", "Shape")
+    writer.writerow([*head, *(_COLUMNS[s] for s in statistics)])
+    for kind, tensors in (("Input", inputs), ("Output", outputs)):
+        for index, values in enumerate(tensors):
+            shape = "x".join(map(str, values.array.shape))
+            known = [kind, index, values.array.nbytes, f"DT_{values.dtype.upper()}", values.format, shape]
+            writer.writerow([*known, *(_statistic(values, name) for name in statistics)])
+    return text.getvalue()
+
+
+def _statistic(values: Values, name: str) -> float | int:
+    numbers = values.array.astype(np.float64)
+    if values.dtype == "bfloat16":
+        numbers = (values.array.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    if not numbers.size:
+        return 0
+    with np.errstate(all="ignore"):
+        match name:
+            case "Nan":
+                return int(np.isnan(numbers).sum())
+            case "Negative Inf":
+                return int(np.isneginf(numbers).sum())
+            case "Positive Inf":
+                return int(np.isposinf(numbers).sum())
+            case "Max":
+                return float(numbers.max())
+            case "Min":
+                return float(numbers.min())
+            case "Avg":
+                return float(numbers.mean())
+            case _:
+                return float(np.sqrt((numbers * numbers).sum()))

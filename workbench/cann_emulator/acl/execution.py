@@ -12,6 +12,7 @@ from workbench.cann_emulator.acl import (
     clock,
     codes,
     dtypes,
+    dumping,
     handles,
     memory,
     models,
@@ -26,6 +27,7 @@ from workbench.cann_emulator.acl import strict as strictness
 from workbench.cann_emulator.acl.datasets import DataBuffer, Dataset, TensorDesc
 from workbench.cann_emulator.acl.models import LoadedModel
 from workbench.cann_emulator.acl.streams import Task
+from workbench.cann_emulator.kernel_values import KernelValues
 from workbench.cann_emulator.om import OfflineModel, input_shapes
 
 TOLERANCE = 64
@@ -138,11 +140,16 @@ def _perform(run: Run, held: bool) -> int:
         if values is None:
             return _fault(f"input {tensor.name}", address)
         feeds[tensor.name] = values
+    dumped = dumping.on(run.entry)
+    kernels: tuple[KernelValues, ...] = ()
     if paced.computes():
         shared = models.executable(run.entry)
         try:
             with run.entry.runnable.lock:
-                results = shared.run(feeds, run.gear, held=held)
+                if dumped or overflow.on():
+                    results, kernels = shared.look(feeds, run.gear)
+                else:
+                    results = shared.run(feeds, run.gear, held=held)
         except ExecutionFailed as error:
             reason.report("EE1009", reason=str(error).replace("\n", " "))
             return codes.RT_AICORE_EXCEPTION
@@ -154,7 +161,9 @@ def _perform(run: Run, held: bool) -> int:
         code = _write(run, index, buffer, values)
         if code:
             return code
-    overflow.watch(run.entry, feeds, results)
+    overflow.watch(run.entry, run.stream_number, kernels)
+    if dumped:
+        dumping.executed(run.entry, run.stream_number, feeds, kernels)
     profiling.executed(run.entry, run.gear, run.stream_number)
     return 0
 

@@ -14,7 +14,7 @@ def init_dump() -> int:
         return codes.UNINITIALIZE
     if dumping.DUMP.begun:
         return codes.REPEAT_INITIALIZE
-    if dumping.DUMP.path is not None or overflow.on():
+    if dumping.DUMP.request is not None or overflow.on():
         return codes.INTERNAL_ERROR  # the dump server runs already
     dumping.DUMP.begun = True
     return 0
@@ -34,7 +34,7 @@ def set_dump(path: str = "") -> int:
     except config.ConfigurationRefused as refused:
         return refused.code
     overflow.configure(configuration.overflow_path)
-    dumping.configure(configuration.dump_path, configuration.dump_list, begun=True)
+    dumping.configure(configuration.dump, begun=True)
     return 0
 
 
@@ -45,5 +45,5 @@ def finalize_dump() -> int:
     if not dumping.DUMP.begun:
         return codes.DUMP_NOT_RUN
     overflow.configure(None)
-    dumping.configure(None, ())
+    dumping.configure(None)
     return 0

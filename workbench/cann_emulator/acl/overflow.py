@@ -1,73 +1,101 @@
-"""The overflow check (acl.json with `dump_debug: on`): a file appears only when something overflowed (pyacl.md §5.6).
+"""The overflow check (acl.json with `dump_debug: on`): files appear only when something overflowed (pyacl.md §5.6).
 
-    <dump_path>/<time>/<device>/<model>/<model id>/<data index>/Opdebug.Node_OpDebug.<task>.<stream>.<time stamp>
+For each operator that did there are two, in the folders of dump_place: its inputs and outputs under its own name, and
 
-What is watched: an output of the model that is not finite (an infinity, or what became of one) although all its
-inputs are. The emulator sees no tensors inside, so it tells less than a device. The content is JSON with the fields
-that the vendor's parser gives, and says that it is emulated; the vendor's own files are binary.
+    Opdebug.Node_OpDebug.<task>.<stream>.<time stamp>
+
+What counts: an output of a kernel that is not finite (an infinity, or what became of one) although all its inputs
+are. A device also sees what overflows inside of a kernel and is cut off there, so this tells less. That 910B3 needs no
+code for it in the model (--status_check) is [inferred] from atc.md §2.5, which has that flag for other chips.
 """
 
 from __future__ import annotations
 
-import json
+import struct
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+
+from workbench.cann_emulator.acl import dump_place
+from workbench.cann_emulator.dump_file import Values, dump_bytes
+from workbench.cann_emulator.kernel_values import KernelValues
+from workbench.cann_emulator.revision import emulator
 
 if TYPE_CHECKING:
     from workbench.cann_emulator.acl.models import LoadedModel
 
 FLOAT_TO_HALF = 0x100
 FLOATING_POINT = 0x20
-_MAGIC = 0x5A5A5A5A
-_FOLDER: dict[str, Path] = {}
+STATUS_BYTES = 2048
+AI_CORE_INFO, AI_CORE_STATUS = 256, 1024
+"""Where these begin; before them are infos of DHA and L2 atomic addition (128 bytes each), and between them (after 256
+bytes of info) their statuses (256 bytes each): msaccucmp.py, _save_op_debug_to_file."""
+
+
+@dataclass(slots=True)
+class _Check:
+    folder: Path | None = None
+    stamp: str = ""
+
+
+_CHECK = _Check()
 
 
 def configure(folder: Path | None) -> None:
-    _FOLDER.clear()
-    if folder is not None:
-        _FOLDER["path"] = folder
+    _CHECK.folder, _CHECK.stamp = folder, ""
 
 
 def on() -> bool:
-    return bool(_FOLDER)
+    return _CHECK.folder is not None
 
 
-def watch(
-    entry: LoadedModel, feeds: Mapping[str, npt.NDArray[Any]], results: Mapping[str, npt.NDArray[Any]]
-) -> Path | None:
-    """The file that was written, when an output overflowed."""
-    if not _FOLDER or any(_overflowed(values) for values in feeds.values()):
-        return None
-    for index, tensor in enumerate(entry.model.outputs):
-        if _overflowed(results[tensor.name]):
-            return _write(entry, index, FLOAT_TO_HALF if tensor.dtype == "float16" else FLOATING_POINT)
-    return None
+def watch(entry: LoadedModel, stream: int, kernels: Sequence[KernelValues]) -> list[Path]:
+    """The status files that were written, one for each kernel that overflowed."""
+    if _CHECK.folder is None:
+        return []
+    found = [values for values in kernels if _all_finite(values.inputs) and not _all_finite(values.outputs)]
+    if not found:
+        return []
+    stamp, written = time.time_ns() // 1000, []
+    try:
+        _CHECK.stamp = _CHECK.stamp or dump_place.time_folder()
+        folder = dump_place.folder_of(_CHECK.folder, _CHECK.stamp, entry)
+        for count, values in enumerate(found):
+            at, kernel = stamp + 2 * count, values.kernel
+            name = dump_place.file_name(kernel.op_type, kernel.name, task=values.task, stream=stream, stamp=at)
+            content = dump_bytes(kernel.name, values.inputs, values.outputs, time_us=at, emulator=emulator())
+            dump_place.write(folder, name, content, stamp=at)
+            # the number in this name is not the operator's task (accuracy guide, overflow)
+            name = dump_place.file_name("Opdebug", "Node_OpDebug", task=len(kernels) + 1, stream=stream, stamp=at + 1)
+            status = Values(array=_status(entry, values, stream), dtype="uint8")
+            content = dump_bytes("Node_OpDebug", (), (status,), time_us=at + 1, emulator=emulator())
+            written.append(dump_place.write(folder, name, content, stamp=at + 1))
+    except OSError as error:
+        dump_place.told(error, f"the overflow check of {entry.name}")
+        print(f"[emulated acl] overflows of {entry.name} cannot be written: {error}", file=sys.stderr, flush=True)
+    return written
 
 
-def _overflowed(values: npt.NDArray[Any]) -> bool:
-    return values.dtype.kind == "f" and not bool(np.isfinite(values).all())
+def _all_finite(tensors: Iterable[Values]) -> bool:
+    return all(_finite(values) for values in tensors)
 
 
-def _write(entry: LoadedModel, task: int, status: int) -> Path:
-    stamp = time.time()
-    folder = _FOLDER["path"] / time.strftime("%Y%m%d%H%M%S", time.localtime(stamp))
-    folder = folder / str(entry.context.device.index) / entry.name / str(entry.id) / str(entry.executions - 1)
-    folder.mkdir(parents=True, exist_ok=True)
-    nothing = {"model_id": 0, "stream_id": 0, "task_id": 0, "task_type": 0, "pc_start": "0x0", "para_base": "0x0"}
-    core = {"model_id": entry.id, "stream_id": 0, "task_id": task, "task_type": 0, "kernel_code": "0x0", "block_id": 0}
-    body = {
-        "emulated": True,
-        "magic": _MAGIC,
-        "DHA Atomic Add": {**nothing, "status": 0},
-        "L2 Atomic Add": {**nothing, "status": 0},
-        "AI Core": {**core, "pc_start": "0x0", "para_base": "0x0", "status": status},
-    }
-    file = folder / f"Opdebug.Node_OpDebug.{task}.0.{int(stamp * 1e6)}"
-    temporary = file.with_name(f".{file.name}")
-    temporary.write_text(json.dumps(body, indent=2), encoding="utf-8")
-    return temporary.replace(file)
+def _finite(values: Values) -> bool:
+    if values.dtype == "bfloat16":
+        return not bool(((values.array & np.uint16(0x7F80)) == 0x7F80).any())
+    return values.array.dtype.kind != "f" or bool(np.isfinite(values.array).all())
+
+
+def _status(entry: LoadedModel, values: KernelValues, stream: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """2048 bytes as the device writes them; only the AI Core's part says something here."""
+    content = bytearray(STATUS_BYTES)
+    struct.pack_into("<6Q", content, AI_CORE_INFO, entry.id, stream, values.task, 0, 0, 0)
+    narrow = any(tensor.dtype == "float16" and not _finite(tensor) for tensor in values.outputs)
+    bits = FLOAT_TO_HALF if narrow else FLOATING_POINT
+    struct.pack_into("<3Q", content, AI_CORE_STATUS, 0, 0, bits)
+    return np.frombuffer(bytes(content), np.uint8)

@@ -59,7 +59,7 @@ def init(path: str = "") -> int:
     if configuration.default_device is not None:
         contexts.DEFAULT_DEVICE["device"] = configuration.default_device
     overflow.configure(configuration.overflow_path)
-    dumping.configure(configuration.dump_path, configuration.dump_list)
+    dumping.configure(configuration.dump)
     profiling.configure(configuration.profile_path)
     return 0
 
@@ -135,7 +135,7 @@ def _end() -> None:
     profiling.end()
     _STATE.references, _STATE.finalized = 0, True
     overflow.configure(None)
-    dumping.configure(None, ())
+    dumping.configure(None)
     try:
         leaks.at_finalize()
     finally:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf import json_format  # type: ignore[import-untyped]  # protobuf ships no stubs
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
 from workbench.cann_emulator.om import Kernel, OfflineModel, Tensor, largest_gear
+from workbench.quantization.lowering.ascend_quant import QUANT
 
 _GE_DTYPES: Mapping[str, str] = {
     "float32": "DT_FLOAT",
@@ -59,7 +60,8 @@ def json_of_om(model: OfflineModel) -> str:
                 "attr": [],
             }
         )
-    ops.extend(_operator(kernel, producers) for kernel in gear.kernels)
+    nodes = _nodes(model)
+    ops.extend(_operator(kernel, producers, nodes) for kernel in gear.kernels)
     leaving = [_last_version(tensor, gear.kernels) for tensor in gear.outputs]
     ops.append(
         {
@@ -95,7 +97,14 @@ def json_of_onnx(proto: ModelProto) -> str:
     return f"{text}\n"
 
 
-def _operator(kernel: Kernel, producers: Mapping[str, str]) -> dict[str, Any]:
+def _nodes(model: OfflineModel) -> dict[str, NodeProto]:
+    """Of the model's graph, by name."""
+    proto = ModelProto()
+    proto.ParseFromString(model.graph)
+    return {node.name: node for node in proto.graph.node}
+
+
+def _operator(kernel: Kernel, producers: Mapping[str, str], nodes: Mapping[str, NodeProto]) -> dict[str, Any]:
     attributes: list[dict[str, Any]] = []
     if kernel.nodes:
         attributes.append({"key": "_datadump_original_op_names", "value": {"list": {"s": list(kernel.nodes)}}})
@@ -103,13 +112,35 @@ def _operator(kernel: Kernel, producers: Mapping[str, str]) -> dict[str, Any]:
         attributes.append({"key": "pass_name", "value": {"list": {"s": list(kernel.passes)}}})
     if kernel.implementation:
         attributes.append({"key": "op_impl_mode", "value": {"s": kernel.implementation}})
+    covered = [nodes[name] for name in kernel.nodes if name in nodes]
+    for node in covered:
+        if node.op_type == QUANT and node.output[0] in {tensor.name for tensor in kernel.outputs}:
+            given = {a.name: a.f for a in node.attribute if a.name in ("scale", "offset")}
+            # under what names a fused kernel keeps them is [inferred]
+            attributes += [
+                {"key": f"quant_{name}", "value": {"f": given.get(name, 0.0)}} for name in ("scale", "offset")
+            ]
+    origins = {name: (node.name, index) for node in covered for index, name in enumerate(node.output)}
     return {
         "name": kernel.name,
         "type": kernel.op_type,
         "input": [producers.get(tensor.name, f"{tensor.name}:0") for tensor in kernel.inputs],
         "input_desc": [_described(tensor) for tensor in kernel.inputs],
-        "output_desc": [_described(tensor) for tensor in kernel.outputs],
+        "output_desc": [{**_described(tensor), **_origin(origins.get(tensor.name))} for tensor in kernel.outputs],
         "attr": attributes,
+    }
+
+
+def _origin(origin: tuple[str, int] | None) -> dict[str, Any]:
+    """Which output of which node of the model it is, as msaccucmp.py looks it up."""
+    if origin is None:
+        return {}
+    name, index = origin
+    return {
+        "attr": [
+            {"key": "_datadump_origin_name", "value": {"s": name}},
+            {"key": "_datadump_origin_output_index", "value": {"i": index}},
+        ]
     }
 
 

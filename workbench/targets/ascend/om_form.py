@@ -27,6 +27,8 @@ _FACTORS = frozenset({"scale", "offset", "quant_scale", "quant_offset", "dequant
 """Attributes that hold what calibration chose, and the content of a tensor."""
 _NAMES = frozenset({"_datadump_original_op_names", "_datadump_original_name", "original_op_names"})
 """Attributes that list ONNX nodes; how many they are counts."""
+_ORIGIN = "_datadump_"
+"""Attributes of an output that say which tensor of the ONNX file it is begin so."""
 _DIGITS = re.compile(r"[0-9a-f]{16,}")
 
 
@@ -115,7 +117,13 @@ def _placed(source: str, places: Mapping[str, str]) -> str:
 
 
 def _without_name(desc: Any) -> Any:
-    return {key: value for key, value in desc.items() if key != "name"} if isinstance(desc, dict) else desc
+    if not isinstance(desc, dict):
+        return desc
+    kept = {key: value for key, value in desc.items() if key not in ("name", "attr")}
+    attributes = desc.get("attr")
+    entries = attributes if isinstance(attributes, list) else []
+    named = [e for e in entries if not (isinstance(e, dict) and str(e.get("key", "")).startswith(_ORIGIN))]
+    return {**kept, "attr": named} if named else kept
 
 
 def _attribute(entry: Any, places: Mapping[str, str]) -> list[Any]:

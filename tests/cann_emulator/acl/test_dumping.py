@@ -1,0 +1,215 @@
+"""Tensor dumps: what lies where, in which type, and what each setting of acl.json leaves out (pyacl.md §5.5)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.cann_emulator.acl.library import multilayer, ok, opened, saved
+from tests.cann_emulator.handmade import mlp, offline_model
+from tests.quantization.deploy_models import formula_cnn, formula_mlp, min_max_record
+from workbench.cann_emulator import acl
+from workbench.cann_emulator.dump_file import array_of, parse_dump
+from workbench.cann_emulator.executable import Executable
+from workbench.cann_emulator.om import OfflineModel
+from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.deploy import lower_deploy
+
+X = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
+
+
+def dump(folder: Path, model: OfflineModel, runs: int = 1, *, name: str = "model", **section: Any) -> list[Path]:
+    """The files that `runs` executions leave, those of an earlier execution first."""
+    target = folder / "dump"
+    target.mkdir()
+    body = {"dump": {"dump_path": str(target), "dump_list": [{}], **section}}
+    (folder / "acl.json").write_text(json.dumps(body))
+    ok(acl.init(str(folder / "acl.json")))
+    ok(acl.rt.set_device(0))
+    loaded = opened(saved(model, folder, f"{name}.om"))
+    for _ in range(runs):
+        loaded.put(X)
+        ok(loaded.run())
+    files = [file for file in target.rglob("*") if file.is_file() and file.name != "emulated.txt"]
+    return sorted(files, key=lambda file: (file.parent, file.name.split(".")[4:5]))
+
+
+def tensors(file: Path) -> tuple[Any, list[Any], list[Any]]:
+    header, inputs, outputs = parse_dump(file.read_bytes())
+    read = [array_of(entry, content) for entry, content in zip(header.input, inputs, strict=True)]
+    return header, read, [array_of(entry, content) for entry, content in zip(header.output, outputs, strict=True)]
+
+
+def layer(*names: str, **more: Any) -> Mapping[str, Any]:
+    return {"dump_list": [{"layer": list(names), **more}]}
+
+
+def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross_its_boundary(tmp_path: Path) -> None:
+    fused = offline_model(mlp(16, 8, 4, batch=5), groups=[("matmul0", "add0", "relu0"), ("matmul1", "add1")])
+
+    files = dump(tmp_path, fused, dump_mode="all")
+
+    time, device, model, model_id, index = files[0].parent.relative_to(tmp_path / "dump").parts
+    assert (len(time), device, model, model_id, index) == (14, "0", "model", "1", "0")
+    assert (tmp_path / "dump" / time / "emulated.txt").read_text().startswith("Emulated")
+    parts = [file.name.split(".") for file in files]
+    assert [p[:3] for p in parts] == [["Data", "x", "0"], ["Relu", "matmul0", "0"], ["Add", "matmul1", "1"]]
+    assert sorted(int(p[4]) for p in parts) == [int(p[4]) for p in parts]
+    header, (read, *_), (made,) = tensors(files[1])
+    assert (header.version, header.op_name) == ("2.0", "matmul0")
+    assert (header.output[0].original_op.name, header.output[0].original_op.output_index) == ("relu0", 0)
+    assert (read.dtype, made.dtype) == (np.float16, np.float16)
+    graph = onnx.ModelProto.FromString(fused.graph)
+    known = {
+        t.name: onnx.numpy_helper.to_array(t).astype(np.float16).astype(np.float32) for t in graph.graph.initializer
+    }
+    expected = np.maximum(read.astype(np.float32) @ known["w0"] + known["b0"], 0).astype(np.float16)
+    assert np.array_equal(made, expected)
+    (data,) = tensors(files[0])[2]
+    assert np.array_equal(data, X)
+    # what a kernel reads is what the one before it wrote
+    assert np.array_equal(tensors(files[2])[1][0], made)
+
+
+@pytest.mark.parametrize("kind", ["merged bias", "interpreted"])
+def test_integers_are_dumped_as_the_device_stores_them(tmp_path: Path, kind: str) -> None:
+    """With their offset, whether a session or the interpreter computes them."""
+    float_model = formula_mlp() if kind == "merged bias" else formula_cnn()
+    name, shape = float_model.graph.input[0].name, float_model.graph.input[0].type.tensor_type.shape
+    feeds = {name: np.random.default_rng(1).random([d.dim_value or 2 for d in shape.dim]).astype(np.float32) - 0.2}
+    proto = lower_deploy(float_model, min_max_record(float_model, feeds), merge_bias=True)
+    model = offline_model(proto, dtype="float32")
+    integers = [t.name for k in model.gears[0].kernels for t in k.outputs if t.dtype == "int8" and "quant" in k.name]
+
+    outputs, kernels = Executable(model).look(feeds)
+
+    expected = Interpreter(proto).run(feeds, integers)
+    found = {v.kernel.outputs[0].name: v.outputs[0] for v in kernels if v.kernel.outputs[0].name in integers}
+    assert found
+    assert all(values.dtype == "int8" for values in found.values())
+    for tensor, values in found.items():
+        assert np.array_equal(values.array, expected[tensor]), tensor
+    assert any((values.array < -100).any() or (values.array > 100).any() for values in found.values())
+    for value in model.outputs:
+        assert np.allclose(outputs[value.name], expected[value.name], atol=1e-6)
+
+
+def test_what_is_dumped_and_what_is_returned_agree() -> None:
+    model = offline_model(mlp(16, 8, 4, batch=5), output_dtype="float16")
+
+    outputs, kernels = Executable(model).look({"x": X})
+
+    assert np.array_equal(kernels[-1].outputs[0].array, outputs["y"])
+    assert np.array_equal(Executable(model).run({"x": X})["y"], outputs["y"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "inputs", "outputs"), [("input", 2, 0), ("output", 0, 1), ("all", 2, 1), (None, 0, 1)], ids=str
+)
+def test_the_mode_says_which_side_of_an_operator(tmp_path: Path, mode: str | None, inputs: int, outputs: int) -> None:
+    section = {} if mode is None else {"dump_mode": mode}
+    (file,) = [f for f in dump(tmp_path, multilayer(), **layer("matmul1"), **section) if "Data" not in f.name]
+    _, read, made = tensors(file)
+    assert (len(read), len(made)) == (inputs, outputs)
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        (layer("matmul0"), ["Data.x", "MatMul.matmul0"]),
+        (layer("add1", "nobody"), ["Add.add1"]),
+        (layer("add1", model_name="model"), ["Add.add1"]),
+        (layer("add1", model_name="another"), []),
+        ({"dump_list": [{"opname_range": [{"begin": "add0", "end": "relu0"}]}]}, ["Add.add0", "Relu.relu0"]),
+        (
+            {"dump_list": [{"optype_blacklist": [{"name": "MatMul"}], "layer": ["matmul0", "add0"]}]},
+            ["Data.x", "Add.add0"],
+        ),
+        ({"dump_list": [{"opname_blacklist": [{"name": "add0", "pos": ["output0"]}], "layer": ["add0"]}]}, []),
+    ],
+    ids=str,
+)
+def test_entries_choose_models_and_operators(tmp_path: Path, section: Any, expected: list[str]) -> None:
+    assert [".".join(f.name.split(".")[:2]) for f in dump(tmp_path, multilayer(), **section)] == expected
+
+
+def test_a_node_that_was_fused_away_names_the_kernel_that_has_it(tmp_path: Path) -> None:
+    fused = offline_model(mlp(16, 8, 4, batch=5), groups=[("matmul0", "add0", "relu0")])
+    assert [f.name.split(".")[1] for f in dump(tmp_path, fused, **layer("add0"))] == ["x", "matmul0"]
+
+
+def test_steps_are_executions_of_a_model(tmp_path: Path) -> None:
+    files = dump(tmp_path, multilayer(), 6, dump_step="0|3-4", **layer("add1"))
+    assert [file.parent.name for file in files] == ["0", "3", "4"]
+
+
+def test_statistics_are_a_table(tmp_path: Path) -> None:
+    wide = offline_model(mlp(16, 4, batch=5, spread=1e5), groups=[("matmul0", "add0")])
+
+    files = dump(tmp_path, wide, dump_data="stats", dump_stats=["Max", "Positive Inf", "Nan"], **layer("add0"))
+
+    assert files[-1].name.endswith(".csv")
+    (row,) = csv.DictReader(files[-1].read_text().splitlines())
+    assert (row["Input/Output"], row["Shape"], row["Data Type"]) == ("Output", "5x4", "DT_FLOAT16")
+    assert (row["Max Value"], row["Nan Count"]) == ("inf", "0")
+    assert int(row["Positive Inf Count"]) > 0
+
+
+def test_odd_names_are_written_as_the_vendor_writes_them_and_long_ones_through_a_mapping(tmp_path: Path) -> None:
+    plain = multilayer()
+    names = {"matmul0": "a b/c.d\\e:ü", "add0": "x" * 300}
+    gear = plain.gears[0]
+    kernels = tuple(replace(k, name=names.get(k.name, k.name)) for k in gear.kernels)
+
+    files = dump(tmp_path, replace(plain, gears=(replace(gear, kernels=kernels),)), name="my model.v1")
+
+    assert files[0].parent.parent.parent.name == "my_model_v1"
+    assert any(file.name.startswith("MatMul.a_b_c_d_e:ü.0.") for file in files)
+    (mapping,) = [file for file in files if file.name == "mapping.csv"]
+    short, _, long = mapping.read_text().strip().partition(",")
+    assert long.startswith(f"Add.{'x' * 300}.1.")
+    assert tensors(mapping.parent / short)[0].op_name == "x" * 300
+
+
+def test_a_folder_that_is_gone_fails_no_execution_and_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "dump"
+    target.mkdir()
+    (tmp_path / "acl.json").write_text(json.dumps({"dump": {"dump_path": str(target), "dump_list": [{}]}}))
+    ok(acl.init(str(tmp_path / "acl.json")))
+    ok(acl.rt.set_device(0))
+    loaded = opened(saved(multilayer(), tmp_path))
+    target.rmdir()
+    target.write_text("a file now")
+    loaded.put(X)
+
+    ok(loaded.run())
+
+    assert "the dump of model cannot be written" in capsys.readouterr().err
+
+
+def test_a_dump_is_switched_on_and_off_within_a_process(tmp_path: Path) -> None:
+    target = tmp_path / "dump"
+    target.mkdir()
+    (tmp_path / "dump.json").write_text(json.dumps({"dump": {"dump_path": str(target), "dump_list": [{}]}}))
+    ok(acl.init())
+    ok(acl.rt.set_device(0))
+    loaded = opened(saved(multilayer(), tmp_path))
+    ok(acl.mdl.init_dump())
+    ok(acl.mdl.set_dump(str(tmp_path / "dump.json")))
+    loaded.put(X)
+    ok(loaded.run())
+    written = len(list(target.rglob("*.*.*.*.*")))
+    assert written == 6  # Data and five operators
+    ok(acl.mdl.finalize_dump())
+    ok(loaded.run())
+    assert len(list(target.rglob("*.*.*.*.*"))) == written

@@ -1,0 +1,171 @@
+"""The vendor's dump file: a header about tensors, then their bytes.
+
+    length of the header, u64 little-endian │ DumpData (protobuf, without data) │ inputs │ outputs
+
+Names, order and numbers are those of the parser in the toolkit (msaccucmp.py, class BigDumpDataParser) and of
+dump_data.proto as MindSpore publishes it; DT_BF16 = 27 follows the graph engine's own list [inferred]. Files of the
+emulator carry one more field, which other readers skip, so that nobody takes them for a device's.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # no stubs
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the same
+
+from workbench.cann_emulator.om import Dtype
+
+VERSION = "2.0"
+EMULATED_FIELD = 20000
+DATA_TYPES: Mapping[Dtype, int] = {
+    **{"float32": 1, "float16": 2, "int8": 3, "uint8": 4, "int32": 7, "int64": 8, "uint64": 10, "bool": 11},
+    "bfloat16": 27,
+}
+_LENGTH = struct.Struct("<Q")
+_MOST_HEADER_BYTES = 1 << 24
+_STRING, _UINT64, _INT32, _UINT32, _MESSAGE = 9, 4, 5, 13, 11
+_OF_DATA = "toolkit.dumpdata"
+_FIELDS: Mapping[str, Sequence[tuple[int, str, int, str]]] = {
+    "OriginalOp": (
+        (1, "name", _STRING, ""),
+        (2, "output_index", _UINT32, ""),
+        (3, "data_type", _INT32, ""),
+        (4, "format", _INT32, ""),
+    ),
+    "Shape": ((1, "dim", _UINT64, "*"),),
+    "OpOutput": (
+        (1, "data_type", _INT32, ""),
+        (2, "format", _INT32, ""),
+        (3, "shape", _MESSAGE, "Shape"),
+        (4, "original_op", _MESSAGE, "OriginalOp"),
+        (6, "size", _UINT64, ""),
+        (7, "original_shape", _MESSAGE, "Shape"),
+    ),
+    "OpInput": (
+        (1, "data_type", _INT32, ""),
+        (2, "format", _INT32, ""),
+        (3, "shape", _MESSAGE, "Shape"),
+        (5, "size", _UINT64, ""),
+        (6, "original_shape", _MESSAGE, "Shape"),
+    ),
+    "DumpData": (
+        (1, "version", _STRING, ""),
+        (2, "dump_time", _UINT64, ""),
+        (3, "output", _MESSAGE, "*OpOutput"),
+        (4, "input", _MESSAGE, "*OpInput"),
+        (6, "op_name", _STRING, ""),
+        (EMULATED_FIELD, "emulated", _STRING, ""),
+    ),
+}
+"""(number, name, type, message; * for a list). Enumerations are plain numbers on the wire."""
+
+
+class NoDumpFile(Exception):
+    """The bytes are no dump file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """One tensor as the device holds it.
+
+    Attributes:
+        array: in the stored dtype, bfloat16 as uint16 words.
+        origin: node of the model and index of its output, where the compiler knows it; outputs only.
+    """
+
+    array: npt.NDArray[Any]
+    dtype: Dtype
+    format: int = 2
+    origin: tuple[str, int] | None = None
+
+
+def dump_bytes(
+    op_name: str, inputs: Sequence[Values], outputs: Sequence[Values], *, time_us: int, emulator: str
+) -> bytes:
+    """A dump file's content."""
+    header = _message("DumpData")(version=VERSION, dump_time=time_us, op_name=op_name, emulated=emulator)
+    arrays = [np.ascontiguousarray(values.array) for values in (*inputs, *outputs)]
+    for values in inputs:
+        _describe(header.input.add(), values)
+    for values in outputs:
+        entry = header.output.add()
+        _describe(entry, values)
+        if values.origin is not None:
+            entry.original_op.name, entry.original_op.output_index = values.origin
+            entry.original_op.data_type = DATA_TYPES[values.dtype]
+            entry.original_op.format = values.format
+    content = header.SerializeToString()
+    return b"".join([_LENGTH.pack(len(content)), content, *(array.tobytes() for array in arrays)])
+
+
+def parse_dump(content: bytes) -> tuple[Any, list[bytes], list[bytes]]:
+    """Header, bytes of each input, bytes of each output.
+
+    Raises:
+        NoDumpFile: lengths do not fit the file, or the header cannot be read.
+    """
+    if len(content) <= _LENGTH.size:
+        raise NoDumpFile(f"{len(content)} bytes are no dump file")
+    (length,) = _LENGTH.unpack_from(content)
+    if length > min(len(content) - _LENGTH.size, _MOST_HEADER_BYTES):
+        raise NoDumpFile(f"the header would be {length} bytes long")
+    header = _message("DumpData")()
+    try:
+        header.ParseFromString(content[_LENGTH.size : _LENGTH.size + length])
+    except DecodeError as error:
+        raise NoDumpFile(f"the header cannot be read: {error}") from error
+    at = _LENGTH.size + length
+    if at + sum(entry.size for entry in (*header.input, *header.output)) != len(content):
+        raise NoDumpFile("the sizes in the header do not add up to the file's")
+    parts: list[bytes] = []
+    for entry in (*header.input, *header.output):
+        parts.append(content[at : at + entry.size])
+        at += entry.size
+    return header, parts[: len(header.input)], parts[len(header.input) :]
+
+
+def array_of(entry: Any, content: bytes) -> npt.NDArray[Any]:
+    """A tensor of a parsed file, bfloat16 as float32.
+
+    Raises:
+        NoDumpFile: a type without a NumPy form, or a shape that does not fit the bytes.
+    """
+    name = next((name for name, number in DATA_TYPES.items() if number == entry.data_type), "")
+    if not name:
+        raise NoDumpFile(f"data type {entry.data_type} has no NumPy form here")
+    try:
+        flat = np.frombuffer(content, np.uint16 if name == "bfloat16" else np.dtype(name))
+        shaped = flat.reshape([int(size) for size in entry.shape.dim])
+    except ValueError as error:
+        raise NoDumpFile(f"{len(content)} bytes are no {name} of shape {list(entry.shape.dim)}") from error
+    if name == "bfloat16":
+        return (shaped.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return shaped
+
+
+def _describe(entry: Any, values: Values) -> None:
+    entry.data_type, entry.format, entry.size = DATA_TYPES[values.dtype], values.format, values.array.nbytes
+    entry.shape.dim.extend(values.array.shape)
+    entry.original_shape.dim.extend(values.array.shape)
+
+
+@functools.cache
+def _message(name: str) -> Any:
+    """The class of one of the messages, built from the table above: no generated code, and no compiler for it."""
+    file = descriptor_pb2.FileDescriptorProto(name="emulated_dump.proto", package=_OF_DATA, syntax="proto3")
+    for message, fields in _FIELDS.items():
+        described = file.message_type.add(name=message)
+        for number, field, kind, of in fields:
+            entry = described.field.add(name=field, number=number, type=kind, label=3 if of.startswith("*") else 1)
+            if kind == _MESSAGE:
+                entry.type_name = f".{_OF_DATA}.{of.removeprefix('*')}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_OF_DATA}.{name}"))
