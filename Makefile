@@ -12,7 +12,7 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install --disable-pip-version-check --no
 # it has every process compile mlflow and torch again, which took a third of the tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test docs install install-test install-docs lint clean
+.PHONY: quickstart test docs mlserver install install-test install-docs lint clean
 
 quickstart: install
 	$(VENV)/bin/workbench example loan-intent-mini
@@ -55,6 +55,15 @@ $(VENV)/.installed-test: $(VENV)/.installed
 
 $(VENV)/.installed-docs: pyproject.toml | $(VENV)/bin/python
 	$(PIP_INSTALL) --quiet -e ".[docs]"
+	touch $@
+
+# A server of the open inference protocol to load, in an environment of its own: MLServer demands an older FastAPI and
+# protobuf. Tests that need one are skipped where it is missing.
+mlserver: .venv-mlserver/.installed
+
+.venv-mlserver/.installed:
+	$(PYTHON) -m venv .venv-mlserver
+	.venv-mlserver/bin/python -m pip install --disable-pip-version-check --no-compile --quiet mlserver==1.7.1 onnxruntime
 	touch $@
 
 clean:

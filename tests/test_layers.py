@@ -111,6 +111,7 @@ OWNERS = {
     "prometheus_client": {"serve"},
     "openvino": {"targets/openvino"},
     "cryptography": {"bundle/signing"},
+    "grpc": {"load/kserve"},
 }
 """External packages with one home."""
 

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
 from workbench.commands.console import err, out
+from workbench.commands.loading import (
+    PREDICT,
+    Batch,
+    Data,
+    ExperimentFile,
+    HostAllowed,
+    Length,
+    MapInput,
+    MetricsUrl,
+    ModelName,
+    ModelVersion,
+    Protocol,
+    TensorsForm,
+    asking,
+    facts_of,
+    open_server,
+    question,
+)
 from workbench.commands.options import AsJson
 from workbench.commands.options import seconds as seconds_of
-from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED, INTERRUPTED
-from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.bundle import Bundle
     from workbench.load import LoadPlan, LoadResult
     from workbench.shipping.acceptance import Baseline, Verdict
     from workbench.values.service import ServiceLoad
 
 _WARMUP_SHARE = 0.1
-_MOST_INFO_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Server:
-    """What is loaded; `bundle` and `pid` where we serve it ourselves."""
-
-    url: str
-    api_key: str | None
-    bundle: Bundle | None = None
-    pid: int | None = None
 
 
 def load(
@@ -68,12 +68,16 @@ def load(
         int | None, typer.Option(min=1, help="at most open at once; default: 256 (open loop)")
     ] = None,
     timeout: Annotated[str, typer.Option(help="for one answer")] = "30s",
-    data: Annotated[
-        Path | None, typer.Option(exists=True, help="texts to send: .txt, .jsonl, .csv, or a dataset manifest (.yaml)")
-    ] = None,
-    experiment: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="send the texts of its validation split")
-    ] = None,
+    data: Data = None,
+    experiment: ExperimentFile = None,
+    protocol: Protocol = PREDICT,
+    model: ModelName = "",
+    model_version: ModelVersion = "",
+    tensors: TensorsForm = "auto",
+    map_input: MapInput = None,
+    length: Length = None,
+    batch: Batch = 1,
+    metrics_url: MetricsUrl = None,
     baseline: Annotated[
         Path | None,
         typer.Option(
@@ -86,9 +90,7 @@ def load(
     api_key_env: Annotated[str, typer.Option(help="environment variable with the service's API key")] = (
         "WORKBENCH_API_KEY"
     ),
-    host_allowed: Annotated[
-        list[str] | None, typer.Option(help="another host than this one that may be loaded; repeat for more")
-    ] = None,
+    host_allowed: HostAllowed = None,
     seed: Annotated[int, typer.Option(min=0, help="of arrival times and of the order of texts")] = 0,
     to: Annotated[Path | None, typer.Option(help="folder for results (JSON) and every request's times (NPZ)")] = None,
     as_json: AsJson = False,
@@ -113,11 +115,13 @@ def load(
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)
     results: dict[str, LoadResult] = {}
-    with _server(target, settings, os.environ.get(api_key_env)) as server:
-        bodies = _bodies(server, data, experiment)
+    how = asking(protocol, model, model_version, tensors, map_input, length, batch, metrics_url)
+    with open_server(target, settings, os.environ.get(api_key_env)) as server:
+        asked_with = question(server, how, data, experiment)
         plans = [
             LoadPlan(
                 url=server.url,
+                **asked_with.of_plan,
                 load=one,
                 duration_s=seconds,
                 warmup_s=warm_s,
@@ -129,13 +133,13 @@ def load(
             )
             for one in _loads(asked, against)
         ]
-        facts = _facts(server)
+        facts = facts_of(server)
         for plan in plans:
             err.print(f"loading {plan.url}: {plan.load}, {warm_s:g} + {seconds:g} s", highlight=False, soft_wrap=True)
             times = f"times-{_name(plan)}.npz" if to is not None else None
             result = run_load(
                 plan,
-                bodies,
+                asked_with.requests,
                 api_key=server.api_key,
                 server_pid=server.pid,
                 times_to=to / times if to is not None and times is not None else None,
@@ -188,66 +192,6 @@ def _loads(asked: ServiceLoad, against: Baseline | None) -> list[ServiceLoad]:
         wanted = (against.latency_concurrency, against.throughput_concurrency)
         loads += [ServiceLoad(concurrency=count) for count in wanted]
     return list(dict.fromkeys(loads))
-
-
-@contextlib.contextmanager
-def _server(target: str, settings: dict[str, float | int | None], api_key: str | None) -> Iterator[_Server]:
-    """The service behind a URL, or one of our own over a bundle until the block ends."""
-    from workbench.load.service_process import running_service
-
-    options = [part for name, value in settings.items() if value is not None for part in (name, f"{value:g}")]
-    if "://" in target:
-        if options:
-            raise ConfigError("is for a bundle; a running service has its settings.", key=options[0])
-        yield _Server(url=target, api_key=api_key)
-        return
-    from workbench.bundle import read_bundle
-
-    bundle = read_bundle(Path(target))
-    with scratch_folder("load") as folder:
-        err.print(f"starting the service of {bundle.directory}", highlight=False, soft_wrap=True)
-        with running_service(bundle.directory, log=folder / "serve.log", more=options) as running:
-            yield _Server(url=running.url, api_key=running.api_key, bundle=bundle, pid=running.pid)
-
-
-def _bodies(server: _Server, data: Path | None, experiment: Path | None) -> list[str]:
-    from workbench.inputs.dataset import read_manifest
-    from workbench.inputs.experiment import read_experiment
-    from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
-
-    if data is not None and experiment is not None:
-        raise ConfigError("two sources of texts.", key="--data, --experiment", hint="Name one.")
-    if experiment is not None:
-        question = read_experiment(experiment)
-        return bodies_of_dataset(question.dataset, model=question.model)
-    if data is not None:
-        return bodies_of_dataset(read_manifest(data)) if data.suffix in (".yaml", ".yml") else bodies_of_file(data)
-    if server.bundle is None:
-        raise ConfigError(
-            "a URL does not say what to ask.", key="--data", hint="Name a file of texts, or an --experiment."
-        )
-    bodies = bodies_of_bundle(server.bundle)
-    err.print(
-        f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data",
-        highlight=False,
-        soft_wrap=True,
-    )
-    return bodies
-
-
-def _facts(server: _Server) -> dict[str, Any]:
-    """What the service says of itself (GET /info); empty where it is no service of ours."""
-    parts = urlsplit(server.url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=10)
-    try:
-        connection.request("GET", "/info", headers={"X-API-Key": server.api_key} if server.api_key else {})
-        answer = connection.getresponse()
-        found = loads(answer.read(_MOST_INFO_BYTES)) if answer.status == 200 else {}
-    except (OSError, http.client.HTTPException, ValueError):
-        return {}
-    finally:
-        connection.close()
-    return found if isinstance(found, dict) else {}
 
 
 def _verdict(against: Baseline, results: list[LoadResult], facts: dict[str, Any]) -> Verdict:

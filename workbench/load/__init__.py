@@ -8,13 +8,14 @@ Clients of our own, in a process of their own: general HTTP libraries report the
 """
 
 from workbench.load.plan import LoadPlan, arrival_times, is_loopback
-from workbench.load.requests import bodies_of_bundle, bodies_of_dataset, bodies_of_file, bodies_of_texts
+from workbench.load.requests import Request, bodies_of_bundle, bodies_of_dataset, bodies_of_file, bodies_of_texts
 from workbench.load.result import LoadResult, ServerFigures, ServerProcesses, read_result
 from workbench.load.run import run_load
 
 __all__ = [
     "LoadPlan",
     "LoadResult",
+    "Request",
     "ServerFigures",
     "ServerProcesses",
     "arrival_times",

@@ -1,7 +1,7 @@
 """The load generator's own process: `python -m workbench.load FOLDER`, started by `workbench.load.run`.
 
-FOLDER holds plan.json and bodies.json; times.npz and end.json are written into it. Lines on standard output tell when
-the window that counts begins and ends. An API key comes in the environment, never in a file.
+FOLDER holds plan.json, bodies.bin and heads.json; times.npz and end.json are written into it. Lines on standard output
+tell when the window that counts begins and ends. An API key comes in the environment, never in a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy as np
 from workbench.load.client import Clients
 from workbench.load.http1 import encode_request
 from workbench.load.plan import LoadPlan
-from workbench.load.run import BODIES, END, KEY_VARIABLE, PLAN, TIMES
+from workbench.load.run import BODIES, END, HEADS, KEY_VARIABLE, PLAN, TIMES
 from workbench.values.documents.canonical import decode
 
 _ORDER = 100_000
@@ -36,14 +36,12 @@ _OTHER_FILES = 64
 def main(folder: Path) -> None:
     plan = decode(LoadPlan, json.loads((folder / PLAN).read_text(encoding="utf-8")))
     _allow_files(plan.open_connections + _OTHER_FILES)
-    bodies = json.loads((folder / BODIES).read_text(encoding="utf-8"))
-    key = os.environ.get(KEY_VARIABLE)
-    headers = {"X-API-Key": key} if key else {}
-    requests = [encode_request(plan.path, plan.host_header, body.encode(), headers) for body in bodies]
+    requests = _requests(folder, plan)
     random = np.random.default_rng([plan.seed, 1])  # beside the stream of arrival times
     rounds = -(-_ORDER // len(requests))
     order = np.concatenate([random.permutation(len(requests)) for _ in range(rounds)])
-    clients = Clients(plan, requests, order)
+    over_grpc = plan.wire == "kserve-v2/grpc"
+    clients = Clients(plan, requests, order, _open_grpc() if over_grpc else None)
     cpu_s: dict[str, float] = {}
 
     def phase(name: str) -> None:
@@ -60,7 +58,7 @@ def main(folder: Path) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    quick = importlib.util.find_spec("uvloop") is not None
+    quick = importlib.util.find_spec("uvloop") is not None and not over_grpc  # gRPC's own poller expects asyncio's loop
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     if quick:
         import uvloop
@@ -88,6 +86,28 @@ def main(folder: Path) -> None:
         "loop": "uvloop" if quick else "asyncio",
     }
     (folder / END).write_text(json.dumps(end), encoding="utf-8")
+
+
+def _requests(folder: Path, plan: LoadPlan) -> list[bytes]:
+    """The bytes of every request, of HTTP with their heads."""
+    content = (folder / BODIES).read_bytes()
+    key = os.environ.get(KEY_VARIABLE)
+    keyed = {"X-API-Key": key} if key else {}
+    found, at = [], 0
+    for length, headers in json.loads((folder / HEADS).read_text(encoding="utf-8")):
+        body = content[at : at + length]
+        at += length
+        if plan.wire == "kserve-v2/grpc":
+            found.append(body)
+        else:
+            found.append(encode_request(plan.path, plan.host_header, body, {**keyed, **headers}))
+    return found
+
+
+def _open_grpc() -> Callable[[Clients, float], Awaitable[None]]:
+    from workbench.load.kserve.grpc_client import open_grpc
+
+    return open_grpc
 
 
 def _allow_files(count: int) -> None:

@@ -12,26 +12,17 @@ import os
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.load.http1 import AnswerReader, ProtocolError
+from workbench.load.outcomes import CLOSED, GARBAGE, REFUSED, TIMEOUT, UNSENT
 from workbench.load.plan import LoadPlan, arrival_times
 from workbench.load.timer import PreciseTimer
-
-CLOSED, TIMEOUT, GARBAGE, REFUSED, UNSENT = -1, -2, -3, -4, -5
-ERROR_KINDS = {
-    CLOSED: "connection closed before the answer was whole",
-    TIMEOUT: "no answer in time",
-    GARBAGE: "no HTTP answer",
-    REFUSED: "no connection",
-    UNSENT: "not sent: too many outstanding",
-}
-"""Outcomes that are no HTTP status; below zero in the recorded arrays."""
 
 _SWEEP_S = 0.05
 _BACKOFF_S = 0.1
@@ -65,8 +56,27 @@ class Recording:
         self.outcome.append(outcome)
 
 
+class Connected(Protocol):
+    """One connection with at most one request in flight, whatever it speaks."""
+
+    busy: bool
+    failed: bool
+    intended_s: float
+    sent_s: float
+    idle_since_s: float
+
+    def send(self, request: bytes, intended_s: float) -> None:
+        """Called while it is not busy; the clients are told `idle` or `lost` afterwards."""
+
+    def expire(self) -> None:
+        """Give the request up."""
+
+    def close(self) -> None:
+        """The clients are told `lost`."""
+
+
 class Connection(asyncio.Protocol):
-    """One connection with at most one request in flight."""
+    """The same over HTTP/1.1."""
 
     __slots__ = ("busy", "clients", "failed", "idle_since_s", "intended_s", "reader", "sent_s", "transport")
 
@@ -134,11 +144,19 @@ class Connection(asyncio.Protocol):
 class Clients:
     """All connections of one run and the rule by which requests are due. `run` is the whole life of one."""
 
-    def __init__(self, plan: LoadPlan, requests: Sequence[bytes], order: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        plan: LoadPlan,
+        requests: Sequence[bytes],
+        order: npt.NDArray[np.int64],
+        opened: Callable[[Clients, float], Awaitable[None]] | None = None,
+    ) -> None:
+        """`opened` opens one connection more, for a request intended at that moment; None for HTTP/1.1."""
         self.plan, self._requests, self._order = plan, requests, order.tolist()
+        self._opened = opened if opened is not None else open_http
         self._closed_loop = plan.load.arrivals == "closed"
-        self._connections: set[Connection] = set()
-        self._idle: list[Connection] = []
+        self._connections: set[Connected] = set()
+        self._idle: list[Connected] = []
         self._waiting: deque[float] = deque()  # intended times of an open loop's requests that wait for a connection
         self._connecting = 0
         self._sending = False
@@ -146,6 +164,7 @@ class Clients:
         self._parent = os.getppid()
         self._finished = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._opened_since_collection = 0
         self._blocked_until_s = 0.0
         self.failed_connections = 0
@@ -191,7 +210,7 @@ class Clients:
                 connection.close()
             for task in tuple(self._tasks):
                 task.cancel()
-            await asyncio.gather(sweeper, *self._tasks, return_exceptions=True)
+            await asyncio.gather(sweeper, *self._tasks, *self._ending, return_exceptions=True)
 
     def interrupt(self) -> None:
         """Stop now, with what is there; answers still out are waited for, unless this is said twice."""
@@ -210,14 +229,14 @@ class Clients:
 
     # -- what connections report
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: Connected) -> None:
         self._connections.add(connection)
         if self._closed_loop and self._sending:
             self._send_another(connection, connection.intended_s)
         else:
             self.idle(connection)
 
-    def idle(self, connection: Connection) -> None:
+    def idle(self, connection: Connected) -> None:
         if self._closed_loop:
             if self._sending:
                 self._send_another(connection, time.perf_counter())
@@ -231,7 +250,7 @@ class Clients:
             self._idle.append(connection)
             self._finish_when_empty()
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: Connected) -> None:
         self._connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
@@ -242,9 +261,14 @@ class Clients:
             self._open_more()
         self._finish_when_empty()
 
+    def ending(self, task: asyncio.Task[None]) -> None:
+        """What a closed connection still has to do before the loop ends."""
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
     # -- requests
 
-    def _send_another(self, connection: Connection, intended_s: float) -> None:
+    def _send_another(self, connection: Connected, intended_s: float) -> None:
         """The next request of a closed loop's client."""
         if self._accepted >= self.plan.max_requests:
             self.stop()
@@ -253,7 +277,7 @@ class Clients:
         self._accepted += 1
         self._send(connection, intended_s)
 
-    def _send(self, connection: Connection, intended_s: float) -> None:
+    def _send(self, connection: Connected, intended_s: float) -> None:
         request = self._requests[self._order[self._next % len(self._order)]]
         self._next += 1
         connection.send(request, intended_s)
@@ -305,15 +329,12 @@ class Clients:
 
     async def _connected_at(self, at_s: float) -> None:
         """Open one connection at a moment; a closed loop's client that gets none has had a failed request."""
-        host, port = self.plan.address
         try:
             wait_s = at_s - time.perf_counter()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
             self._opened_since_collection += 1
-            await asyncio.wait_for(
-                self._loop.create_connection(lambda: Connection(self, at_s), host, port), self.plan.timeout_s
-            )
+            await asyncio.wait_for(self._opened(self, at_s), self.plan.timeout_s)
             self._connecting -= 1
         except (OSError, TimeoutError):
             self._connecting -= 1
@@ -350,3 +371,9 @@ class Clients:
     def _finish_when_empty(self) -> None:
         if not (self._sending or self._waiting or any(c.busy for c in self._connections)):
             self._finished.set()
+
+
+async def open_http(clients: Clients, intended_s: float) -> None:
+    """One connection more over HTTP/1.1; raises OSError where nobody takes it."""
+    host, port = clients.plan.address
+    await asyncio.get_running_loop().create_connection(lambda: Connection(clients, intended_s), host, port)

@@ -14,13 +14,12 @@ LONGEST_BODY_BYTES = 64 * 1024 * 1024
 
 
 def encode_request(path: str, host: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a POST of JSON that keeps its connection open."""
+    """The bytes of a POST that keeps its connection open; of JSON, where `headers` name no other Content-Type."""
+    given = {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}
     lines = [
         f"POST {path} HTTP/1.1",
         f"Host: {host}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        *(f"{name}: {value}" for name, value in (headers or {}).items()),
+        *(f"{name}: {value}" for name, value in given.items()),
     ]
     for line in lines:
         if "\r" in line or "\n" in line:

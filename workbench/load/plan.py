@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -15,7 +16,13 @@ from workbench.values.service import ServiceLoad
 MOST_CONNECTIONS = 2000
 MOST_SECONDS = 24 * 3600.0
 MOST_REQUESTS = 50_000_000
+MOST_BATCH = 1024
 _DEFAULT_CONNECTIONS = 256
+_PORTS = {"http": 80, "grpc": 8001}
+
+Wire = Literal["predict", "kserve-v2/json", "kserve-v2/binary", "kserve-v2/grpc"]
+"""What requests look like: our own POST /predict, or the open inference protocol over HTTP with tensors as JSON, over
+HTTP with tensors as bytes, over gRPC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +30,13 @@ class LoadPlan:
     """One run.
 
     Attributes:
-        url: of the server, without a path: 'http://127.0.0.1:8000'.
+        url: of the server, without a path: 'http://127.0.0.1:8000'; grpc:// where requests go over gRPC.
         path: what is posted to.
+        wire: what requests look like.
+        model: that is asked, with its version; '' where the server has one.
+        batch: samples in each request.
+        length: tokens of every sample, where requests were made so; None for the lengths of the data.
+        metrics: host:port with the server's /metrics, where that is not the URL's.
         load: a trace is replayed once, from the start of the warm-up on.
         duration_s: of the part that counts; `warmup_s` comes before it under the same load.
         max_requests: ends the run early, warm-up included.
@@ -37,6 +49,11 @@ class LoadPlan:
 
     url: str
     path: str = "/predict"
+    wire: Wire = "predict"
+    model: str = ""
+    batch: int = 1
+    length: int | None = None
+    metrics: tuple[str, int] | None = None
     load: ServiceLoad
     duration_s: float = 30.0
     warmup_s: float = 2.0
@@ -52,6 +69,7 @@ class LoadPlan:
             "duration_s": (0.1, MOST_SECONDS),
             "warmup_s": (0.0, MOST_SECONDS),
             "max_requests": (1, MOST_REQUESTS),
+            "batch": (1, MOST_BATCH),
             "outstanding": (1, 1_000_000),
             "timeout_s": (0.01, 3600.0),
         }
@@ -70,6 +88,12 @@ class LoadPlan:
                 key="load.connections",
             )
         _check_path(self.path)
+        if self.url.startswith("grpc://") != (self.wire == "kserve-v2/grpc"):
+            raise ConfigError(
+                f"{self.url} and {self.wire} do not go together.",
+                key="url, --protocol",
+                hint="Write grpc://HOST:PORT with --protocol kserve-v2 for gRPC, http:// for everything else.",
+            )
         host, _ = self.address
         if not is_loopback(host) and host not in self.allowed_hosts:
             raise ConfigError(
@@ -89,22 +113,29 @@ class LoadPlan:
         """(host, port) of the URL.
 
         Raises:
-            ConfigError: no http URL of a host.
+            ConfigError: no http or grpc URL of a host.
         """
         try:
             parts = urlsplit(self.url)
             port = parts.port
         except ValueError as error:
             raise ConfigError(f"{self.url!r} is no URL: {error}.", key="url") from error
-        if parts.scheme != "http" or not parts.hostname or parts.username or parts.query or parts.fragment:
+        if parts.scheme not in _PORTS or not parts.hostname or parts.username or parts.query or parts.fragment:
             raise ConfigError(
                 f"{self.url!r} is no address of a service.",
                 key="url",
-                hint="Write http://HOST:PORT; TLS ends at a proxy in front of it.",
+                hint="Write http://HOST:PORT, or grpc://HOST:PORT; TLS ends at a proxy in front of it.",
             )
         if parts.path not in ("", "/"):
             raise ConfigError(f"{self.url!r} has a path; requests go to {self.path}.", key="url")
-        return parts.hostname, 80 if port is None else port
+        return parts.hostname, _PORTS[parts.scheme] if port is None else port
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """(host, port) of its /metrics; None where it is not known, as beside gRPC."""
+        if self.metrics is None and self.wire == "kserve-v2/grpc":
+            return None
+        return self.metrics or self.address
 
     @property
     def host_header(self) -> str:

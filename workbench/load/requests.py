@@ -1,7 +1,7 @@
 """Request bodies from what the user has: a split of a dataset, a file of texts, a bundle's golden samples.
 
 Only the contract of POST /predict is known here: {"text": …}, {"words": […]} or {"inputs": {name: [[…]]}}, one sample
-a request.
+a request unless several are wanted ({"texts": […]}, more rows of inputs). Other protocols: `workbench.load.kserve`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import csv
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,25 @@ MOST_BODIES = 10_000
 """Texts beyond this many are not sent; they are drawn from the split's own order, which is shuffled."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is sent, of whatever protocol; over gRPC a serialized message.
+
+    Attributes:
+        headers: of HTTP, beside those that every request has.
+    """
+
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def bodies_of_several(texts: Sequence[Text], batch: int) -> list[str]:
+    """Bodies with `batch` texts each; what is left over is not sent."""
+    groups = (texts[start : start + batch] for start in range(0, len(texts) - batch + 1, batch))
+    as_sent = ([text if isinstance(text, str) else list(text) for text in group] for group in groups)
+    return [json.dumps({"texts": group}, ensure_ascii=False) for group in as_sent]
+
+
 def bodies_of_texts(texts: Sequence[Text]) -> list[str]:
     """One body for each text; a list of words goes as words."""
     return [
@@ -40,12 +60,12 @@ def bodies_of_texts(texts: Sequence[Text]) -> list[str]:
     ]
 
 
-def bodies_of_feeds(feeds: Feeds) -> list[str]:
-    """One body for each row of a batch of arrays."""
+def bodies_of_feeds(feeds: Feeds, batch: int = 1) -> list[str]:
+    """One body for each `batch` rows of arrays; what is left over is not sent."""
     rows = min(len(array) for array in feeds.values())
     return [
-        json.dumps({"inputs": {name: np.asarray(array)[row : row + 1].tolist() for name, array in feeds.items()}})
-        for row in range(rows)
+        json.dumps({"inputs": {name: np.asarray(array)[row : row + batch].tolist() for name, array in feeds.items()}})
+        for row in range(0, rows - batch + 1, batch)
     ]
 
 

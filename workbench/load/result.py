@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.load.plan import Wire
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.documents.json_reader import loads
 from workbench.values.measurement import Estimate
@@ -73,6 +74,7 @@ class LoadResult:
     who do not wait for each other; an open loop's requests are due whatever the server does.
 
     Attributes:
+        wire, model, batch, length: as the plan has them.
         window_s: seconds that count, after the warm-up; shorter than asked when the run was ended before.
         requests: due within the window, however they ended.
         statuses: HTTP status → answers; `errors`: what was no answer → count.
@@ -110,6 +112,10 @@ class LoadResult:
     server: ServerFigures | None = None
     processes: ServerProcesses | None = None
     times: str | None = None
+    wire: Wire = "predict"
+    model: str = ""
+    batch: int = 1
+    length: int | None = None
 
     @property
     def failed(self) -> int:

@@ -24,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from workbench.load.client import ERROR_KINDS
 from workbench.load.intervals import percentiles, throughput
+from workbench.load.outcomes import ERROR_KINDS
 from workbench.load.plan import LoadPlan, is_loopback
+from workbench.load.requests import Request
 from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult, ServerFigures, ServerProcesses
 from workbench.load.server import ProcessWatch, Samples, figures_between, listener, scrape
 from workbench.values.documents.canonical import encode
@@ -35,7 +36,7 @@ from workbench.values.system.files import temporary_beside
 from workbench.values.system.lifeline import tied
 from workbench.values.system.scratch import scratch_folder
 
-PLAN, BODIES, TIMES, END = "plan.json", "bodies.json", "times.npz", "end.json"
+PLAN, BODIES, HEADS, TIMES, END = "plan.json", "bodies.bin", "heads.json", "times.npz", "end.json"
 KEY_VARIABLE = "WORKBENCH_LOAD_API_KEY"
 _ERROR_SHARE = 0.01
 _SLACK_S = 30.0
@@ -43,7 +44,7 @@ _SLACK_S = 30.0
 
 def run_load(
     plan: LoadPlan,
-    bodies: Sequence[str],
+    bodies: Sequence[str | Request],
     *,
     api_key: str | None = None,
     server_pid: int | None = None,
@@ -54,7 +55,8 @@ def run_load(
     Ctrl-C ends the load and gives back what was measured until then (`interrupted`).
 
     Args:
-        bodies: JSON texts; each request posts one, drawn from `plan.seed` so that none comes twice before all came.
+        bodies: JSON texts, or requests of another protocol; each is one request, drawn from `plan.seed` so that none
+            comes twice before all came.
         server_pid: first process of the server, watched with all below it; None to look for who listens on the port
             of this machine.
         times_to: file (npz) that receives every request's times: `intended_s`, `sent_s`, `done_s` from the load's
@@ -72,7 +74,7 @@ def run_load(
     pid = server_pid if server_pid is not None or not local else listener(port)
     with scratch_folder("load") as folder:
         (folder / PLAN).write_text(json.dumps(encode(plan)), encoding="utf-8")
-        (folder / BODIES).write_text(json.dumps(list(bodies)), encoding="utf-8")
+        _write_requests(folder, bodies)
         watch = _Watch(plan, api_key, pid)
         _run_child(folder, plan, api_key, watch)
         end = json.loads((folder / END).read_text(encoding="utf-8"))
@@ -81,6 +83,16 @@ def run_load(
             with temporary_beside(times_to) as draft:
                 shutil.copyfile(folder / TIMES, draft)
     return result
+
+
+def _write_requests(folder: Path, bodies: Sequence[str | Request]) -> None:
+    """For `workbench.load.__main__`: all bodies one behind the other, and the length and headers of each."""
+    requests = [Request(body=body.encode()) if isinstance(body, str) else body for body in bodies]
+    with (folder / BODIES).open("wb") as stream:
+        for request in requests:
+            stream.write(request.body)
+    heads = [[len(request.body), dict(request.headers)] for request in requests]
+    (folder / HEADS).write_text(json.dumps(heads), encoding="utf-8")
 
 
 class _Watch:
@@ -97,7 +109,7 @@ class _Watch:
 
     def begin(self) -> None:
         self.began = True
-        self._before = scrape(*self._plan.address, self._key)
+        self._before = self._scraped()
         self._began_s = time.perf_counter()
         if self._watch is not None:
             self._watch.begin()
@@ -109,7 +121,11 @@ class _Watch:
         seconds = time.perf_counter() - self._began_s
         if self._watch is not None:
             self.processes = self._watch.end()
-        self.server = figures_between(self._before, scrape(*self._plan.address, self._key), seconds)
+        self.server = figures_between(self._before, self._scraped(), seconds)
+
+    def _scraped(self) -> Samples | None:
+        address = self._plan.metrics_address
+        return None if address is None else scrape(*address, self._key)
 
 
 def _run_child(folder: Path, plan: LoadPlan, api_key: str | None, watch: _Watch) -> None:
@@ -201,6 +217,10 @@ def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: _Watch) ->
     reasons, notes = _doubts(requests, answered, share, end)
     return LoadResult(
         url=plan.url,
+        wire=plan.wire,
+        model=plan.model,
+        batch=plan.batch,
+        length=plan.length,
         load=plan.load,
         seed=plan.seed,
         began_at=datetime.fromtimestamp(end["began_at"], UTC).isoformat(timespec="seconds"),

@@ -13,10 +13,13 @@ def result_lines(result: LoadResult) -> list[str]:
     kind = "closed loop" if result.load.arrivals == "closed" else "open loop, latency from the intended moment"
     what = str(result.load).removesuffix(", closed loop")
     lines = [f"{what}: {kind}; {result.window_s:.4g} s after {result.warmup_s:g} s of warm-up at {result.url}"]
+    if result.wire != "predict" or result.batch > 1 or result.length is not None:
+        lines.append(_line("requests of", _conditions(result)))
     if result.p50_ms is None or result.p95_ms is None or result.p99_ms is None:
         lines.append(_line("latency", "no successful answer"))
     else:
-        lines.append(_line("throughput", f"{estimate_words(result.throughput_per_s)} answers/s"))
+        each = f", {short(result.batch * result.throughput_per_s.value)} samples/s" if result.batch > 1 else ""
+        lines.append(_line("throughput", f"{estimate_words(result.throughput_per_s)} answers/s{each}"))
         for name, value in (("P50", result.p50_ms), ("P95", result.p95_ms), ("P99", result.p99_ms)):
             lines.append(_line(f"latency {name}", f"{estimate_words(value)} ms"))
         lines[-1] += f"; longest {short(result.longest_ms)} ms"
@@ -30,6 +33,13 @@ def result_lines(result: LoadResult) -> list[str]:
     lines.append(_line("client", f"{result.client_share:.0%} of a core ({result.event_loop})"))
     lines += [_line("note" if result.reliable else "doubtful", note) for note in result.notes]
     return lines
+
+
+def _conditions(result: LoadResult) -> str:
+    length = "texts of their own lengths" if result.length is None else f"{result.length} tokens"
+    samples = f"{result.batch} samples" if result.batch > 1 else "1 sample"
+    model = f", model {result.model}" if result.model else ""
+    return f"{samples}, {length}; {result.wire}{model}"
 
 
 def _counts(result: LoadResult) -> str:

@@ -1,0 +1,330 @@
+"""What `workbench load` and `workbench baseline record` share: who is asked, and with what requests.
+
+A server is one behind a URL, of ours or of the open inference protocol, or one of our own over a bundle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from workbench.commands.console import err
+from workbench.commands.options import pairs
+from workbench.values.documents.json_reader import loads
+from workbench.values.errors import ConfigError
+from workbench.values.system.scratch import scratch_folder
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.bundle import Bundle
+    from workbench.inputs.dataset import Dataset
+    from workbench.load import Request
+    from workbench.load.kserve.served import ServedModel
+    from workbench.load.plan import Wire
+    from workbench.values.model import Model
+    from workbench.values.preprocess import Preprocessor, Text
+
+PREDICT, KSERVE = "predict", "kserve-v2"
+_MOST_INFO_BYTES = 1 << 20
+_TRITON_METRICS = 8002
+
+Protocol = Annotated[
+    str, typer.Option(help=f"{PREDICT} (our service) or {KSERVE} (Triton, KServe, MLServer; grpc://HOST:PORT for gRPC)")
+]
+ModelName = Annotated[str, typer.Option("--model", help=f"of a {KSERVE} server; default: the only one")]
+ModelVersion = Annotated[str, typer.Option(help="of that model; default: the server's choice")]
+TensorsForm = Annotated[
+    str, typer.Option("--tensors", help="of kserve-v2 over HTTP: json, binary, or auto: binary where the server has it")
+]
+MapInput = Annotated[
+    list[str] | None,
+    typer.Option(help="SERVER=OURS: which of our inputs the server's is, such as INPUT__0=input_ids; repeat"),
+]
+Length = Annotated[int | None, typer.Option(min=1, help="tokens of every text, made of the data's; default: their own")]
+Batch = Annotated[int, typer.Option(min=1, help="samples in each request")]
+MetricsUrl = Annotated[
+    str | None, typer.Option(help="http://HOST:PORT with the server's /metrics; default: the URL's, of kserve-v2 :8002")
+]
+Data = Annotated[
+    Path | None, typer.Option(exists=True, help="texts to send: .txt, .jsonl, .csv, or a dataset manifest (.yaml)")
+]
+ExperimentFile = Annotated[
+    Path | None,
+    typer.Option("--experiment", exists=True, dir_okay=False, help="send the texts of its validation split"),
+]
+HostAllowed = Annotated[
+    list[str] | None, typer.Option(help="another host than this one that may be loaded; repeat for more")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What is loaded; `bundle` and `pid` where we serve it ourselves."""
+
+    url: str
+    api_key: str | None
+    bundle: Bundle | None = None
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """How a server is asked, as the command line says it.
+
+    Attributes:
+        model: name on the server.
+    """
+
+    protocol: str = PREDICT
+    model: str = ""
+    version: str = ""
+    tensors: str = "auto"
+    renamed_inputs: Mapping[str, str] = field(default_factory=dict)
+    renamed_outputs: Mapping[str, str] = field(default_factory=dict)
+    length: int | None = None
+    batch: int = 1
+    metrics_url: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.protocol not in (PREDICT, KSERVE):
+            raise ConfigError(f"{self.protocol!r} is none of {PREDICT}, {KSERVE}.", key="--protocol")
+        if self.protocol == PREDICT and (self.model or self.version or self.renamed_inputs):
+            raise ConfigError(f"is for --protocol {KSERVE}.", key="--model, --model-version, --map-input")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is sent: everything of a LoadPlan that depends on it.
+
+    Attributes:
+        served: the server's model, where it speaks kserve-v2.
+    """
+
+    requests: Sequence[str | Request]
+    path: str
+    wire: Wire
+    metrics: tuple[str, int] | None
+    asking: Asking
+    served: ServedModel | None = None
+
+    @property
+    def of_plan(self) -> dict[str, Any]:
+        """Arguments of `LoadPlan`."""
+        return {
+            "path": self.path,
+            "wire": self.wire,
+            "model": self.served.name if self.served is not None else "",
+            "batch": self.asking.batch,
+            "length": self.asking.length,
+            "metrics": self.metrics,
+        }
+
+
+def asking(
+    protocol: str,
+    model: str,
+    version: str,
+    tensors: str,
+    map_input: Sequence[str] | None,
+    length: int | None,
+    batch: int,
+    metrics_url: str | None,
+    map_output: Sequence[str] | None = None,
+) -> Asking:
+    """From the options of a command."""
+    return Asking(
+        protocol=protocol,
+        model=model,
+        version=version,
+        tensors=tensors,
+        renamed_inputs=pairs(map_input or (), "--map-input"),
+        renamed_outputs=pairs(map_output or (), "--map-output"),
+        length=length,
+        batch=batch,
+        metrics_url=metrics_url,
+    )
+
+
+@contextlib.contextmanager
+def open_server(target: str, settings: Mapping[str, float | int | None], api_key: str | None) -> Iterator[Server]:
+    """The service behind a URL, or one of our own over a bundle until the block ends.
+
+    Args:
+        settings: option → value, of a bundle's service.
+    """
+    from workbench.load.service_process import running_service
+
+    options = [part for name, value in settings.items() if value is not None for part in (name, f"{value:g}")]
+    if "://" in target:
+        if options:
+            raise ConfigError("is for a bundle; a running service has its settings.", key=options[0])
+        yield Server(url=target, api_key=api_key)
+        return
+    from workbench.bundle import read_bundle
+
+    bundle = read_bundle(Path(target))
+    with scratch_folder("load") as folder:
+        err.print(f"starting the service of {bundle.directory}", highlight=False, soft_wrap=True)
+        with running_service(bundle.directory, log=folder / "serve.log", more=options) as running:
+            yield Server(url=running.url, api_key=running.api_key, bundle=bundle, pid=running.pid)
+
+
+def question(server: Server, how: Asking, data: Path | None, experiment: Path | None) -> Question:
+    """The requests, from the experiment's texts, from a file, or from the bundle's golden samples."""
+    if how.protocol == KSERVE:
+        return _of_another_platform(server, how, data, experiment)
+    requests = _bodies(server, how, data, experiment)
+    return Question(requests=requests, path="/predict", wire="predict", metrics=_metrics(how), asking=how)
+
+
+def dataset_of(data: Path | None, experiment: Path | None) -> tuple[Dataset, Model | None] | None:
+    """What an experiment, or a dataset's manifest, holds; None where neither is named."""
+    from workbench.inputs.dataset import read_manifest
+    from workbench.inputs.experiment import read_experiment
+
+    if experiment is not None:
+        found = read_experiment(experiment)
+        return found.dataset, found.model
+    if data is not None and data.suffix in (".yaml", ".yml"):
+        return read_manifest(data), None
+    return None
+
+
+def facts_of(server: Server) -> dict[str, Any]:
+    """What the service says of itself (GET /info); empty where it is no service of ours."""
+    parts = urlsplit(server.url)
+    if parts.scheme != "http":
+        return {}
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=10)
+    try:
+        connection.request("GET", "/info", headers={"X-API-Key": server.api_key} if server.api_key else {})
+        answer = connection.getresponse()
+        found = loads(answer.read(_MOST_INFO_BYTES)) if answer.status == 200 else {}
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return found if isinstance(found, dict) else {}
+
+
+def _of_another_platform(server: Server, how: Asking, data: Path | None, experiment: Path | None) -> Question:
+    from workbench.load.kserve.asking import open_asking, requests_of, samples_of, served_model, wire_of
+    from workbench.load.kserve.http import path_of
+
+    if server.bundle is not None:
+        raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
+    model = served_model(
+        server.url, how.model, how.version, renamed_inputs=how.renamed_inputs, renamed_outputs=how.renamed_outputs
+    )
+    wire = wire_of(model, how.tensors)  # type: ignore[arg-type]  # checked there
+    chosen = dataset_of(data, experiment)
+    if chosen is None:
+        raise ConfigError(
+            f"{model} takes {', '.join(t.name for t in model.inputs)}; nothing says which samples to send.",
+            key="--experiment",
+            hint="Name an --experiment, or a dataset's manifest with --data: its tokenizer makes the inputs.",
+        )
+    texts = _texts_of(data) if data is not None and experiment is not None else None
+    samples = samples_of(chosen[0], "validation", model, batch=how.batch, length=how.length, texts=texts)
+    asked = [next(samples, None)]
+    if asked[0] is not None:
+        with open_asking(model, wire) as ask:
+            ask(asked[0])  # an error in the server's own words, before thousands of requests fail
+    requests = requests_of(model, (one for group in (asked, samples) for one in group if one is not None), wire)
+    err.print(f"asking {model}: {len(requests)} requests ready, {wire}", highlight=False, soft_wrap=True)
+    return Question(
+        requests=requests,
+        path=f"{path_of(model.name, model.version)}/infer",
+        wire=wire,
+        metrics=_metrics(how, server.url),
+        asking=how,
+        served=model,
+    )
+
+
+def _bodies(server: Server, how: Asking, data: Path | None, experiment: Path | None) -> list[str]:
+    from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
+    from workbench.load.lengths import texts_of_length
+    from workbench.load.requests import MOST_BODIES, bodies_of_several, bodies_of_texts
+
+    if data is not None and experiment is not None:
+        raise ConfigError("two sources of texts.", key="--data, --experiment", hint="Name one.")
+    chosen = dataset_of(data, experiment)
+    if how.length is None and how.batch == 1:
+        if chosen is not None:
+            return bodies_of_dataset(chosen[0], model=chosen[1])
+        if data is not None:
+            return bodies_of_file(data)
+        if server.bundle is not None:
+            bodies = bodies_of_bundle(server.bundle)
+            err.print(
+                f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data",
+                highlight=False,
+                soft_wrap=True,
+            )
+            return bodies
+        raise ConfigError(
+            "a URL does not say what to ask.", key="--data", hint="Name a file of texts, or an --experiment."
+        )
+    texts, preprocessor = _texts_and_tokenizer(server, data, chosen)
+    if how.length is not None:
+        texts = texts_of_length(preprocessor, texts, how.length, MOST_BODIES)
+    bodies = bodies_of_texts(texts) if how.batch == 1 else bodies_of_several(texts, how.batch)
+    if not bodies:
+        raise ConfigError(f"{len(texts)} texts are fewer than one request takes.", key="--batch")
+    return bodies
+
+
+def _texts_and_tokenizer(
+    server: Server, data: Path | None, chosen: tuple[Dataset, Model | None] | None
+) -> tuple[list[Text], Preprocessor]:
+    from workbench.bundle import golden_batches, preprocessor_of
+
+    preprocessor = chosen[0].preprocessor if chosen is not None else None
+    if preprocessor is None and server.bundle is not None:
+        preprocessor = preprocessor_of(server.bundle)
+    found: list[Text] = []
+    if chosen is not None and (texts := chosen[0].texts("validation")) is not None:
+        found = [texts[int(row)] for row in chosen[0].validation.rows()]
+    elif chosen is None and data is not None:
+        found = _texts_of(data)
+    elif chosen is None and server.bundle is not None:
+        found = [text for batch in golden_batches(server.bundle) for text in batch.texts]
+    if preprocessor is None or not found:
+        raise ConfigError(
+            "needs texts and their tokenizer.",
+            key="--length, --batch",
+            hint="Name the --experiment whose texts are sent; a BUNDLE whose samples are texts has both, too.",
+        )
+    return found, preprocessor
+
+
+def _texts_of(data: Path) -> list[Text]:
+    """The texts of a file of requests."""
+    import json
+
+    from workbench.load import bodies_of_file
+
+    found: list[Text] = []
+    for body in bodies_of_file(data):
+        asked = json.loads(body)
+        if "inputs" in asked:
+            raise ConfigError("holds arrays; texts are needed here.", file=data, key="--data")
+        found.append(asked["text"] if "text" in asked else tuple(asked["words"]))
+    return found
+
+
+def _metrics(how: Asking, url: str | None = None) -> tuple[str, int] | None:
+    """Where /metrics is, if it is not at the URL itself: Triton has a port of its own for it."""
+    if how.metrics_url is not None:
+        parts = urlsplit(how.metrics_url)
+        if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/", "/metrics"):
+            raise ConfigError(f"{how.metrics_url!r} is no http://HOST:PORT.", key="--metrics-url")
+        return parts.hostname, parts.port or 80
+    return None if url is None else (urlsplit(url).hostname or "", _TRITON_METRICS)
