@@ -33,8 +33,7 @@ from onnx import TensorProto, helper, numpy_helper
 from workbench.evaluation.measure import TimingProtocol, time_against_baseline
 from workbench.evaluation.raw_times import RawTimes, ratio_by_rounds
 from workbench.graph.read import read_model
-from workbench.prediction.curve import Yardstick, measure_curve
-from workbench.prediction.stage import at_first_speed
+from workbench.prediction.curve import Yardstick, at_first_speed, measure_curve
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
 from workbench.values.candidate import Candidate, Serving

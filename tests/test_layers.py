@@ -81,6 +81,7 @@ VALUES = (
             "significance",
             "paired_scores",
             "bins",
+            "clocks",
         ),
         *("candidate_words", "compile_settings", "dimension", "installed_targets"),
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from workbench.evaluation.device_figures import device_figures
 from workbench.evaluation.measure import TimingProtocol
-from workbench.evaluation.modelled_clock import modelled_call_ms, time_modelled
+from workbench.evaluation.modelled_clock import ModelledCall, modelled_call_ms, time_modelled
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
 from workbench.values.errors import MeasureError
 
@@ -63,7 +63,7 @@ def test_the_time_of_each_shape_stands_for_all_of_its_calls() -> None:
 
 def test_times_that_are_known_are_not_asked_for_again() -> None:
     candidate, baseline = Clocked(0.5), Clocked(1.0)
-    known: dict[tuple[str, str], float] = {}
+    known: dict[tuple[str, str], ModelledCall] = {}
 
     first, _ = time_modelled(candidate, baseline, FEEDS, 1, TimingProtocol(calls=100), known=known)
     second, _ = time_modelled(candidate, baseline, FEEDS[:2], 1, TimingProtocol(calls=100), known=known)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.prediction.simulation.services import exact, served, trace_ms
+from workbench.prediction.curve import at_first_speed
 from workbench.prediction.idle import slower_after_idle
-from workbench.prediction.stage import at_first_speed
 from workbench.targets.base import Array, Feeds
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.measurement import AfterIdle, BatchCurve

@@ -11,7 +11,8 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.prediction.stage import at_first_speed, only
+from workbench.prediction.curve import at_first_speed
+from workbench.prediction.stage import only
 from workbench.search.confirmation import confirm
 from workbench.search.front import is_feasible
 from workbench.search.ladder import evaluate

@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError
 
 SHIPPED = Path(__file__).with_name("ascend910b3.yaml")
 OVERRIDE_VARIABLE = "CANN_EMULATOR_DEVICE_DATA"
+_SHEET = ("cube_float16_tflops", "cube_int8_tops", "hbm_tb_per_s")
 _KINDS = ("source", "fitted", "inferred", "measured")
 
 
@@ -32,11 +33,34 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenPoint:
+    """What only a measurement on a device would tell; see `unknowns` in the file.
+
+    Attributes:
+        parameters: of `DeviceData`, those that a refit would have measured.
+        moves: prices of `cost_statement`.
+        data_sheet: in `unit`; None where it says nothing.
+    """
+
+    name: str
+    about: str
+    parameters: tuple[str, ...]
+    moves: tuple[str, ...]
+    unit: str
+    reads: Literal["rate", "time"]
+    factor_95: float
+    data_sheet: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceData:
     """Parameters of one chip; units in the names, meanings and origins in `ascend910b3.yaml`.
 
     Attributes:
         instructions: ONNX operator → vector instructions per element; "" for all others.
+        data_sheet: what is published for the card as a whole; the time model does not run on it.
+        unknowns: what is open about the parameters.
         origins: parameter → "kind: origin".
     """
 
@@ -75,11 +99,15 @@ class DeviceData:
     high_performance_factor: float
     instructions: Mapping[str, float]
     service: Service
+    data_sheet: Mapping[str, float]
+    idle_w: float
+    busy_w: float
+    unknowns: tuple[OpenPoint, ...]
     origins: Mapping[str, str]
 
 
 _CHIP = ("cube_cores", "vector_cores", "clock_mhz", "hbm_gib", "l2_mib")
-_REST = ("soc_version", "instructions", "service", "origins")
+_REST = ("soc_version", "instructions", "service", "data_sheet", "idle_w", "busy_w", "unknowns", "origins")
 PARAMETERS = tuple(f.name for f in fields(DeviceData) if f.name not in (*_CHIP, *_REST))
 
 
@@ -121,6 +149,8 @@ def _shipped(top: Section, soc_version: str) -> DeviceData:
     service, service_origins = _numbers(
         top.section("service"), ("request_latency_ms", "request_worker_ms", "batch"), prefix="service."
     )
+    sheet, sheet_origins = _numbers(top.section("data_sheet"), _SHEET, prefix="data_sheet.")
+    power, power_origins = _numbers(top.section("power"), ("idle_w", "busy_w"), prefix="power.")
     section = top.section("instructions")
     origins["instructions"] = f"{section.text('kind', choices=_KINDS)}: {section.text('origin')}"
     default, table = section.number("default", minimum=0), section.section("values")
@@ -135,7 +165,26 @@ def _shipped(top: Section, soc_version: str) -> DeviceData:
             request_worker_ms=service["request_worker_ms"],
             batch=int(service["batch"]),
         ),
-        origins={**origins, **service_origins},
+        data_sheet=sheet,
+        idle_w=power["idle_w"],
+        busy_w=power["busy_w"],
+        unknowns=tuple(_open_point(name, section) for name, section in top.sections("unknowns")),
+        origins={**origins, **service_origins, **sheet_origins, **power_origins},
+    )
+
+
+def _open_point(name: str, section: Section) -> OpenPoint:
+    reads = section.text("reads", choices=("rate", "time"))
+    return OpenPoint(
+        name=name,
+        about=section.text("about"),
+        parameters=section.texts("parameters"),
+        moves=section.texts("moves"),
+        unit=section.text("unit"),
+        reads="rate" if reads == "rate" else "time",
+        factor_95=section.number("factor_95", minimum=1),
+        data_sheet=section.number("data_sheet", minimum=0) if section.has("data_sheet") else None,
+        source=section.text("source"),
     )
 
 

@@ -2,8 +2,8 @@
 
 Widths and keys are those of public captures and of the open source of npu-smi: table rows with fixed columns, and
 `\t<key, 30 wide> : <value>` elsewhere. Load and HBM come from what processes on the emulated devices report
-(`state`); power, temperature and clock follow from the load by a straight line, [inferred] between captures of idle
-(94 W, 800 MHz) and busy (about 330 W, 1800 MHz) cards of this chip.
+(`state`); power, temperature and clock follow from the load by a straight line, [inferred] between what is known of
+idle and busy cards (`ascend910b3.yaml`, power).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.revision import emulator
 from workbench.cann_emulator.state import (
     RESERVED_HBM_MB,
@@ -24,6 +25,7 @@ from workbench.cann_emulator.state import (
 )
 from workbench.cann_emulator.tree import DRIVER_VERSION, FIRMWARE_VERSION
 
+_DATA = load_device_data("Ascend910B3")
 _LINE = "+---------------------------+---------------+----------------------------------------------------+"
 _DOUBLE = _LINE.replace("-", "=")
 _FULL = "+" + "-" * (len(_LINE) - 2) + "+"
@@ -55,7 +57,7 @@ class _Card:
 
     @property
     def power_w(self) -> float:
-        return 94.3 + 2.4 * self.load_percent
+        return _DATA.idle_w + (_DATA.busy_w - _DATA.idle_w) * self.load_percent / 100
 
     @property
     def temperature_c(self) -> int:

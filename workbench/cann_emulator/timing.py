@@ -65,13 +65,15 @@ class KernelWork:
     Attributes:
         tilings: of each matrix product, the ways to cut it: (multiply-adds at the cube's peak, loads at L2's rate).
         cube_dtype: whose efficiency applies.
-        vector_us, memory_us: at full peaks.
+        vector_us: at full peak.
+        l2_us, hbm_us: of the bytes that it moves, at full peaks.
     """
 
     tilings: tuple[tuple[tuple[float, float], ...], ...] = ()
     cube_dtype: Dtype = "float16"
     vector_us: float = 0.0
-    memory_us: float = 0.0
+    l2_us: float = 0.0
+    hbm_us: float = 0.0
 
 
 def kernel_times(model: OfflineModel, gear: int, device: DeviceData) -> tuple[KernelTime, ...]:
@@ -79,7 +81,7 @@ def kernel_times(model: OfflineModel, gear: int, device: DeviceData) -> tuple[Ke
     works = kernel_works(model, gear, device)
     dynamic = model.gear_kind == "range"
     return tuple(
-        timed(kernel, work, device, dynamic=dynamic) for kernel, work in zip(_launched(model, gear), works, strict=True)
+        timed(kernel, work, device, dynamic=dynamic) for kernel, work in zip(launched(model, gear), works, strict=True)
     )
 
 
@@ -117,7 +119,7 @@ def timed(kernel: Kernel, work: KernelWork, device: DeviceData, *, dynamic: bool
             for tilings in work.tilings
         )
         compute = max(cube, work.vector_us / device.vector_efficiency)
-    memory = work.memory_us / device.memory_efficiency
+    memory = (work.l2_us + work.hbm_us) / device.memory_efficiency
     return KernelTime(
         name=kernel.name,
         op_type=kernel.op_type,
@@ -133,7 +135,7 @@ def kernel_works(model: OfflineModel, gear: int, device: DeviceData) -> tuple[Ke
     """What each kernel of `kernel_times` asks for."""
     device = _with_cores(device, model.options.get("aicore_num", ""))
     graph = _graph_facts(model.graph)
-    kernels = _launched(model, gear)
+    kernels = launched(model, gear)
     weights = {(t.name, t.dtype): _size(t) for k in kernels for t in _reads(k, graph) if t.name in graph.constants}
     share = device.l2_mib * 2**20 * device.l2_share
     resident = 0.0 if model.options.get("buffer_optimize", "l2_optimize") != "l2_optimize" else share
@@ -158,7 +160,8 @@ def _graph_facts(content: bytes) -> _GraphFacts:
     )
 
 
-def _launched(model: OfflineModel, gear: int) -> tuple[Kernel, ...]:
+def launched(model: OfflineModel, gear: int) -> tuple[Kernel, ...]:
+    """The kernels of a gear that the device is given to do, in order."""
     return tuple(kernel for kernel in model.gears[gear].kernels if kernel.core != "none")
 
 
@@ -181,17 +184,20 @@ def _work(
     activations = [tensor for tensor in reads if tensor.name not in graph.constants]
     weights = sum(_size(tensor) for tensor in reads if tensor.name in graph.constants)
     read, written = sum(map(_size, activations)), sum(map(_size, kernel.outputs))
-    memory = _memory_us(read, written, resident, device) + _weight_us(weights, weights_in_l2, device)
+    l2_us, hbm_us = _memory_us(read, written, resident, device)
+    weight_us = _weight_us(weights, weights_in_l2, device)
+    l2_us, hbm_us = (l2_us + weight_us, hbm_us) if weights_in_l2 else (l2_us, hbm_us + weight_us)
     vectors = kernel.outputs if kernel.cube else (*kernel.outputs, *activations)
     elements = max((prod(map(abs, tensor.shape)) for tensor in vectors), default=0)
     if kernel.core == "aicpu":
-        return KernelWork(vector_us=elements * device.aicpu_element_ns / 1e3, memory_us=memory)
+        return KernelWork(vector_us=elements * device.aicpu_element_ns / 1e3, l2_us=l2_us, hbm_us=hbm_us)
     cube_dtype: Dtype = kernel.dtype if kernel.dtype in ("float16", "bfloat16", "int8", "float32") else "float32"
     return KernelWork(
         tilings=tuple(_tilings(product, cube_dtype, device) for product in kernel.cube),
         cube_dtype=cube_dtype,
         vector_us=_vector_us(kernel, elements, graph, device),
-        memory_us=memory,
+        l2_us=l2_us,
+        hbm_us=hbm_us,
     )
 
 
@@ -236,14 +242,15 @@ def _vector_us(kernel: Kernel, elements: int, graph: _GraphFacts, device: Device
     return elements * count / (lanes * device.vector_cores * device.clock_mhz)
 
 
-def _memory_us(read: int, written: int, resident: float, device: DeviceData) -> float:
-    """What fits the share of L2 goes at its rates, the rest at HBM's; longer where more is moved, without a step."""
+def _memory_us(read: int, written: int, resident: float, device: DeviceData) -> tuple[float, float]:
+    """(L2, HBM): what fits the share of L2 goes at its rates, the rest at HBM's; longer where more is moved, without a
+    step."""
     total = read + written
     inside = min(1.0, resident / total) if total else 1.0
     per_cycle = device.cube_cores * device.clock_mhz
     cached = read / device.l2_read_bytes_per_cycle + written / device.l2_write_bytes_per_cycle
     streamed = total / device.hbm_bytes_per_cycle
-    return (inside * cached + (1 - inside) * streamed) / per_cycle
+    return inside * cached / per_cycle, (1 - inside) * streamed / per_cycle
 
 
 def _weight_us(size: int, in_l2: bool, device: DeviceData) -> float:

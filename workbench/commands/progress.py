@@ -15,7 +15,7 @@ from workbench.api.words import minutes
 from workbench.commands.standing import front_so_far, gain_words, standing_lines
 from workbench.inputs.experiment import Experiment
 from workbench.report.scored import scored_by
-from workbench.report.words import compiled_words, count_of, title
+from workbench.report.words import compiled_words, count_of, interval, title
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import SHORT, lenders_of, level_of
 from workbench.values.metrics import metrics
@@ -44,8 +44,11 @@ def outcome_words(evaluation: Evaluation) -> str:
         words.append(f"drop {numbers[by.drop_metric]:+.2f} {by.drop_unit}")
     elif accuracy.proof:
         words.append(f"self-test: {accuracy.proof}")
+    latency = evaluation.measurement.latency
+    assert latency is not None, "a complete evaluation has a latency"
+    modelled = latency.modelled is not None
     words.append(f"P50 {numbers['latency_p50_ms']:.2f} ms")
-    words.append(f"{numbers['speedup']:.2f}x")
+    words.append(interval(latency.speedup, "x", 2) if modelled else f"{numbers['speedup']:.2f}x")
     service = evaluation.measurement.service
     if service is not None and service.best is not None:
         serves = f"serves {service.best.throughput_per_s.value:.0f}/s"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from workbench.evaluation.data_check import check_data
 from workbench.evaluation.journal import Journal
+from workbench.evaluation.modelled_clock import ModelledCall
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment
 from workbench.targets import described, open_target
@@ -31,7 +32,7 @@ class Bench:
         calibrators: target → the vendor's own quantizer, of those that have one.
         card: the only one that this process sees and times on, by the machine's name for it; "" where it sees all, or
             computes on the host.
-        modelled_ms: (candidate id, shapes of a feed) → time on an emulated device, which never changes.
+        modelled_calls: (candidate id, shapes of a feed) → a call of an emulated device, whose time never changes.
     """
 
     store: Store
@@ -41,7 +42,7 @@ class Bench:
     report: Callable[[Candidate, str], None]
     calibrators: Mapping[str, Calibrator] = field(default_factory=dict)
     card: str = ""
-    modelled_ms: dict[tuple[str, str], float] = field(default_factory=dict)
+    modelled_calls: dict[tuple[str, str], ModelledCall] = field(default_factory=dict)
 
     def target(self, candidate: Candidate) -> Target:
         return self.targets[candidate.target]

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.evaluation.measure import collection_paused
-from workbench.evaluation.modelled_clock import modelled_call_ms
+from workbench.evaluation.modelled_clock import modelled_call
 from workbench.evaluation.noise import UNSTEADY, Counters, ratios_hold, read_counters, steadiness, suspects
 from workbench.prediction.surface import Look
 from workbench.targets.base import DeviceSession, Feeds, Session
+from workbench.values.clocks.statement import CallCosts, ModelledClock
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Latency
 from workbench.values.significance import bootstrap_rounds
@@ -152,6 +153,30 @@ def with_agreed_drift(curve: BatchCurve, latency: Latency) -> BatchCurve:
     return replace(curve, drift=math.exp(agreed), speed_spread=spread)
 
 
+def at_first_speed(curve: BatchCurve) -> BatchCurve:
+    """The curve as the machine would give it at the speed the sweep began with (`results.Latency.drift`), so that
+    candidates predicted hours apart compare; `drift` still says by how much it was changed."""
+
+    def scaled(estimate: Estimate) -> Estimate:
+        values = (estimate.value, estimate.low, estimate.high)
+        value, low, high = (each / curve.drift for each in values)
+        return replace(estimate, value=value, low=low, high=high)
+
+    def all_scaled(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
+        return tuple(
+            replace(
+                p,
+                p50_ms=scaled(p.p50_ms),
+                mean_ms=p.mean_ms / curve.drift,
+                quantiles_ms=tuple(q / curve.drift for q in p.quantiles_ms),
+            )
+            for p in points
+        )
+
+    slower = tuple(replace(one, slower_ms=one.slower_ms / curve.drift) for one in curve.after_idle)
+    return replace(curve, points=all_scaled(curve.points), checks=all_scaled(curve.checks), after_idle=slower)
+
+
 def quick_look(session: Session, feeds_of: FeedsOf, *, timeout_s: float = 600.0) -> Look:
     """The least of two or three warm calls, which a busy machine disturbs little, and by what share the next differs.
 
@@ -180,9 +205,11 @@ def modelled_curve(
     Raises:
         MeasureError: a call failed.
     """
-    points = []
+    points, stated = [], []
     for batch, length in _shapes(batches, lengths):
-        time_ms = modelled_call_ms(session, feeds_of(batch, length)[0])
+        call = modelled_call(session, feeds_of(batch, length)[0])
+        time_ms = call.ms
+        stated.append(call.stated)
         points.append(
             CurvePoint(
                 batch=batch,
@@ -199,7 +226,18 @@ def modelled_curve(
         threads=0,
         clock="modelled",
         verdict="modelled, not measured: the emulated device's clock has no noise",
+        modelled=_costs(stated),
     )
+
+
+def _costs(
+    stated: Sequence[tuple[ModelledClock, CallCosts] | None],
+) -> tuple[ModelledClock, tuple[CallCosts, ...]] | None:
+    """The one clock of all points with their costs; None where it is not stated of each."""
+    told = [one for one in stated if one is not None]
+    if len(told) < len(stated) or any(clock != told[0][0] for clock, _ in told):
+        return None
+    return told[0][0], tuple(costs for _, costs in told)
 
 
 def startup_s(open_session: Callable[[], Session], feeds: Sequence[Feeds]) -> float:

@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.evaluation.raw_times import P99_SAMPLES
+from workbench.prediction.curve import at_first_speed
 from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
 from workbench.prediction.simulation.prediction import is_unstable
 from workbench.prediction.simulation.service_times import IntArray
 from workbench.prediction.surface import curve_at
+from workbench.values.clocks.statement import ScaledService
 from workbench.values.measurement import BatchCurve, ServiceFigures, ServiceResult
 from workbench.values.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
@@ -96,6 +98,42 @@ def best_settings(
         at_untuned_bins=None if unpadded is None else unpadded.figures,
         tried=len(settings),
         simulated_s=time.perf_counter() - started,
+    )
+
+
+def at_scale(
+    curve: BatchCurve,
+    settings: ServiceSettings,
+    question: ServiceQuestion,
+    host: HostCosts,
+    lengths: IntArray,
+    bins: tuple[int, ...],
+    *,
+    scale: float,
+    seed: int,
+) -> ScaledService:
+    """What a service does at these settings where every call takes `scale` times as long, the host's costs as they are.
+
+    With few requests: for how a figure moves, not for the figure.
+    """
+    slower = at_first_speed(replace(curve, drift=1 / scale))
+    curves = {settings.sequence_bins: curve_at(slower, settings.sequence_bins)}
+    service = _Service(curves=curves, host=host, lengths=lengths, bins=bins, question=question, seed=seed)
+    if question.load is not None:
+        found = service.tried(settings, question.load, _SEEKING)
+    else:
+        capacity = service.capacity_per_s(settings)
+        rate = service.highest_rate(settings, capacity)
+        found = (
+            service.at_lowest_rate(settings, capacity) if rate is None else service.at_rate(settings, rate, _SEEKING)
+        )
+        found = replace(found, keeps=rate is not None)
+    figures = found.figures
+    return ScaledService(
+        scale=scale,
+        throughput_per_s=figures.throughput_per_s.value if found.keeps else None,
+        p50_ms=figures.p50_ms.value,
+        p99_ms=figures.p99_ms.value,
     )
 
 

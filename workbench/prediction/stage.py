@@ -15,6 +15,7 @@ from workbench.prediction.curve import (
     FEWEST_CALLS,
     FeedsOf,
     Yardstick,
+    at_first_speed,
     measure_curve,
     modelled_curve,
     quick_look,
@@ -23,6 +24,7 @@ from workbench.prediction.curve import (
 from workbench.prediction.host_costs import host_costs
 from workbench.prediction.host_costs.capacity import processors
 from workbench.prediction.idle import slower_after_idle
+from workbench.prediction.other_clocks import by_other_clocks
 from workbench.prediction.search import best_settings
 from workbench.prediction.surface import chosen_points, fitted
 from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side
@@ -32,8 +34,9 @@ from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
+from workbench.values.clocks.figures import served_with_intervals
 from workbench.values.errors import MeasureError
-from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, ServiceResult, Split
+from workbench.values.measurement import BatchCurve, ServiceResult, Split
 from workbench.values.service import ServiceChoices, ServiceQuestion, ServiceSettings
 
 CURVE_FEEDS = 4
@@ -171,30 +174,6 @@ def _none() -> Session:
     raise AssertionError("one session alone opens no other")
 
 
-def at_first_speed(curve: BatchCurve) -> BatchCurve:
-    """The curve as the machine would give it at the speed the sweep began with (`results.Latency.drift`), so that
-    candidates predicted hours apart compare; `drift` still says by how much it was changed."""
-
-    def scaled(estimate: Estimate) -> Estimate:
-        values = (estimate.value, estimate.low, estimate.high)
-        value, low, high = (each / curve.drift for each in values)
-        return replace(estimate, value=value, low=low, high=high)
-
-    def all_scaled(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
-        return tuple(
-            replace(
-                p,
-                p50_ms=scaled(p.p50_ms),
-                mean_ms=p.mean_ms / curve.drift,
-                quantiles_ms=tuple(q / curve.drift for q in p.quantiles_ms),
-            )
-            for p in points
-        )
-
-    slower = tuple(replace(one, slower_ms=one.slower_ms / curve.drift) for one in curve.after_idle)
-    return replace(curve, points=all_scaled(curve.points), checks=all_scaled(curve.checks), after_idle=slower)
-
-
 def best_service(
     experiment: Experiment,
     candidate: Candidate,
@@ -227,13 +206,19 @@ def best_service(
         lengths, bins = np.zeros(1, dtype=np.int64), ()
     curve = at_first_speed(curve)
     found = searched_service(candidate, bench) if split == "holdout" else None
+    stated, curve = curve.modelled, replace(curve, modelled=None)
     if found is None:
-        return best_settings(curve, choices, question, host, lengths, bins, seed=experiment.seed)
-    chosen = only((found.best or found.closest).settings)
-    result = best_settings(curve, chosen, question, host, lengths, bins, seed=experiment.seed)
-    before = only(choices.untuned)
-    untuned = best_settings(curve, before, question, host, lengths, bins, seed=experiment.seed).untuned
-    return replace(result, untuned=untuned, untuned_is_today=choices.today is not None)
+        result = best_settings(curve, choices, question, host, lengths, bins, seed=experiment.seed)
+    else:
+        chosen = only((found.best or found.closest).settings)
+        result = best_settings(curve, chosen, question, host, lengths, bins, seed=experiment.seed)
+        before = only(choices.untuned)
+        untuned = best_settings(curve, before, question, host, lengths, bins, seed=experiment.seed).untuned
+        result = replace(result, untuned=untuned, untuned_is_today=choices.today is not None)
+    if stated is None:
+        return result
+    modelled = by_other_clocks(result, stated, question, host, lengths, bins, seed=experiment.seed)
+    return served_with_intervals(replace(result, modelled=modelled))
 
 
 def on_cards(experiment: Experiment) -> bool:

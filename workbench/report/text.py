@@ -352,6 +352,8 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
         estimates[drop_metric(m.accuracy.unit)] = m.accuracy.comparison.drop_pp
     if m.latency is not None:
         estimates["speedup"] = m.latency.speedup
+        if m.latency.modelled is not None:
+            estimates["latency_p50_ms"] = m.latency.p50_ms
     found = []
     for name, value in numbers.items():
         if name.removesuffix("_low").removesuffix("_high") in estimates and name not in estimates:

@@ -205,18 +205,25 @@ def _class_of(evaluation: Evaluation, kinds: tuple[str, ...]) -> str:
     return next((facts[kind] for kind in kinds if kind in facts), "")
 
 
+_BY_CLOCK = ("speedup", "latency_", "throughput_", "service_")
+
+
 def errors_of(evaluation: Evaluation, numbers: Mapping[str, float]) -> dict[str, float]:
-    """Standard errors of the figures that have intervals of 95 %."""
+    """Standard errors of the figures that have intervals of 95 %.
+
+    None of modelled times: their intervals are those of the clocks that may be right, and it is one clock for all.
+    """
+    m = evaluation.measurement
+    modelled = m.latency is not None and m.latency.modelled is not None
     found = {
         name: (numbers[f"{name}_high"] - numbers[f"{name}_low"]) / 3.92
         for name in numbers
-        if f"{name}_low" in numbers and f"{name}_high" in numbers
+        if f"{name}_low" in numbers and f"{name}_high" in numbers and not (modelled and name.startswith(_BY_CLOCK))
     }
-    m = evaluation.measurement
     if m.accuracy is not None:
         drop = found.get("accuracy_drop_pp")
         found["accuracy"] = drop / 100 if drop is not None else found.get("accuracy_drop", 0.0)
-    if m.latency is not None:
+    if m.latency is not None and not modelled:
         relative = (m.latency.p50_ms.high - m.latency.p50_ms.low) / m.latency.p50_ms.value / 3.92
         for name in ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s"):
             if name in numbers:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from workbench.quantization.record import QuantizationRecord
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
+from workbench.values.clocks.statement import CallCosts, ModelledClock
 from workbench.values.model import Model
 
 Array = npt.NDArray[np.generic]
@@ -139,6 +140,21 @@ class DeviceSession(Protocol):
 
     def watched(self) -> AbstractContextManager[DeviceWatch]:
         """Sample power, utilization and temperature of its device while the block runs."""
+
+
+@runtime_checkable
+class StatesCosts(Protocol):
+    """A session whose device may be modelled: it tells what its calls cost, so that any other clock can be asked too.
+
+    Optional: a session without it has modelled times of one clock, or measured ones.
+    """
+
+    def costs(self) -> tuple[ModelledClock, CallCosts] | None:
+        """The device's clock and what the last `run` asked of it; None where a real device did it.
+
+        Raises:
+            MeasureError: there was no `run` yet.
+        """
 
 
 class Target(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from workbench.values.clocks.statement import CallCosts, ModelledCalls, ModelledClock, ModelledService
 from workbench.values.documents.canonical import added_later
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
@@ -91,7 +92,8 @@ class Latency:
             candidates timed hours apart compare; the fields of this class stay as timed.
         holds: ratios to the baseline may be relied on: the machine was quiet, or only changed its speed, alike for
             both, and not by much.
-        clock: 'modelled' times were measured nowhere.
+        clock: 'modelled' times were measured nowhere; the intervals of such are those of the clocks that may be right.
+        modelled: what the calls ask of a modelled device; None of measured times.
     """
 
     batch: int
@@ -109,6 +111,7 @@ class Latency:
     drift: float = 1.0
     clock: Clock = "host"
     holds: bool = added_later(False)
+    modelled: ModelledCalls | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +196,8 @@ class BatchCurve:
         baseline: calls of the float baseline in the same rounds, as timed. None where there were none, or where the
             curve was taken from another candidate.
         baseline_first_ms: their median when this sweep first timed them among the calls of a curve.
+        modelled: the clock of modelled times, and what a call at each of `points` costs; None of measured ones, and
+            once settings are chosen, which keep what they need of it (`ServiceResult.modelled`).
     """
 
     points: tuple[CurvePoint, ...]
@@ -210,6 +215,7 @@ class BatchCurve:
     checks: tuple[CurvePoint, ...] = added_later(())
     baseline: CurvePoint | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     baseline_first_ms: float = added_later(0.0)
+    modelled: tuple[ModelledClock, tuple[CallCosts, ...]] | None = added_later(None)
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -282,6 +288,7 @@ class ServiceResult:
             choice of the service.
         tried: settings that were simulated, in `simulated_s` seconds.
         confirmed: `best` under real load; None where it was not, and then `note` may say why.
+        modelled: what other clocks would make of modelled times; None of measured ones.
     """
 
     curve: BatchCurve
@@ -294,6 +301,7 @@ class ServiceResult:
     note: str = ""
     untuned_is_today: bool = added_later(False)
     at_untuned_bins: ServiceFigures | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    modelled: ModelledService | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

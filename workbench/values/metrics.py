@@ -27,6 +27,9 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
         found["speedup"] = m.latency.speedup.value
         found["speedup_low"] = m.latency.speedup.low
         found["speedup_high"] = m.latency.speedup.high
+        if m.latency.modelled is not None:  # by the clocks that may be right
+            found["latency_p50_ms_low"] = m.latency.p50_ms.low / drift
+            found["latency_p50_ms_high"] = m.latency.p50_ms.high / drift
     if m.startup_s is not None:
         found["startup_s"] = m.startup_s
     if m.service is not None:

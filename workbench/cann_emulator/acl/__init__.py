@@ -10,13 +10,14 @@ library behind them:
     models       loads, descriptions, gears          execution   checks and runs
     reason       error texts                         last_error  the last code of a thread
     leaks        what a program left behind           paced    the modelled time on the machine's clock
+    emulated     what the clock rests on, for who asks
 
 Environment: CANN_EMULATOR_{VERSION,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PACED,PROFILE}, ASCEND_RT_VISIBLE_DEVICES.
 """
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import mdl, media, op, prof, rt, util
+from workbench.cann_emulator.acl import emulated, mdl, media, op, prof, rt, util
 from workbench.cann_emulator.acl.top_data import (
     create_data_buffer,
     create_tensor_desc,
@@ -61,7 +62,7 @@ from workbench.cann_emulator.acl.top_process import (
 from workbench.cann_emulator.revision import emulator
 
 EMULATOR = emulator()
-"""Which emulator this is; the vendor's module has no such name."""
+"""Which emulator this is; the vendor's module has neither this name nor `emulated`."""
 
 __all__ = [
     "EMULATOR",
@@ -71,6 +72,7 @@ __all__ = [
     "data_type_size",
     "destroy_data_buffer",
     "destroy_tensor_desc",
+    "emulated",
     "finalize",
     "finalize_reference",
     "float16_to_float",

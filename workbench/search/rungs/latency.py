@@ -26,6 +26,7 @@ from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
+from workbench.values.clocks.figures import slower_in_every_clock
 from workbench.values.facts import Audit, Fact, audit_of_latency, lendable, repeat_of
 from workbench.values.measurement import Estimate, Latency
 from workbench.values.results import Evaluation, Stop
@@ -69,7 +70,7 @@ def timed_calls(climb: Climb, session: Session, baseline: Session, calls: int, *
                 protocol,
                 calls=calls,
                 names=(climb.candidate.id, climb.experiment.baseline.id),
-                known=climb.bench.modelled_ms,
+                known=climb.bench.modelled_calls,
                 baseline_feeds=baseline_feeds,
             )
         else:
@@ -138,7 +139,7 @@ def _certainly_dominated(climb: Climb, incumbent: Evaluation, latency: Latency, 
         return False
     if incumbent.candidate.serving.batch != climb.candidate.serving.batch:
         return False
-    slower = _at_confidence(latency.speedup, 3.29)[1] < _at_confidence(theirs.latency.speedup, 3.29)[0]
+    slower = _certainly_slower(latency, theirs.latency)
     for objective in climb.experiment.objectives:
         if objective.metric in ("latency_p50_ms", "throughput_per_s", "speedup"):
             if not slower:
@@ -153,6 +154,14 @@ def _certainly_dominated(climb: Climb, incumbent: Evaluation, latency: Latency, 
         else:
             return False
     return True
+
+
+def _certainly_slower(latency: Latency, incumbent: Latency) -> bool:
+    """Of modelled times, under every clock that may be right, compared clock by clock."""
+    every = slower_in_every_clock(latency, incumbent)
+    if every is not None:
+        return every
+    return _at_confidence(latency.speedup, 3.29)[1] < _at_confidence(incumbent.speedup, 3.29)[0]
 
 
 def _at_confidence(estimate: Estimate, z: float) -> tuple[float, float]:

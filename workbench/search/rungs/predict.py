@@ -20,9 +20,10 @@ from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.facts import is_audited
 from workbench.evaluation.shared_shapes import Shape, only_shapes, shapes_of, shares_shapes
 from workbench.inputs.experiment import Experiment
+from workbench.prediction.curve import at_first_speed
 from workbench.prediction.forecast import predicted_throughput
 from workbench.prediction.shape_times import ShapeTimes, predict_times
-from workbench.prediction.stage import at_first_speed, measured_curve
+from workbench.prediction.stage import measured_curve
 from workbench.search.promising import audit_failed, known_times, may_be_predicted
 from workbench.search.rungs.accuracy import full_accuracy, growing_subsets
 from workbench.search.rungs.climb import Climb

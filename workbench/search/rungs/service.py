@@ -8,9 +8,8 @@ from pathlib import Path
 
 from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.time_keys import curve_key
-from workbench.prediction.curve import with_agreed_drift
+from workbench.prediction.curve import at_first_speed, with_agreed_drift
 from workbench.prediction.stage import (
-    at_first_speed,
     best_service,
     measured_curve,
     measured_startup_s,

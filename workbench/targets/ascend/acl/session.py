@@ -24,6 +24,7 @@ import numpy as np
 from workbench.targets.ascend.acl.calls import checked, do, doubt, read, take
 from workbench.targets.ascend.acl.dtypes import from_device, to_device
 from workbench.targets.ascend.acl.loaded_model import LoadedModel, Plan, load
+from workbench.targets.ascend.acl.modelled import stated_costs
 from workbench.targets.ascend.acl.process import check_process, enter, forked, leave
 from workbench.targets.ascend.acl.undo import UndoStack
 from workbench.targets.ascend.acl.watching import watched
@@ -32,6 +33,7 @@ from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_
 from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds
 from workbench.targets.feeds import Input, check_feeds
 from workbench.values.artifact import Artifact, CompiledFile
+from workbench.values.clocks.statement import CallCosts, ModelledClock
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
 
 _log = logging.getLogger(__name__)
@@ -125,6 +127,7 @@ class AscendSession:
         self._lock, self._undo = lock, undo
         self._turns: dict[Shape, tuple[Turn, ...]] = {}
         self._earlier_turns: DeviceTimes | None = None
+        self._last: tuple[Turn, ...] = ()
         self._set_context = checked("rt.set_context")
         self._record = checked("rt.record_event")
         self._copy = checked("rt.memcpy_async")
@@ -146,7 +149,7 @@ class AscendSession:
                 if parts:  # the events are about to be recorded again
                     spent = _sum(spent, self._read_events())
                 parts.append(self._execute(self._plans[turn.shape], turn, feeds, wanted.length))
-            self._earlier_turns = spent
+            self._earlier_turns, self._last = spent, served
         return {port.name: joined([part[index] for part in parts], port) for index, port in enumerate(self._outputs)}
 
     def times(self) -> DeviceTimes:
@@ -158,6 +161,16 @@ class AscendSession:
                 raise MeasureError("No call has been made, or the last one failed: there are no times.")
             do("rt.set_context", self._context)
             return _sum(self._earlier_turns, self._read_events())
+
+    def costs(self) -> tuple[ModelledClock, CallCosts] | None:
+        """What the last `run` asked of an emulated device; see `workbench.targets.base.StatesCosts`."""
+        check_process()
+        with self._lock:
+            self._check_open()
+            if self._earlier_turns is None:
+                raise MeasureError("No call has been made, or the last one failed: there are no costs.")
+            do("rt.set_context", self._context)
+            return stated_costs([self._plans[turn.shape] for turn in self._last])
 
     def device_memory_bytes(self) -> int:
         """Weights and work memory as pyACL told them for each file, and this session's own buffers."""

@@ -1,0 +1,179 @@
+"""Clocks that may be right: times of costed calls under any of them, and what two candidates differ by in all."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.modelled import CLOCK, call, latency, service
+from workbench.values.clocks.costs import call_ms
+from workbench.values.clocks.ensemble import ensemble, interval
+from workbench.values.clocks.figures import (
+    latency_figures,
+    may_be_alike,
+    served_with_intervals,
+    service_figures,
+    slower_in_every_clock,
+    with_intervals,
+)
+from workbench.values.clocks.statement import ModelledCalls, Product, Work, summed, with_known
+from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.documents.json_reader import loads
+from workbench.values.measurement import Latency, Measurement
+
+AMOUNTS = st.floats(0.1, 1e4)
+
+
+@given(adds=AMOUNTS, loads=AMOUNTS, vector=AMOUNTS, count=st.integers(1, 9), factor=st.floats(0.01, 100))
+def test_a_call_takes_its_launch_and_the_longest_of_what_runs_side_by_side(
+    adds: float, loads: float, vector: float, count: int, factor: float
+) -> None:
+    product = Product(adds="matrix", loads="memory", cuts=((adds, loads), (2 * adds, loads / 2)))
+    work = Work(count=count, before=(("launch", 1.0),), beside=((("vector", vector),),), products=(product,))
+    prices = {"matrix": np.array([1.0, factor]), "memory": np.ones(2), "vector": np.full(2, 0.5), "launch": np.ones(2)}
+
+    found = call_ms([summed([work])], prices)[0]
+
+    for ms, price in zip(found, (1.0, factor), strict=True):
+        matrix = min(max(price * adds, loads), max(price * 2 * adds, loads / 2))
+        assert ms == pytest.approx(count * (1 + max(matrix, vector / 2)) / 1000)
+
+
+def test_equal_works_are_counted_together() -> None:
+    work = Work(count=2, before=(("launch", 1.0),))
+
+    assert summed([work, replace(work, count=3)]).works == (replace(work, count=5),)
+
+
+def test_clocks_are_the_same_in_every_run_and_knowing_one_thing_leaves_the_rest_as_drawn() -> None:
+    first, again = ensemble(CLOCK), ensemble.__wrapped__(CLOCK)
+    known = ensemble(with_known(CLOCK, {"int8_gain": 1.0}))
+
+    assert np.array_equal(first.logs, again.logs)
+    assert np.array_equal(first.prices["launch"], known.prices["launch"])
+    assert np.ptp(known.prices["int8"] / known.prices["float16"]) == pytest.approx(0)
+
+
+def test_draws_lie_about_the_two_centres_as_the_factor_says() -> None:
+    logs = ensemble(CLOCK, 20000).logs[0, 1:]
+    unknown = CLOCK.unknowns[0]
+
+    for centre, draws in ((1.0, logs[::2]), (unknown.data_sheet, logs[1::2])):
+        inside = np.abs(draws - np.log(centre)) < np.log(unknown.factor_95)
+        assert inside.mean() == pytest.approx(0.95, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("measured", "message"),
+    [
+        ({"warp": 1.0}, "'warp' is not among the unknowns"),
+        ({"launch": 0.0}, "not a positive"),
+        ({"launch": np.nan}, "nan"),
+    ],
+    ids=["unknown", "zero", "NaN"],
+)
+def test_a_measured_value_that_cannot_be_is_refused(measured: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        with_known(CLOCK, measured)
+
+
+def test_a_measured_rate_becomes_the_price_and_leaves_nothing_open() -> None:
+    known = with_known(CLOCK, {"matrix": 2 * CLOCK.unknowns[0].value})
+
+    assert dict(known.prices)["float16"] == dict(CLOCK.prices)["float16"] / 2
+    assert [unknown.name for unknown in known.unknowns] == ["int8_gain", "launch"]
+
+
+def test_what_is_stated_goes_through_json_unchanged() -> None:
+    stated = latency(call(int8=10)).modelled
+    assert stated is not None
+
+    assert decode(ModelledCalls, loads(canonical_json(stated))) == stated
+
+
+def test_a_speed_up_has_the_interval_of_the_clocks_and_a_model_against_itself_none() -> None:
+    quicker, itself = with_intervals(latency(call(int8=100))), with_intervals(latency(call(float16=100)))
+
+    assert quicker.speedup.low < quicker.speedup.value < quicker.speedup.high
+    assert (itself.speedup.low, itself.speedup.high) == (1.0, 1.0)
+    assert itself.p50_ms.low < itself.p50_ms.value < itself.p50_ms.high
+
+
+def test_figures_of_the_clock_that_is_run_are_those_that_were_kept() -> None:
+    kept = latency(call(int8=100))
+
+    found = latency_figures(kept, ensemble(CLOCK))
+
+    assert found["latency_p50_ms"][0] == pytest.approx(kept.p50_ms.value)
+    assert found["throughput_per_s"][0] == pytest.approx(kept.throughput_per_s)
+    assert found["speedup"][0] == pytest.approx(kept.speedup.value)
+
+
+def test_two_candidates_are_compared_clock_by_clock_and_not_by_their_intervals() -> None:
+    """Their intervals overlap nearly whole; yet one launch more is slower on any device."""
+    one, other = (with_intervals(latency(call(float16=100, launches=n))) for n in (10, 11))
+
+    assert one.p50_ms.high > other.p50_ms.value > other.p50_ms.low
+    assert slower_in_every_clock(other, one)
+    assert slower_in_every_clock(one, other) is False
+    assert may_be_alike(Measurement(latency=one), Measurement(latency=other), "speedup") is False
+
+
+def test_what_some_clocks_see_the_other_way_round_cannot_be_told_apart() -> None:
+    gains, launches = latency(call(int8=100)), latency(call(float16=50, launches=20))
+
+    assert may_be_alike(Measurement(latency=gains), Measurement(latency=launches), "latency_p50_ms")
+    assert slower_in_every_clock(gains, launches) is False
+
+
+def test_measured_times_are_not_compared_clock_by_clock() -> None:
+    measured = replace(latency(call(float16=1)), modelled=None, clock="host")
+
+    assert may_be_alike(Measurement(latency=measured), Measurement(latency=measured), "speedup") is None
+    assert slower_in_every_clock(measured, measured) is None
+    assert with_intervals(measured) is measured
+
+
+def test_percentiles_move_with_the_calls_that_they_lie_at() -> None:
+    """Nine of ten calls are launches alone, the tenth a product: only the tail knows of the product's clock."""
+    short, long = call(launches=10), call(float16=1e4)
+    kept = latency(short)
+    assert kept.modelled is not None
+    modelled = replace(kept.modelled, candidate=(short, long), baseline=(short,), pairs=((0, 0, 90), (1, 0, 10)))
+    mixed: Latency = replace(kept, modelled=modelled)
+    product_only = with_known(CLOCK, {"launch": CLOCK.unknowns[2].value})
+
+    found = latency_figures(mixed, ensemble(product_only))
+
+    assert np.ptp(found["latency_p50_ms"]) == 0
+    assert np.ptp(found["latency_p95_ms"]) > 0
+
+
+def test_a_service_is_read_off_between_the_speeds_that_were_simulated() -> None:
+    shown = service(call(float16=100, launches=0))
+    clocks = ensemble(CLOCK)
+
+    found = service_figures(shown, clocks)
+
+    scale = clocks.prices["float16"] / clocks.prices["float16"][0]
+    inside = (scale > 0.5) & (scale < 2)
+    assert found["service_throughput_per_s"][0] == pytest.approx(shown.closest.throughput_per_s.value)
+    assert found["service_throughput_per_s"][inside] == pytest.approx(1000 / scale[inside])
+    assert found["service_p99_ms"][inside] == pytest.approx(20 * scale[inside])
+
+
+def test_a_served_figure_has_the_interval_of_the_clocks_beside_its_own() -> None:
+    shown = served_with_intervals(service(call(float16=100)))
+    assert shown.best is not None
+
+    assert shown.best.throughput_per_s.low < 900
+    assert shown.best.throughput_per_s.high > 1100
+
+
+def test_an_interval_holds_the_clock_that_is_run_whatever_the_others_say() -> None:
+    found = interval(np.array([9.0, *np.linspace(1, 2, 100)]))
+
+    assert (found.value, found.high) == (9.0, 9.0)
+    assert found.low == pytest.approx(1.02, abs=0.02)

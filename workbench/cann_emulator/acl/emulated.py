@@ -1,0 +1,42 @@
+"""What the emulated library tells of its clock, beyond the vendor's: a real `acl` has no module `emulated`.
+
+Both functions give JSON of `workbench.values.clocks.statement`; neither takes time on any clock.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from workbench.cann_emulator.acl import host_clock, mdl_load
+from workbench.cann_emulator.acl.contexts import SOC_NAME
+from workbench.cann_emulator.revision import emulator
+from workbench.values.documents.canonical import canonical_json
+
+
+@functools.cache
+def clock() -> str:
+    """The clock that executions and copies are timed by: a `ModelledClock`."""
+    from workbench.cann_emulator import cost_statement, device_data  # late, as `acl.clock` does
+
+    return canonical_json(cost_statement.clock_statement(device_data.load_device_data(SOC_NAME), emulator()))
+
+
+def execution_costs(model_id: int, copied_in: Sequence[int], copied_out: Sequence[int]) -> str | None:
+    """The `CallCosts` of one execution with its copies, at the gear that was set last; None for no loaded model.
+
+    Args:
+        copied_in, copied_out: bytes of each copy in front of it and behind it.
+    """
+    from workbench.cann_emulator import cost_statement, device_data  # late, as `acl.clock` does
+
+    with host_clock.STANDING:
+        entry, _ = mdl_load.found(model_id)
+        if entry is None:
+            return None
+        device = device_data.load_device_data(SOC_NAME)
+        return canonical_json(
+            cost_statement.execution_costs(
+                entry.model, entry.gear or 0, device, copied_in=copied_in, copied_out=copied_out
+            )
+        )

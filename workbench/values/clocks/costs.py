@@ -1,0 +1,50 @@
+"""Times of costed calls under prices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.values.clocks.statement import Amounts, CallCosts, Product, Work
+
+Floats = npt.NDArray[np.float64]
+Prices = Mapping[str, Floats]
+"""Parameter → [clocks] microseconds a unit."""
+
+
+def call_ms(calls: Sequence[CallCosts], prices: Prices) -> Floats:
+    """[calls, clocks] milliseconds of each call under each clock.
+
+    Raises:
+        KeyError: a call needs a parameter without a price.
+    """
+    known: dict[tuple[Amounts, tuple[Amounts, ...], tuple[Product, ...]], Floats] = {}
+    width = len(next(iter(prices.values())))
+    found = np.zeros((len(calls), width))
+    for row, call in zip(found, calls, strict=True):
+        for work in call.works:
+            key = work.before, work.beside, work.products  # candidates have most kernels in common
+            if key not in known:
+                known[key] = _work_us(work, prices, width)
+            row += work.count / 1000 * known[key]
+    return found
+
+
+def _work_us(work: Work, prices: Prices, width: int) -> Floats:
+    longest = np.zeros(width)
+    for part in work.beside:
+        np.maximum(longest, _paid(part, prices, width), out=longest)
+    products = np.zeros(width)
+    for product in work.products:
+        adds, loads = prices[product.adds], prices[product.loads]
+        products += np.minimum.reduce([np.maximum(a * adds, b * loads) for a, b in product.cuts])
+    return _paid(work.before, prices, width) + np.maximum(longest, products)
+
+
+def _paid(part: Amounts, prices: Prices, width: int) -> Floats:
+    found = np.zeros(width)
+    for name, amount in part:
+        found += amount * prices[name]
+    return found

@@ -1,0 +1,156 @@
+"""Figures of timed calls and of a service under every clock of an ensemble.
+
+Each array is [clocks], the clock that is run first: there it is the figure as it was kept, elsewhere that figure times
+what the other clock changes. Two candidates are compared clock by clock: it is the same device for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from workbench.values.clocks.costs import Floats, Prices, call_ms
+from workbench.values.clocks.ensemble import Clocks, ensemble, interval
+from workbench.values.clocks.statement import ModelledCalls, ModelledClock, ModelledService
+from workbench.values.measurement import Estimate, Latency, Measurement, ServiceFigures, ServiceResult
+
+Figures = dict[str, Floats]
+"""Metric → [clocks]."""
+_NEVER = 0.975
+"""A difference that this share of the clocks does not show is none."""
+
+
+def clock_of(measurement: Measurement) -> ModelledClock | None:
+    """The modelled clock behind its times; None where they were measured, or their costs not stated."""
+    latency = measurement.latency
+    return None if latency is None or latency.modelled is None else latency.modelled.clock
+
+
+def figures_of(measurement: Measurement, clocks: Clocks) -> Figures:
+    """Everything of `metrics` that a clock decides."""
+    found = {} if measurement.latency is None else latency_figures(measurement.latency, clocks)
+    return found if measurement.service is None else found | service_figures(measurement.service, clocks)
+
+
+def latency_figures(latency: Latency, clocks: Clocks) -> Figures:
+    """Nothing where no costs are stated."""
+    if latency.modelled is None:
+        return {}
+    times, ratios, weights = _paired(latency.modelled, clocks.prices)
+    mean = weights @ times / weights.sum()
+    found = {
+        "latency_p50_ms": latency.p50_ms.value / latency.drift * _relative(_quantile(times, weights, 0.5)),
+        "latency_p95_ms": latency.p95_ms / latency.drift * _relative(_quantile(times, weights, 0.95)),
+        "throughput_per_s": latency.throughput_per_s * latency.drift / _relative(mean),
+        "speedup": latency.speedup.value * _relative(np.exp(weights @ np.log(ratios) / weights.sum())),
+    }
+    if latency.p99_ms is not None:
+        found["latency_p99_ms"] = latency.p99_ms / latency.drift * _relative(_quantile(times, weights, 0.99))
+    return found
+
+
+def service_figures(service: ServiceResult, clocks: Clocks) -> Figures:
+    """At the settings chosen under our clock: another clock might choose others. NaN where no rate keeps the limit."""
+    shown = service.best or service.closest
+    if service.modelled is None or service.confirmed is not None:
+        return {}
+    scale = _scales(service.modelled, clocks.prices)
+    found = {
+        "service_p50_ms": shown.p50_ms.value * _served(service.modelled, "p50_ms", scale),
+        "service_p99_ms": shown.p99_ms.value * _served(service.modelled, "p99_ms", scale),
+    }
+    if service.best is not None:
+        rate = shown.throughput_per_s.value * _served(service.modelled, "throughput_per_s", scale)
+        found["service_throughput_per_s"] = rate
+    return found
+
+
+def with_intervals(latency: Latency) -> Latency:
+    """Its median and speed-up with 95 % of the clocks that may be right; as it is where no costs are stated."""
+    if latency.modelled is None:
+        return latency
+    found = latency_figures(latency, ensemble(latency.modelled.clock))
+    p50 = interval(found["latency_p50_ms"] * latency.drift)
+    return replace(latency, p50_ms=p50, speedup=interval(found["speedup"]))
+
+
+def served_with_intervals(service: ServiceResult) -> ServiceResult:
+    """The same of the figures that it shows; their own intervals, which tell settings apart, stay."""
+    if service.modelled is None:
+        return service
+    found = service_figures(service, ensemble(service.modelled.clock))
+
+    def widened(shown: ServiceFigures) -> ServiceFigures:
+        def both(own: Estimate, name: str) -> Estimate:
+            values = found.get(name)
+            if values is None or not np.isfinite(values).all():
+                return own
+            by_clock = interval(values)
+            return replace(own, low=min(own.low, by_clock.low), high=max(own.high, by_clock.high))
+
+        return replace(
+            shown,
+            throughput_per_s=both(shown.throughput_per_s, "service_throughput_per_s"),
+            p50_ms=both(shown.p50_ms, "service_p50_ms"),
+            p99_ms=both(shown.p99_ms, "service_p99_ms"),
+        )
+
+    closest = widened(service.closest) if service.best in (None, service.closest) else service.closest
+    return replace(service, best=None if service.best is None else widened(service.best), closest=closest)
+
+
+def may_be_alike(a: Measurement, b: Measurement, metric: str) -> bool | None:
+    """Whether the clocks that may be right do not agree which of two is better, clock by clock; None where one of them
+    has no such figure, or the two are of different clocks."""
+    clock = clock_of(a)
+    if clock is None or clock != clock_of(b):
+        return None
+    clocks = ensemble(clock)
+    ours, theirs = figures_of(a, clocks).get(metric), figures_of(b, clocks).get(metric)
+    if ours is None or theirs is None or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return None
+    return bool(np.mean(ours[1:] > theirs[1:]) < _NEVER and np.mean(ours[1:] < theirs[1:]) < _NEVER)
+
+
+def slower_in_every_clock(latency: Latency, other: Latency) -> bool | None:
+    """Whether every clock that may be right gives it the smaller speed-up; None where one states no costs, or the two
+    are of different clocks."""
+    if latency.modelled is None or other.modelled is None or latency.modelled.clock != other.modelled.clock:
+        return None
+    clocks = ensemble(latency.modelled.clock)
+    ours, theirs = (latency_figures(each, clocks)["speedup"] for each in (latency, other))
+    return bool((ours < theirs).all())
+
+
+def _paired(calls: ModelledCalls, prices: Prices) -> tuple[Floats, Floats, Floats]:
+    """[pairs, clocks] times of the candidate and baseline over candidate, [pairs] calls."""
+    pairs = np.array(calls.pairs)
+    ours, theirs = call_ms(calls.candidate, prices)[pairs[:, 0]], call_ms(calls.baseline, prices)[pairs[:, 1]]
+    return ours, theirs / ours, pairs[:, 2].astype(np.float64)
+
+
+def _quantile(times: Floats, weights: Floats, share: float) -> Floats:
+    """[clocks] the least time that at least this share of the calls does not exceed."""
+    order = np.argsort(times, axis=0, kind="stable")
+    reached = np.cumsum(weights[order], axis=0) >= share * weights.sum() * (1 - 1e-12)
+    place = np.take_along_axis(order, reached.argmax(axis=0)[None], axis=0)
+    return np.asarray(np.take_along_axis(times, place, axis=0)[0])
+
+
+def _relative(values: Floats) -> Floats:
+    return np.asarray(values / values[0])
+
+
+def _scales(service: ModelledService, prices: Prices) -> Floats:
+    times = np.log(call_ms(service.calls, prices))
+    return np.asarray(np.exp((times - times[:, :1]).mean(axis=0)))
+
+
+def _served(service: ModelledService, name: str, scale: Floats) -> Floats:
+    """[clocks] a figure over that at scale 1, on lines between logarithms; the ends hold beyond them."""
+    known = [(one.scale, getattr(one, name)) for one in service.scaled]
+    scales = np.log([each for each, _ in known])
+    values = np.array([np.nan if value is None else np.log(max(value, 1e-9)) for _, value in known])
+    at_one = np.interp(0.0, scales, values)
+    return np.asarray(np.exp(np.interp(np.log(scale), scales, values) - at_one))

@@ -1,0 +1,210 @@
+"""What a target states of a device that is modelled: the clock, what is open about it, and what a call costs.
+
+    call    = Σ works: count · (Σ before + longest of beside, products)
+    product = Σ matrix products: of the ways to cut it, the least max(multiply-adds, loads)
+
+Every amount is in the unit of a parameter (MFLOP, MB, launches), and a price is microseconds a unit. So a call that
+was costed once has a time under any clock, and nothing is compiled again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Amounts = tuple[tuple[str, float], ...]
+"""(parameter, units of it)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A matrix product.
+
+    Attributes:
+        adds, loads: the parameters that price the two numbers of each way to cut it.
+        cuts: (units of `adds`, units of `loads`); the quickest is taken.
+    """
+
+    adds: str
+    loads: str
+    cuts: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        if not self.cuts or min(min(cut) for cut in self.cuts) < 0:
+            raise ValueError("a product has at least one cut, of amounts that are not negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A kernel, or a copy.
+
+    Attributes:
+        count: how often the call has it.
+        before: what is paid in any case, such as a launch.
+        beside: what runs side by side with the products; the longest is waited for.
+    """
+
+    count: int
+    before: Amounts = ()
+    beside: tuple[Amounts, ...] = ()
+    products: tuple[Product, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or any(amount < 0 for part in (self.before, *self.beside) for _, amount in part):
+            raise ValueError("a work is done at least once, and its amounts are not negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCosts:
+    """Everything that one call asks of the device, copies included."""
+
+    works: tuple[Work, ...]
+
+
+def summed(works: Iterable[Work]) -> CallCosts:
+    """A call of these works, equal ones counted together, in the order of their first."""
+    counts: Counter[tuple[Amounts, tuple[Amounts, ...], tuple[Product, ...]]] = Counter()
+    for work in works:
+        counts[work.before, work.beside, work.products] += work.count
+    return CallCosts(
+        works=tuple(
+            Work(count=count, before=before, beside=beside, products=products)
+            for (before, beside, products), count in counts.items()
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """Something of a device that only a measurement on it would tell.
+
+    Attributes:
+        moves: parameters whose prices it multiplies.
+        factor_95: 95 % of what it may be lie within this factor of a centre, in either direction.
+        data_sheet: the data sheet's centre as a factor on our prices: 0.2 is a fifth of our time. 1 where it says
+            nothing else.
+        value, unit: what our clock says, as the micro-benchmark prints it.
+        reads: 'rate' where more is faster, 'time' where more is slower.
+        source: where centre and factor come from, with [inferred] for a judgement of ours.
+        settled_by: the command that measures it on a real device.
+    """
+
+    name: str
+    about: str
+    moves: tuple[str, ...]
+    factor_95: float
+    data_sheet: float
+    value: float
+    unit: str
+    reads: Literal["rate", "time"]
+    source: str
+    settled_by: str
+
+    def __post_init__(self) -> None:
+        if not (self.factor_95 >= 1 and self.data_sheet > 0 and self.value > 0 and self.moves):
+            raise ValueError(f"{self.name}: a factor below 1, a value that is not positive, or nothing that it moves")
+
+    def price_factor(self, measured: float) -> float:
+        """The factor on our prices that a measured value, in `unit`, comes to."""
+        return self.value / measured if self.reads == "rate" else measured / self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelledClock:
+    """A modelled device's clock, and what is not known of it.
+
+    Attributes:
+        name: of the device and of the model that stands for it.
+        prices: (parameter, microseconds a unit), as it is run.
+    """
+
+    name: str
+    prices: Amounts
+    unknowns: tuple[Unknown, ...]
+
+    def __post_init__(self) -> None:
+        priced = {name for name, _ in self.prices}
+        if missing := sorted({p for unknown in self.unknowns for p in unknown.moves} - priced):
+            raise ValueError(f"no price of {', '.join(missing)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelledCalls:
+    """Timed calls of a candidate and the baseline beside it, by a modelled clock: enough for their times by any other.
+
+    Attributes:
+        candidate, baseline: costs of a call of each shape that was fed.
+        pairs: (place in `candidate`, place in `baseline`, calls of both fed so).
+    """
+
+    clock: ModelledClock
+    candidate: tuple[CallCosts, ...]
+    baseline: tuple[CallCosts, ...]
+    pairs: tuple[tuple[int, int, int], ...]
+
+    def __post_init__(self) -> None:
+        inside = all(
+            0 <= ours < len(self.candidate) and 0 <= theirs < len(self.baseline) and calls > 0
+            for ours, theirs, calls in self.pairs
+        )
+        if not self.pairs or not inside:
+            raise ValueError("pairs of calls name costs that are there, and there is at least one")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledService:
+    """What a service does at the settings chosen for it, its calls taking `scale` times as long; None where it has no
+    rate that keeps its limit."""
+
+    scale: float
+    throughput_per_s: float | None
+    p50_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelledService:
+    """A service whose calls have a modelled clock.
+
+    Attributes:
+        calls: costs of the calls that it makes at its settings, one for each length; the geometric mean of what a clock
+            makes them longer by is the scale that it serves at.
+        scaled: by ascending scale, 1 among them; between two the logarithms lie on a line.
+    """
+
+    clock: ModelledClock
+    calls: tuple[CallCosts, ...]
+    scaled: tuple[ScaledService, ...]
+
+    def __post_init__(self) -> None:
+        scales = [one.scale for one in self.scaled]
+        if not self.calls or not scales or scales != sorted(set(scales)) or scales[0] <= 0:
+            raise ValueError("a modelled service has calls, and scales in ascending order")
+
+
+def with_known(clock: ModelledClock, measured: Mapping[str, float]) -> ModelledClock:
+    """The clock with unknowns that were measured: their values are its prices, and nothing is open about them.
+
+    Args:
+        measured: unknown → value in its unit.
+
+    Raises:
+        ValueError: no such unknown, or a value that is not positive.
+    """
+    names = [unknown.name for unknown in clock.unknowns]
+    for name, value in measured.items():
+        if name not in names:
+            raise ValueError(f"{name!r} is not among the unknowns of this clock: {', '.join(names)}")
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name}: {value} is not a positive number")
+    prices, left = dict(clock.prices), []
+    for unknown in clock.unknowns:
+        if unknown.name not in measured:
+            left.append(unknown)
+            continue
+        for parameter in unknown.moves:
+            prices[parameter] *= unknown.price_factor(measured[unknown.name])
+    return replace(clock, prices=tuple(prices.items()), unknowns=tuple(left))
