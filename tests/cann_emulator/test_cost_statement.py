@@ -12,7 +12,6 @@ from workbench.cann_emulator.cost_statement import clock_statement, execution_co
 from workbench.cann_emulator.device_data import load_device_data, with_parameters
 from workbench.cann_emulator.om import Dtype, OfflineModel
 from workbench.cann_emulator.timing import copy_us, execute_us
-from workbench.values.clocks.costs import call_ms
 from workbench.values.clocks.ensemble import ensemble
 from workbench.values.clocks.statement import with_known
 
@@ -23,7 +22,7 @@ SIZES = st.integers(1, 3000)
 
 def stated_us(found: OfflineModel, copied_in: tuple[int, ...] = (), copied_out: tuple[int, ...] = ()) -> float:
     costs = execution_costs(found, 0, B3, copied_in=copied_in, copied_out=copied_out)
-    return float(1000 * call_ms([costs], ensemble(CLOCK).prices)[0, 0])
+    return float(1000 * ensemble(CLOCK).call_ms([costs])[0, 0])
 
 
 @settings(deadline=None)
@@ -61,7 +60,7 @@ def test_another_parameter_of_the_model_is_another_price_of_the_same_costs() -> 
 
     known = with_known(CLOCK, {"int8_gain": 2.0 / 1.7, "kernel_launch": 7.0})
 
-    assert 1000 * call_ms([costs], ensemble(known).prices)[0, 0] == pytest.approx(execute_us(found, 0, other), rel=1e-5)
+    assert 1000 * ensemble(known).call_ms([costs])[0, 0] == pytest.approx(execute_us(found, 0, other), rel=1e-5)
 
 
 def test_cuts_that_another_beats_in_both_are_not_stated() -> None:

@@ -12,20 +12,24 @@ from workbench.values.clocks.statement import Amounts, CallCosts, Product, Work
 Floats = npt.NDArray[np.float64]
 Prices = Mapping[str, Floats]
 """Parameter → [clocks] microseconds a unit."""
+Known = dict[tuple[Amounts, tuple[Amounts, ...], tuple[Product, ...]], Floats]
+"""Microseconds of works at some prices; candidates have most kernels in common."""
 
 
-def call_ms(calls: Sequence[CallCosts], prices: Prices) -> Floats:
+def call_ms(calls: Sequence[CallCosts], prices: Prices, known: Known) -> Floats:
     """[calls, clocks] milliseconds of each call under each clock.
+
+    Args:
+        known: of these prices; what is new is added.
 
     Raises:
         KeyError: a call needs a parameter without a price.
     """
-    known: dict[tuple[Amounts, tuple[Amounts, ...], tuple[Product, ...]], Floats] = {}
     width = len(next(iter(prices.values())))
     found = np.zeros((len(calls), width))
     for row, call in zip(found, calls, strict=True):
         for work in call.works:
-            key = work.before, work.beside, work.products  # candidates have most kernels in common
+            key = work.before, work.beside, work.products
             if key not in known:
                 known[key] = _work_us(work, prices, width)
             row += work.count / 1000 * known[key]

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import math
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from workbench.values.clocks.costs import Floats
-from workbench.values.clocks.statement import ModelledClock, Unknown
+from workbench.values.clocks.costs import Floats, Known, Prices, call_ms
+from workbench.values.clocks.statement import CallCosts, ModelledClock, Unknown
 from workbench.values.measurement import Estimate
 
 MEMBERS = 400
@@ -27,34 +28,48 @@ _TWO_SIDED = 1.959963984540054
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Clocks:
-    """Draws of an ensemble.
+    """Draws of an ensemble; the first is the clock that is run. Made by `moved`.
 
     Attributes:
-        logs: [unknowns, clocks] logarithms of the factors, in the order of `clock.unknowns`.
+        prices: parameter → [clocks] microseconds a unit.
     """
 
     clock: ModelledClock
-    logs: Floats
+    prices: Prices
+    known: Known = field(default_factory=dict)
 
-    @property
-    def prices(self) -> dict[str, Floats]:
-        """Parameter → [clocks] microseconds a unit."""
-        found = {name: np.full(self.logs.shape[1], price) for name, price in self.clock.prices}
-        for unknown, logs in zip(self.clock.unknowns, self.logs, strict=True):
-            factor = np.exp(logs)
-            for parameter in unknown.moves:
-                found[parameter] = found[parameter] * factor
-        return found
+    def call_ms(self, calls: Sequence[CallCosts]) -> Floats:
+        """[calls, clocks] milliseconds; what it works out is kept."""
+        return call_ms(calls, self.prices, self.known)
+
+
+def moved(clock: ModelledClock, logs: Floats) -> Clocks:
+    """The clock moved.
+
+    Args:
+        logs: [unknowns, clocks] logarithms of the factors on prices, in the order of `clock.unknowns`; zeros first.
+    """
+    prices = {name: np.full(logs.shape[1], price) for name, price in clock.prices}
+    for unknown, own in zip(clock.unknowns, logs, strict=True):
+        factor = np.exp(own)
+        for parameter in unknown.moves:
+            prices[parameter] = prices[parameter] * factor
+    return Clocks(clock=clock, prices=prices)
 
 
 @functools.lru_cache(maxsize=16)
 def ensemble(clock: ModelledClock, members: int = MEMBERS, seed: int = SEED) -> Clocks:
     """The clock as it is run, and behind it `members` that may be right; equal arguments give equal clocks."""
+    return moved(clock, draws(clock, members, seed))
+
+
+def draws(clock: ModelledClock, members: int, seed: int) -> Floats:
+    """[unknowns, 1 + members] logarithms of factors, zeros first."""
     logs = np.zeros((len(clock.unknowns), 1 + members))
     on_sheet = np.arange(members) % 2
     for row, unknown in zip(logs, clock.unknowns, strict=True):
         row[1:] = on_sheet * math.log(unknown.data_sheet) + spread(unknown) * normals(unknown, members, seed)
-    return Clocks(clock=clock, logs=logs)
+    return logs
 
 
 def spread(unknown: Unknown) -> float:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.values.clocks.costs import Floats, Prices, call_ms
+from workbench.values.clocks.costs import Floats
 from workbench.values.clocks.ensemble import Clocks, ensemble, interval
 from workbench.values.clocks.statement import ModelledCalls, ModelledClock, ModelledService
 from workbench.values.measurement import Estimate, Latency, Measurement, ServiceFigures, ServiceResult
@@ -37,7 +37,7 @@ def latency_figures(latency: Latency, clocks: Clocks) -> Figures:
     """Nothing where no costs are stated."""
     if latency.modelled is None:
         return {}
-    times, ratios, weights = _paired(latency.modelled, clocks.prices)
+    times, ratios, weights = _paired(latency.modelled, clocks)
     mean = weights @ times / weights.sum()
     found = {
         "latency_p50_ms": latency.p50_ms.value / latency.drift * _relative(_quantile(times, weights, 0.5)),
@@ -55,7 +55,7 @@ def service_figures(service: ServiceResult, clocks: Clocks) -> Figures:
     shown = service.best or service.closest
     if service.modelled is None or service.confirmed is not None:
         return {}
-    scale = _scales(service.modelled, clocks.prices)
+    scale = _scales(service.modelled, clocks)
     found = {
         "service_p50_ms": shown.p50_ms.value * _served(service.modelled, "p50_ms", scale),
         "service_p99_ms": shown.p99_ms.value * _served(service.modelled, "p99_ms", scale),
@@ -123,10 +123,10 @@ def slower_in_every_clock(latency: Latency, other: Latency) -> bool | None:
     return bool((ours < theirs).all())
 
 
-def _paired(calls: ModelledCalls, prices: Prices) -> tuple[Floats, Floats, Floats]:
+def _paired(calls: ModelledCalls, clocks: Clocks) -> tuple[Floats, Floats, Floats]:
     """[pairs, clocks] times of the candidate and baseline over candidate, [pairs] calls."""
     pairs = np.array(calls.pairs)
-    ours, theirs = call_ms(calls.candidate, prices)[pairs[:, 0]], call_ms(calls.baseline, prices)[pairs[:, 1]]
+    ours, theirs = clocks.call_ms(calls.candidate)[pairs[:, 0]], clocks.call_ms(calls.baseline)[pairs[:, 1]]
     return ours, theirs / ours, pairs[:, 2].astype(np.float64)
 
 
@@ -142,8 +142,8 @@ def _relative(values: Floats) -> Floats:
     return np.asarray(values / values[0])
 
 
-def _scales(service: ModelledService, prices: Prices) -> Floats:
-    times = np.log(call_ms(service.calls, prices))
+def _scales(service: ModelledService, clocks: Clocks) -> Floats:
+    times = np.log(clocks.call_ms(service.calls))
     return np.asarray(np.exp((times - times[:, :1]).mean(axis=0)))
 
 
