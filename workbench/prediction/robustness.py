@@ -127,17 +127,15 @@ class _Question:
         costs = np.where(able, lead, np.inf)
         least = costs.min(axis=0)
         tied = able & (costs <= least + _TIE * np.abs(least))
-        order = sorted(
-            range(len(contenders)), key=lambda place: (contenders[place].id != self.first, contenders[place].id)
-        )
-        chosen = np.zeros_like(tied)
-        for place in order:
+        ids = [one.id for one in contenders]
+        chosen: Truths = np.zeros_like(tied)
+        for place in sorted(range(len(ids)), key=lambda place: (ids[place] != self.first, ids[place])):
             chosen[place] = tied[place] & ~chosen.any(axis=0)
         return chosen
 
 
 def _cost(values: Floats, metric: str) -> Floats:
-    return -values if METRICS[metric].direction == "maximize" else values
+    return np.negative(values) if METRICS[metric].direction == "maximize" else values
 
 
 def _front(costs: Sequence[Floats], able: Truths) -> Truths:
