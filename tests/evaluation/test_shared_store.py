@@ -339,6 +339,7 @@ def test_a_store_that_is_away_is_said_once_and_done_without(team: Team) -> None:
 def test_whenever_it_breaks_off_a_reader_has_all_or_nothing(random: Random, kind: str) -> None:
     """Every call to the file system may fail, those of two writers and of readers; files are sent in several parts."""
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        # sizes, so that a few bytes take as many calls as a large file does
         patch.setattr("workbench.evaluation.shared_store.remote._AT_ONCE_BYTES", 4)
         patch.setattr("workbench.evaluation.shared_store.remote.BLOCK_BYTES", 5)
         patch.setattr("workbench.evaluation.shared_store.shared.BLOCK_BYTES", 5)

@@ -71,7 +71,7 @@ def test_kill_9_of_writers_at_any_moment_leaves_only_what_nobody_reads(team: Tea
         victim = writer(tmp_path / f"victim-{number}", team.url, "v")
         assert victim.stdout is not None
         assert victim.stdout.readline() == "begins\n"
-        time.sleep(wait_s)
+        time.sleep(wait_s)  # the moment of the kill, of which there are four
         os.kill(victim.pid, signal.SIGKILL)
         victim.communicate()
         found.append(contents(team, f"reader-{number}"))
@@ -102,7 +102,7 @@ def test_a_writer_killed_between_its_files_is_read_by_nobody(tmp_path: Path) -> 
                 for number, block in enumerate(blocks):
                     yield block[: len(block) // 2]
                     print("half", flush=True)
-                    time.sleep(60)
+                    time.sleep(60)  # until it is killed, here
             write(self, path, held(), size)
         Remote.write = stop
         store.get_or_build("artifact", {"k": 1}, build)
@@ -160,18 +160,19 @@ def test_a_full_disk_below_a_shared_folder_keeps_results_here(tmp_path: Path) ->
 @pytest.mark.parametrize("url", ["folder"], indirect=True)
 def test_large_files_wait_while_a_device_is_timed_but_not_for_ever(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     store, said, _ = team.machine("one")
-    monkeypatch.setattr("workbench.evaluation.shared_store.publishing._QUIET_S", 0.4)
+    quiet = "workbench.evaluation.shared_store.publishing._QUIET_S"
+    monkeypatch.setattr(quiet, 0.4)  # half a minute otherwise, which the test would sit through
 
     def large(to: Path) -> None:
         (to / "large").write_bytes(b"l" * (1 << 20))
 
     with lock_file(store.root / ".locks" / "device-0.lock"):
+        began = time.monotonic()  # of whatever the publisher may wait for
         store.put_json("structure", {"k": 1}, "small")
         store.get_or_build("artifact", {"k": 1}, large)
-        began = time.monotonic()
         while store.unpublished:
             assert time.monotonic() - began < 30
-            time.sleep(0.01)
+            time.sleep(0.01)  # between looks at what another thread does
     assert time.monotonic() - began > 0.2
     assert said == []
 

@@ -257,7 +257,7 @@ def test_of_two_racing_processes_one_builds_and_the_other_waits_and_shares(tmp_p
             root,
             """
             def build(to):
-                time.sleep(0.5)
+                time.sleep(0.5)  # so that the others come while it is being built
                 (to / "who").write_text(str(os.getpid()))
             entry = store.get_or_build("artifact", {"k": 1}, build)
             print(entry.cached, (entry.path / "who").read_text(), flush=True)
@@ -273,16 +273,22 @@ def test_of_two_racing_processes_one_builds_and_the_other_waits_and_shares(tmp_p
 
 
 def test_waiting_for_another_process_is_said(tmp_path: Path) -> None:
-    reports: list[str] = []
-    store = Store(tmp_path, report=reports.append)
+    reports, root, heard = list[str](), tmp_path / "store", tmp_path / "heard"
+
+    def hear(text: str) -> None:
+        reports.append(text)
+        heard.touch()
+
+    store = Store(root, report=hear)
     builder = child(
-        tmp_path,
-        """
+        root,
+        f"""
         def build(to):
             print("building", flush=True)
-            time.sleep(0.4)
+            while not pathlib.Path({str(heard)!r}).exists():
+                time.sleep(0.01)  # until it is said that it is waited for
             (to / "f").write_text("f")
-        store.get_or_build("artifact", {"k": 1}, build)
+        store.get_or_build("artifact", {{"k": 1}}, build)
         """,
     )
     assert builder.stdout is not None

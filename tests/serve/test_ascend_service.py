@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pytest
 
 from tests.serve.ascend_bundle import LABELS, TEXTS, Made, make_ascend_bundle
 from tests.serve.making import Reply, Running, running
+from tests.serve.test_lifecycle import metric
 from workbench.cann_emulator.state import ProcessUse, processes
 from workbench.serve.samples import rows_computed
 from workbench.targets.ascend.fitting import Shape, turns
@@ -197,9 +197,10 @@ def test_sigterm_answers_what_waits_and_leaves_nothing_on_the_devices(service: R
     asking = [
         threading.Thread(target=lambda: replies.append(service.predict({"texts": list(TEXTS)}))) for _ in range(4)
     ]
+    before = metric(service, "workbench_requests_received_total")
     for one in asking:
         one.start()
-    time.sleep(0.02)
+    service.wait_until(lambda: metric(service, "workbench_requests_received_total") >= before + 4)
 
     assert service.end() == 0
     for one in asking:

@@ -188,7 +188,7 @@ def test_a_worker_that_dies_in_every_start_ends_the_service_with_an_error(quick:
             for process in psutil.Process(service.process.pid).children():
                 if "spawn_main" in " ".join(process.cmdline()):
                     process.kill()
-            time.sleep(0.02)
+            time.sleep(0.02)  # between looks for the next one
 
         assert service.process.wait(10) == 3
     said = service.log.read_text()

@@ -152,7 +152,7 @@ def wait_for(ready: Callable[[], bool], log: Path, timeout_s: float = 60) -> Non
         with contextlib.suppress(OSError):
             if ready():
                 return
-        time.sleep(0.1)
+        time.sleep(0.1)  # between questions to a program that is starting
     pytest.fail(f"not ready after {timeout_s} s: {log.read_text()[-2000:]}")
 
 

@@ -54,7 +54,7 @@ def test_a_server_that_refuses_is_named_once_and_the_sweep_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
-    monkeypatch.setattr(_Answer, "code", code)
+    monkeypatch.setattr(_Answer, "code", code)  # what the test's own server answers
 
     first, later = swept(tmp_path, "loans")
 
@@ -66,6 +66,7 @@ def test_a_server_that_refuses_is_named_once_and_the_sweep_goes_on(
 
 def test_pauses_grow_to_ten_minutes_and_begin_anew_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
+    # a clock of the test's: 30 minutes of pauses are not waited for
     monkeypatch.setattr("workbench.tracking.server.time.monotonic", lambda: now[0])
     outage, pauses = Outage(), []
     for _ in range(7):

@@ -81,7 +81,7 @@ def test_two_users_with_experiments_of_one_name_share_an_experiment_and_no_run(
 def test_a_server_that_hangs_costs_seconds_and_is_told_everything_once_it_answers(
     server: Team, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.tracking.server.PROBE_S", 0.5)
+    monkeypatch.setattr("workbench.tracking.server.PROBE_S", 0.5)  # a server that hangs is not waited for longer
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     found = evaluations()
     with tracker(tmp_path, name) as writer:
@@ -97,8 +97,8 @@ def test_a_server_that_hangs_costs_seconds_and_is_told_everything_once_it_answer
         assert "gave no answer in time" in caplog.text
         assert said[1] == f"to log it later: workbench log experiments/loans.yaml --workspace {tmp_path}"
         assert took < 10
-        monkeypatch.setattr(writer._outage, "_until", 0.0)
-        monkeypatch.setattr("workbench.tracking.server.PROBE_S", 30.0)
+        monkeypatch.setattr(writer._outage, "_until", 0.0)  # the pause is over, unwaited for
+        monkeypatch.setattr("workbench.tracking.server.PROBE_S", 30.0)  # on a busy machine it answers late
         writer.evaluated(found[5], reused=False)
         assert len(runs(tmp_path, name, "tags.kind = 'candidate'")) == 6
         writer.conclude(judged(found))

@@ -159,6 +159,7 @@ def test_who_may_edit_and_not_delete_rolls_back_to_a_champion_without_a_previous
         raise RestException({"error_code": "PERMISSION_DENIED", "message": "Permission denied"})
 
     a, b = (registered(tmp_path, name, letter) for letter in "ab")
+    # the test's server has no users with rights: this is what one says to a user who may not delete
     monkeypatch.setattr(MlflowClient, "delete_registered_model_alias", forbidden)
     with open_versions(tmp_path, name) as versions:
         promote(versions, a, over=None)
@@ -189,7 +190,7 @@ def test_who_sets_the_aliases_late_sets_what_is_newest(
 
     with open_versions(tmp_path, name) as versions:
         promote(versions, a, over=None)
-        monkeypatch.setattr(champion, "_follow", slow)
+        monkeypatch.setattr(champion, "_follow", slow)  # itself, after somebody else was quicker: no timing decides
         promote(versions, b, over=a)
 
         assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}

@@ -326,7 +326,7 @@ def test_a_damaged_database_is_refused_with_what_to_do(workspace: Path, damage: 
 
 
 def test_a_locked_database_is_refused_and_says_by_what(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(store, "LOCK_WAIT_S", 0.1)  # it is held for longer than anybody waits
     holder = sqlite3.connect(workspace / "mlruns" / "mlflow.db", isolation_level=None)
     with contextlib.closing(holder):
         holder.execute("BEGIN EXCLUSIVE")
@@ -485,7 +485,7 @@ def wait_for(ready: Any, what: Any = lambda: "", timeout_s: float = 60) -> None:
         with contextlib.suppress(OSError):
             if ready():
                 return
-        time.sleep(0.2)
+        time.sleep(0.2)  # between questions to a program that is starting
     pytest.fail(f"not ready after {timeout_s} s: {what()}")
 
 

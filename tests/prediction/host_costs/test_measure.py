@@ -86,8 +86,8 @@ def test_quiet_costs_are_kept_in_the_store_and_noisy_ones_for_this_process_alone
         made.append(HostCosts(request_ms=float(len(made)), capacity=(1.0, 1.5), origin="here"))
         return made[-1], quiet
 
-    monkeypatch.setattr(measure, "measure_host_costs", measuring)
-    monkeypatch.setattr(measure, "_noisy", {})
+    monkeypatch.setattr(measure, "measure_host_costs", measuring)  # whether the machine was quiet is the test's to say
+    monkeypatch.setattr(measure, "_noisy", {})  # what other tests of this process measured does not count
     noisy = entities(tmp_path / "noisy")
     assert [host_costs(*noisy, store).request_ms for _ in range(2)] == [0.0, 0.0]
     quiet = True
@@ -110,8 +110,8 @@ def test_a_service_that_cannot_start_is_the_machines_fault(tmp_path: Path, monke
             file.write_bytes(b"no model")
         return bundle
 
-    monkeypatch.setattr(measure, "write_probe", damaged)
-    monkeypatch.setattr(measure, "measure_capacity", lambda: (1.0,))
+    monkeypatch.setattr(measure, "write_probe", damaged)  # the real one, damaged afterwards
+    monkeypatch.setattr(measure, "measure_capacity", lambda: (1.0,))  # seconds of work that comes to nothing here
 
     with pytest.raises(ToolchainError, match="what serving costs this host cannot be measured"):
         measure_host_costs(model, dataset, open_target("onnxruntime").toolchain(), clients=(1, 2), load_s=0.2)

@@ -33,7 +33,7 @@ def computes() -> bool:
 def sleep_ns(duration_ns: int) -> None:
     """Let time pass; other Python threads run."""
     if duration_ns > 0:
-        time.sleep(duration_ns / 1e9)
+        time.sleep(duration_ns / 1e9)  # what a card would take is waited for: that is what paced means
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from workbench.values.system.files import lock_file
 
 UNPUBLISHED = ".unpublished"
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+"""After the first, second, … refusal in a row: a store that is full or away says nothing when it is well again."""
 _LOOK_S = 60.0
 """How often what other processes have left is looked for."""
 _QUIET_S = 30.0
@@ -184,7 +185,7 @@ def _quiet(root: Path, ending: Callable[[], bool]) -> Callable[[], None]:
 
     def wait() -> None:
         while left[0] > 0 and not ending() and _timing(root):
-            time.sleep(_QUIET_LOOK_S)
+            time.sleep(_QUIET_LOOK_S)  # nobody tells when the device is let go
             left[0] -= _QUIET_LOOK_S
 
     return wait
