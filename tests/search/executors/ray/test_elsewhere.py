@@ -48,7 +48,9 @@ def test_a_copy_knows_what_the_driver_wrote_and_gives_back_what_is_new(journal: 
     assert list(copy.news()) == []
 
 
-@pytest.mark.parametrize("name", ["../x", "evaluations/x.json", "sweep.json", "study.log", "logs/../../x", "/etc/x"])
+@pytest.mark.parametrize(
+    "name", ["../x", "evaluations/x.json", "sweep.json", "study.log", "logs/../../x", "logs/..", "logs/.x", "/etc/x"]
+)
 def test_a_node_writes_nothing_else_into_the_journal(journal: Journal, name: str) -> None:
     held = {file: file.read_bytes() for file in journal.root.rglob("*") if file.is_file()}
     Mirror(journal).keep({"kind": "file", "name": name, "data": base64.b64encode(b"{}").decode()})

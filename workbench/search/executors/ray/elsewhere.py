@@ -28,8 +28,9 @@ Files = dict[str, bytes]
 """Name below the journal → content."""
 
 _FOLDERS = ("evaluations", "confirmations", "outcomes", "latency", "records", "logs")
-_DOWN = re.compile(rf"(?:{'|'.join(_FOLDERS)})/[\w.-]+|[a-z_]+\.json")
-_UP = re.compile(r"(?:outcomes|latency|records|logs)/[\w.-]+|anchors\.json")
+_NAME = r"[\w-][\w.-]*"  # no `..`, and nothing hidden
+_DOWN = re.compile(rf"(?:{'|'.join(_FOLDERS)})/{_NAME}|[a-z_]+\.json")
+_UP = re.compile(rf"(?:outcomes|latency|records|logs)/{_NAME}|anchors\.json")
 _WORKSPACE = Path(".cache") / "workbench" / "cluster"
 
 
