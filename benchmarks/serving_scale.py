@@ -17,12 +17,11 @@ several. Takes about 3 minutes with the defaults on two quiet processors.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from tests.serve.ascend_bundle import BATCHES, TEXTS, Made, make_ascend_bundle
 from workbench.load import LoadPlan, bodies_of_texts, run_load
 from workbench.load.service_process import RunningService, running_service
 from workbench.values.service import ServiceLoad, ServiceSettings
+from workbench.values.system.environment import variables_set
 
 BATCH = max(BATCHES)
 COMPUTED = len(TEXTS)
@@ -86,8 +86,7 @@ def main() -> None:
     print(f"\n{time.monotonic() - began:.0f} s; load average {os.getloadavg()[0]:.1f} (other work than this spoils it)")
 
 
-@contextlib.contextmanager
-def _switched_on(made: Made, folder: Path, call_ms: float, cards: int) -> Iterator[None]:
+def _switched_on(made: Made, folder: Path, call_ms: float, cards: int) -> AbstractContextManager[None]:
     """The emulated CANN for the services that are started, with a card whose every launch takes so long."""
     slow = folder / "slow.yaml"
     entry = {"value": call_ms * 1000, "kind": "inferred", "origin": "set by benchmarks/serving_scale.py"}
@@ -100,13 +99,7 @@ def _switched_on(made: Made, folder: Path, call_ms: float, cards: int) -> Iterat
         "CANN_EMULATOR_PACED": str(COMPUTED),
         "CANN_EMULATOR_DEVICE_DATA": str(slow),
     }
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+    return variables_set(values)
 
 
 def _measured(

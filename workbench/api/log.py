@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workbench.api.opening import journal_of, opened, summary_of
+from workbench.api.opening import journal_of, opened, summary_of, tracked
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.sweep_folders import exclusive
 from workbench.inputs.experiment import Experiment
-from workbench.search.front import is_feasible
-from workbench.tracking import open_tracker
 
 
 def log(experiment: Experiment | Path | str, *, workspace: Path | str | None = None) -> tuple[str, ...]:
@@ -26,14 +24,7 @@ def log(experiment: Experiment | Path | str, *, workspace: Path | str | None = N
         journal = journal_of(question)
         with (
             exclusive(journal),
-            open_tracker(
-                question.workspace,
-                question.name,
-                journal,
-                is_feasible=lambda evaluation: is_feasible(question, evaluation),
-                about=question.about,
-                later=False,
-            ) as tracker,
+            tracked(question, journal, later=False) as tracker,
         ):
             summary = summary_of(question, journal)
             return tuple(tracker.complete(summary, models=lambda chosen: artifact_of(question, chosen, bench)[1]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.inputs.experiment import Experiment
     from workbench.report import Summary
     from workbench.report.alike import OutcomesOf
+    from workbench.tracking import Tracker
     from workbench.values.candidate import Candidate
     from workbench.values.damage import Damage
     from workbench.values.measurement import Split
@@ -129,6 +131,21 @@ def damaged(fact: str, damage: Sequence[Damage], question: Experiment) -> Toolch
     """The error that names damaged files and what to do about them."""
     files = "".join(f"\n  {one.words()}" for one in damage)
     return ToolchainError(f"{fact}:{files}\nTo mend it, run the sweep again: workbench sweep {question.path}")
+
+
+def tracked(question: Experiment, journal: Journal, *, later: bool = True) -> AbstractContextManager[Tracker]:
+    """MLflow's view of a sweep, as `workbench.tracking.open_tracker` opens it."""
+    from workbench.search.front import is_feasible
+    from workbench.tracking import open_tracker
+
+    return open_tracker(
+        question.workspace,
+        question.name,
+        journal,
+        is_feasible=lambda evaluation: is_feasible(question, evaluation),
+        about=question.about,
+        later=later,
+    )
 
 
 def find_candidate(text: str, journal: Journal) -> Candidate:

@@ -13,11 +13,9 @@ So there is no manager, and no queue: each worker gets one end of a socket pair,
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing.process
-import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from fastapi import FastAPI
 from litserve import LitServer  # type: ignore[import-untyped]  # LitServe ships no types
@@ -26,6 +24,7 @@ from workbench.bundle import Bundle
 from workbench.bundle.fingerprint import Policy
 from workbench.serve.cards import Place
 from workbench.serve.worker import BundleWorker
+from workbench.values.system.environment import variables_set
 
 
 class WorkerLauncher:
@@ -68,7 +67,7 @@ class WorkerLauncher:
         ours, theirs = socket.socketpair()
         self._api.connection = theirs
         try:
-            with _environment(self._places[number % len(self._places)].environment):
+            with variables_set(self._places[number % len(self._places)].environment):
                 process: multiprocessing.process.BaseProcess = self._server.launch_single_inference_worker(
                     self._api, number
                 )
@@ -79,18 +78,3 @@ class WorkerLauncher:
             self._api.connection = None
             theirs.close()
         return process, ours
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """A child that is started meanwhile finds these; multiprocessing has no way to say it of one child."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
