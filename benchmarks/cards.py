@@ -60,8 +60,14 @@ def sweep_on(cards: int, file: Path, folder: Path, trials: int) -> Ran:
             bench = open_bench(experiment, open_journal(folder, experiment.name, experiment.identity), store, _silent)
             before, began = _processor_s(), time.perf_counter()
             with local_members(experiment, bench) as members:
-                at = {"executors": members.cards, "compilers": members.compilers, "hear": members.hear}
-                end = run_sweep(experiment, bench, trials=trials, **at)  # type: ignore[arg-type]  # each fits its own
+                end = run_sweep(
+                    experiment,
+                    bench,
+                    trials=trials,
+                    executors=members.cards,
+                    compilers=members.compilers,
+                    hear=members.hear,
+                )
             seconds = time.perf_counter() - began
             found = bench.journal.evaluations()
         finally:
