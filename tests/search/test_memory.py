@@ -39,4 +39,5 @@ def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
 def test_every_further_card_holds_a_model_of_its_own() -> None:
     size = 2_000_000_000
     assert forecast_memory(size, 0, 3) == pytest.approx(0.5e9 + 3 * 2.6 * size + 2 * 0.25e9)
+    assert forecast_memory(size, 4, 0) == 500_000_000  # other machines do everything
     assert forecast_memory(size, 100, 3) == forecast_memory(size, 100)  # the service is larger, and comes afterwards

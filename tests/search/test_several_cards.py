@@ -70,9 +70,16 @@ def test_a_target_names_its_cards_with_what_makes_a_process_see_one_alone(opened
 def test_several_cards_measure_what_one_measures_each_beside_the_baseline(opened: tuple[Experiment, Bench]) -> None:
     question, bench = opened
     recorder = Recorder()
-    with local_members(question, bench) as members:
-        assert len(members.cards) == CARDS
-        end = run_sweep(question, bench, listeners=(recorder,), executors=members.cards, hear=members.hear)
+    with local_members(question, bench, compilers=1) as members:
+        assert (len(members.cards), members.here, len(members.compilers)) == (CARDS, CARDS, 1)
+        end = run_sweep(
+            question,
+            bench,
+            listeners=(recorder,),
+            executors=members.cards,
+            compilers=members.compilers,
+            hear=members.hear,
+        )
         first = members.cards[0]
         assert first.place is not None
         front = front_of(question, bench.journal.evaluations())
@@ -164,7 +171,9 @@ class ThrottledLast:
         self._members = members
 
     def __enter__(self) -> Members:
-        self._members.cards[-1].close()  # two processes never share a card
+        last = self._members.cards[-1]
+        assert isinstance(last, ChildProcess)
+        last.close()  # two processes never share a card
         self._last.__enter__()
         return replace(self._members, cards=(*self._members.cards[:-1], self._last))
 

@@ -38,6 +38,7 @@ class StandinTarget:
         return OnnxRuntimeTarget().lower(model, _host(candidate), record, to)
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
+        # a compile is a wait here: sweeps are looked at, not compilers
         time.sleep(float(os.environ.get("STANDIN_COMPILE_S", "0")) * (0.5 + share(candidate)))
         made = OnnxRuntimeTarget().compile(lowered, _host(candidate), to)
         return replace(made, target=self.name, toolchain=self.toolchain())
@@ -48,12 +49,13 @@ class StandinTarget:
             with Path(log).open("a", encoding="utf-8") as stream:
                 stream.write(f"{candidate.id} {card}\n")
         if card and card == os.environ.get("STANDIN_HANGS"):
-            time.sleep(1e6)
+            time.sleep(1e6)  # it hangs, until somebody ends the process
         baseline = candidate.quantization.scheme == "none" and candidate.compile == type(candidate.compile)()
         if not baseline:
-            time.sleep(float(os.environ.get("STANDIN_TIMING_S", "0")))
+            time.sleep(float(os.environ.get("STANDIN_TIMING_S", "0")))  # a measurement is a wait here
         session = OnnxRuntimeTarget().open(artifact, directory, _host(candidate))
-        return StandinSession(session, 2.0 if baseline else 1.0 + share(candidate))
+        slowed = 1.5 if card and card == os.environ.get("STANDIN_THROTTLED") else 1.0
+        return StandinSession(session, slowed * (2.0 if baseline else 1.0 + share(candidate)))
 
     def devices(self) -> int:
         return 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from workbench.api.opening import open_store, question_of, summary_of
+from workbench.api.opening import open_store, question_of, summary_of, tracked
 from workbench.api.result import SweepResult
 from workbench.api.words import plan_lines
 from workbench.evaluation.bench import Bench, open_bench
@@ -25,13 +25,11 @@ from workbench.report.factors import missing_between
 from workbench.search.confirmation import confirm
 from workbench.search.executors import Measurer, Members, TimeUp, local_members
 from workbench.search.executors.ray import ClusterSettings, cluster_members, cluster_settings
-from workbench.search.front import is_feasible
 from workbench.search.memory import check_memory
 from workbench.search.plan import Plan, make_plan
 from workbench.search.sweep import SweepEnd, run_sweep
 from workbench.search.time_limit import RunTime
 from workbench.shipping.service_confirmation import confirm_services, left_to_load
-from workbench.tracking import open_tracker
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
 from workbench.values.errors import CandidateError, ConfigError
@@ -104,7 +102,7 @@ def sweep(
     settings = None if cluster is None else cluster_settings(cluster)
     shared = None if settings is None else settings.store or None
     time = RunTime(question.timeout_s if timeout_s is None else timeout_s)
-    check_memory(question)
+    check_memory(question, cards=int(settings is None))  # a cluster's cards are counted once it answers
     journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
     with exclusive(journal), open_store(question.workspace, store or shared) as kept:
         for damage in journal.set_aside():
@@ -114,13 +112,7 @@ def sweep(
         with (
             _noted(journal.root, time, stages) as ended,
             _members(settings, question, bench) as members,
-            open_tracker(
-                question.workspace,
-                question.name,
-                journal,
-                is_feasible=lambda evaluation: is_feasible(question, evaluation),
-                about=question.about,
-            ) as tracker,
+            tracked(question, journal) as tracker,
         ):
             plan = make_plan(
                 question,
@@ -130,6 +122,7 @@ def sweep(
                 probe=lambda: _probed(members.cards[0], time),
                 gone=lambda: time.gone_s,
                 cards=len(members.cards),
+                here=members.here,
             )
             on_plan(plan)
             told = _Told(on_evaluation)
@@ -143,6 +136,7 @@ def sweep(
                 executors=members.cards,
                 compilers=members.compilers,
                 hear=members.hear,
+                quarantine=members.quarantine,
                 resumed=lambda candidate: on_resume(candidate, _stage_of(before, candidate)),
                 trying=on_trying,
             )

@@ -10,13 +10,11 @@ from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL
 from workbench.search.executors import Crew, Executor, InProcess, Task, TimeUp
-from workbench.search.failure import failed_evaluation
 from workbench.search.retry import survived
 from workbench.search.sweep import Listener
 from workbench.search.time_limit import Cost, RunTime, fitting, known_cost, predicted_by_search
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CrashError
-from workbench.values.results import MAX_ATTEMPTS, Evaluation
+from workbench.values.results import Evaluation
 
 
 def confirm(
@@ -89,8 +87,6 @@ def _ended(
         found = done.future.result()
     except TimeUp:
         return False
-    except CrashError as crash:  # of a candidate that several cards were lost at
-        found = replace(failed_evaluation(experiment, candidate, bench, "holdout", crash), attempt=MAX_ATTEMPTS)
     known = before[candidate.id]
     attempt = known.attempt + 1 if known is not None and known.deserves_another else 1
     found = replace(found, attempt=max(attempt, found.attempt))

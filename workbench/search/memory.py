@@ -28,9 +28,12 @@ def forecast_memory(size_bytes: int, workers: int, cards: int = 1) -> int:
     """Bytes at the peak of a sweep.
 
     Args:
-        cards: that candidates are measured on at once, each in a process of its own.
+        cards: of this machine, that candidates are measured on at once, each in a process of its own; 0 where other
+            machines do everything.
         workers: most processes of a service that members of the front are loaded in; 0 without.
     """
+    if cards == 0:
+        return PROCESSES_BYTES
     calibrating = (CALIBRATION if is_large(size_bytes) else CALIBRATION_OF_SMALL) * size_bytes
     timing = 2 * SESSION * size_bytes
     serving = workers * (SESSION * size_bytes + WORKER_BYTES)

@@ -110,6 +110,7 @@ def make_plan(
     probe: Callable[[], float] | None = None,
     gone: Callable[[], float] = lambda: START_S,
     cards: int = 1,
+    here: int | None = None,
 ) -> Plan:
     """Forecast a sweep; costs one compile of the float model and a few calls of it.
 
@@ -118,12 +119,14 @@ def make_plan(
         gone: seconds of the run so far, asked once the probe is over.
         probe: asks `probe_call_ms` in another process; None to ask it here.
         cards: that candidates are measured on at once, after the float baseline.
+        here: how many of them this machine feeds; None for all.
 
     Raises:
         CandidateError: the float model itself cannot be compiled or run on the target.
         ConfigError: a sweep would take more memory than there is, or a target cannot run the model.
     """
-    check_memory(experiment, cards=cards)
+    here = cards if here is None else here
+    check_memory(experiment, cards=here)
     space = size(experiment.space)
     budget = min(experiment.trials if trials is None else trials, space.candidates)
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
@@ -148,8 +151,8 @@ def make_plan(
     once_s = _once_s(experiment, bench) if todo else 0.0
     limit_s = experiment.timeout_s if limit_s is None else limit_s
     division = divided(limit_s, cost)
-    # every card is fed by the host: with fewer processors than cards they wait for each other
-    at_once = max(1, min(cards, len(os.sched_getaffinity(0))))
+    # every card is fed by its host: with fewer processors than cards they wait for each other
+    at_once = max(1, min(here, len(os.sched_getaffinity(0))) + cards - here)
     search_s = once_s + candidate_s * (min(1, todo) + max(0, todo - 1) / at_once)
     compiles = min(todo, space.compiles)
     # a lowered file and the compiled ones (each in the store once); INT8 ones are a quarter of the float size
@@ -173,7 +176,7 @@ def make_plan(
         basis=basis,
         disk_bytes=int(compiles * copies * experiment.model.size_bytes),
         free_bytes=shutil.disk_usage(bench.store.root).free,
-        memory_bytes=memory_of(experiment, cards),
+        memory_bytes=memory_of(experiment, here),
         available_bytes=available_memory_bytes(),
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},

@@ -16,7 +16,7 @@ from typing import Protocol
 import optuna
 
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.card_notes import SetAside, write_set_aside
+from workbench.evaluation.card_notes import SetAside, read_set_aside, write_set_aside
 from workbench.evaluation.facts import instead_of, loans_for, owed
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import (
@@ -33,7 +33,6 @@ from workbench.search.asking import (
 from workbench.search.cards import suspects
 from workbench.search.disk import writable
 from workbench.search.executors import Compiler, Crew, Executor, InProcess, Task, TimeUp
-from workbench.search.failure import failed_evaluation
 from workbench.search.front import front_of
 from workbench.search.promising import promising
 from workbench.search.retry import survived
@@ -43,10 +42,10 @@ from workbench.search.time_limit import RunTime
 from workbench.search.warm_start import WarmStart, first_proposals, fixed, priors
 from workbench.space.space import Forbidden, build, size, suggest
 from workbench.values.candidate import Candidate
-from workbench.values.errors import ConfigError, CrashError
+from workbench.values.errors import ConfigError
 from workbench.values.evidence import lenders_of
 from workbench.values.facts import Fact
-from workbench.values.results import MAX_ATTEMPTS, Evaluation
+from workbench.values.results import Evaluation, Place
 
 _log = logging.getLogger(__name__)
 
@@ -108,6 +107,7 @@ def run_sweep(
     resumed: Callable[[Candidate], None] = lambda candidate: None,
     trying: Callable[[Candidate, str], None] = lambda candidate, why: None,
     hear: Callable[[], None] = lambda: None,
+    quarantine: Callable[[Place, str], bool] = lambda place, reason: False,
 ) -> SweepEnd:
     """Search until `trials` distinct candidates are evaluated in all, the search's time is up, or the space is empty.
 
@@ -128,6 +128,7 @@ def run_sweep(
             before it is evaluated again.
         trying: told of every candidate before it is evaluated, and why it comes now.
         hear: called now and then while several executors work, to pass on what they said meanwhile.
+        quarantine: as of `Members`; asked before the executor that is bound to a card is given nothing more.
 
     Raises:
         ConfigError: what this sweep measured before, it measured with another toolchain; or `warm_start:` names a
@@ -146,7 +147,7 @@ def run_sweep(
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
     with Crew[_Flight](executors or (InProcess(experiment, bench),), compilers, hear) as crew:
-        loop = _Loop(experiment, bench, study, known, listeners, crew, time, resumed, warm, trying)
+        loop = _Loop(experiment, bench, study, known, listeners, crew, time, resumed, warm, trying, quarantine)
         with writable(bench.journal.root):
             loop.tell_again()
             loop.try_again(unlucky)
@@ -211,12 +212,13 @@ class _Loop:
         resumed: Callable[[Candidate], None],
         warm: WarmStart,
         trying: Callable[[Candidate, str], None],
+        quarantine: Callable[[Place, str], bool],
     ) -> None:
         self.experiment, self.bench, self.study, self.known = experiment, bench, study, known
         self.warm = warm
         self.listeners, self.crew, self.time = listeners, crew, time
         self.interrupted: list[Interrupted] = []
-        self.resumed, self.trying = resumed, trying
+        self.resumed, self.trying, self.quarantine = resumed, trying, quarantine
         self.proposals = self.repeats = self.forbidden = 0
         self.busy_s, self._busy_since = 0.0, 0.0
         self.attempts: dict[str, int] = {}  # made so far at candidates that are tried again
@@ -326,6 +328,8 @@ class _Loop:
         crashed: Callable[[int], None] = lambda crashes: None,
     ) -> None:
         until = None if self.time is None else self.time.search_end(self.experiment, self.known)
+        if not self.aside and read_set_aside(self.bench.journal.root):
+            write_set_aside(self.bench.journal.root, ())  # of an earlier run: this one gives its cards work
         if not self.crew.working:
             self._busy_since = perf_counter()
 
@@ -364,9 +368,6 @@ class _Loop:
         except TimeUp as up:
             self.interrupted.append(Interrupted(candidate=flight.candidate, stage=up.stage))
             return
-        except CrashError as crash:  # of a candidate that several cards were lost at
-            failed = failed_evaluation(self.experiment, flight.candidate, self.bench, "validation", crash)
-            evaluation = replace(failed, attempt=MAX_ATTEMPTS)
         evaluation = replace(evaluation, stages=(*done.ahead, *evaluation.stages))
         if flight.trial is None:
             self._keep_whole(flight.candidate, evaluation)
@@ -390,7 +391,7 @@ class _Loop:
     def set_cards_aside(self) -> None:
         """Give cards that are not to be trusted nothing more, and have what they measured be measured elsewhere."""
         for suspect in suspects(self.known.values()):
-            if not self.crew.set_aside(suspect.place):
+            if not (self.quarantine(suspect.place, suspect.reason) or self.crew.set_aside(suspect.place)):
                 continue
             wrong = set(suspect.measured)
             wrong |= {i for i, e in self.known.items() if wrong.intersection(lenders_of(e).values())}

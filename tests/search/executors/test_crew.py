@@ -1,4 +1,4 @@
-"""Several evaluations at once: cards, compilers ahead of them, and cards that are lost or not to be trusted."""
+"""Several evaluations at once: cards, compilers ahead of them, and cards that are not to be trusted."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.evaluations import candidate, evaluation
-from workbench.search.executors import CardLost, Crew, Done, Executor, Task
+from workbench.search.executors import Crew, Done, Executor, Task, TimeUp
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CrashError, ToolchainError
 from workbench.values.results import Evaluation, Place, StageTiming
@@ -98,37 +98,34 @@ def test_a_compiler_that_dies_leaves_the_candidate_to_its_evaluation() -> None:
     assert done.future.result().status == "complete"
 
 
-def lost(name: str, *, comes_back: bool) -> Callable[[str], None]:
-    def does(on: str) -> None:
-        if on in name:
-            raise CardLost(f"Card {on} is gone.", stage="latency_full", comes_back=comes_back)
-
-    return does
-
-
-def test_what_a_lost_card_was_at_is_measured_on_another() -> None:
-    with Crew[str]([Card(name, lost("a", comes_back=False)) for name in "ab"]) as crew:
-        crew.begin("first", work)
-        crew.begin("second", work)
-        done = list(all_of(crew))
-        assert {one.future.result().started_at for one in done} == {"on b"}
-        assert {one.what for one in done} == {"first", "second"}
-
-
-def test_a_candidate_that_loses_several_cards_is_blamed_itself() -> None:
-    with Crew[str]([Card(name, lost("ab", comes_back=True)) for name in "ab"]) as crew:
-        crew.begin("poison", work)
-        (done,) = all_of(crew)
-        with pytest.raises(CrashError, match=r"2 cards were lost at it: Card [ab] is gone\.; Card [ab] is gone"):
+@pytest.mark.parametrize("raised", [TimeUp("compile"), ToolchainError("the compiler is gone.")])
+def test_what_ends_a_compile_ahead_is_the_result_and_costs_nobody_else_anything(raised: Exception) -> None:
+    measured = threading.Event()
+    compiler = CompilerOf(lambda _: (_ for _ in ()).throw(raised))
+    with Crew[str]([Card("a", lambda _: measured.wait(SLOW_S) and None)], [compiler]) as crew:
+        crew.begin("at the card", work)
+        crew.begin("in the compiler", work, candidate())
+        done = crew.first()
+        assert done is not None
+        assert (done.what, crew.working, crew.free) == ("in the compiler", ("at the card",), True)
+        with pytest.raises(type(raised), match=str(raised)):
             done.future.result()
-        assert crew.free  # both come back
+        measured.set()
+        assert [one.future.result().status for one in all_of(crew)] == ["complete"]
 
 
-def test_without_a_card_the_sweep_ends_and_says_so() -> None:
-    with Crew[str]([Card("a", lost("a", comes_back=False))]) as crew:
-        crew.begin("it", work)
-        with pytest.raises(ToolchainError, match="No card is left"):
-            crew.first()
+def test_every_compile_that_ends_so_is_told_even_where_nothing_else_is_in_flight() -> None:
+    together = threading.Barrier(2, timeout=SLOW_S)
+
+    def time_up(_: Candidate) -> None:
+        together.wait()
+        raise TimeUp("compile")
+
+    with Crew[str]([Card("a")], [CompilerOf(time_up), CompilerOf(time_up)]) as crew:
+        crew.begin("first", work, candidate())
+        crew.begin("second", work, candidate())
+        assert sorted(done.what for done in all_of(crew)) == ["first", "second"]
+        assert not crew.working
 
 
 def test_a_card_that_is_set_aside_gets_nothing_more_and_the_last_one_stays() -> None:
@@ -139,6 +136,7 @@ def test_a_card_that_is_set_aside_gets_nothing_more_and_the_last_one_stays() -> 
         assert crew.set_aside(cards[0].place)
         assert not crew.set_aside(cards[0].place)
         assert not crew.set_aside(cards[1].place)
+        assert not crew.set_aside(Place(host="here", card="of nobody"))
         for what in ("first", "second"):
             crew.begin(what, work)
             (done,) = all_of(crew)
@@ -155,3 +153,14 @@ def test_a_card_that_is_set_aside_while_it_works_gets_nothing_after_that() -> No
         crew.begin("after", work)
         assert not crew.free
         assert [done.future.result().started_at for done in all_of(crew)] == ["on b"]
+
+
+def test_whoever_is_bound_to_no_card_cannot_be_set_aside() -> None:
+    seats = [Card("a"), Card("b")]
+    for seat in seats:
+        seat.place = None
+    with Crew[str](seats) as crew:
+        assert not crew.set_aside(Place(host="here", card="a"))
+        crew.begin("first", work)
+        crew.begin("second", work)
+        assert len({done.future.result().started_at for done in all_of(crew)}) == 2

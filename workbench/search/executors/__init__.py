@@ -4,7 +4,7 @@ with ChildProcess(experiment, bench) as executor:      # a candidate that takes 
     evaluation = executor.evaluate(Task(candidate=candidate))      # CrashError when it did
 """
 
-from workbench.search.executors.base import CardLost, Compiler, Executor, InProcess, Measurer, TimeUp
+from workbench.search.executors.base import Compiler, Executor, InProcess, Measurer, TimeUp
 from workbench.search.executors.child import ChildProcess
 from workbench.search.executors.crew import Crew, Done
 from workbench.search.executors.members import Members, cards_of, local_members
@@ -12,7 +12,6 @@ from workbench.search.executors.messages import decode_error, encode_error
 from workbench.search.executors.task import Task
 
 __all__ = [
-    "CardLost",
     "ChildProcess",
     "Compiler",
     "Crew",

@@ -27,20 +27,6 @@ class TimeUp(Exception):
         self.stage = stage
 
 
-class CardLost(Exception):
-    """The card's process, node or actor is gone, or hangs: nothing is known of the candidate, which is measured on
-    another card. It counts as nobody's crash until several cards are lost at one candidate.
-
-    Attributes:
-        stage: in which it was.
-        comes_back: whether the executor takes tasks again.
-    """
-
-    def __init__(self, message: str, *, stage: str, comes_back: bool) -> None:
-        super().__init__(message)
-        self.stage, self.comes_back = stage, comes_back
-
-
 class Executor(Protocol):
     """Evaluates one candidate at a time. Every call tells the bench when a stage begins.
 
@@ -49,7 +35,7 @@ class Executor(Protocol):
     """
 
     place: Place | None
-    """The card that it alone measures on; None where it sees all that there are."""
+    """The card that it is bound to; None where it sees all that there are, or is on whichever is free."""
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         """As `workbench.search.ladder.evaluate`, errors included.
@@ -59,7 +45,6 @@ class Executor(Protocol):
 
         Raises:
             CrashError: the process that evaluated it died, while this one lived.
-            CardLost: nothing is known of it.
             TimeUp: it was ended.
         """
 
@@ -75,9 +60,6 @@ class Measurer(Executor, Protocol):
 
     def confirm_service(self, trial: LoadTrial) -> ServiceResult:
         """Serve and load a confirmed candidate where it measures. Raises as `evaluate`."""
-
-    def close(self) -> None:
-        """End what it holds; a later call starts it again."""
 
 
 class Compiler(Protocol):

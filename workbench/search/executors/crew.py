@@ -8,21 +8,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from workbench.search.executors.base import CardLost, Compiler, Executor
+from workbench.search.executors.base import Compiler, Executor
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CrashError, ToolchainError
+from workbench.values.errors import CrashError
 from workbench.values.results import Evaluation, Place, StageTiming
 
 _log = logging.getLogger(__name__)
 
 _What = TypeVar("_What")
 _HEARD_EVERY_S = 0.2
-MAX_LOSSES = 2
-"""So many cards may be lost at one candidate before that counts as the candidate's fault."""
 
 
 @dataclass(kw_only=True)
@@ -30,7 +28,6 @@ class _Flight(Generic[_What]):
     what: _What
     work: Callable[[], Callable[[Executor], Evaluation]]
     ahead: tuple[StageTiming, ...] = ()
-    losses: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +61,11 @@ class Crew(Generic[_What]):
         self._hear = hear
         self._cards, self._compilers = list(cards), list(compilers)
         self._compiles, self._members = bool(compilers), len(cards)
-        self._aside: set[Place | None] = set()
+        self._trusted = {card.place for card in cards if card.place is not None}
         self._compiling: dict[Future[tuple[StageTiming, ...]], tuple[_Flight[_What], Compiler]] = {}
         self._waiting: list[_Flight[_What]] = []
         self._measuring: dict[Future[Evaluation], tuple[_Flight[_What], Executor]] = {}
+        self._uncompiled: list[Done[_What]] = []
         threads = len(cards) + len(compilers)
         self._threads = ThreadPoolExecutor(threads, "crew") if threads > 1 else None
 
@@ -88,9 +86,10 @@ class Crew(Generic[_What]):
     @property
     def working(self) -> tuple[_What, ...]:
         """What was begun and not yet taken by `first`: being measured, waiting for a card, being compiled."""
+        uncompiled = [done.what for done in self._uncompiled]
         measuring = [flight for flight, _ in self._measuring.values()]
         compiling = [flight for flight, _ in self._compiling.values()]
-        return tuple(flight.what for flight in (*measuring, *self._waiting, *compiling))
+        return (*uncompiled, *(flight.what for flight in (*measuring, *self._waiting, *compiling)))
 
     def begin(
         self,
@@ -117,36 +116,39 @@ class Crew(Generic[_What]):
             self._dispatch()
 
     def set_aside(self, place: Place) -> bool:
-        """Give this card nothing more; False where it is the last one."""
-        if place in self._aside or self._members <= 1:
+        """Give this card nothing more; False where nobody is bound to it, or it is the last one."""
+        if place not in self._trusted or self._members <= 1:
             return False
-        self._aside.add(place)
+        self._trusted.discard(place)
         self._members -= 1
         self._cards = [card for card in self._cards if card.place != place]
         return True
 
-    @property
-    def sound(self) -> Executor | None:
-        """A card that is free and was not set aside."""
-        return self._cards[0] if self._cards else None
-
     def first(self) -> Done[_What] | None:
         """Wait for what ends first; of several, what came to a card first. None where only a compiler became free.
 
-        Raises:
-            ToolchainError: no card is left.
+        What a compiler raised, but for its own crash, ends what it compiled for: it is what taking the result raises.
         """
         futures: tuple[Future[Any], ...] = (*self._measuring, *self._compiling)
-        while not wait(futures, timeout=_HEARD_EVERY_S, return_when=FIRST_COMPLETED).done:
+        while not (self._uncompiled or wait(futures, timeout=_HEARD_EVERY_S, return_when=FIRST_COMPLETED).done):
             self._hear()
         self._hear()
         for made in [future for future in self._compiling if future.done()]:
             flight, compiler = self._compiling.pop(made)
             self._compilers.append(compiler)
-            flight.ahead = made.result()
-            self._waiting.append(flight)
-        ended = next((future for future in self._measuring if future.done()), None)
-        done = None if ended is None else self._ended(ended)
+            if (error := made.exception()) is None:
+                flight.ahead = made.result()
+                self._waiting.append(flight)
+            else:
+                future: Future[Evaluation] = Future()
+                future.set_exception(error)
+                self._uncompiled.append(Done(what=flight.what, future=future))
+        measured = next((future for future in self._measuring if future.done()), None)
+        done = None
+        if measured is not None:
+            done = self._ended(measured)
+        elif self._uncompiled:
+            done = self._uncompiled.pop(0)
         self._dispatch()
         return done
 
@@ -164,29 +166,11 @@ class Crew(Generic[_What]):
             except Exception as error:  # of any kind: whoever takes the result raises it
                 future.set_exception(error)
 
-    def _ended(self, future: Future[Evaluation]) -> Done[_What] | None:
+    def _ended(self, future: Future[Evaluation]) -> Done[_What]:
         flight, card = self._measuring.pop(future)
-        lost = future.exception()
-        aside = card.place in self._aside
-        if not isinstance(lost, CardLost):
-            if not aside:
-                self._cards.append(card)
-            return Done(what=flight.what, future=future, ahead=flight.ahead)
-        if lost.comes_back and not aside:
+        if card.place is None or card.place in self._trusted:
             self._cards.append(card)
-        elif not aside:
-            self._members -= 1
-        flight.losses.append(str(lost))
-        if not self._members:
-            raise ToolchainError(f"{lost} No card is left to measure on; what was measured is kept.")
-        if len(flight.losses) >= MAX_LOSSES:
-            blamed: Future[Evaluation] = Future()
-            said = "; ".join(flight.losses)
-            blamed.set_exception(CrashError(f"{MAX_LOSSES} cards were lost at it: {said}", stage=lost.stage))
-            return Done(what=flight.what, future=blamed, ahead=flight.ahead)
-        _log.warning("%s What it was at is measured on another card.", lost)
-        self._waiting.insert(0, flight)
-        return None
+        return Done(what=flight.what, future=future, ahead=flight.ahead)
 
 
 def _made_ahead(compiler: Compiler, candidate: Candidate, until: float | None) -> tuple[StageTiming, ...]:

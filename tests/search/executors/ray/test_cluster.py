@@ -25,11 +25,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 VARIANTS, PATIENCE_S = 4, 120.0
+CARDS = 'STANDIN_HANGS: "1", STANDIN_TIMING_S: "0.4"'
 FILE = """
 version: 1
 address: {address}
 timeouts: {{card: 2m, silent: 10s, head: 4s}}
-environment: {{STANDIN_HANGS: "1", STANDIN_COMPILE_S: "0.1", STANDIN_TIMING_S: "0.4"}}
+environment: {{{cards}, STANDIN_COMPILE_S: "0.1"}}
 {more}
 """
 
@@ -40,9 +41,11 @@ class Place:
     root: Path
     environment: dict[str, str]
 
-    def start(self, experiment: Path, more: str = "", **environment: str) -> "subprocess.Popen[str]":
-        file = self.root / f"cluster-{abs(hash(more))}.yaml"
-        file.write_text(FILE.format(address=self.nodes.address, more=more), encoding="utf-8")
+    def start(
+        self, experiment: Path, more: str = "", cards: str = CARDS, **environment: str
+    ) -> "subprocess.Popen[str]":
+        file = self.root / f"cluster-{abs(hash(more + cards))}.yaml"
+        file.write_text(FILE.format(address=self.nodes.address, more=more, cards=cards), encoding="utf-8")
         return subprocess.Popen(
             [sys.executable, "-m", "workbench", "sweep", str(experiment), "--cluster", str(file)],
             stdout=subprocess.PIPE,
@@ -50,6 +53,10 @@ class Place:
             text=True,
             env={**os.environ, **self.environment, **environment},
         )
+
+    def ran(self, *command: str) -> str:
+        told = [sys.executable, "-m", "workbench", *command]
+        return subprocess.check_output(told, text=True, timeout=PATIENCE_S, env={**os.environ, **self.environment})
 
     def ended(self, process: "subprocess.Popen[str]") -> tuple[int, str]:
         said, _ = process.communicate(timeout=PATIENCE_S)
@@ -74,11 +81,22 @@ def _experiment(root: Path) -> Path:
     return write_workspace(root, experiment=EXPERIMENT.replace("trials: 6", "trials: 50"), space=space(VARIANTS))
 
 
+def _folder(experiment: Path) -> Path:
+    return experiment.parents[1] / ".workbench" / "sweeps" / "tiny" / "0001"
+
+
 def _evaluations(experiment: Path) -> list[dict[str, object]]:
-    folder = experiment.parents[1] / ".workbench" / "sweeps" / "tiny" / "0001" / "evaluations"
-    return [
-        json.loads(file.read_text(encoding="utf-8"))["evaluation"] for file in sorted(folder.glob("[0-9a-f]*.json"))
-    ]
+    files = sorted((_folder(experiment) / "evaluations").glob("[0-9a-f]*.json"))
+    return [json.loads(file.read_text(encoding="utf-8"))["evaluation"] for file in files]
+
+
+def _cards(experiment: Path) -> dict[str, str | None]:
+    """Candidate → the card that its evaluation is of."""
+    found = {}
+    for file in (_folder(experiment) / "evaluations").glob("[0-9a-f]*.json"):
+        place = json.loads(file.read_text(encoding="utf-8"))["evaluation"]["place"]
+        found[file.stem] = place["card"] if place else None
+    return found
 
 
 def _until(done: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
@@ -86,7 +104,7 @@ def _until(done: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
     while not done():
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.05)  # between looks at what another process writes
 
 
 def test_what_can_never_be_had_is_said_at_once(place: Place, tmp_path: Path) -> None:
@@ -102,6 +120,28 @@ def test_what_can_never_be_had_is_said_at_once(place: Place, tmp_path: Path) -> 
     assert not _evaluations(experiment)
 
 
+def test_a_throttled_card_is_quarantined_and_its_candidates_are_measured_elsewhere(
+    place: Place, tmp_path: Path
+) -> None:
+    question = EXPERIMENT.replace("trials: 6", "trials: 60")
+    experiment = write_workspace(tmp_path, experiment=question, space=space(30))
+    sweep = place.start(experiment, cards='STANDIN_THROTTLED: "1", STANDIN_TIMING_S: "1.0"')
+    note = _folder(experiment) / "cards.json"
+    _until(note.is_file, sweep)
+    (aside,) = json.loads(place.ran("show", str(experiment), "--json"))["set_aside"]
+    _until(lambda: not {"1", None} & {_cards(experiment).get(one) for one in aside["measured_anew"]}, sweep)
+    shown = json.loads(place.ran("cluster", place.nodes.address, "--json"))
+    sweep.kill()
+    sweep.communicate()
+
+    assert aside["place"]["card"] == "1"
+    assert "50% longer" in aside["reason"]
+    assert aside["measured_anew"]
+    states = {card["card"]: (card["state"], card["what"]) for one in shown["sweeps"] for card in one["cards"]}
+    assert states["1"] == ("quarantined", aside["reason"]), shown
+    assert {states["0"][0], states["2"][0]} <= {"busy", "free"}, shown
+
+
 def test_no_candidate_is_lost_with_a_card_an_actor_the_driver_or_the_head(place: Place, tmp_path: Path) -> None:
     experiment = _experiment(tmp_path)
     first = place.start(experiment)
@@ -113,13 +153,7 @@ def test_no_candidate_is_lost_with_a_card_an_actor_the_driver_or_the_head(place:
     kept = len(_evaluations(experiment))
 
     second = place.start(experiment)
-    shown = subprocess.run(
-        [sys.executable, "-m", "workbench", "cluster", place.nodes.address, "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **place.environment},
-    )
+    shown = json.loads(place.ran("cluster", place.nodes.address, "--json"))
     code, said = place.ended(second)
     found = _evaluations(experiment)
 
@@ -129,7 +163,7 @@ def test_no_candidate_is_lost_with_a_card_an_actor_the_driver_or_the_head(place:
     assert {(e["status"], e["attempt"]) for e in found} == {("complete", 1)}
     cards = {e["place"]["card"] for e in found if isinstance(e["place"], dict)}
     assert "1" not in cards, "it hangs"
-    assert json.loads(shown.stdout)["totals"]["cards"] == 3
+    assert shown["totals"]["cards"] == 3
 
     third = place.start(_experiment(tmp_path / "third"))
     _until(lambda: len(_evaluations(tmp_path / "third" / "experiments" / "tiny.yaml")) >= 1, third)

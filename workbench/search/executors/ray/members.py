@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors.base import CardLost
 from workbench.search.executors.members import Members, in_one_thread
 from workbench.search.executors.ray.compiling import TaskCompiler
 from workbench.search.executors.ray.connection import connected
-from workbench.search.executors.ray.nodes import compile_slots, live_nodes, need_of, resource_of, total_cards
+from workbench.search.executors.ray.nodes import (
+    cards_here,
+    compile_slots,
+    live_nodes,
+    need_of,
+    resource_of,
+    total_cards,
+)
 from workbench.search.executors.ray.pool import Pool, RemoteCard
+from workbench.search.executors.ray.remote import CardLost
 from workbench.search.executors.ray.settings import ClusterSettings
 from workbench.search.executors.task import Task
 from workbench.values.candidate import Candidate
@@ -36,11 +43,7 @@ than candidates, which have a process of their own."""
 
 
 class Seat:
-    """A `Measurer` on whatever card of the pool is free. For one thread.
-
-    Attributes:
-        place: the card that it was on last.
-    """
+    """A `Measurer` on whatever card of the pool is free. For one thread."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -59,9 +62,6 @@ class Seat:
     def confirm_service(self, trial: LoadTrial) -> ServiceResult:
         return self._on_a_card(trial.candidate, trial.until, lambda card: card.confirm_service(trial))
 
-    def close(self) -> None:
-        self._pool.rest()
-
     def _on_a_card(self, candidate: Candidate, until: float | None, work: Callable[[RemoteCard], _T]) -> _T:
         """On a card, and on another one where that is lost: nothing is known then, so nothing is measured twice.
 
@@ -71,7 +71,6 @@ class Seat:
         lost_at: list[tuple[RemoteCard, CardLost]] = []
         while True:
             card = self._pool.take(candidate.short_id, until)
-            self.place = card.place
             try:
                 found = work(card)
             except CardLost as lost:
@@ -110,7 +109,13 @@ def cluster_members(settings: ClusterSettings, experiment: Experiment, bench: Be
         pool = Pool(experiment=experiment, bench=heard, settings=settings, need=need, watch=watch, wants=wants)
         stack.callback(pool.close)
         compilers = tuple(TaskCompiler(experiment, heard, need, settings, watch) for _ in range(slots))
-        yield Members(cards=tuple(Seat(pool) for _ in range(wants)), compilers=compilers, hear=hear)
+        yield Members(
+            cards=tuple(Seat(pool) for _ in range(wants)),
+            here=min(wants, cards_here(need)),
+            compilers=compilers,
+            hear=hear,
+            quarantine=pool.quarantine,
+        )
 
 
 def _published(experiment: Experiment, bench: Bench) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,6 +113,14 @@ def total_cards(need: Need, refused: frozenset[str] = frozenset()) -> int:
     if not need.resource:
         return len({node.host for node in nodes if node.processors >= need.processors})
     return sum(_cards_of(node, need) for node in nodes)
+
+
+def cards_here(need: Need) -> int:
+    """That nodes on the driver's own machine have."""
+    mine = [node for node in live_nodes() if node.host == platform.node()]
+    if not need.resource:
+        return int(any(node.processors >= need.processors for node in mine))
+    return sum(_cards_of(node, need) for node in mine)
 
 
 def _cards_of(node: Node, need: Need) -> int:

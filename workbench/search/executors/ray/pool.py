@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.card_notes import read_set_aside
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors.base import CardLost, TimeUp
+from workbench.search.executors.base import TimeUp
 from workbench.search.executors.child import ChildProcess
 from workbench.search.executors.lifecycle import Started
 from workbench.search.executors.messages import Message
@@ -28,7 +27,7 @@ from workbench.search.executors.ray.connection import Watch, imported_ray
 from workbench.search.executors.ray.elsewhere import elsewhere
 from workbench.search.executors.ray.host import CardHost
 from workbench.search.executors.ray.nodes import Need, difference, total_cards
-from workbench.search.executors.ray.remote import RemoteProcess
+from workbench.search.executors.ray.remote import CardLost, RemoteProcess
 from workbench.search.executors.ray.settings import ClusterSettings
 from workbench.targets.description import Card
 from workbench.values.errors import ToolchainError
@@ -108,6 +107,7 @@ class Pool:
         self._held: list[_Held] = []
         self._change = threading.Condition()
         self._surplus = self._waiting = self._beat = 0
+        self._target, self._distrusted = self.wants, dict[Place, str]()
         self._refused: dict[str, str] = {}
         self._why: str = "none was placed"
         self._failed: Exception | None = None
@@ -147,7 +147,7 @@ class Pool:
             held = self._of(card)
             if held is not None:
                 held.what = ""
-                if self._surplus > 0:
+                if self._surplus > 0 and not held.quarantined:
                     self._surplus -= 1
                     self._release(held)
             self._change.notify_all()
@@ -160,7 +160,7 @@ class Pool:
                 return
             held.what = ""
             if error.comes_back:
-                held.card, held.asked, held.ask_at = None, None, 0.0
+                held.card, held.asked, held.ask_at, held.quarantined = None, None, 0.0, ""
             else:
                 held.quarantined = str(error)
                 _log.warning("%s It is quarantined until the sweep ends.", error)
@@ -169,14 +169,20 @@ class Pool:
         """These were quarantined for what was not their fault."""
         with self._change:
             for held in filter(None, map(self._of, cards)):
-                held.quarantined = ""
+                held.quarantined = "" if held.card is None else self._distrusted.get(held.card.place, "")
 
-    def rest(self) -> None:
-        """End the processes of cards that nobody uses now."""
+    def quarantine(self, place: Place, reason: str) -> bool:
+        """Give this card nothing more, when it is had or comes to be; False where it is so already, or where it is the
+        last one that this sweep may use."""
         with self._change:
+            known = {held.card.place for held in self._held if held.card is not None and held.quarantined}
+            if place in self._distrusted or self._target - len(known | self._distrusted.keys()) <= 1:
+                return False
+            self._distrusted[place] = reason
             for held in self._held:
-                if held.card is not None and not held.what and not held.quarantined:
-                    held.card.close()
+                if held.card is not None and held.card.place == place:
+                    held.quarantined = held.quarantined or reason
+            return True
 
     def close(self) -> None:
         """Give every card back."""
@@ -238,6 +244,7 @@ class Pool:
         held.card = RemoteCard(
             self.experiment, self.bench, held.actor, place, self.need, self.watch, self.settings.silent_s
         )
+        held.quarantined = self._distrusted.get(place, "")
 
     def _share(self, board: Board) -> None:
         """Say what is held, hear what others want, and take or give back by it."""
@@ -250,6 +257,7 @@ class Pool:
         wants = {state.name: state.wants for state in others} | {self.name: self.wants}
         target = min(self.wants, shares(wants, cards)[self.name])
         with self._change:
+            self._target = target
             quarantined = sum(bool(held.quarantined) for held in self._held)
             placed = [held for held in self._held if held.card is not None and not held.quarantined]
             coming = [held for held in self._held if held.card is None]
@@ -259,7 +267,8 @@ class Pool:
             for held in [one for one in placed if not one.what][: self._surplus]:
                 self._surplus -= 1
                 self._release(held)
-            missing = max(0, target - quarantined) - len(placed) - len(coming)
+            # one at least beside those in quarantine, whatever the share has become
+            missing = max(min(1, target), target - quarantined) - len(placed) - len(coming)
             for held in coming[: max(0, -missing)]:
                 self._release(held)
             for _ in range(missing):
@@ -302,9 +311,8 @@ class Pool:
         )
 
     def _idle(self) -> _Held | None:
-        aside = {one.place for one in read_set_aside(self.bench.journal.root)}
         for held in self._held:
-            if held.card is not None and not held.what and not held.quarantined and held.card.place not in aside:
+            if held.card is not None and not held.what and not held.quarantined:
                 return held
         return None
 

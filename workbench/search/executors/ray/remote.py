@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.evaluation.journal import Journal
-from workbench.search.executors.base import CardLost
 from workbench.search.executors.lifecycle import expected
 from workbench.search.executors.messages import Message
 from workbench.search.executors.ray.connection import Watch, imported_ray
@@ -18,6 +17,20 @@ _POLLED_S = 2.0
 """A word that comes ends the wait at once; this is how often the head and the silence are looked at."""
 _KILLED_S = 20.0
 _SIGKILL = -9
+
+
+class CardLost(Exception):
+    """The card's actor or node is gone, or hangs: nothing is known of the candidate, which is measured on another card.
+    It counts as nobody's crash until several cards are lost at one candidate.
+
+    Attributes:
+        stage: in which it was.
+        comes_back: whether Ray starts the actor again.
+    """
+
+    def __init__(self, message: str, *, stage: str, comes_back: bool) -> None:
+        super().__init__(message)
+        self.stage, self.comes_back = stage, comes_back
 
 
 class RemoteLine:
