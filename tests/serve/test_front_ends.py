@@ -1,11 +1,13 @@
 """Several front ends behind one port: what they share, and what happens when one of them, or what they share, dies."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import http.client
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +17,12 @@ import pytest
 
 from tests.serve.making import Reply, Running, make_bundle, running
 from tests.serve.test_lifecycle import asked, gone, is_free, metric
+from workbench.bundle import preprocessor_of, read_bundle
+from workbench.serve.batcher import QueueFull, Row
+from workbench.serve.front_end import ALONE, RemoteQueue
+from workbench.serve.refusals import Refusal
+from workbench.serve.samples import Tokenizing
+from workbench.serve.wire import Message, Reader, pack
 from workbench.values.service import ServiceSettings
 
 THREE = ("--front-ends", "3")
@@ -134,6 +142,35 @@ def test_a_worker_that_is_killed_loses_no_request_whichever_front_end_took_it(se
 
         assert [f.result().status for f in waiting] == [200] * 24
     service.wait_until(lambda: service.health().body["status"] == "ok", 60)
+
+
+def test_rows_that_run_alone_once_more_wait_however_full_the_queue_is(bundle: Path) -> None:
+    """One of them spoilt a batch. They were within the limit once; who is refused now would answer nobody."""
+
+    async def story() -> Message:
+        ours, theirs = socket.socketpair()
+        opened = read_bundle(bundle)
+        queue = RemoteQueue(opened, limit=1)
+        await asyncio.get_running_loop().create_unix_connection(lambda: queue, sock=ours)
+        state = {"proved": True, "none_starts": False, "health": [200, {}], "facts": {}, "depth": 1, "retry": 1}
+        theirs.sendall(pack({"state": state}))
+        while queue.depth < 1:
+            await asyncio.sleep(0.01)  # until it was read
+        preprocessor = preprocessor_of(opened)
+        assert preprocessor is not None
+        sample = Tokenizing(preprocessor).sample("anna paid")
+        row = Row(key=8, item=sample, asker=None, owner=None, index=0, arrived_s=0.0, company=2)
+        with pytest.raises(QueueFull):
+            queue.add([row])
+        queue.apart([row], Refusal("internal", "The model gave a number that is not finite."))
+        await asyncio.sleep(0)
+        with theirs:
+            theirs.setblocking(False)
+            (message,) = Reader().feed(await asyncio.get_running_loop().sock_recv(theirs, 1 << 16))
+        return message
+
+    message = asyncio.run(story())
+    assert (message.head["rows"], message.head["key"]) == ([0], ALONE)
 
 
 def test_a_rate_holds_over_all_front_ends_together(bundle: Path) -> None:

@@ -155,7 +155,11 @@ class Dispatch:
         again = [row for row in rows if row.company > 1 and not row.dropped]
         for row in again:
             row.key = _Alone()
-        self._batcher.put_back(again)
+        self.again(again)
+
+    def again(self, rows: Sequence[Row]) -> None:
+        """Queue rows that were in a batch before; the limit does not apply, as they were within it once."""
+        self._batcher.put_back(rows)
         self._pump_soon()
 
     def retry_after_s(self) -> int:
@@ -243,8 +247,7 @@ class Dispatch:
         for row in batch.rows:
             row.attempts += 1
         _fail([row for row in batch.rows if row.attempts >= _TRIES], Refusal("worker_lost", "The worker died.", 1))
-        self._batcher.put_back([row for row in batch.rows if row.attempts < _TRIES and not row.dropped])
-        self._pump_soon()
+        self.again([row for row in batch.rows if row.attempts < _TRIES and not row.dropped])
 
     def start_failed(self, worker: Worker) -> None:
         self.metrics.start_failed(worker.number)

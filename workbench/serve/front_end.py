@@ -95,6 +95,9 @@ class RemoteQueue(asyncio.Protocol):
     def add(self, rows: Sequence[Row]) -> None:
         if self._depth + len(rows) > self._limit:
             raise QueueFull
+        self._queue(rows)
+
+    def _queue(self, rows: Sequence[Row]) -> None:
         if not self._due:  # once the event loop has read what else has come: rows of one moment share a message
             asyncio.get_running_loop().call_soon(self._send_due)
         self._due.extend(rows)
@@ -116,7 +119,7 @@ class RemoteQueue(asyncio.Protocol):
         for row in again:
             row.key = (ALONE, row.number)
         if again:
-            self.add(again)
+            self._queue(again)  # however many wait by now
 
     def retry_after_s(self) -> int:
         return self._retry_after_s

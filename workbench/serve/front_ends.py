@@ -29,7 +29,7 @@ from workbench.serve.batcher import QueueFull
 from workbench.serve.condition import condition
 from workbench.serve.dispatch import Dispatch, every
 from workbench.serve.events import log, log_defect, log_seldom
-from workbench.serve.front_end import BEAT_S, CONNECTION, RATES
+from workbench.serve.front_end import ALONE, BEAT_S, CONNECTION, RATES
 from workbench.serve.known_front_end import FrontEnd, share_of
 from workbench.serve.merged_metrics import Merged
 from workbench.serve.outage import Outage, pause_s
@@ -185,7 +185,10 @@ class FrontEnds:
     def _rows(self, front: FrontEnd, message: Message) -> None:
         rows = front.rows_of(message)
         try:
-            self._dispatch.add(rows)
+            if message.head["key"] == ALONE:
+                self._dispatch.again(rows)
+            else:
+                self._dispatch.add(rows)
         except QueueFull:
             waiting, limit = self._dispatch.depth, self._limits.queue
             text = f"{waiting} samples wait already; {limit} may."
