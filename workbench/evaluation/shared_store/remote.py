@@ -2,7 +2,7 @@
 
 A library of some kind of storage raises what it likes and waits as long as it likes, an NFS mount without end. So each
 call runs in a thread of its own that is left behind when it does not answer, and all its errors but a missing file
-become one.
+become one. While several are left so, nothing more is asked.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _SCHEMES = ("file", "memory", "s3")
 _SECRET = re.compile(
     r"(?i)(?:secret|token|password|signature)[\w-]*\s*[=:]\s*[^\s,;&]+|credential=[^\s&]+|(?<=://)[^/\s@]+@"
 )
+_MOST_LEFT = 8
+"""Threads that may wait on behind us; each comes back with the answer, or with the store."""
 _SHORTEST_SECRET = 8
 _MOST_WORDS = 300
 
@@ -69,6 +71,7 @@ class Remote:
         self._fs = _file_system(scheme)
         self._root = (rest if scheme != "memory" else f"/{rest}").rstrip("/")
         self._renames = scheme == "file"
+        self._left: list[threading.Thread] = []
 
     def size(self, path: str) -> int | None:
         """Bytes of a regular file; None where there is none."""
@@ -180,6 +183,9 @@ class Remote:
         return f"{self._root}/{path}"
 
     def _call(self, action: Callable[[], T]) -> T:
+        self._left = [thread for thread in self._left if thread.is_alive()]
+        if len(self._left) >= _MOST_LEFT:
+            raise Away(f"{len(self._left)} calls wait for an answer")
         answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
 
         def work() -> None:
@@ -190,10 +196,12 @@ class Remote:
             except BaseException as error:  # of whatever kind: it belongs to the caller
                 answers.put((False, error))
 
-        threading.Thread(target=work, name="shared store", daemon=True).start()
+        thread = threading.Thread(target=work, name="shared store", daemon=True)
+        thread.start()
         try:
             fine, answer = answers.get(timeout=self.patience_s)
         except queue.Empty:
+            self._left = [*self._left, thread]
             raise Away(f"no answer within {self.patience_s:g} s") from None
         if fine:
             return answer  # type: ignore[no-any-return]  # it is what the action gave
