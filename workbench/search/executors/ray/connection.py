@@ -33,6 +33,7 @@ _ENVIRONMENT: Mapping[str, str] = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_raylet_start_wait_time_s": "120",
     "RAY_gcs_rpc_server_reconnect_timeout_s": str(_RECONNECTS_S),
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # a thread that still asks when all is over would connect anew, and wait for ever
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a process without a card sees what it saw
 }
 _TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
