@@ -33,6 +33,9 @@ from workbench.cann_emulator.om import OfflineModel, input_shapes
 TOLERANCE = 64
 """Bytes that a buffer may be short of (pyacl.md §2.5)."""
 
+MODEL = "MODEL_EXECUTE"
+"""Type of an execution's task; a profile shows its kernels in its place."""
+
 Array = npt.NDArray[np.generic]
 
 
@@ -164,7 +167,6 @@ def _perform(run: Run, held: bool) -> int:
     overflow.watch(run.entry, run.stream_number, kernels)
     if dumped:
         dumping.executed(run.entry, run.stream_number, feeds, kernels)
-    profiling.executed(run.entry, run.gear, run.stream_number)
     return 0
 
 
@@ -181,7 +183,13 @@ def task(run: Run, busy: bool) -> Task:
         duration_ns=run.duration_ns if busy else run.latency_ns,
         spans=(*run.inputs, *run.output_spans),
         what=models.ASYNCHRONOUS,
+        kind=MODEL,
+        execution=profiled(run),
     )
+
+
+def profiled(run: Run) -> profiling.Execution:
+    return profiling.Execution(entry=run.entry, gear=run.gear, duration_ns=run.duration_ns)
 
 
 def _gear(entry: LoadedModel, inputs: Dataset, with_gears: bool) -> int | None:

@@ -13,6 +13,7 @@ from workbench.cann_emulator.acl import (
     leaks,
     mdl_load,
     models,
+    profiling,
     reason,
     streams,
     strict,
@@ -199,6 +200,10 @@ def _execute(model_id: int, inputs: int, outputs: int, timeout_ms: int = -1) -> 
             return codes.RT_STREAM_SYNC_TIMEOUT
         code = execution.perform(run, held=True)
         host_clock.spend(run.latency_ns)
+        if not code:
+            end_ns, what = host_clock.now_ns(), execution.profiled(run)
+            began_ns = end_ns - run.latency_ns
+            profiling.done(device.index, run.stream_number, execution.MODEL, began_ns, end_ns, what)
     device.busy_us += run.duration_ns / 1000
     use.update(device)
     return code

@@ -1,9 +1,14 @@
 """Profiles: `acl.prof`, the `profiler` section of acl.json, and msprof (pyacl.md §1.7, §5.4).
 
-A stop or finalize writes `PROF_<n>_<time>_<id>/mindstudio_profiler_output/op_summary_*.csv` from the time model. The
-real kit writes raw data that `msprof --export=on` turns into these tables; here the tables are there at once, and
+A stop or finalize writes `PROF_<n>_<time>_<id>/mindstudio_profiler_output/`: every operator in op_summary, its types in
+op_statistic, and in task_time every task of every stream, copies and marks of events among them. The real kit writes
+raw data that `msprof --export=on` turns into these tables; here the tables are there at once, and
 device_<n>/emulated.txt says where the numbers come from. Columns are the vendor's by name; what the model does not
 know is N/A.
+
+Starts are those of the streams' own clock, so idle time is there as it would be on a device: the host's launch in front
+of an execution, copies, a stream that waits for another. What a kernel of a compiled shape costs to start is part of
+its duration. A synchronous copy runs on no stream and leaves only its gap [inferred].
 """
 
 from __future__ import annotations
@@ -12,17 +17,18 @@ import csv
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from io import StringIO
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cann_emulator.acl import clock
+from workbench.cann_emulator.acl import clock, host_clock
 
 if TYPE_CHECKING:
     from workbench.cann_emulator.acl.models import LoadedModel
     from workbench.cann_emulator.om import Kernel, Tensor
+    from workbench.cann_emulator.timing import KernelTime
 
 VARIABLE = "CANN_EMULATOR_PROFILE"
 """Set by the emulated msprof: profile from `acl.init` on, into this folder."""
@@ -37,25 +43,55 @@ _STATISTIC = (
     *("Device_id", "Model Name", "OP Type", "Core Type", "Count", "Total Time(us)", "Min Time(us)", "Avg Time(us)"),
     *("Max Time(us)", "Ratio(%)"),
 )
+_TASK_TIME = (
+    *("Device_id", "kernel_name", "kernel_type", "stream_id", "task_id", "task_time(us)", "task_start(us)"),
+    "task_stop(us)",
+)
 _TASK_TYPES = {"cube": "AI_CORE", "vector": "AI_VECTOR_CORE", "mix": "MIX_AIC", "aicpu": "AI_CPU", "none": "AI_CORE"}
 _DTYPES = {"float32": "FLOAT", "bfloat16": "DT_BF16"}
 _FORMATS = {0: "NCHW", 1: "NHWC", 2: "ND", 29: "FRACTAL_NZ"}
-_CLOCK_ORIGIN_US = 1e12  # start of the profile's time axis; the real one is a counter since boot
+_GEAR_CHOICE = "STREAM_LABEL_SWITCH_BY_INDEX"
+"""How a model with gears goes to the branch of one; name of the runtime's task [inferred]."""
 _KEPT = 200_000
-"""Executions that are remembered in full; more would only repeat."""
+"""Tasks that are remembered, an execution being one; more would only repeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """What of a model's execution a profile tells.
+
+    Attributes:
+        duration_ns: on the stream, without the host's launch in front of it.
+    """
+
+    entry: LoadedModel
+    gear: int
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """A task of a stream; `execution` where it is a model's."""
+
+    device: int
+    stream: int
+    kind: str
+    start_ns: int
+    end_ns: int
+    execution: Execution | None
 
 
 @dataclass(slots=True)
 class _Profile:
     """Attributes:
     folder: where PROF_* is made; None while nothing is collected.
-    runs: (load, gear, stream, start on the virtual time axis) in order.
+    origin_ns: of the epoch, at zero of the streams' clock.
     """
 
     folder: Path | None = None
     collecting: bool = False
-    runs: list[tuple[LoadedModel, int, int, float]] = field(default_factory=list)
-    time_us: float = _CLOCK_ORIGIN_US
+    done: list[_Done] = field(default_factory=list)
+    origin_ns: int = 0
     written: int = 0
 
 
@@ -69,12 +105,15 @@ def configure(folder: Path | None) -> None:
     PROFILE.folder, PROFILE.collecting = chosen, chosen is not None
 
 
-def executed(entry: LoadedModel, gear: int, stream: int) -> None:
-    if not PROFILE.collecting:
+def done(device: int, stream: int, kind: str, start_ns: int, end_ns: int, execution: Execution | None = None) -> None:
+    """A task is over; times are those of `host_clock`."""
+    if not PROFILE.collecting or not kind or len(PROFILE.done) >= _KEPT:
         return
-    if len(PROFILE.runs) < _KEPT:
-        PROFILE.runs.append((entry, gear, stream, PROFILE.time_us))
-    PROFILE.time_us += clock.execution_ns(entry.model, gear, entry.times_ns)[1] / 1000
+    if not PROFILE.origin_ns:
+        PROFILE.origin_ns = time.time_ns() - host_clock.now_ns()
+    PROFILE.done.append(
+        _Done(device=device, stream=stream, kind=kind, start_ns=start_ns, end_ns=end_ns, execution=execution)
+    )
 
 
 def end() -> Path | None:
@@ -87,9 +126,9 @@ def end() -> Path | None:
 
 def write() -> Path | None:
     """The PROF_* folder with everything since the last one; None when nothing ran."""
-    if PROFILE.folder is None or not PROFILE.runs:
+    if PROFILE.folder is None or not any(task.execution for task in PROFILE.done):
         return None
-    runs, PROFILE.runs = PROFILE.runs, []
+    tasks, PROFILE.done = sorted(PROFILE.done, key=lambda task: task.start_ns), []
     PROFILE.written += 1
     stamp = time.strftime("%Y%m%d%H%M%S") + f"{time.time_ns() // 1_000_000 % 1000:03d}"
     PROFILE.folder.mkdir(parents=True, exist_ok=True)
@@ -97,32 +136,117 @@ def write() -> Path | None:
     draft = target.with_name(f".{target.name}")
     tables = draft / "mindstudio_profiler_output"
     tables.mkdir(parents=True)
-    for device in sorted({entry.context.device.index for entry, *_ in runs}):
+    for device in sorted({task.device for task in tasks}):
         (draft / f"device_{device}").mkdir()
         note = "Emulated: times come from the emulator's model of Ascend910B3; nothing was measured on a device.\n"
         (draft / f"device_{device}" / "emulated.txt").write_text(note, encoding="utf-8")
     (draft / "host").mkdir()
     (draft / "mindstudio_profiler_log").mkdir()
-    rows = [row for number, run in enumerate(runs, 1) for row in _rows(run, number)]
-    (tables / f"op_summary_{stamp[:14]}.csv").write_text(_csv(_COLUMNS, rows), encoding="utf-8")
-    (tables / f"op_statistic_{stamp[:14]}.csv").write_text(_csv(_STATISTIC, _statistic(rows)), encoding="utf-8")
+    _write(tables / f"op_summary_{stamp[:14]}.csv", _COLUMNS, _operators(_launches(tasks)))
+    _write(tables / f"op_statistic_{stamp[:14]}.csv", _STATISTIC, _statistic(_launches(tasks)))
+    _write(tables / f"task_time_{stamp[:14]}.csv", _TASK_TIME, _task_times(_launches(tasks)))
     return draft.replace(target)
 
 
-def _rows(run: tuple[LoadedModel, int, int, float], number: int) -> Iterator[list[str]]:
-    entry, gear, stream, start_us = run
-    kernels = {kernel.name: kernel for kernel in entry.model.gears[gear].kernels}
-    for task, times in enumerate(clock.kernel_times(entry.model, gear)):
-        kernel = kernels[times.name]
-        active = times.duration_us - times.launch_us
-        on_vector = kernel.core == "vector"
-        core = [f"{active:.3f}", "N/A", "0", "0"] if not on_vector else ["0", "0", f"{active:.3f}", "N/A"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launch:
+    """One task as the device's scheduler sees it; `kernel` where it is an operator's.
+
+    Attributes:
+        number: of the execution, from 1.
+        active_ns: of the duration, what the cores compute or load.
+    """
+
+    of: _Done
+    task: int
+    kind: str
+    start_ns: int
+    duration_ns: int
+    number: int = 0
+    active_ns: int = 0
+    kernel: Kernel | None = None
+
+
+def _launches(tasks: Iterable[_Done]) -> Iterator[_Launch]:
+    numbers, ids = count(1), dict[tuple[int, int], Iterator[int]]()
+    plans: dict[tuple[int, int], tuple[KernelTime, ...]] = {}
+    for task in tasks:
+        own = ids.setdefault((task.device, task.stream), count())
+        if task.execution is None:
+            yield _Launch(
+                of=task, task=next(own), kind=task.kind, start_ns=task.start_ns, duration_ns=task.end_ns - task.start_ns
+            )
+        else:
+            execution = task.execution
+            plan = id(execution.entry), execution.gear
+            if plan not in plans:
+                plans[plan] = clock.kernel_times(execution.entry.model, execution.gear)
+            yield from _kernels(task, execution, plans[plan], next(numbers), own)
+
+
+def _kernels(
+    task: _Done, execution: Execution, plan: Sequence[KernelTime], number: int, ids: Iterator[int]
+) -> Iterator[_Launch]:
+    """Back to back up to the end of the execution; in front of them the choice of a gear, and of the host's launches
+    of a shape-range model what they take longer than a start on the device."""
+    model, gear = execution.entry.model, execution.gear
+    kernels = {kernel.name: kernel for kernel in model.gears[gear].kernels}
+    at_ns = task.end_ns - execution.duration_ns
+    if (chosen_ns := clock.gear_ns(model)) > 0:
+        yield _Launch(of=task, task=next(ids), kind=_GEAR_CHOICE, start_ns=at_ns, duration_ns=chosen_ns)
+        at_ns += chosen_ns
+    for times in plan:
+        host_ns = clock.host_launch_ns(model, times)
+        whole_ns = round(1000 * times.duration_us)
+        yield _Launch(
+            of=task,
+            task=next(ids),
+            kind=_TASK_TYPES[kernels[times.name].core],
+            start_ns=at_ns + host_ns,
+            duration_ns=whole_ns - host_ns,
+            number=number,
+            active_ns=round(1000 * (times.duration_us - times.launch_us)),
+            kernel=kernels[times.name],
+        )
+        at_ns += whole_ns
+
+
+def _operators(launches: Iterable[_Launch]) -> Iterator[list[str]]:
+    """Rows of op_summary. A wait is the time since the operator before it on its stream ended [inferred]."""
+    ends: dict[tuple[int, int], int] = {}
+    for launch in launches:
+        kernel, execution = launch.kernel, launch.of.execution
+        if kernel is None or execution is None:
+            continue
+        place = launch.of.device, launch.of.stream
+        wait_ns = max(0, launch.start_ns - ends.get(place, launch.start_ns))
+        ends[place] = launch.start_ns + launch.duration_ns
+        active = _us(launch.active_ns)
+        cores = [active, "N/A", "0", "0"] if kernel.core != "vector" else ["0", "0", active, "N/A"]
         yield [
-            *(str(entry.context.device.index), entry.name, str(entry.id), str(task), str(stream), str(number)),
-            *(times.name, times.op_type, "static", _TASK_TYPES[kernel.core], f"{start_us:.3f}\t"),
-            *(f"{times.duration_us:.3f}", f"{times.launch_us:.3f}", "N/A", "0", "NO", *_tensors(kernel), "N/A", *core),
+            *(str(launch.of.device), execution.entry.name, str(execution.entry.id), str(launch.task)),
+            *(str(launch.of.stream), str(launch.number), kernel.name, kernel.op_type, "static", launch.kind),
+            *(_instant(launch.start_ns), _us(launch.duration_ns), _us(wait_ns), "N/A", "0", "NO"),
+            *(*_tensors(kernel), "N/A", *cores),
         ]
-        start_us += times.duration_us
+
+
+def _task_times(launches: Iterable[_Launch]) -> Iterator[list[str]]:
+    for launch in launches:
+        yield [
+            *(str(launch.of.device), "N/A" if launch.kernel is None else launch.kernel.name, launch.kind),
+            *(str(launch.of.stream), str(launch.task), _us(launch.duration_ns), _instant(launch.start_ns)),
+            _instant(launch.start_ns + launch.duration_ns),
+        ]
+
+
+def _us(duration_ns: int) -> str:
+    return f"{duration_ns // 1000}.{duration_ns % 1000:03d}"
+
+
+def _instant(time_ns: int) -> str:
+    """Of the epoch, in microseconds; the tab behind it keeps spreadsheets from rounding it."""
+    return f"{_us(PROFILE.origin_ns + time_ns)}\t"
 
 
 def _tensors(kernel: Kernel) -> list[str]:
@@ -136,21 +260,21 @@ def _described(tensors: tuple[Tensor, ...]) -> tuple[str, str, str]:
     return f'"{shapes}"', types, ";".join(_FORMATS.get(t.format, "ND") for t in tensors)
 
 
-def _statistic(rows: list[list[str]]) -> list[list[str]]:
-    kinds: dict[tuple[str, str, str, str], list[float]] = {}
-    for row in rows:
-        kinds.setdefault((row[0], row[1], row[7], row[9]), []).append(float(row[11]))
-    total = sum(map(sum, kinds.values())) or 1.0
-    ordered = sorted(kinds.items(), key=lambda item: -sum(item[1]))
-    return [
-        [*key, str(len(t)), *(f"{v:.3f}" for v in (sum(t), min(t), sum(t) / len(t), max(t), 100 * sum(t) / total))]
-        for key, t in ordered
-    ]
+def _statistic(launches: Iterable[_Launch]) -> Iterator[list[str]]:
+    kinds: dict[tuple[str, str, str, str], list[int]] = {}  # count, sum, least and most
+    for launch in launches:
+        if launch.kernel is not None and launch.of.execution is not None:
+            key = str(launch.of.device), launch.of.execution.entry.name, launch.kernel.op_type, launch.kind
+            took = launch.duration_ns
+            calls, total, least, most = kinds.get(key, (0, 0, took, took))
+            kinds[key] = [calls + 1, total + took, min(least, took), max(most, took)]
+    whole = sum(total for _, total, _, _ in kinds.values()) or 1
+    for key, (calls, total, least, most) in sorted(kinds.items(), key=lambda item: -item[1][1]):
+        yield [*key, str(calls), *map(_us, (total, least, total // calls, most)), f"{100 * total / whole:.3f}"]
 
 
-def _csv(header: tuple[str, ...], rows: list[list[str]]) -> str:
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
+def _write(file: Path, header: tuple[str, ...], rows: Iterable[list[str]]) -> None:
+    with file.open("w", encoding="utf-8", newline="") as lines:
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)

@@ -139,6 +139,7 @@ def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream
         duration_ns=duration,
         spans=((dst, count), (src, count)),
         what="memcpy_async",
+        kind=streams.COPY,
     )
     streams.queue(queue, task)
     return 0
@@ -179,6 +180,7 @@ def memset_async(ptr: int, max_count: int, value: int, count: int, stream: int) 
         duration_ns=duration,
         spans=((ptr, count),),
         what="memset_async",
+        kind="MEMSET_ASYNC",
     )
     streams.queue(queue, work)
     return 0
@@ -229,6 +231,7 @@ def memcpy2d_async(
         duration_ns=clock.copy_ns(width * height, to, source),
         spans=spans,
         what="memcpy2d_async",
+        kind=streams.COPY,
     )
     streams.queue(queue, work)
     return 0

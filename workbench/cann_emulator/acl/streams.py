@@ -16,12 +16,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from workbench.cann_emulator.acl import codes, handles, host_clock, leaks, paced
+from workbench.cann_emulator.acl import codes, handles, host_clock, leaks, paced, profiling
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SETTING, Context, Device
 
 STREAMS_PER_DEVICE = 1984
 EVENTS_PER_DEVICE = 65536
 SYNC, TIME_LINE = 1, 8
+COPY = "MEMCPY_ASYNC"
+"""Type of a copy's task, as a profile has it; those of events are EVENT_RECORD and EVENT_WAIT (pyacl.md §5.4)."""
 
 Work = Callable[[], int]
 """Does the work and gives a return code."""
@@ -37,6 +39,7 @@ class Task:
         record: marks an event, and does nothing else.
         arrival_ns: when it came to the device.
         done_ns: when it was done, once it is.
+        kind: the vendor's type of task, as a profile has it; empty for what is no task of the device.
     """
 
     work: Work
@@ -47,6 +50,8 @@ class Task:
     what: str = "task"
     arrival_ns: int = 0
     done_ns: int = 0
+    kind: str = ""
+    execution: profiling.Execution | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -160,8 +165,10 @@ def now_at(stream: Stream, *, exactly: bool = False) -> int:
 
 
 def advance(stream: Stream, duration_ns: int) -> None:
-    """Count time on an empty stream, for work that the caller waited for."""
-    stream.due_ns = stream.done_ns = max(stream.done_ns, host_clock.now_ns()) + duration_ns
+    """Count the time of a copy on an empty stream, which the caller waited for."""
+    began_ns = max(stream.done_ns, host_clock.now_ns())
+    stream.due_ns = stream.done_ns = began_ns + duration_ns
+    profiling.done(stream.context.device.index, stream.number, COPY, began_ns, stream.done_ns)
     stream.context.device.busy_us += duration_ns / 1000
     host_clock.reach(stream.done_ns)
 
@@ -174,7 +181,7 @@ def drain(stream: Stream, until: Task | None = None) -> int:
     with stream.lock, host_clock.STANDING:
         while stream.tasks:
             task = stream.tasks.popleft()
-            stream.done_ns = max(stream.done_ns, task.arrival_ns)
+            began_ns = stream.done_ns = max(stream.done_ns, task.arrival_ns)
             code = task.work()
             stream.done_ns += task.duration_ns
             task.done_ns = stream.done_ns
@@ -182,6 +189,9 @@ def drain(stream: Stream, until: Task | None = None) -> int:
             if code:
                 stream.failure = stream.failure or code
                 stream.tasks.clear()
+            else:
+                device = stream.context.device.index
+                profiling.done(device, stream.number, task.kind, began_ns, stream.done_ns, task.execution)
             if task is until:
                 break
         if not stream.tasks:
@@ -231,7 +241,7 @@ def record(event: Event, stream: Stream) -> None:
             event.time_ns, event.pending = stream.done_ns, None
         return 0
 
-    task = Task(work=reached, record=True, what="event")
+    task = Task(work=reached, record=True, what="event", kind="EVENT_RECORD")
     event.time_ns, event.pending, event.stream, event.polled = None, task, stream, False
     queue(stream, task)
     event.due_ns = stream.due_ns
@@ -249,7 +259,7 @@ def wait_for(stream: Stream, event: Event) -> None:
         stream.done_ns = max(stream.done_ns, reached)
         return code
 
-    queue(stream, Task(work=caught_up, what="wait for an event"))
+    queue(stream, Task(work=caught_up, what="wait for an event", kind="EVENT_WAIT"))
     stream.due_ns = max(stream.due_ns, event.due_ns)
 
 
