@@ -63,6 +63,7 @@ VALUES = (
         *(
             "candidate",
             "damage",
+            "device_profile",
             "evidence",
             "artifact",
             "interface",

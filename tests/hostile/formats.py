@@ -46,8 +46,8 @@ from workbench.study.model_data import open_data
 from workbench.targets.ascend.atc.om_json import count_kernels
 from workbench.targets.ascend.atc.passes import read_fusions
 from workbench.targets.ascend.atc.precheck import read_report
-from workbench.targets.ascend.msprof import read_profile
 from workbench.targets.ascend.npu_smi import parse_info, parse_mapping, parse_pairs
+from workbench.targets.ascend.profiles.read import read_profile
 from workbench.values.errors import WorkbenchError
 from workbench.values.preprocess import encode, open_preprocessor
 

@@ -238,15 +238,25 @@ def profile(
     overflow: Annotated[
         bool, typer.Option("--overflow", help="check for overflows on the device instead, one call for each feed")
     ] = False,
+    read: Annotated[
+        Path | None,
+        typer.Option(help="read the profile that the vendor's profiler left in this folder instead of running"),
+    ] = None,
+    timeline: Annotated[Path | None, typer.Option(help="also draw the timeline into this page")] = None,
+    trace: Annotated[Path | None, typer.Option(help="also write it for chrome://tracing and Perfetto")] = None,
     to: Annotated[Path | None, typer.Option(help="folder for the vendor's own files; default: the sweep's")] = None,
     workspace: Workspace = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Where the time of a candidate goes on its device, operator by operator; or what overflows there."""
+    """Where the time of a candidate goes on its device, when it idles and why, and what to try; or what overflows."""
     from workbench.api.opening import named_candidate, opened
     from workbench.evaluation.build import artifact_of
     from workbench.evaluation.carried import timed_feeds
-    from workbench.evaluation.profiling import overflows, where_time_goes
+    from workbench.evaluation.profiling import levers_of, overflows, profile_of, where_time_goes
+    from workbench.study.profile_tries import tries
 
+    if overflow and (read or timeline or trace or as_json):
+        raise ConfigError("the overflow check draws and reads no profile.", key="--overflow", hint="Run it alone.")
     with opened(experiment, workspace) as (question, bench):
         chosen = named_candidate(candidate, question)
         artifact, directory = artifact_of(question, chosen, bench)
@@ -254,11 +264,39 @@ def profile(
         batch = chosen.serving.batch
         feeds = timed_feeds(data, question.model, "validation", count=32, batch=batch, seed=question.seed)
         folder = to or question.workspace / ".workbench" / "profiles" / chosen.short_id
-        if bench.toolchain(chosen).emulated:
-            err.print("EMULATED: modelled, not measured on a real device.", style="bold red")
         if overflow:
+            if bench.toolchain(chosen).emulated:
+                err.print(_MODELLED, style="bold red")
             words = overflows(directory, artifact, chosen, feeds, folder / "overflow-check")
+            out.print(words, highlight=False, soft_wrap=True)
+            out.print(f"files in {folder}", highlight=False, soft_wrap=True)
+            return
+        if read is not None:
+            found = profile_of(read, directory, artifact, chosen)
         else:
-            words = where_time_goes(directory, artifact, chosen, feeds, folder, calls=calls)
-        out.print(words, highlight=False, soft_wrap=True)
-        out.print(f"files in {folder}", highlight=False, soft_wrap=True)
+            found = where_time_goes(directory, artifact, chosen, feeds, folder, calls=calls)
+        tried = tries(levers_of(found, chosen, question.space), chosen, question.space, question.path, folder)
+    title = f"{question.name}, {chosen.short_id}"
+    if found.modelled:
+        err.print(_MODELLED, style="bold red")
+    if timeline is not None:
+        from workbench.report.profile_page import profile_html
+
+        write_text_atomically(timeline, profile_html(found, title, tried))
+    if trace is not None:
+        from workbench.report.chrome_trace import chrome_trace
+
+        write_text_atomically(trace, json.dumps(chrome_trace(found, title), ensure_ascii=False, allow_nan=False))
+    if as_json:
+        body = {**found.to_json(), "candidate": chosen.id, "tries": [one.to_json() for one in tried]}
+        print(json.dumps(body, ensure_ascii=False, allow_nan=False))
+        return
+    from workbench.report.profile_text import profile_lines
+
+    out.print("\n".join(profile_lines(found, tried)), highlight=False, soft_wrap=True, markup=False)
+    for file in (folder if read is None else read, timeline, trace):
+        if file is not None:
+            out.print(f"files in {file}" if file == folder else f"wrote {file}", highlight=False, soft_wrap=True)
+
+
+_MODELLED = "EMULATED: modelled, not measured on a real device."

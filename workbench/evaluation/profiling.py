@@ -11,19 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.evaluation.replay import write_request
+from workbench.space.space import SearchSpace
 from workbench.targets import described, descriptions
 from workbench.targets.base import Feeds
 from workbench.targets.profiler import Profiler
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
+from workbench.values.device_profile import DeviceProfile, Lever
 from workbench.values.errors import ConfigError
 from workbench.values.system.scratch import scratch_folder
 
 
 def where_time_goes(
     directory: Path, artifact: Artifact, candidate: Candidate, feeds: Sequence[Feeds], to: Path, *, calls: int
-) -> str:
-    """Operators by their device time over `calls` calls, for the terminal; the profiler's own files stay in `to`.
+) -> DeviceProfile:
+    """What the device did over `calls` calls; the profiler's own files stay in `to`.
 
     Raises:
         ConfigError: the candidate's target has no profiler here.
@@ -32,7 +34,23 @@ def where_time_goes(
     profiler = _profiler_of(candidate)
     with scratch_folder("profile") as folder:
         write_request(folder, directory, artifact, candidate, feeds)
-        return profiler.where_time_goes(_replay(str(folder), calls), directory, to, environment=_environment())
+        replay = _replay(str(folder), calls)
+        return profiler.where_time_goes(replay, artifact, directory, to, environment=_environment())
+
+
+def profile_of(folder: Path, directory: Path, artifact: Artifact, candidate: Candidate) -> DeviceProfile:
+    """A profile that the vendor's profiler left in a folder while it ran this candidate.
+
+    Raises:
+        ConfigError: the candidate's target has no profiler here.
+        MeasureError: as `Profiler.read`.
+    """
+    return _profiler_of(candidate).read(folder, artifact, directory)
+
+
+def levers_of(profile: DeviceProfile, candidate: Candidate, space: SearchSpace) -> tuple[Lever, ...]:
+    """What a profile of the candidate speaks for trying; see `Profiler.levers`."""
+    return _profiler_of(candidate).levers(profile, candidate, {p.name: p.choices for p in space.parameters})
 
 
 def overflows(directory: Path, artifact: Artifact, candidate: Candidate, feeds: Sequence[Feeds], to: Path) -> str:

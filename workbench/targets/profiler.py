@@ -6,27 +6,54 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate
+from workbench.values.device_profile import DeviceProfile, Lever
+from workbench.values.dimension import Scalar
+
 
 class Profiler(Protocol):
     """Both change what they look at, so they run a program of the workbench apart from every measurement.
 
-    Args of both:
+    Args:
         replay: the program and its arguments, which opens the artifact and runs it.
         to: folder for the vendor's own files; made when missing.
         environment: of the program.
     """
 
     def where_time_goes(
-        self, replay: Sequence[str], artifact: Path, to: Path, *, environment: Mapping[str, str]
-    ) -> str:
-        """Operators by their device time, for the terminal.
+        self,
+        replay: Sequence[str],
+        artifact: Artifact,
+        directory: Path,
+        to: Path,
+        *,
+        environment: Mapping[str, str],
+    ) -> DeviceProfile:
+        """What the device did in the run, and when it idled.
 
         Args:
-            artifact: folder of the compiled files.
+            directory: of the compiled files.
 
         Raises:
             ToolchainError: the profiler is missing.
             MeasureError: the run failed; carries its log.
+        """
+
+    def read(self, folder: Path, artifact: Artifact, directory: Path) -> DeviceProfile:
+        """The same of a profile that the vendor's profiler left in a folder, on whichever machine.
+
+        Raises:
+            MeasureError: there is none, or it holds no operator with a time.
+        """
+
+    def levers(
+        self, profile: DeviceProfile, candidate: Candidate, offered: Mapping[str, tuple[Scalar, ...]]
+    ) -> tuple[Lever, ...]:
+        """Which settings a profile of this candidate speaks for trying, what could gain most first.
+
+        Args:
+            offered: parameter of the search space → its choices, which are taken where they serve as well.
         """
 
     def overflows(self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str]) -> str:

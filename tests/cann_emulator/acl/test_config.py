@@ -19,8 +19,8 @@ from workbench.cann_emulator.acl.overflow import AI_CORE_INFO, AI_CORE_STATUS
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.dump_file import parse_dump
 from workbench.cann_emulator.timing import kernel_times
-from workbench.targets.ascend.msprof import read_profile
 from workbench.targets.ascend.overflow import overflow_files
+from workbench.targets.ascend.profiles.read import read_profile
 
 
 def written(folder: Path, body: Any, name: str = "acl.json") -> str:
@@ -207,7 +207,7 @@ def test_acl_prof_writes_an_op_summary_from_the_time_model(device: int, tmp_path
     assert {row["Task Type"] for row in rows} <= {"AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "AI_CPU"}
     assert "Emulated" in (profile(tmp_path) / "device_0" / "emulated.txt").read_text()
     total = sum(t.duration_us for t in times) * 2
-    assert read_profile([profile(tmp_path)]).total_us == pytest.approx(total, rel=1e-3)
+    assert read_profile([profile(tmp_path)]).operators_us == pytest.approx(total, rel=1e-3)
 
 
 def test_the_order_of_profiling_calls_is_checked(device: int, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment
 from workbench.targets.ascend.acl.sampling import sampled
-from workbench.targets.ascend.msprof import profile, text_of
+from workbench.targets.ascend.msprof import profile
 from workbench.targets.ascend.npu_smi import overview
 from workbench.targets.ascend.overflow import read_overflows, write_overflow_config
 
@@ -96,10 +96,10 @@ def test_msprof_tells_where_the_time_of_a_program_goes(device: Device, tmp_path:
 
     products = [o for o in found.operators if "MatMul" in o.op_type]
     assert [operator.calls for operator in products] == [5]
-    assert found.total_us > 0
+    assert found.operators_us > 0
     assert sum(operator.share for operator in found.operators) == pytest.approx(1)
     assert found.int8_share == 0
-    assert "where the time goes" in text_of(found)
+    assert found.modelled
 
 
 @pytest.mark.parametrize(("value", "overflowed"), [(1.0, False), (40000.0, True)])

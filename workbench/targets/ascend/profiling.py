@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.targets.ascend.acl.process import ACL_CONFIG
 from workbench.targets.ascend.atc.compile_story import read_story, story_text
 from workbench.targets.ascend.installation import find_installation
-from workbench.targets.ascend.msprof import profile, text_of
+from workbench.targets.ascend.msprof import profile
 from workbench.targets.ascend.overflow import overflow_text, read_overflows, write_overflow_config
+from workbench.targets.ascend.profiles.levers import levers
+from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.program import run_program
+from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate
+from workbench.values.device_profile import DeviceProfile, Lever
+from workbench.values.dimension import Scalar
 from workbench.values.errors import MeasureError
 
 REPLAY_TIMEOUT_S = 900.0
+_OF_THIS_MACHINE = (
+    "the device's times are modelled; between two executions the program's own time passes, which is this machine's"
+)
 
 
 class AscendProfiler:
     """See `workbench.targets.profiler.Profiler`."""
 
     def where_time_goes(
-        self, replay: Sequence[str], artifact: Path, to: Path, *, environment: Mapping[str, str]
-    ) -> str:
+        self,
+        replay: Sequence[str],
+        artifact: Artifact,
+        directory: Path,
+        to: Path,
+        *,
+        environment: Mapping[str, str],
+    ) -> DeviceProfile:
         """By msprof; and what the compiler told of the files, where they were compiled here."""
-        words = text_of(profile(replay, to, environment=environment))
-        story = read_story(artifact)
-        return words if story is None else f"{words}\n{story_text(story)}"
+        found = profile(replay, to, environment=environment, chip=artifact.toolchain.device)
+        return _completed(found, artifact, directory)
+
+    def read(self, folder: Path, artifact: Artifact, directory: Path) -> DeviceProfile:
+        inside = sorted(one for one in folder.glob("PROF_*") if one.is_dir()) or [folder]
+        return _completed(read_profile(inside, chip=artifact.toolchain.device), artifact, directory)
+
+    def levers(
+        self, profile: DeviceProfile, candidate: Candidate, offered: Mapping[str, tuple[Scalar, ...]]
+    ) -> tuple[Lever, ...]:
+        return levers(profile, candidate, offered)
 
     def overflows(self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str]) -> str:
         to.mkdir(parents=True, exist_ok=True)
@@ -43,3 +67,14 @@ class AscendProfiler:
             raise MeasureError(f"the run with the overflow check {how}: {last[0]}", log_path=log)
         found = read_overflows(to / "overflow", find_installation().home, to / "decoded")
         return overflow_text(found, calls)
+
+
+def _completed(found: DeviceProfile, artifact: Artifact, directory: Path) -> DeviceProfile:
+    story = read_story(directory)
+    modelled = found.modelled or artifact.toolchain.emulated
+    told = () if story is None else tuple(story_text(story).splitlines())
+    return replace(
+        found,
+        modelled=modelled,
+        notes=(*found.notes, *([_OF_THIS_MACHINE] if modelled else []), *told),
+    )

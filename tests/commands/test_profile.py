@@ -1,0 +1,80 @@
+"""`workbench profile` as a user runs it on the emulated device."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.ascend_workspace import QUIET, Done, workbench, write_ascend_workspace
+from tests.emulated_cann import emulated_environment
+from tests.report.test_chrome_trace import rules
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    return emulated_environment(tmp_path_factory.mktemp("cann"), **QUIET)
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_ascend_workspace(tmp_path_factory.mktemp("workspace"))
+
+
+@pytest.fixture(scope="module")
+def profiled(environment: Mapping[str, str], experiment: Path) -> Done:
+    folder = experiment.parent.parent
+    files = ("--timeline", folder / "t.html", "--trace", folder / "t.json", "--to", folder / "prof")
+    done = workbench(environment, "profile", experiment, "--calls", 5, "--json", *files)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_the_profile_is_told_to_programs_with_its_level(profiled: Done) -> None:
+    found = json.loads(profiled.stdout)
+
+    assert found["evidence"] == "modelled"
+    assert "EMULATED" in profiled.stderr
+    assert found["executions"] == 5
+    causes = {cause for bubble in found["bubbles"] for cause in bubble["within"]}
+    assert {"host launch", "host copy"} <= causes
+    assert found["idle_us"] == pytest.approx(sum(b["total_us"] for b in found["bubbles"]), rel=0.05)
+    assert [use["dtype"] for use in found["cube"]] == ["float16"]
+    assert 0 < found["cube"][0]["of_peak"] < 1
+
+
+def test_page_and_trace_are_written_and_whole(profiled: Done, experiment: Path) -> None:
+    folder = experiment.parent.parent
+
+    page, trace = (folder / "t.html").read_text(encoding="utf-8"), json.loads((folder / "t.json").read_text())
+
+    assert "nothing was measured" in page
+    assert "http" not in re.sub(r'"(?:names|lanes)":\[.*?\]', "", page)
+    rules(trace)
+    tasks = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] in ("cube", "vector", "mix")]
+    assert len(tasks) == sum(operator["calls"] for operator in json.loads(profiled.stdout)["operators"])
+
+
+def test_what_it_says_to_try_runs(profiled: Done, environment: Mapping[str, str], experiment: Path) -> None:
+    one = next(one for one in json.loads(profiled.stdout)["tries"] if one["in_space"])
+
+    done = workbench(environment, *one["command"].split()[1:], "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["candidate"]["serving"]["batch"] == one["changes"]["serving.batch"]
+
+
+def test_a_profile_from_elsewhere_is_read_without_a_run(
+    profiled: Done, environment: Mapping[str, str], experiment: Path
+) -> None:
+    folder = experiment.parent.parent / "prof"
+
+    done = workbench(environment, "profile", experiment, "--read", folder)
+    absent = workbench(environment, "profile", experiment, "--read", folder / "nothing")
+
+    assert done.returncode == 0, done.stderr
+    assert "where the time goes (modelled)" in done.stdout
+    assert "what to try" in done.stdout
+    assert absent.returncode != 0
+    assert "No op_summary" in absent.stderr

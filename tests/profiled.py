@@ -1,0 +1,61 @@
+"""A profile as a target gives it, for tests of what is said and drawn."""
+
+from workbench.values.device_profile import (
+    Bubble,
+    CubeUse,
+    DeviceProfile,
+    OperatorTime,
+    ProfiledTask,
+    SmallOperators,
+    StreamUse,
+    TaskKind,
+)
+
+
+def task(name: str, kind: TaskKind, start_us: float, duration_us: float, **changes: object) -> ProfiledTask:
+    given = {"op_type": name, "device": "0", "stream": "3", "execution": 1, **changes}
+    return ProfiledTask(name=name, kind=kind, start_us=start_us, duration_us=duration_us, **given)  # type: ignore[arg-type]  # one helper for every field
+
+
+def profile(*, modelled: bool = True) -> DeviceProfile:
+    """Two operators with a copy between them, on one stream; names that a page must not take for its own."""
+    return DeviceProfile(
+        chip="Ascend910B3",
+        modelled=modelled,
+        executions=1,
+        span_us=100.0,
+        operators_us=60.0,
+        computing_us=60.0,
+        idle_us=40.0,
+        operators=(OperatorTime(op_type="MatMulV2", core="AI_CORE", calls=2, total_us=60.0, share=1.0, int8=True),),
+        conversion_share=0.0,
+        quantization_share=0.0,
+        product_share=1.0,
+        int8_share=0.5,
+        streams=(StreamUse(device="0", stream="3", tasks=3, span_us=100.0, busy_us=80.0, computing_us=60.0),),
+        bubbles=(
+            Bubble(
+                device="0",
+                before="mm</script><b>",
+                after="nn",
+                times=1,
+                total_us=40.0,
+                median_us=40.0,
+                longest_us=40.0,
+                longest_start_us=30.0,
+                cause="host copy",
+                within={"host copy": 30.0, "scheduling": 10.0},
+                tasks=("MEMCPY_ASYNC",),
+            ),
+        ),
+        small=(SmallOperators(first="a", last="d", operators=4, times=1, total_us=10.0, types=("Add",)),),
+        cube=(CubeUse(dtype="int8", peak_tops=589.8, macs=10**9, told_us=30.0, total_us=60.0, active_percent=40.0),),
+        tasks=(
+            task("mm</script><b>", "cube", 0.0, 30.0, int8=True, macs=10**9),
+            task("MEMCPY_ASYNC", "copy", 35.0, 30.0, execution=None),
+            task("nn", "cube", 70.0, 30.0, int8=False),
+        ),
+        tasks_left_out=7,
+        notes=("a table ends within a row",),
+        sources=("op_summary_1.csv",),
+    )

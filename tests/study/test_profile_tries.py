@@ -1,0 +1,93 @@
+"""Levers become candidates: of the space where it has them, else with what it lacks."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.ascend_workspace import SPACE
+from workbench.space.reader import read_space
+from workbench.space.space import SearchSpace, assignment_of, build, complete
+from workbench.study.profile_tries import Try, tries
+from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.device_profile import Lever
+from workbench.values.dimension import Scalar
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> SearchSpace:
+    file = tmp_path_factory.mktemp("space") / "tiny.yaml"
+    file.write_text(SPACE, encoding="utf-8")
+    return read_space(file)
+
+
+def tried(space: SearchSpace, candidate: Candidate, folder: Path, *changes: dict[str, Scalar]) -> tuple[Try, ...]:
+    levers = [Lever(finding="f", changes=change, at_most=0.5) for change in changes]
+    return tries(levers, candidate, space, Path("e.yaml"), folder)
+
+
+def baseline(space: SearchSpace, **chosen: Scalar) -> Candidate:
+    return build(space, complete(space, chosen))
+
+
+def test_what_the_space_offers_is_a_candidate_of_it(space: SearchSpace, tmp_path: Path) -> None:
+    start = baseline(space, **{"compile.fusions.gelu": "off"})
+
+    batch, fused = tried(space, start, tmp_path, {"serving.batch": 4}, {"compile.fusions.gelu": "on"})
+
+    assert batch.candidate is not None
+    assert batch.candidate.serving.batch == 4
+    assert batch.missing == {}
+    assert assignment_of(space, batch.candidate) is not None
+    assert fused.candidate == baseline(space)
+
+
+def test_the_command_evaluates_the_written_candidate(space: SearchSpace, tmp_path: Path) -> None:
+    (one,) = tried(space, baseline(space), tmp_path, {"serving.batch": 4})
+
+    assert one.file is not None
+    assert one.command == f"workbench evaluate e.yaml --candidate {one.file}"
+    assert candidate_from_json(json.loads(one.file.read_text(encoding="utf-8"))) == one.candidate
+
+
+def test_what_the_space_lacks_is_named(space: SearchSpace, tmp_path: Path) -> None:
+    (one,) = tried(space, baseline(space), tmp_path, {"serving.batch": 2, "compile.enable_single_stream": True})
+
+    assert one.candidate is not None
+    assert one.candidate.serving.batch == 2
+    assert one.candidate.parameters()["compile.enable_single_stream"] is True
+    assert one.missing == {"serving.batch": 2, "compile.enable_single_stream": True}
+
+
+def test_a_quantized_candidate_gets_the_rest_of_its_recipe_from_the_space(space: SearchSpace, tmp_path: Path) -> None:
+    (one,) = tried(space, baseline(space), tmp_path, {"quantization.scheme": "static"})
+
+    assert one.candidate == baseline(space, **{"quantization.scheme": "static"})
+    assert one.missing == {}
+
+
+def test_a_candidate_from_elsewhere_keeps_its_own_settings(space: SearchSpace, tmp_path: Path) -> None:
+    body = baseline(space).to_json()
+    own = candidate_from_json({**body, "compile": {**body["compile"], "tiling_schedule_optimize": True}})
+    assert assignment_of(space, own) is None
+
+    (one,) = tried(space, own, tmp_path, {"serving.batch": 4})
+
+    assert one.candidate is not None
+    assert one.candidate.parameters()["compile.tiling_schedule_optimize"] is True
+    assert one.candidate.serving.batch == 4
+
+
+def test_what_cannot_be_is_refused_with_its_reason(space: SearchSpace, tmp_path: Path) -> None:
+    (one,) = tried(space, baseline(space), tmp_path, {"serving.batch": 16, "compile.batches": "8"})
+
+    assert one.candidate is None
+    assert "larger than every compiled batch" in one.refused
+
+
+def test_a_lever_that_changes_nothing_here_is_left_out_and_one_without_a_setting_is_told(
+    space: SearchSpace, tmp_path: Path
+) -> None:
+    found = tried(space, baseline(space), tmp_path, {"serving.batch": 1}, {})
+
+    assert [(one.candidate, one.refused) for one in found] == [(None, "")]

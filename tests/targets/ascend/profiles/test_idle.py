@@ -1,0 +1,112 @@
+"""Idle time of a device and its causes, from tables whose times are known."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.targets.ascend.profiles.tables_of import operator, put, task
+from workbench.targets.ascend.profiles.idle import _covered_ns
+from workbench.targets.ascend.profiles.read import read_profile
+from workbench.values.device_profile import Bubble, DeviceProfile
+
+
+def bubble_of(profile: DeviceProfile, before: str, after: str) -> Bubble:
+    (found,) = [b for b in profile.bubbles if (b.before, b.after) == (before, after)]
+    return found
+
+
+def test_each_gap_has_its_neighbours_and_what_filled_it(tmp_path: Path) -> None:
+    operators = [
+        operator("a", 0, 10),
+        operator("b", 40, 10),  # 10 … 40: 20 of them a copy on another stream
+        operator("host", 52, 30, kind="NonZero", core="AI_CPU"),
+        operator("c", 90, 10),  # 50 … 90: 30 of them the operator on the AI CPU
+        operator("d", 200, 10, execution=2),  # 100 … 200: nothing at all
+        operator("e", 300, 10, execution=2),  # 210 … 300: 60 of them waiting, of which 20 are a copy too
+    ]
+    tasks = [task("MEMCPY_ASYNC", 15, 20), task("EVENT_WAIT", 220, 60), task("MEMCPY_ASYNC", 230, 20)]
+
+    found = read_profile([put(tmp_path, operators, tasks)])
+
+    assert [(b.cause, b.total_us) for b in found.bubbles] == [
+        ("host launch", 100),
+        ("synchronization", 90),
+        ("host operator", 40),
+        ("host copy", 30),
+    ]
+    assert bubble_of(found, "a", "b").within == {"host copy": 20, "scheduling": 10}
+    assert bubble_of(found, "b", "c").within == {"host operator": 30, "scheduling": 10}
+    assert bubble_of(found, "c", "d").within == {"host launch": 100}
+    assert bubble_of(found, "d", "e").within == {"synchronization": 40, "host copy": 20, "scheduling": 30}
+    assert bubble_of(found, "b", "c").tasks == ("host (NonZero)",)
+    assert found.computing_us == 50
+    assert found.idle_us == 260
+    assert found.span_us == 310
+
+
+def test_a_start_of_the_epoch_keeps_its_nanoseconds(tmp_path: Path) -> None:
+    """1717575960208070.758 µs is nearer to its neighbours than a float can tell."""
+    found = read_profile([put(tmp_path, [operator("a", 0, 0.5), operator("b", 1.123, 0.5)])])
+
+    assert bubble_of(found, "a", "b").total_us == pytest.approx(0.623, abs=1e-9)
+
+
+def test_the_same_gap_of_many_executions_is_one_line(tmp_path: Path) -> None:
+    rows = []
+    for number, gap in enumerate((10, 12, 50), 1):
+        rows += [operator("a", 1000 * number, 20, execution=number)]
+        rows += [operator("b", 1000 * number + 20 + gap, 20, execution=number)]
+
+    found = bubble_of(read_profile([put(tmp_path, rows)]), "a", "b")
+
+    assert (found.times, found.total_us, found.median_us, found.longest_us) == (3, 72, 12, 50)
+    assert found.longest_start_us == 2020
+
+
+def test_streams_that_overlap_leave_the_cores_no_gap(tmp_path: Path) -> None:
+    rows = [operator("a", 0, 50, stream=1), operator("b", 40, 60, stream=2), operator("c", 100, 10, stream=1)]
+
+    found = read_profile([put(tmp_path, rows)])
+
+    assert found.bubbles == ()
+    assert found.idle_us == 0
+    assert [(use.stream, use.idle_share) for use in found.streams] == [("1", pytest.approx(50 / 110)), ("2", 0)]
+
+
+def test_devices_are_told_apart(tmp_path: Path) -> None:
+    rows = [operator("a", 0, 10), operator("b", 30, 10), operator("a", 0, 40, device=1)]
+
+    found = read_profile([put(tmp_path, rows)])
+
+    assert [(b.device, b.total_us) for b in found.bubbles] == [("0", 20)]
+    assert [use.device for use in found.streams] == ["0", "1"]
+    assert (found.computing_us, found.idle_us) == (60, 20)
+
+
+def test_small_operators_in_a_row_are_found_and_long_ones_end_the_row(tmp_path: Path) -> None:
+    rows, at = [], 0.0
+    for execution in (1, 2):
+        for number in range(5):
+            rows.append(operator(f"s{number}", at, 2, kind="Add", core="AI_VECTOR_CORE", execution=execution))
+            at += 3
+        rows.append(operator("long", at, 40, execution=execution))
+        at += 40
+        rows.append(operator("lonely", at, 2, execution=execution))
+        at += 2
+
+    (row,) = read_profile([put(tmp_path, rows)]).small
+
+    assert (row.first, row.last, row.operators, row.times, row.types) == ("s0", "s4", 5, 2, ("Add",))
+    assert row.total_us == 28
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
+def test_what_intervals_cover_is_counted_once(spans: list[tuple[int, int]]) -> None:
+    covered = {point for start, length in spans for point in range(start, start + length)}
+    start = np.array([start for start, _ in spans], dtype=np.int64)
+    end = np.array([start + length for start, length in spans], dtype=np.int64)
+
+    assert _covered_ns(start, end) == len(covered)

@@ -1,0 +1,124 @@
+"""Tables of several versions of msprof, and tables that somebody damaged."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.targets.ascend.profiles.tables_of import HEADER, operator, put, task
+from workbench.targets.ascend.profiles import read as reading
+from workbench.targets.ascend.profiles.read import read_profile
+from workbench.targets.ascend.profiles.tables import Reading, rows
+from workbench.values.errors import MeasureError
+
+# Headers as public repositories show them: the vendor's own tests of several years, and torch_npu's
+CANN_6 = (
+    "Model Name,Model ID,Task ID,Stream ID,Infer ID,Op Name,OP Type,Task Type,Task Start Time,Task Duration(us),"
+    "Task Wait Time(us),Block Dim,Input Shapes,Input Data Types,Input Formats,Output Shapes,mac_int8_ratio"
+)
+CANN_9 = HEADER.replace("Block Dim", "Block Num")
+TORCH_NPU = (
+    "Device_id,Model ID,Task ID,Stream ID,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),"
+    "Block Dim,Input Shapes,Input Data Types,Input Formats,Output Shapes,cube_utilization(%)"
+)
+OLD_ROW = 'bert,1,{n},3,1,mm{n},MatMulV2,AI_CORE,"{at}.500\t",10,0,8,"16,64;64,32",INT8;INT8,ND;ND,"16,32",0.5'
+TORCH_ROW = '0,1,{n},3,mm{n},MatMulV2,MIX_AIC,{at}.500,10,0,8,"16,64;64,32",DT_BF16;DT_BF16,ND;ND,"16,32",40'
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "dtype"),
+    [(CANN_6, OLD_ROW, "int8"), (TORCH_NPU, TORCH_ROW, "bfloat16")],
+    ids=["CANN 6", "torch_npu"],
+)
+def test_the_columns_of_every_version_are_read_by_name(tmp_path: Path, header: str, row: str, dtype: str) -> None:
+    lines = [row.format(n=n, at=1_717_575_960_208_000 + 30 * n) for n in range(3)]
+
+    found = read_profile([put(tmp_path, lines, header=header)], chip="Ascend910B3")
+
+    assert [(b.before, b.total_us) for b in found.bubbles] == [("mm0", 20), ("mm1", 20)]
+    (use,) = found.cube
+    assert (use.dtype, use.macs) == (dtype, 3 * 16 * 64 * 32)
+    assert use.of_peak is not None
+    assert use.active_percent == (40 if dtype == "bfloat16" else None)
+
+
+def test_block_num_is_block_dim(tmp_path: Path) -> None:
+    file = put(tmp_path, [operator("a", 0, 1)], header=CANN_9) / "mindstudio_profiler_output/op_summary_20261121.csv"
+
+    (row,) = rows(file, Reading(left=10))
+
+    assert row.cell("cores") == "20"
+
+
+def test_the_unfinished_row_of_a_run_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    folder = put(tmp_path, [operator("a", 0, 10), operator("b", 20, 12.5)])
+    file = next(folder.rglob("op_summary_*.csv"))
+    whole = file.read_text().rstrip("\n")
+    assert read_profile([folder]).operators_us == 22.5
+
+    cut = whole.index("12.5")
+    file.write_text(whole[: cut + 1])  # within the number: 1 would be read where 12.5 stood
+
+    found = read_profile([folder])
+    assert found.operators_us == 10
+    assert any("ends within a row" in note for note in found.notes)
+
+
+def test_only_so_many_rows_are_read_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = put(tmp_path, [operator(f"n{n}", 20 * n, 10) for n in range(9)])
+    monkeypatch.setattr(reading, "MOST_ROWS", 5)  # two million rows would take the suite a minute
+
+    found = read_profile([folder])
+
+    assert found.operators_us == 50
+    assert any("were read" in note for note in found.notes)
+
+
+def test_rows_without_a_time_are_counted_and_do_no_harm(tmp_path: Path) -> None:
+    bad = [operator("x", 0, 10).replace(",10,", f",{text},") for text in ("N/A", "-3", "nan", "inf", "1e9", "9" * 30)]
+
+    found = read_profile([put(tmp_path, [operator("a", 0, 10), *bad])])
+
+    assert found.operators_us == 10
+    assert any("6 rows have no time" in note for note in found.notes)
+
+
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    file = put(tmp_path, [operator("a" * (1 << 21), 0, 10)])
+
+    with pytest.raises(MeasureError, match="a line of more than"):
+        read_profile([file])
+
+
+def test_without_task_time_the_profile_says_what_it_cannot_tell(tmp_path: Path) -> None:
+    alone = read_profile([put(tmp_path / "a", [operator("a", 0, 10), operator("b", 30, 10)])])
+    both = read_profile([put(tmp_path / "b", [operator("a", 0, 10)], [task("EVENT_RECORD", 10, 0)])])
+
+    assert any("no task_time table" in note for note in alone.notes)
+    assert not any("task_time" in note for note in both.notes)
+
+
+def test_task_time_alone_tells_idle_time(tmp_path: Path) -> None:
+    named = [task("AI_CORE", at, 10, stream=2).replace("N/A", name) for name, at in (("a", 0), ("b", 30))]
+
+    found = read_profile([put(tmp_path, [], [*named, task("MEMCPY_ASYNC", 12, 15)])])
+
+    (bubble,) = found.bubbles
+    assert (bubble.before, bubble.after, bubble.cause) == ("a", "b", "host copy")
+
+
+def test_a_table_without_a_device_belongs_to_the_one_beside_it(tmp_path: Path) -> None:
+    lines = [OLD_ROW.format(n=n, at=1000 + 30 * n) for n in range(2)]
+    folder = put(tmp_path, lines, header=CANN_6)
+    (folder / "device_5").mkdir()
+
+    assert read_profile([folder]).streams[0].device == "5"
+
+
+def test_a_profile_of_the_emulator_is_modelled_wherever_it_is_read(tmp_path: Path) -> None:
+    folder = put(tmp_path, [operator("a", 0, 10)])
+    assert not read_profile([folder]).modelled
+
+    (folder / "device_0").mkdir()
+    (folder / "device_0/emulated.txt").write_text("Emulated")
+
+    assert read_profile([folder]).modelled

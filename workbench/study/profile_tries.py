@@ -1,0 +1,102 @@
+"""What a profile speaks for trying, as candidates that can be evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.space.dimensions import TARGET
+from workbench.space.space import Forbidden, SearchSpace, assignment_of, build, complete
+from workbench.values.candidate import Candidate
+from workbench.values.device_profile import Lever
+from workbench.values.dimension import Scalar
+from workbench.values.documents.canonical import encode
+from workbench.values.errors import ConfigError
+from workbench.values.system.files import write_json_atomically
+
+_BATCHES = "compile.batches"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """One lever, and the candidate that it makes of the profiled one.
+
+    Attributes:
+        candidate: None where no setting does it, or a rule excludes it (`refused`).
+        missing: what the space would need to propose it by itself: parameter → choice; empty where it does.
+        file: the candidate as JSON; None without one.
+        command: that evaluates it.
+    """
+
+    lever: Lever
+    candidate: Candidate | None
+    missing: Mapping[str, Scalar]
+    refused: str = ""
+    file: Path | None = None
+    command: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **encode(self.lever),
+            "candidate": None if self.candidate is None else self.candidate.id,
+            "in_space": self.candidate is not None and not self.missing,
+            "missing_in_space": dict(self.missing),
+            "refused": self.refused,
+            "file": None if self.file is None else str(self.file),
+            "command": self.command,
+        }
+
+
+def tries(
+    levers: Sequence[Lever], candidate: Candidate, space: SearchSpace, experiment: Path, folder: Path
+) -> tuple[Try, ...]:
+    """A candidate for each lever, written below `folder`; two levers that make the same one are told with the first."""
+    found: list[Try] = []
+    for lever in levers:
+        one = _try_of(lever, candidate, space)
+        if one.candidate is None:
+            found.append(one)
+        elif one.candidate.id != candidate.id and all(other.candidate != one.candidate for other in found):
+            file = folder / f"try-{one.candidate.short_id}.json"
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json_atomically(file, one.candidate.to_json())
+            command = f"workbench evaluate {experiment} --candidate {file}"
+            found.append(Try(lever=lever, candidate=one.candidate, missing=one.missing, file=file, command=command))
+    return tuple(found)
+
+
+def _try_of(lever: Lever, candidate: Candidate, space: SearchSpace) -> Try:
+    if not lever.changes:
+        return Try(lever=lever, candidate=None, missing={})
+    names = {parameter.name for parameter in space.parameters}
+    own = assignment_of(space, candidate)
+    if own is None:
+        own = _settings(candidate, lever.changes, names)
+    wanted = {**own, **lever.changes}
+    settings = complete(space, wanted)
+    left = [name for name in wanted if name not in settings and (name not in names or name in lever.changes)]
+    try:
+        made = build(space, {**settings, **{name: wanted[name] for name in left}})
+    except (Forbidden, ConfigError, KeyError, ValueError) as error:
+        return Try(lever=lever, candidate=None, missing={}, refused=str(error))
+    if assignment_of(space, made) is not None:
+        return Try(lever=lever, candidate=made, missing={})
+    missing = {name: value for name, value in lever.changes.items() if not _offered(space, settings, name, value)}
+    return Try(lever=lever, candidate=made, missing=missing or lever.changes)
+
+
+def _settings(candidate: Candidate, changes: Mapping[str, Scalar], names: AbstractSet[str]) -> dict[str, Scalar]:
+    """Of a candidate that the space does not propose: all that it says, but batches that the change makes void."""
+    found = {name: value for name, value in candidate.switches().items() if name != TARGET or TARGET in names}
+    batch = changes.get("serving.batch")
+    if _BATCHES not in names and batch is not None and str(batch) not in str(found.get(_BATCHES, "")).split():
+        found.pop(_BATCHES, None)
+    return found
+
+
+def _offered(space: SearchSpace, settings: Mapping[str, Scalar], name: str, value: Scalar) -> bool:
+    choices = {parameter.name: parameter.choices for parameter in space.parameters}
+    return name in settings and value in choices.get(name, ())

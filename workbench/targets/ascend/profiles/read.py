@@ -1,0 +1,194 @@
+"""A profile of msprof as a `DeviceProfile`: `read_profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from workbench.targets.ascend.chip import peak_tops
+from workbench.targets.ascend.profiles.idle import bubbles, device_times, small_operators, stream_uses
+from workbench.targets.ascend.profiles.products import PRODUCTS
+from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading, rows, tables
+from workbench.targets.ascend.profiles.tasks import KINDS, Tasks, no_tasks, read_tasks
+from workbench.values.device_profile import CubeUse, DeviceProfile, OperatorTime, ProfiledTask
+from workbench.values.errors import MeasureError
+
+MOST_TASKS = 50_000
+"""Of a profile, that are kept one by one."""
+_CONVERSIONS = frozenset({"cast", "transdata", "transpose", "transposed", "reformat"})
+_QUANTIZATION = frozenset(
+    {"ascendquant", "ascenddequant", "ascendantiquant", "quantize", "dequantize", "ascendrequant"}
+)
+_EMULATED = "emulated.txt"
+"""In the folder of each device, written by the emulator beside its tables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Operators:
+    """One type of operator on one kind of core."""
+
+    op_type: str
+    core: str
+    calls: int
+    total_us: float
+    int8_us: float | None
+
+
+def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
+    """The tables below PROF_* folders: op_summary and task_time, or op_statistic alone, which has no starts.
+
+    Args:
+        chip: what the device calls itself, for its peaks.
+
+    Raises:
+        MeasureError: there is none of them, or they hold no operator with a time.
+    """
+    places = list(folders)
+    reading = Reading(left=MOST_ROWS)
+    tasks, files = read_tasks(places, reading)
+    operators = _of_tasks(tasks)
+    if not operators:
+        files = tuple(tables(places, "op_statistic_*.csv"))
+        operators = [operator for file in files for operator in _of_statistic(file, reading)]
+        tasks = no_tasks()
+    if not operators:
+        looked = ", ".join(map(str, places)) or "no PROF_* folder"
+        raise MeasureError(f"No op_summary_*.csv or op_statistic_*.csv with operators in {looked}.")
+    total = sum(operator.total_us for operator in operators)
+    products = [operator for operator in operators if PRODUCTS.search(operator.op_type)]
+    product_us = sum(operator.total_us for operator in products)
+    told = [operator.int8_us for operator in products if operator.int8_us is not None]
+    times = device_times(tasks)
+    computing_us = sum(time.computing_ns for time in times) / 1000
+    timed = np.flatnonzero(tasks.start >= 0)
+    ends = tasks.start[timed] + tasks.duration[timed]
+    notes = list(reading.notes())
+    if not len(timed):
+        notes.append("the tables tell no starts, so nothing is known of idle time")
+    elif not (~tasks.operator).any():
+        notes.append("there is no task_time table, so copies and waits are not told from other idle time")
+    return DeviceProfile(
+        chip=chip,
+        modelled=any(next(place.rglob(_EMULATED), None) is not None for place in places),
+        executions=len(np.unique(tasks.execution[tasks.execution >= 0])),
+        span_us=float(ends.max()) / 1000 if len(timed) else 0.0,
+        operators_us=total,
+        computing_us=computing_us,
+        idle_us=sum(time.span_ns for time in times) / 1000 - computing_us,
+        operators=tuple(
+            OperatorTime(
+                op_type=operator.op_type,
+                core=operator.core,
+                calls=operator.calls,
+                total_us=operator.total_us,
+                share=_part(operator.total_us, total),
+                int8=bool(operator.int8_us),
+            )
+            for operator in sorted(operators, key=lambda o: (-o.total_us, o.op_type, o.core))
+        ),
+        conversion_share=_part(_time_of(operators, _CONVERSIONS), total),
+        quantization_share=_part(_time_of(operators, _QUANTIZATION), total),
+        product_share=_part(product_us, total),
+        int8_share=_part(sum(told), product_us) if told else None,
+        streams=stream_uses(tasks),
+        bubbles=bubbles(tasks),
+        small=small_operators(tasks),
+        cube=_cube_use(tasks, chip),
+        tasks=_one_by_one(tasks, timed[:MOST_TASKS].tolist()),
+        tasks_left_out=max(0, len(timed) - MOST_TASKS),
+        notes=tuple(notes),
+        sources=tuple(map(str, files)),
+    )
+
+
+def _of_tasks(tasks: Tasks) -> list[_Operators]:
+    found = []
+    own = np.flatnonzero(tasks.operator)
+    keys, groups = np.unique(np.stack([tasks.op_type[own], tasks.core[own]]), axis=1, return_inverse=True)
+    for number, (op_type, core) in enumerate(keys.T):
+        group = own[groups.reshape(-1) == number]
+        int8 = tasks.int8[group]
+        found.append(
+            _Operators(
+                op_type=tasks.op_types[op_type],
+                core=tasks.cores[core],
+                calls=len(group),
+                total_us=float(tasks.duration[group].sum()) / 1000,
+                int8_us=float(tasks.duration[group[int8 == 1]].sum()) / 1000 if (int8 >= 0).any() else None,
+            )
+        )
+    return found
+
+
+def _of_statistic(file: Path, reading: Reading) -> list[_Operators]:
+    """One row for each type of operator; no data types."""
+    found = []
+    for row in rows(file, reading):
+        total, calls, op_type = row.number("total"), row.number("count"), row.name("op_type")
+        if total is None or total < 0 or not op_type:
+            reading.skipped += 1
+            continue
+        core = row.name("task_type")
+        found.append(
+            _Operators(op_type=op_type, core=core, calls=max(1, int(calls or 1)), total_us=total, int8_us=None)
+        )
+    return found
+
+
+def _cube_use(tasks: Tasks, chip: str) -> tuple[CubeUse, ...]:
+    """By number format of the factors, the one that takes most time first; a format that is not told is left out."""
+    found = []
+    product = np.array([bool(PRODUCTS.search(name)) for name in tasks.op_types], dtype=bool)
+    own = np.flatnonzero(tasks.operator & (tasks.dtype >= 0))
+    own = own[product[tasks.op_type[own]]] if len(own) else own
+    for number, dtype in enumerate(tasks.dtypes):
+        group = own[tasks.dtype[own] == number]
+        if not len(group):
+            continue
+        told = group[tasks.macs[group] >= 0]
+        active = group[np.isfinite(tasks.active_percent[group]) & (tasks.duration[group] > 0)]
+        found.append(
+            CubeUse(
+                dtype=dtype,
+                peak_tops=peak_tops(chip, dtype),
+                macs=sum(map(int, tasks.macs[told])),
+                told_us=float(tasks.duration[told].sum()) / 1000,
+                total_us=float(tasks.duration[group].sum()) / 1000,
+                active_percent=(
+                    float(np.average(tasks.active_percent[active], weights=tasks.duration[active]))
+                    if len(active)
+                    else None
+                ),
+            )
+        )
+    return tuple(sorted(found, key=lambda use: -use.total_us))
+
+
+def _one_by_one(tasks: Tasks, chosen: Sequence[int]) -> tuple[ProfiledTask, ...]:
+    numbers = {int(key): place for place, key in enumerate(dict.fromkeys(tasks.execution[tasks.execution >= 0]), 1)}
+    return tuple(
+        ProfiledTask(
+            name=tasks.names[tasks.name[task]],
+            op_type=tasks.op_types[tasks.op_type[task]],
+            kind=KINDS[tasks.kind[task]],
+            device=tasks.streams[tasks.stream[task]][0],
+            stream=tasks.streams[tasks.stream[task]][1],
+            start_us=int(tasks.start[task]) / 1000,
+            duration_us=int(tasks.duration[task]) / 1000,
+            execution=numbers.get(int(tasks.execution[task])),
+            int8=None if tasks.int8[task] < 0 else bool(tasks.int8[task]),
+            macs=None if tasks.macs[task] < 0 else int(tasks.macs[task]),
+        )
+        for task in chosen
+    )
+
+
+def _time_of(operators: Iterable[_Operators], kinds: frozenset[str]) -> float:
+    return sum(operator.total_us for operator in operators if operator.op_type.lower() in kinds)
+
+
+def _part(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

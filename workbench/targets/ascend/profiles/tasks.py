@@ -1,0 +1,216 @@
+"""Every task of a profile, as columns: operators from op_summary, copies and marks of events from task_time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.targets.ascend.profiles.products import product_macs
+from workbench.targets.ascend.profiles.tables import Reading, Row, rows, tables
+from workbench.values.device_profile import TaskKind
+
+Ints = npt.NDArray[np.int64]
+KINDS: tuple[TaskKind, ...] = ("cube", "vector", "mix", "cpu", "copy", "wait", "other")
+_OF_TYPE: Mapping[str, TaskKind] = {
+    "AI_CORE": "cube",
+    "AI_CUBE_CORE": "cube",
+    "AI_VECTOR_CORE": "vector",
+    "AIV": "vector",
+    "AIC": "cube",
+    "MIX_AIC": "mix",
+    "MIX_AIV": "mix",
+    "AI_CPU": "cpu",
+    "AICPU": "cpu",
+}
+"""Task Type → what it occupies. An operator whose type is AI_CORE may well be one of vectors: on chips whose cores are
+not apart all are."""
+_COPIES = re.compile(r"MEMCPY|MEMSET|SDMA|PCIE|DMA")
+_WAITS = re.compile(r"WAIT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tasks:
+    """Column by column, in order of their start; times are nanoseconds from the first start.
+
+    Attributes:
+        kind: index into `KINDS`.
+        name, op_type, stream: index into the texts of the same name, `core` into the vendor's types.
+        execution: which call of which model; -1 where the tables do not tell.
+        int8: 1, 0, or -1 where they do not tell.
+        macs: -1 where the shapes do not tell.
+        dtype: index into `dtypes`, of the factors; -1 where they do not tell.
+        active_percent: cube_utilization(%), NaN without.
+        operator: whether it is one of op_summary's.
+    """
+
+    start: Ints
+    duration: Ints
+    kind: Ints
+    name: Ints
+    op_type: Ints
+    core: Ints
+    stream: Ints
+    execution: Ints
+    int8: Ints
+    macs: Ints
+    dtype: Ints
+    active_percent: npt.NDArray[np.float64]
+    operator: npt.NDArray[np.bool_]
+    names: tuple[str, ...]
+    op_types: tuple[str, ...]
+    cores: tuple[str, ...]
+    streams: tuple[tuple[str, str], ...]
+    dtypes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Each text once, by number."""
+
+    numbers: dict[object, int] = field(default_factory=dict)
+
+    def number(self, text: object) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(str(text) for text in self.numbers)
+
+
+@dataclass(slots=True)
+class _Columns:
+    ints: list[tuple[int, ...]] = field(default_factory=list)
+    active: list[float] = field(default_factory=list)
+    names: _Texts = field(default_factory=_Texts)
+    op_types: _Texts = field(default_factory=_Texts)
+    cores: _Texts = field(default_factory=_Texts)
+    streams: _Texts = field(default_factory=_Texts)
+    executions: _Texts = field(default_factory=_Texts)
+    dtypes: _Texts = field(default_factory=_Texts)
+
+
+def read_tasks(folders: Iterable[Path], reading: Reading) -> tuple[Tasks, tuple[Path, ...]]:
+    """The tasks below PROF_* folders, and the tables that told of them; none where no table has a time.
+
+    Raises:
+        MeasureError: a table cannot be read, or is none.
+    """
+    places, columns, files = list(folders), _Columns(), []
+    for file in tables(places, "op_summary_*.csv"):
+        files.append(file)
+        for row in rows(file, reading):
+            _add(columns, row, file, reading, operator=True)
+    summarized = bool(columns.ints)
+    for file in tables(places, "task_time_*.csv"):
+        files.append(file)
+        for row in rows(file, reading):
+            kind = row.cell("task_type").upper()
+            if not summarized or (kind and kind not in _OF_TYPE):
+                _add(columns, row, file, reading, operator=not summarized and kind in _OF_TYPE)
+    return _finished(columns), tuple(files)
+
+
+def no_tasks() -> Tasks:
+    """Of a profile whose tables tell no single task."""
+    return _finished(_Columns())
+
+
+def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator: bool) -> None:
+    duration = row.ns("duration")
+    task_type, name = row.name("task_type"), row.name("name")
+    op_type = row.name("op_type") or (name if operator else task_type)
+    if duration is None or not (op_type or name):
+        reading.skipped += 1
+        return
+    start = row.ns("start")
+    types = _types(row.cell("input_types"))
+    kind = _kind(task_type.upper(), operator=operator)
+    ratio = row.number("int8_ratio")
+    int8 = -1 if not types and ratio is None else int("INT8" in types[:2] or bool(ratio))
+    dtype = _DTYPES.get(types[0], types[0].lower()) if types else ""
+    execution = row.cell("execution")
+    percent = row.number("active_percent")
+    columns.ints.append(
+        (
+            -1 if start is None else start,
+            duration,
+            KINDS.index(kind),
+            columns.names.number(name or op_type),
+            columns.op_types.number(op_type),
+            columns.cores.number(task_type),
+            columns.streams.number((row.cell("device") or _device_beside(file), row.cell("stream") or "0")),
+            columns.executions.number((row.cell("model_id"), execution)) if execution else -1,
+            int8,
+            product_macs(op_type, row) if operator else -1,
+            columns.dtypes.number("int8" if int8 == 1 else dtype) if dtype else -1,
+            int(operator),
+        )
+    )
+    columns.active.append(float("nan") if percent is None else percent)
+
+
+def _finished(columns: _Columns) -> Tasks:
+    table = np.array(columns.ints, dtype=np.int64).reshape(-1, 12).T
+    order = np.argsort(table[0], kind="stable")
+    table = table[:, order]
+    known = table[0][table[0] >= 0]
+    start = np.where(table[0] >= 0, table[0] - (known.min() if len(known) else 0), -1)
+    return Tasks(
+        start=start,
+        duration=table[1],
+        kind=table[2],
+        name=table[3],
+        op_type=table[4],
+        core=table[5],
+        stream=table[6],
+        execution=table[7],
+        int8=table[8],
+        macs=table[9],
+        dtype=table[10],
+        active_percent=np.array(columns.active, dtype=np.float64)[order],
+        operator=table[11] > 0,
+        names=columns.names.texts(),
+        op_types=columns.op_types.texts(),
+        cores=columns.cores.texts(),
+        streams=tuple(place for place in columns.streams.numbers if isinstance(place, tuple)),
+        dtypes=columns.dtypes.texts(),
+    )
+
+
+_DTYPES: Mapping[str, str] = {
+    "FLOAT": "float32",
+    "FLOAT32": "float32",
+    "FLOAT16": "float16",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "BFLOAT16": "bfloat16",
+}
+
+
+def _types(text: str) -> list[str]:
+    """['INT8', 'FLOAT16'] of 'DT_INT8;DT_FLOAT16'."""
+    parts = re.split(r"[;,\s]+", text)
+    return [part.strip().strip("\"'").upper().removeprefix("DT_") for part in parts] if text else []
+
+
+def _kind(task_type: str, *, operator: bool) -> TaskKind:
+    if task_type in _OF_TYPE:
+        return _OF_TYPE[task_type]
+    if operator and not task_type:
+        return "cube"  # older tables have no column for it and list operators of the cores alone
+    if _COPIES.search(task_type):
+        return "copy"
+    return "wait" if _WAITS.search(task_type) else "other"
+
+
+def _device_beside(file: Path) -> str:
+    """Of a table without a column for it: the one device that the profile has a folder of."""
+    found = [folder.name.removeprefix("device_") for folder in file.parents[1].glob("device_*")]
+    return found[0] if len(found) == 1 else "0"

@@ -1,0 +1,224 @@
+"""What a device did in a profiled run, as a value: its tasks, the time nothing was computed, and what that points to.
+
+The target that profiled fills it in; who shows it knows no vendor. Times are microseconds from the first task's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from workbench.values.dimension import Scalar
+from workbench.values.documents.canonical import encode
+
+TaskKind = Literal["cube", "vector", "mix", "cpu", "copy", "wait", "other"]
+"""What a task occupies: the matrix unit, the vector unit, both, a processor beside the cores, a copy, or nothing."""
+COMPUTING: tuple[TaskKind, ...] = ("cube", "vector", "mix")
+"""Kinds that keep the device's cores busy."""
+
+Cause = Literal["host launch", "host copy", "host operator", "synchronization", "scheduling"]
+"""Why the cores had nothing to do.
+
+host launch: nothing was queued; host copy: data came or went; host operator: an operator ran on a processor beside the
+cores; synchronization: a stream waited for another; scheduling: between operators of one execution, nothing else ran.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledTask:
+    """One task of one stream.
+
+    Attributes:
+        device, stream: as in `StreamUse`.
+        execution: which call of a model it belongs to, from 1; None where the profile does not tell.
+        int8: whether its factors are INT8; None where the profile does not tell.
+        macs: multiply-accumulates, from its shapes; None where they do not tell.
+    """
+
+    name: str
+    op_type: str
+    kind: TaskKind
+    device: str
+    stream: str
+    start_us: float
+    duration_us: float
+    execution: int | None = None
+    int8: bool | None = None
+    macs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTime:
+    """One type of operator over the whole run.
+
+    Attributes:
+        share: of the time of all operators, 0..1.
+        int8: True when one of its calls takes INT8.
+    """
+
+    op_type: str
+    core: str
+    calls: int
+    total_us: float
+    share: float
+    int8: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamUse:
+    """One stream from its first task's start to its last task's end.
+
+    Attributes:
+        stream: device and number.
+        busy_us: time in which any task of it ran, waiting for another stream excepted.
+        computing_us: in which an operator of it ran on the cores.
+    """
+
+    device: str
+    stream: str
+    tasks: int
+    span_us: float
+    busy_us: float
+    computing_us: float
+
+    @property
+    def idle_share(self) -> float:
+        return 1.0 - self.busy_us / self.span_us if self.span_us else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bubble:
+    """The same gap, between the same two operators on the cores, in however many executions.
+
+    Attributes:
+        total_us, median_us, longest_us: in which no operator ran on the device's cores, on any stream of the device.
+        longest_start_us: when the longest began.
+        within: cause → microseconds of `total_us`; the sum may lie below, as what overlaps counts once.
+        tasks: names of what ran in the longest one, longest first, at most a few.
+    """
+
+    device: str
+    before: str
+    after: str
+    times: int
+    total_us: float
+    median_us: float
+    longest_us: float
+    longest_start_us: float
+    cause: Cause
+    within: Mapping[Cause, float]
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallOperators:
+    """Operators in a row of which each is so short that starting it is most of it.
+
+    Attributes:
+        operators: how many in one row.
+        times: how often this row occurs.
+        types: operator types in it, the most frequent first.
+    """
+
+    first: str
+    last: str
+    operators: int
+    times: int
+    total_us: float
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CubeUse:
+    """Matrix products of one number format against what the chip's matrix units can do.
+
+    Attributes:
+        dtype: of the factors.
+        peak_tops: of the chip in that format, 10^12 operations a second, two for each multiply-accumulate; None where
+            no rate is published.
+        told_us: time of the products whose shapes tell their multiply-accumulates; `macs` are theirs.
+        total_us: time of all of them.
+        active_percent: the profiler's own figure, weighted by time: cycles in which the cores worked, whatever they
+            did; None where the profile has none.
+    """
+
+    dtype: str
+    peak_tops: float | None
+    macs: int
+    told_us: float
+    total_us: float
+    active_percent: float | None
+
+    @property
+    def achieved_tops(self) -> float | None:
+        return 2 * self.macs / self.told_us / 1e6 if self.told_us else None
+
+    @property
+    def of_peak(self) -> float | None:
+        achieved = self.achieved_tops
+        return achieved / self.peak_tops if achieved is not None and self.peak_tops else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """Something to try, and why.
+
+    Attributes:
+        finding: what in the profile speaks for it.
+        changes: setting → value, of the profiled candidate.
+        at_most: share of the run's time that would go if all that it is about went: a bound, no forecast.
+    """
+
+    finding: str
+    changes: Mapping[str, Scalar]
+    at_most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProfile:
+    """A profiled run.
+
+    Attributes:
+        chip: as the device calls itself; empty where it is not known.
+        modelled: its times come from a model of the device, not from one.
+        span_us: first start to last end, over all devices.
+        operators_us: of all operators, one after the other.
+        computing_us: in which an operator ran on the cores of a device, summed over devices; `idle_us` the rest of
+            their spans.
+        conversion_share, quantization_share, product_share: of `operators_us`: what only changes types and layouts,
+            what only quantizes, and matrix products with convolutions.
+        int8_share: of the products' time, what ran on INT8; None where the tables have no data types.
+        tasks: in order of their start; of a long run the first ones, `tasks_left_out` the rest.
+        notes: what could not be read, and what the compiler told of the files.
+        sources: tables that were read.
+    """
+
+    chip: str
+    modelled: bool
+    executions: int
+    span_us: float
+    operators_us: float
+    computing_us: float
+    idle_us: float
+    operators: tuple[OperatorTime, ...]
+    conversion_share: float
+    quantization_share: float
+    product_share: float
+    int8_share: float | None
+    streams: tuple[StreamUse, ...]
+    bubbles: tuple[Bubble, ...]
+    small: tuple[SmallOperators, ...]
+    cube: tuple[CubeUse, ...]
+    tasks: tuple[ProfiledTask, ...]
+    tasks_left_out: int
+    notes: tuple[str, ...]
+    sources: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs: everything but the single tasks, which `chrome_trace` writes."""
+        body = {name: value for name, value in encode(self).items() if name != "tasks"}
+        cube = [{**encode(use), "achieved_tops": use.achieved_tops, "of_peak": use.of_peak} for use in self.cube]
+        streams = [{**encode(use), "idle_share": use.idle_share} for use in self.streams]
+        evidence = "modelled" if self.modelled else "measured"
+        return {"version": 1, "evidence": evidence, **body, "cube": cube, "streams": streams}
