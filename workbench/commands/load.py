@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.commands.console import err, out
+from workbench.commands.load_runs import Runs, conditions_of, run_loads
 from workbench.commands.loading import (
     PREDICT,
+    Asking,
     Batch,
     Data,
     ExperimentFile,
@@ -23,23 +26,29 @@ from workbench.commands.loading import (
     ModelName,
     ModelVersion,
     Protocol,
+    Server,
     TensorsForm,
     asking,
     facts_of,
     open_server,
-    question,
 )
 from workbench.commands.options import AsJson
 from workbench.commands.options import seconds as seconds_of
+from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED, INTERRUPTED
+from workbench.values.system.files import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.load import LoadPlan, LoadResult
+    from workbench.load import LoadResult
     from workbench.shipping.acceptance import Baseline, Verdict
+    from workbench.values.fidelity import Fidelity
     from workbench.values.service import ServiceLoad
 
 _WARMUP_SHARE = 0.1
+_MOST_FIDELITY_BYTES = 1 << 24
+FIDELITY = "fidelity.json"
+"""Member of a bundle."""
 
 
 def load(
@@ -84,6 +93,14 @@ def load(
             exists=True, dir_okay=False, help="another platform's figures to judge by; exit code 1 when failed"
         ),
     ] = None,
+    fidelity: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="of `workbench fidelity --to`; default: the bundle's own"),
+    ] = None,
+    float_bundle: Annotated[
+        Path | None,
+        typer.Option("--float", exists=True, file_okay=False, help="bundle of the float model, for what INT8 promises"),
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="of a BUNDLE, instead of its own setting")] = None,
     max_batch_size: Annotated[int | None, typer.Option(min=1, help="of a BUNDLE, the same")] = None,
     batch_timeout_ms: Annotated[float | None, typer.Option(min=0.0, help="of a BUNDLE, the same")] = None,
@@ -100,13 +117,13 @@ def load(
     A closed loop measures what so many waiting clients get. An open loop (--rate, --trace) sends on time whatever the
     server does and counts latency from the intended moment, so a stall is seen by every request it delays.
     """
-    from workbench.load import LoadPlan, run_load
-    from workbench.load.text import result_lines
     from workbench.shipping.acceptance import read_baseline
-    from workbench.shipping.acceptance_text import verdict_lines
+    from workbench.shipping.acceptance.text import verdict_lines
 
     asked = _load(concurrency, rate, trace)
     against = read_baseline(baseline) if baseline is not None else None
+    if against is None and (float_bundle is not None or fidelity is not None):
+        raise ConfigError("is for a verdict.", key="--float, --fidelity", hint="Name the --baseline as well.")
     seconds = seconds_of(duration, "--duration")
     warm_s = seconds_of(warmup, "--warmup") if warmup is not None else _warmup_s(asked, seconds)
     if trace is not None:  # its last request is still due within the window
@@ -114,44 +131,33 @@ def load(
     settings = {"--workers": workers, "--max-batch-size": max_batch_size, "--batch-timeout-ms": batch_timeout_ms}
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)
-    results: dict[str, LoadResult] = {}
-    how = asking(protocol, model, model_version, tensors, map_input, length, batch, metrics_url)
-    with open_server(target, settings, os.environ.get(api_key_env)) as server:
-        asked_with = question(server, how, data, experiment)
-        plans = [
-            LoadPlan(
-                url=server.url,
-                **asked_with.of_plan,
-                load=one,
-                duration_s=seconds,
-                warmup_s=warm_s,
-                max_requests=max_requests,
-                connections=connections,
-                timeout_s=seconds_of(timeout, "--timeout"),
-                seed=seed,
-                allowed_hosts=tuple(host_allowed or ()),
-            )
-            for one in _loads(asked, against)
-        ]
+    runs = Runs(
+        seconds=seconds,
+        warmup_s=warm_s,
+        max_requests=max_requests,
+        connections=connections,
+        timeout_s=seconds_of(timeout, "--timeout"),
+        seed=seed,
+        to=to,
+        quiet=as_json,
+    )
+    how = asking(protocol, model, model_version, tensors, map_input, length, batch, metrics_url, host_allowed)
+    key = os.environ.get(api_key_env)
+    with open_server(target, settings, key) as server:
         facts = facts_of(server)
-        for plan in plans:
-            err.print(f"loading {plan.url}: {plan.load}, {warm_s:g} + {seconds:g} s", highlight=False, soft_wrap=True)
-            times = f"times-{_name(plan)}.npz" if to is not None else None
-            result = run_load(
-                plan,
-                asked_with.requests,
-                api_key=server.api_key,
-                server_pid=server.pid,
-                times_to=to / times if to is not None and times is not None else None,
-            )
-            results[_name(plan)] = replace(result, times=times)
-            if not as_json:
-                out.print("\n".join(result_lines(result)), highlight=False, soft_wrap=True, markup=False)
-            if result.interrupted:
-                break
-    verdict = _verdict(against, list(results.values()), facts) if against is not None else None
-    _keep(to, results, verdict)
-    emulated = bool(facts.get("emulated"))
+        emulated = bool(facts.get("emulated"))
+        conditions = conditions_of(asked, how, None if emulated else against)
+        results = {one.name: result for one, _, result in run_loads(server, how, conditions, runs, data, experiment)}
+    interrupted = any(r.interrupted for r in results.values())
+    verdict = None
+    if against is not None:
+        floats: list[LoadResult] = []
+        if float_bundle is not None and not interrupted and not emulated:
+            floats = _float_loads(str(float_bundle), how, against, replace(runs, to=None), key, data, experiment)
+        verdict = _verdict(against, list(results.values()), floats, server, facts, fidelity, data, experiment)
+    if verdict is not None and to is not None:
+        text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
+        write_text_atomically(to / "verdict.json", text + "\n")
     if emulated:
         err.print("the device is emulated: these times are the emulator's, not a device's", style="bold yellow")
     if as_json:
@@ -159,7 +165,7 @@ def load(
         print(json.dumps(body | ({"verdict": verdict.to_json()} if verdict is not None else {}), ensure_ascii=False))
     elif verdict is not None:
         out.print("\n".join(verdict_lines(verdict)), highlight=False, soft_wrap=True, markup=False)
-    if any(r.interrupted for r in results.values()):
+    if interrupted:
         raise SystemExit(INTERRUPTED)
     if verdict is not None and verdict.outcome == "failed":
         raise SystemExit(FAILED)
@@ -183,54 +189,76 @@ def _warmup_s(asked: ServiceLoad, seconds: float) -> float:
     return 0.0 if asked.arrivals == "trace" else min(5.0, max(1.0, _WARMUP_SHARE * seconds))
 
 
-def _loads(asked: ServiceLoad, against: Baseline | None) -> list[ServiceLoad]:
-    """The load asked for, then those a baseline's figures were taken under, where it is not one of them."""
-    from workbench.values.service import ServiceLoad
+def _float_loads(
+    bundle: str,
+    how: Asking,
+    against: Baseline,
+    runs: Runs,
+    api_key: str | None,
+    data: Path | None,
+    experiment: Path | None,
+) -> list[LoadResult]:
+    """The float model's service, for what INT8 promises: under the load of the baseline's throughput."""
+    with open_server(bundle, {}, api_key) as server:
+        theirs = [load for load in against.loads if load.throughput_per_s is not None]
+        only = replace(against, loads=tuple(theirs[:1]))
+        from workbench.values.service import ServiceLoad
 
-    loads = [asked]
-    if against is not None:
-        wanted = (against.latency_concurrency, against.throughput_concurrency)
-        loads += [ServiceLoad(concurrency=count) for count in wanted]
-    return list(dict.fromkeys(loads))
+        conditions = [one for one in conditions_of(ServiceLoad(concurrency=1), how, only) if not one.asked]
+        return [result for _, _, result in run_loads(server, how, conditions, runs, data, experiment)]
 
 
-def _verdict(against: Baseline, results: list[LoadResult], facts: dict[str, Any]) -> Verdict:
-    from workbench.shipping.acceptance import judge
+def _verdict(
+    against: Baseline,
+    results: Sequence[LoadResult],
+    floats: Sequence[LoadResult],
+    server: Server,
+    facts: Mapping[str, Any],
+    fidelity: Path | None,
+    data: Path | None,
+    experiment: Path | None,
+) -> Verdict:
+    from workbench.commands.modelled_loads import modelled_loads
+    from workbench.shipping.acceptance import judge, of_load
     from workbench.values.measurement import Estimate
 
     figures = facts.get("figures") or {}
-    best = figures.get("holdout") or figures.get("validation") or {}
+    split = "holdout" if "holdout" in figures else "validation"
+    best = figures.get(split) or {}
     names = ("accuracy_drop_pp", "accuracy_drop_pp_low", "accuracy_drop_pp_high")
     drop = None
     if all(name in best for name in names):
         drop = Estimate(value=best[names[0]], low=best[names[1]], high=best[names[2]])
+    emulated = bool(facts.get("emulated"))
+    loads = [found for result in results if (found := of_load(result)) is not None]
+    if emulated and server.bundle is not None:
+        loads += modelled_loads(server.bundle, against, data, experiment)
+    scheme = ((facts.get("candidate") or {}).get("quantization") or {}).get("scheme")
     return judge(
         against,
-        loads=results,
+        loads=loads,
+        float_loads=[found for result in floats if (found := of_load(result)) is not None],
+        fidelity=_fidelity(server, fidelity),
         accuracy_drop_pp=drop,
-        power_w=best.get("device_power_w"),
-        emulated=bool(facts.get("emulated")),
+        accuracy_level="measured held-out" if split == "holdout" else "measured",
+        accuracy_samples=int(best.get("accuracy_samples", 0)),
+        int8=None if scheme is None else scheme != "none",
+        emulated=emulated,
     )
 
 
-def _name(plan: LoadPlan) -> str:
-    load = plan.load
-    detail = {
-        "closed": f"-{load.concurrency}",
-        "poisson": f"-{load.rate_per_s:g}" if load.rate_per_s else "",
-        "trace": "",
-    }
-    return f"{load.arrivals}{detail[load.arrivals]}"
+def _fidelity(server: Server, file: Path | None) -> Fidelity | None:
+    """Of a file, or of the bundle, where it has one."""
+    from workbench.values.documents.input_files import open_file
+    from workbench.values.fidelity import fidelity_from_json
 
-
-def _keep(to: Path | None, kept: dict[str, LoadResult], verdict: Verdict | None) -> None:
-    from workbench.values.system.files import write_text_atomically
-
-    if to is None:
-        return
-    for name, result in kept.items():
-        text = json.dumps(result.to_json(), indent=1, ensure_ascii=False)
-        write_text_atomically(to / f"load-{name}.json", text + "\n")
-    if verdict is not None:
-        text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
-        write_text_atomically(to / "verdict.json", text + "\n")
+    if file is not None:
+        with open_file(file, limit_bytes=_MOST_FIDELITY_BYTES, key="--fidelity") as stream:
+            content = stream.read()
+        try:
+            return fidelity_from_json(loads(content))
+        except ValueError as error:
+            raise ConfigError(f"is no result of `workbench fidelity`: {error}.", file=file, key="--fidelity") from error
+    if server.bundle is None or FIDELITY not in server.bundle.manifest.files:
+        return None
+    return fidelity_from_json(loads(server.bundle.read(FIDELITY)))

@@ -90,6 +90,7 @@ class Asking:
     length: int | None = None
     batch: int = 1
     metrics_url: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.protocol not in (PREDICT, KSERVE):
@@ -135,6 +136,7 @@ def asking(
     length: int | None,
     batch: int,
     metrics_url: str | None,
+    host_allowed: Sequence[str] | None,
     map_output: Sequence[str] | None = None,
 ) -> Asking:
     """From the options of a command."""
@@ -148,6 +150,7 @@ def asking(
         length=length,
         batch=batch,
         metrics_url=metrics_url,
+        allowed_hosts=tuple(host_allowed or ()),
     )
 
 
@@ -219,6 +222,7 @@ def _of_another_platform(server: Server, how: Asking, data: Path | None, experim
 
     if server.bundle is not None:
         raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
+    _check_host(server.url, how)
     model = served_model(
         server.url, how.model, how.version, renamed_inputs=how.renamed_inputs, renamed_outputs=how.renamed_outputs
     )
@@ -246,6 +250,15 @@ def _of_another_platform(server: Server, how: Asking, data: Path | None, experim
         asking=how,
         served=model,
     )
+
+
+def _check_host(url: str, how: Asking) -> None:
+    """Before the first question, as before a load."""
+    from workbench.load import LoadPlan
+    from workbench.values.service import ServiceLoad
+
+    wire: Wire = "kserve-v2/grpc" if url.startswith("grpc://") else "kserve-v2/json"
+    LoadPlan(url=url, wire=wire, load=ServiceLoad(concurrency=1), allowed_hosts=how.allowed_hosts)
 
 
 def _bodies(server: Server, how: Asking, data: Path | None, experiment: Path | None) -> list[str]:

@@ -1,0 +1,137 @@
+"""Loads of one server under several conditions, one after the other, shown and kept as they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.commands.console import err, out
+from workbench.commands.loading import Asking, Question, Server, question
+from workbench.values.errors import ConfigError
+from workbench.values.system.files import write_text_atomically
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.load import LoadPlan, LoadResult
+    from workbench.shipping.acceptance import Baseline
+    from workbench.values.service import ServiceLoad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """Attributes: asked: by whoever started the command, so that what is wrong with it ends the command."""
+
+    load: ServiceLoad
+    length: int | None
+    batch: int
+    asked: bool = True
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        load = self.load
+        detail = {
+            "closed": f"-{load.concurrency}",
+            "poisson": f"-{load.rate_per_s:g}" if load.rate_per_s else "",
+            "trace": "",
+        }
+        length = f"-length-{self.length}" if self.length is not None else ""
+        return f"{load.arrivals}{detail[load.arrivals]}{length}" + (f"-batch-{self.batch}" if self.batch > 1 else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """What all loads of a command share.
+
+    Attributes:
+        to: folder for results and times; None to keep none.
+    """
+
+    seconds: float
+    warmup_s: float
+    max_requests: int = 5_000_000
+    connections: int | None = None
+    timeout_s: float = 30.0
+    seed: int = 0
+    to: Path | None = None
+    quiet: bool = False
+
+
+def conditions_of(asked: ServiceLoad, how: Asking, against: Baseline | None) -> list[Conditions]:
+    """The load asked for, then those of a baseline where it is not one of them."""
+    from workbench.values.service import ServiceLoad
+
+    found = [Conditions(load=asked, length=how.length, batch=how.batch)]
+    for theirs in against.loads if against is not None else ():
+        length = theirs.length if theirs.length is not None else how.length
+        load = ServiceLoad(concurrency=theirs.concurrency)
+        found.append(Conditions(load=load, length=length, batch=theirs.batch, asked=False))
+    return list({(one.load, one.length, one.batch): one for one in reversed(found)}.values())[::-1]
+
+
+def run_loads(
+    server: Server,
+    how: Asking,
+    conditions: Sequence[Conditions],
+    runs: Runs,
+    data: Path | None,
+    experiment: Path | None,
+) -> Iterator[tuple[Conditions, Question, LoadResult]]:
+    """Run one load after the other; ends early where one was interrupted. A baseline's conditions that the data or the
+    model cannot meet are left out with a word about it."""
+    from workbench.load import LoadPlan
+    from workbench.load.text import result_lines
+
+    questions: dict[tuple[int | None, int], Question] = {}
+    for one in conditions:
+        key = one.length, one.batch
+        try:
+            if key not in questions:
+                questions[key] = question(server, replace(how, length=one.length, batch=one.batch), data, experiment)
+        except ConfigError as error:
+            if one.asked:
+                raise
+            err.print(f"not loaded with {one.load}, as the baseline was: {error}", style="yellow", soft_wrap=True)
+            continue
+        asked_with = questions[key]
+        plan = LoadPlan(
+            url=server.url,
+            **asked_with.of_plan,
+            load=one.load,
+            duration_s=runs.seconds,
+            warmup_s=runs.warmup_s,
+            max_requests=runs.max_requests,
+            connections=runs.connections,
+            timeout_s=runs.timeout_s,
+            seed=runs.seed,
+            allowed_hosts=how.allowed_hosts,
+        )
+        err.print(
+            f"loading {plan.url}: {plan.load}, {runs.warmup_s:g} + {runs.seconds:g} s", highlight=False, soft_wrap=True
+        )
+        result = _one(server, plan, asked_with, one, runs)
+        if not runs.quiet:
+            out.print("\n".join(result_lines(result)), highlight=False, soft_wrap=True, markup=False)
+        yield one, asked_with, result
+        if result.interrupted:
+            return
+
+
+def _one(server: Server, plan: LoadPlan, asked_with: Question, one: Conditions, runs: Runs) -> LoadResult:
+    from workbench.load import run_load
+
+    times = f"times-{one.name}.npz" if runs.to is not None else None
+    result = run_load(
+        plan,
+        asked_with.requests,
+        api_key=server.api_key,
+        server_pid=server.pid,
+        times_to=runs.to / times if runs.to is not None and times is not None else None,
+    )
+    result = replace(result, times=times)
+    if runs.to is not None:
+        text = json.dumps(result.to_json(), indent=1, ensure_ascii=False)
+        write_text_atomically(runs.to / f"load-{one.name}.json", text + "\n")
+    return result

@@ -1,0 +1,154 @@
+"""A verdict, and what an interval says of a limit: kept, broken, or not provable with this much data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from workbench.values.documents.canonical import decode, encode
+from workbench.values.evidence import Evidence, weakest
+from workbench.values.measurement import Estimate
+
+Outcome = Literal["passed", "failed", "not provable", "not measured", "no limit", "does not apply"]
+Bound = Literal["at least", "at most"]
+Key = Literal[
+    "throughput",
+    "p50",
+    "p95",
+    "p99",
+    "memory",
+    "power",
+    "int8 throughput",
+    "accuracy drop",
+    "top-1 change",
+    "cosine",
+    "served cosine",
+    "max abs",
+    "mae",
+]
+"""What a criterion is about, whatever it is called; several loads give one criterion each."""
+_MOST_TIMES = 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criterion:
+    """One line of a verdict.
+
+    Attributes:
+        name: for people, with the load where there are several.
+        figure: ours; None when not measured, or not under the baseline's conditions.
+        published: theirs; None where the criterion is against our own float model.
+        bound, limit: the figure must be so; None when nobody set a limit.
+        share_percent: our figure in percent of theirs, its interval made of both; None where no share is limited.
+        level: how well our figure is known; None without one.
+        note: under what conditions it was measured, or why it was not and what to do.
+        needed: of 'not provable', how much data would decide it; else ''.
+    """
+
+    key: Key
+    name: str
+    unit: str
+    figure: Estimate | None
+    published: float | None
+    bound: Bound
+    limit: float | None
+    outcome: Outcome
+    share_percent: Estimate | None = None
+    level: Evidence | None = None
+    note: str = ""
+    needed: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """All criteria.
+
+    Attributes:
+        baseline, source: whom it is against, and what is known of that one's figures.
+        theirs: whether those were 'measured' here, or 'published'.
+    """
+
+    baseline: str
+    source: str
+    criteria: tuple[Criterion, ...]
+    theirs: Literal["published", "measured"] = "published"
+
+    @property
+    def outcome(self) -> Literal["passed", "failed", "not decided"]:
+        """'passed' when every criterion with a limit is, or does not apply; 'failed' when one failed; else open."""
+        found = {c.outcome for c in self.criteria if c.limit is not None}
+        if "failed" in found:
+            return "failed"
+        return "passed" if found and found <= {"passed", "does not apply"} else "not decided"
+
+    @property
+    def level(self) -> Evidence | None:
+        """How well the worst known figure is known that decides; 'modelled' makes it a rehearsal."""
+        return weakest(c.level for c in self.criteria if c.limit is not None and c.level is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": 2, "outcome": self.outcome, "level": self.level, **encode(self)}
+
+
+def verdict_from_json(data: dict[str, Any]) -> Verdict:
+    """Rebuild what `Verdict.to_json` gave.
+
+    Raises:
+        ValueError: another version; DecodeError, which is one: the stored form does not fit.
+    """
+    body = {name: value for name, value in data.items() if name not in ("version", "outcome", "level")}
+    if data.get("version") != 2:
+        raise ValueError(f"verdict version {data.get('version')!r} is unknown; this workbench reads version 2")
+    return decode(Verdict, body, "verdict")
+
+
+def decided(figure: Estimate, bound: Bound, limit: float) -> Outcome:
+    """'passed' or 'failed' where the whole interval is on one side of the limit, else 'not provable'."""
+    if bound == "at least":
+        kept, broken = figure.low >= limit, figure.high < limit
+    else:
+        kept, broken = figure.high <= limit, figure.low > limit
+    return "passed" if kept else "failed" if broken else "not provable"
+
+
+def data_needed(figure: Estimate, limit: float, have: float, unit: str) -> str:
+    """How much data would decide a figure whose interval holds the limit, if its value stays.
+
+    Intervals shrink with the square root of the data, so that many times as much as the interval's half on the limit's
+    side is wider than the distance, squared.
+
+    Args:
+        have: of the data now, in `unit`; 0 where nobody said it.
+    """
+    distance = abs(figure.value - limit)
+    half = figure.high - figure.value if limit >= figure.value else figure.value - figure.low
+    if distance == 0:
+        return "no amount of data decides it: the figure is the limit itself"
+    times = (half / distance) ** 2
+    if times > _MOST_TIMES:
+        return f"more than {_MOST_TIMES:.0f} times as much data would be needed"
+    whole = f", {_rounded_up(have * times)} {unit} instead of {have:.4g}" if have else ""
+    return f"about {max(times, 1.1):.2g} times as much data would decide it{whole}"
+
+
+def share(ours: Estimate, theirs: Estimate) -> Estimate:
+    """Ours in percent of theirs. The two were measured apart, so relative errors add in quadrature, on a log scale."""
+
+    def part(end: float, value: float) -> float:
+        return math.log(end / value) if end > 0 and value > 0 else -math.inf if end < value else 0.0
+
+    value = 100 * ours.value / theirs.value
+    down = math.hypot(part(ours.low, ours.value), part(theirs.high, theirs.value))
+    up = math.hypot(part(ours.high, ours.value), part(theirs.low, theirs.value))
+    return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
+
+
+def exact(value: float) -> Estimate:
+    """A figure without an interval."""
+    return Estimate(value=value, low=value, high=value)
+
+
+def _rounded_up(value: float) -> str:
+    digits = 10 ** max(0, math.floor(math.log10(max(value, 1.0))) - 1)
+    return f"{math.ceil(value / digits) * digits:.0f}"
