@@ -55,7 +55,7 @@ EVALUATION = (
         "neighbours",
         *("noise", "raw_times", "replay", "store"),
     ),
-    ("carried", "entry_files", "shared_store", "store_users"),
+    ("carried", "entry_files", "reference", "shared_store", "store_users"),
 )
 """The same inside `evaluation`."""
 VALUES = (
@@ -143,6 +143,7 @@ NAMED = {
 ONNXRUNTIME = {
     "bundle/requirements.py": "a package of pip's",
     "commands/doctor/packages.py": "a package of pip's",
+    "evaluation/reference.py": "the version of the float reference engine, part of a key",
     "evaluation/statistics.py": "the version of the float reference engine, part of a key",
     "graph/door.py": "the version of the float reference engine, part of a key",
 }

@@ -1,7 +1,8 @@
 """Every sample of a split through a compiled candidate, and what came of each, by the dataset's scorer.
 
-A candidate's answers are kept beside the float baseline's, sample by sample, because differences are tested pair by
-pair. Both grow as far as a gate of `workbench.search.ladder` asks, and stay in the store once they are complete.
+A candidate's answers are kept beside those of the float32 reference, and of the float baseline where that is another
+one, sample by sample, because differences are tested pair by pair. They grow as far as a gate of
+`workbench.search.ladder` asks, and stay in the store once they are complete.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import whole_samples
+from workbench.evaluation.reference import reference_identity
 from workbench.evaluation.served_bins import scored_bins
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment
@@ -51,12 +53,19 @@ class AccuracyPass:
         artifact: Artifact,
         session: Session,
         baseline: Session,
+        reference: Session | None = None,
     ) -> None:
-        """`session` runs the candidate's `artifact`, `baseline` the float baseline (both are one for the baseline)."""
+        """`session` runs the candidate's `artifact`, `baseline` the float baseline (both are one for the baseline).
+
+        Args:
+            reference: of `evaluation.reference`, where the baseline does not compute in float32.
+        """
         self.experiment, self.candidate, self.bench = experiment, candidate, bench
         self.split: Split = split
         at = (experiment.dataset.interface, experiment.model)
         self.session, self.baseline = whole_samples(session, *at), whole_samples(baseline, *at)
+        self.reference = self.baseline if reference is None else whole_samples(reference, *at)
+        self._apart = reference is not None
         # each is fed its own bins, as it would be served
         self.data, self.baseline_data = self._data(candidate), self._data(experiment.baseline)
         self.scorer = self._scorer()
@@ -95,21 +104,37 @@ class AccuracyPass:
         self.from_store = self._borrowed or (self._keep(self.key, outcomes) and not self._afresh)
         return outcomes
 
+    @property
+    def baseline_is_reference(self) -> bool:
+        """Whether the float baseline computes in float32, so that nothing else is compared with."""
+        return not self._apart
+
+    def reference_outcomes(self) -> Outcomes:
+        """The float model in float32 over the whole split; run once per sweep."""
+        if not self._apart:
+            return self.baseline_outcomes()
+        baseline = self.experiment.baseline
+        key = {**self._scoring(baseline), "reference": reference_identity(self.experiment.model)}
+        return self._over_all(key, self.reference)
+
     def baseline_outcomes(self) -> Outcomes:
         """The float baseline over the whole split; run once per sweep."""
         baseline = self.experiment.baseline
         if self.candidate.id == baseline.id:
             return self.full()
         artifact, _ = artifact_of(self.experiment, baseline, self.bench)
-        key = self._key(baseline, artifact)
+        return self._over_all(self._key(baseline, artifact), self.baseline)
+
+    def _over_all(self, key: Mapping[str, object], session: Session) -> Outcomes:
         stored = self._stored(key)
         if stored is not None:
             return stored
         with contextlib.closing(self._scorer()) as scorer:
             parts = []
-            for batch in self.baseline_data.batches(self.split, baseline.serving.batch):
-                outputs = self.baseline.run(batch.feeds)
-                parts.append(scorer.score(outputs, batch, outputs))
+            for batch in self.baseline_data.batches(self.split, self.experiment.baseline.serving.batch):
+                outputs = session.run(batch.feeds)
+                itself = session is self.reference or not scorer.needs_reference
+                parts.append(scorer.score(outputs, batch, outputs if itself else self.reference.run(batch.feeds)))
         outcomes = concatenate(parts)
         self._keep(key, outcomes)
         return outcomes
@@ -119,12 +144,12 @@ class AccuracyPass:
         batches = self.data.batches(self.split, self.candidate.serving.batch, **span)
         if not self.scorer.needs_reference:
             return concatenate([self.scorer.score(self.session.run(batch.feeds), batch, None) for batch in batches])
-        # without labels the float model is the truth, so it runs beside the candidate
+        # without labels the float model in float32 is the truth, so it runs beside the candidate
         others = self.baseline_data.batches(self.split, self.candidate.serving.batch, **span)
         parts = []
         for batch, other in zip(batches, others, strict=True):
             outputs, reference, common = cut_alike(
-                self.session.run(batch.feeds), batch, self.baseline.run(other.feeds), other
+                self.session.run(batch.feeds), batch, self.reference.run(other.feeds), other
             )
             parts.append(self.scorer.score(outputs, common, reference))
         return concatenate(parts)
@@ -153,13 +178,21 @@ class AccuracyPass:
     def _key(self, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
         """Outcomes depend on what executes and on what is fed. Threads are left out: ONNX Runtime splits rows and
         columns between threads, never one sum, so they change no output [inferred; its integer kernels are exact]."""
-        identity = self.scorer.identity
+        held_against = self._apart and self.scorer.needs_reference
         return {
-            **({} if identity is None else {"scorer": identity}),
+            **self._scoring(candidate),
+            **({"held_against": reference_identity(self.experiment.model)} if held_against else {}),
             # what a runtime rounds further when it opens the files is not in them
             **({"opened_with": candidate.compile} if candidate.compile.rounds_further() else {}),
             "artifact": [f.sha256 for f in artifact.files],
             "toolchain": self.bench.toolchain(candidate),
+        }
+
+    def _scoring(self, candidate: Candidate) -> dict[str, object]:
+        """How and on what outcomes are made."""
+        identity = self.scorer.identity
+        return {
+            **({} if identity is None else {"scorer": identity}),
             "data": self._data(candidate).digest(self.split),
             "model": self.experiment.model.sha256,
             "batch": candidate.serving.batch,
@@ -169,6 +202,6 @@ class AccuracyPass:
                     "workbench.inputs.dataset",
                     type(self.bench.target(candidate)).__module__,
                 ),
-                alone=(__name__, "workbench.evaluation.carried"),
+                alone=(__name__, "workbench.evaluation.carried", "workbench.evaluation.reference"),
             ),
         }

@@ -18,6 +18,7 @@ from workbench.space.reader import read_space, read_targets
 from workbench.space.served_bins import finest, to_service
 from workbench.space.service_reader import read_question
 from workbench.space.space import Forbidden, SearchSpace, build, complete
+from workbench.targets.base import computes_in_float32
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.yaml_reader import Section, read_yaml
@@ -117,6 +118,8 @@ class Experiment:
                 "measure": self.measure,
                 "smoke_cosine": self.smoke_cosine,
                 "service": self.service,
+                # accuracy is said against float32, which such a baseline is not: figures against it mean another thing
+                **({} if computes_in_float32(self.baseline) else {"accuracy against": "float32"}),
             }
         )
 

@@ -309,7 +309,7 @@ def _limits(summary: Summary, metric: str) -> dict[str, float]:
     known = {summary.strongest(baseline).split: summary.strongest(baseline), baseline.split: baseline}
     words = {"holdout": "limit on held-out data", "validation": "limit in the search" if len(known) > 1 else "limit"}
     return {
-        words[split]: numbers[metric] - limits[by.drop_metric] / by.scale
+        words[split]: numbers[metric] + (numbers.get(by.drop_metric, 0.0) - limits[by.drop_metric]) / by.scale
         for split, evaluation in known.items()
         if metric in (numbers := summary.numbers(evaluation))
     }
@@ -393,7 +393,12 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
     timed, scored_by_now = level_of(known, "latency_p50_ms"), level_of(known, "accuracy")
     figures = [
         (interval(speedup, "x", 2) if speedup is not None else "", timed),
-        (interval(drop, "", 2, signed=True) if drop is not None and not is_baseline else "", scored_by_now),
+        (
+            interval(drop, "", 2, signed=True)
+            if drop is not None and (not is_baseline or drop.high > drop.low)
+            else "",
+            scored_by_now,
+        ),
         (_scored_value(known), scored_by_now),
         (f"{numbers['latency_p50_ms']:.2f}", timed),
         (f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "", None),

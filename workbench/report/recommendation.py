@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from workbench.report.alike import Alike
 from workbench.report.known import BASES, Basis, common
+from workbench.report.losses import losses_sentence
 from workbench.report.reading import ACCURACY, SERVICE, SPEED, cost_of, drop_of
 from workbench.report.scored import scored
 from workbench.report.summary import (
@@ -208,6 +209,7 @@ def _gain(summary: Summary, chosen: Evaluation) -> list[str]:
     how = "emulated" if summary.emulated else "measured"
     cost = f", with {scored(summary.evaluations).drop_words(drop)}" if drop is not None else ""
     words = [f"Against the float baseline it is {interval(speedup, 'x', 2)} as fast{cost}, {how} on {where}."]
+    words += [losses] if (losses := losses_sentence(summary, chosen)) else []
     return words + _served(summary, chosen)
 
 

@@ -18,12 +18,12 @@ from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
-from workbench.report.words import compiled_words, count_of, evidence_sentence, over
+from workbench.report.words import compiled_words, count_of, evidence_sentence, interval, over
 from workbench.search.promising import audit_words
 from workbench.values.documents.canonical import encode
 from workbench.values.evidence import lenders_of, said_of
 from workbench.values.forecast import Forecast
-from workbench.values.measurement import Estimate
+from workbench.values.measurement import AccuracyComparison, Estimate
 from workbench.values.metrics import drop_metric, metrics
 from workbench.values.objectives import METRICS
 from workbench.values.results import STAGES, Evaluation, StageTiming
@@ -367,13 +367,20 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
             text += f"  [{estimates[name].low:.4g}, {estimates[name].high:.4g}]"
         found.append(f"  {name:<34} {text} {unit}".rstrip() + (f"  {level}" if level is not None else ""))
     if m.accuracy is not None and m.accuracy.comparison is not None:
-        test = m.accuracy.comparison
-        found.append(f"  {'difference to the baseline':<34} p = {test.p_value:.3g}, {test.test}")
+        to = m.accuracy.reference and f"difference to {m.accuracy.reference}"
+        found.append(_tested(to or "difference to the baseline", m.accuracy.comparison))
+    if m.accuracy is not None and m.accuracy.against_baseline is not None:
+        beyond = m.accuracy.against_baseline
+        found.append(_tested(f"loss beyond the baseline's, {beyond.unit}", beyond, interval(beyond.drop_pp, "", 2)))
     if m.accuracy is not None and m.accuracy.proof:
         found.append(f"  {'planted noise':<34} {m.accuracy.proof}")
     if m.latency is not None:
         found.append(f"  {'timing':<34} {m.latency.samples} calls of batch {m.latency.batch}; {m.latency.verdict}")
     return found
+
+
+def _tested(what: str, test: AccuracyComparison, value: str = "") -> str:
+    return f"  {what:<34} {f'{value}  ' if value else ''}p = {test.p_value:.3g}, {test.test}"
 
 
 def _member_json(summary: Summary, member: Member) -> dict[str, Any]:

@@ -135,14 +135,15 @@ def _run(climb: Climb, sessions: contextlib.ExitStack, *, whole: bool) -> Stop |
     with climb.stage("smoke"):
         session = climb.open(artifact, directory, climb.candidate, sessions)
         baseline = session if climb.is_baseline else climb.open_baseline(sessions)
-        if stop := smoke(climb, session, baseline):
+        reference = climb.open_reference(sessions)
+        if stop := smoke(climb, session, reference or baseline):
             return stop
         if climb.is_baseline and climb.split == "validation":
             check_padding(climb.experiment, climb.bench, session, climb.split, SMOKE_SAMPLES)
             check_company(climb.experiment, climb.bench, session, climb.split)
             climb.proof = check_metric(climb.experiment, session, climb.split)
     at = (climb.effort.scored(climb.experiment, climb.split), climb.candidate, climb.bench, climb.split)
-    scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline)
+    scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
     sessions.callback(scores.close)
     with climb.stage("accuracy_subset"):
         take_answers(climb, scores, artifact, directory)

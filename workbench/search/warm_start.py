@@ -231,7 +231,9 @@ def learned_from(
 
 def _is_baseline(evaluation: Evaluation) -> bool:
     accuracy = evaluation.measurement.accuracy
-    return evaluation.status == "complete" and accuracy is not None and accuracy.comparison is None
+    if evaluation.status != "complete" or accuracy is None:
+        return False
+    return accuracy.comparison is None or (bool(accuracy.reference) and accuracy.against_baseline is None)
 
 
 def _mapped(experiment: Experiment, evaluation: Evaluation, baseline: Evaluation) -> dict[str, Scalar] | None:

@@ -31,7 +31,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyComparison:
-    """A paired comparison with the float baseline over the same samples.
+    """A paired comparison of one model's answers with a reference's, over the same samples.
 
     Attributes:
         drop_pp: by how much the candidate is worse in the primary metric; negative is a gain. In percentage points for
@@ -60,7 +60,10 @@ class Accuracy:
         primary: name of the metric in `values` that objectives and constraints call 'accuracy'.
         values: metric → value in its natural unit (shares in 0..1).
         samples: how many samples were scored; fewer than the split's size before the full stage.
-        comparison: None for the baseline itself.
+        comparison: with the float model in float32; None for a baseline that is just that.
+        reference: what computed in float32, where the float baseline does not; empty where the baseline is it.
+        against_baseline: with the float baseline as it runs today, where that computes in fewer bits than float32: what
+            a candidate loses beyond the baseline's own loss. None for the baseline itself.
         unit: of the primary metric, such as 'dB'; empty for a share of 0..1.
         higher: more of the primary metric is better.
         proof: of the baseline, what planted noise does to the primary metric, in words; empty where none was planted.
@@ -74,6 +77,8 @@ class Accuracy:
     unit: str = added_later("")
     higher: bool = added_later(True)
     proof: str = added_later("")
+    reference: str = added_later("")
+    against_baseline: AccuracyComparison | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

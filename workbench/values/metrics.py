@@ -51,7 +51,8 @@ def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
     """The part of `metrics` that an accuracy alone decides, under the same names.
 
     `accuracy` is negative where less of the primary metric is better, so that more of it is always better. The drop is
-    `accuracy_drop_pp` for a share of 0..1 and `accuracy_drop`, in the metric's own unit, for any other metric.
+    `accuracy_drop_pp` for a share of 0..1 and `accuracy_drop`, in the metric's own unit, for any other metric; with
+    `_beyond_baseline` what is lost beyond the float baseline, where that computes in fewer bits than float32.
     """
     primary = accuracy.values[accuracy.primary]
     found = {
@@ -64,6 +65,8 @@ def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
         found[name] = drop.value
         found[f"{name}_low"] = drop.low
         found[f"{name}_high"] = drop.high
+    if accuracy.against_baseline is not None:
+        found[f"{drop_metric(accuracy.unit)}_beyond_baseline"] = accuracy.against_baseline.drop_pp.value
     return found
 
 

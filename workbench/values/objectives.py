@@ -33,7 +33,9 @@ class Metric:
 
 METRICS: Mapping[str, Metric] = {
     "accuracy": Metric(direction="maximize", unit="", about="the dataset's primary metric, by whatever name it has"),
-    "accuracy_drop_pp": Metric(direction="minimize", unit="pp", about="float baseline's accuracy minus this one's"),
+    "accuracy_drop_pp": Metric(
+        direction="minimize", unit="pp", about="accuracy of the float model in float32 minus this one's"
+    ),
     "accuracy_drop": Metric(
         direction="minimize", unit="", about="the same in the metric's own unit, where it is no share of 0..1"
     ),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.answer_keys import accuracy_key
+from workbench.evaluation.reference import reference_words
 from workbench.inputs.metrics import (
     Outcomes,
     load_outcomes,
@@ -24,7 +25,7 @@ from workbench.search.rungs.lending import keep, lender
 from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.facts import Fact, audit_of_answers
-from workbench.values.measurement import Accuracy
+from workbench.values.measurement import Accuracy, AccuracyComparison
 from workbench.values.metrics import accuracy_metrics, drop_metric
 from workbench.values.results import Evaluation, Stop
 
@@ -76,9 +77,9 @@ def growing_subsets(climb: Climb, scores: AccuracyPass) -> Stop | None:
         return None
     for look in significance.look_schedule(climb.experiment.dataset.size(climb.split)):
         candidate = scores.first(look)
-        baseline = take(scores.baseline_outcomes(), size(candidate))
-        _keep(climb, candidate, baseline)
-        excess = significance.certain_violation(per_sample(baseline), per_sample(candidate), limit_pp=limit)
+        reference = take(scores.reference_outcomes(), size(candidate))
+        _keep(climb, candidate, reference)
+        excess = significance.certain_violation(per_sample(reference), per_sample(candidate), limit_pp=limit)
         if excess is not None:
             what = "accuracy drop" if scores.scorer.primary == "accuracy" else f"drop of {scores.scorer.primary}"
             return Stop(
@@ -94,22 +95,33 @@ def full_accuracy(climb: Climb, scores: AccuracyPass) -> Stop | None:
     outcomes = scores.full()
     climb.cached = scores.from_store
     save_outcomes(climb.bench.journal.outcomes(climb.candidate.id, climb.split), outcomes)
-    baseline = None if climb.is_baseline else scores.baseline_outcomes()
-    accuracy = _keep(climb, outcomes, baseline)
+    itself = scores.baseline_is_reference
+    reference = None if climb.is_baseline and itself else scores.reference_outcomes()
+    baseline = None if climb.is_baseline or itself else scores.baseline_outcomes()
+    accuracy = _keep(climb, outcomes, reference, baseline)
     _audit(climb, outcomes, accuracy)
     stop = climb.over_limit(accuracy_metrics(accuracy))
     metric = drop_metric(accuracy.unit)
-    if stop is None or baseline is None or accuracy.comparison is None or metric not in stop.violations:
+    if stop is None or reference is None or accuracy.comparison is None or metric not in stop.violations:
         return stop
     limit = next(c.limit for c in climb.experiment.constraints if c.metric == metric)
-    said = rejection(metric, accuracy.comparison, limit, per_sample(baseline), per_sample(outcomes))
+    said = rejection(metric, accuracy.comparison, limit, per_sample(reference), per_sample(outcomes))
     others = {name: by for name, by in stop.violations.items() if name != metric}
     further = [f"{name} is over its limit by {by:.4g}" for name, by in sorted(others.items())]
     return replace(stop, reason="; ".join([said, *further]))
 
 
-def _keep(climb: Climb, outcomes: Outcomes, baseline: Outcomes | None) -> Accuracy:
+def _keep(climb: Climb, outcomes: Outcomes, reference: Outcomes | None, baseline: Outcomes | None = None) -> Accuracy:
+    """
+    Args:
+        reference: in float32; None where these outcomes are its own.
+        baseline: of the float model as it runs today, where that is not the reference.
+    """
     primary, unit, higher = primary_of(outcomes, climb.experiment.dataset.task)
+
+    def against(other: Outcomes | None) -> AccuracyComparison | None:
+        return None if other is None else significance.compare(per_sample(other), per_sample(outcomes))
+
     accuracy = Accuracy(
         primary=primary,
         unit=unit,
@@ -118,7 +130,9 @@ def _keep(climb: Climb, outcomes: Outcomes, baseline: Outcomes | None) -> Accura
         values=summarize(outcomes),
         samples=size(outcomes),
         split=climb.split,
-        comparison=None if baseline is None else significance.compare(per_sample(baseline), per_sample(outcomes)),
+        comparison=against(reference),
+        reference="" if reference is None else reference_words(climb.experiment),
+        against_baseline=against(baseline),
     )
     climb.measurement = replace(climb.measurement, accuracy=accuracy)
     return accuracy

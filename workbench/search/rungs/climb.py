@@ -10,6 +10,7 @@ from pathlib import Path
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.facts import NO_LOANS, Loans
+from workbench.evaluation.reference import apart_from_baseline, open_reference
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import Effort
 from workbench.search.refusals import candidate_errors
@@ -87,6 +88,14 @@ class Climb(StageClock):
         baseline = self.experiment.baseline
         artifact, directory = artifact_of(self.experiment, baseline, self.bench)
         return self.open(artifact, directory, baseline, sessions)
+
+    def open_reference(self, sessions: contextlib.ExitStack) -> Session | None:
+        """What accuracy is compared with, where it is not the baseline."""
+        if not apart_from_baseline(self.experiment):
+            return None
+        session = open_reference(self.experiment.model)
+        sessions.callback(session.close)
+        return session
 
     def over_limit(self, certain: Mapping[str, float]) -> Stop | None:
         """A stop when lower (or upper) bounds that are certain already break a constraint."""

@@ -146,7 +146,7 @@ def _certainly_dominated(climb: Climb, incumbent: Evaluation, latency: Latency, 
                 return False
         elif objective.metric == "accuracy":
             seen = per_sample(scores.done)
-            baseline = per_sample(take(scores.baseline_outcomes(), len(seen)))
+            baseline = per_sample(take(scores.reference_outcomes(), len(seen)))
             drop = theirs.accuracy.comparison
             limit_pp = 0.0 if drop is None else drop.drop_pp.high
             if significance.certain_violation(baseline, seen, limit_pp=limit_pp) is None:

@@ -81,10 +81,11 @@ def predict(climb: Climb) -> Stop | None:
         with climb.stage("predict"):
             session = climb.open(artifact, directory, one, sessions)
             baseline = climb.open_baseline(sessions)
-            if stop := smoke(climb, session, baseline):
+            reference = climb.open_reference(sessions)
+            if stop := smoke(climb, session, reference or baseline):
                 return stop
             at = (climb.effort.scored(climb.experiment, climb.split), one, climb.bench, climb.split)
-            scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline)
+            scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
             sessions.callback(scores.close)
             if stop := growing_subsets(climb, scores) or full_accuracy(climb, scores):
                 return stop

@@ -7,6 +7,7 @@ import hashlib
 import numpy as np
 
 from workbench.evaluation.carried import first_steps, whole_samples
+from workbench.evaluation.reference import apart_from_baseline
 from workbench.inputs.dataset import Batch
 from workbench.inputs.metrics import (
     Outputs,
@@ -25,10 +26,10 @@ SMOKE_STEPS = 32
 SMOKE_CONSTRAINT = "smoke_cosine"
 
 
-def smoke(climb: Climb, session: Session, baseline: Session) -> Stop | None:
-    """A few samples: finite, not constant, not far from the float output."""
+def smoke(climb: Climb, session: Session, reference: Session) -> Stop | None:
+    """A few samples: finite, not constant, not far from the float32 output, which `reference` gives."""
     batch, at = climb.candidate.serving.batch, (climb.experiment.dataset.interface, climb.experiment.model)
-    runs, floats = whole_samples(session, *at), whole_samples(baseline, *at)
+    runs, floats = whole_samples(session, *at), whole_samples(reference, *at)
     ours, theirs = (
         first_steps(data.batches(climb.split, batch, stop=SMOKE_SAMPLES), SMOKE_STEPS)
         for data in (climb.data, climb.baseline_data)
@@ -59,8 +60,8 @@ def smoke(climb: Climb, session: Session, baseline: Session) -> Stop | None:
         row = int(seen.indices[~seen.finite][0])
         if climb.is_baseline:
             raise MeasureError(
-                f"the float model's own output holds NaN or Inf for row {row} of {climb.split}. Look at the data; an "
-                "output that does not matter can be `ignored` in the manifest."
+                f"the float model's own output holds NaN or Inf for row {row} of {climb.split}{_on_the_target(climb)}. "
+                "Look at the data; an output that does not matter can be `ignored` in the manifest."
             )
         raise MeasureError(
             f"the output holds NaN or Inf for row {row} of {climb.split}. Keep sensitive layers in float, or look "
@@ -72,7 +73,14 @@ def smoke(climb: Climb, session: Session, baseline: Session) -> Stop | None:
     if climb.gates and mean < wanted:
         return Stop(
             stage=climb.name,
-            reason=f"mean cosine with the float output is {mean:.4f} over {SMOKE_SAMPLES} samples, not {wanted:g}",
+            reason=f"mean cosine with the float32 output is {mean:.4f} over {SMOKE_SAMPLES} samples, not {wanted:g}",
             violations={SMOKE_CONSTRAINT: wanted - mean},
         )
     return None
+
+
+def _on_the_target(climb: Climb) -> str:
+    """Of a baseline in fewer bits: where an overflow may be its own."""
+    if not apart_from_baseline(climb.experiment):
+        return ""
+    return f" where it computes in {climb.candidate.precision.mode} (in float32 it may not: `workbench fidelity` tells)"
