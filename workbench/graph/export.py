@@ -318,6 +318,24 @@ def _gives_tags(model: Any) -> bool:
     return type(model).__name__.endswith("ForTokenClassification")
 
 
+def logits_of(model: Any, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """[batch, classes], or [batch, sequence, tags] for tags, of a model of `load_checkpoint`.
+
+    Raises:
+        ConfigError: the model takes an input that the feeds lack.
+    """
+    wanted = _input_names(model)
+    if lacking := [name for name in wanted if name not in feeds]:
+        raise ConfigError(
+            f"the checkpoint takes {lacking[0]!r}, and the data give {', '.join(sorted(feeds))}.",
+            hint="Name the checkpoint that the ONNX file was made from.",
+        )
+    with torch.inference_mode():
+        given = {name: torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in wanted}
+        logits: npt.NDArray[Any] = model(**given).logits.numpy()
+    return logits
+
+
 def prove(model: Any, task: Task, exported: Path, batches: Sequence[Feeds], limits: ExportLimits) -> ExportReport:
     """Run PyTorch and ONNX Runtime over the same batches and judge the differences.
 
@@ -334,8 +352,7 @@ def prove(model: Any, task: Task, exported: Path, batches: Sequence[Feeds], limi
     errors: list[npt.NDArray[np.float64]] = []
     agreements: list[npt.NDArray[np.bool_]] = []
     for feeds in batches:
-        with torch.inference_mode():
-            expected = model(**{name: torch.from_numpy(feeds[name]) for name in wanted}).logits.numpy()
+        expected = logits_of(model, feeds)
         actual = session.run(["logits"], {name: feeds[name] for name in wanted})[0]
         for row, mask in enumerate(feeds["attention_mask"]):
             counted = mask.astype(bool) if task == "ner" else slice(None)

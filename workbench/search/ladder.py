@@ -31,6 +31,7 @@ from workbench.search.effort import FULL, Effort
 from workbench.search.failure import failure_of
 from workbench.search.rungs.accuracy import full_accuracy, growing_subsets, take_answers
 from workbench.search.rungs.climb import Climb
+from workbench.search.rungs.fidelity import fidelity
 from workbench.search.rungs.latency import full_latency, short_latency, timed_calls
 from workbench.search.rungs.outserved import looks_first, outserved
 from workbench.search.rungs.predict import may_wait, predict, told_structure
@@ -96,6 +97,7 @@ def evaluate(
         facts=climb.facts,
         forecast=climb.forecast,
         place=Place(host=platform.node(), card=bench.card),
+        fidelity=climb.fidelity,
     )
 
 
@@ -153,7 +155,7 @@ def _run(climb: Climb, sessions: contextlib.ExitStack, *, whole: bool) -> Stop |
         if stop := short_latency(climb, session, baseline, scores, artifact, directory):
             return stop
     with climb.stage("accuracy_full"):
-        if stop := full_accuracy(climb, scores):
+        if stop := full_accuracy(climb, scores) or fidelity(climb, session, baseline):
             return stop
     if not whole and looks_first(climb):
         with climb.stage("predict"):

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from workbench.values.documents.canonical import encode
+from workbench.values.fidelity import Fidelity, FidelityPath
 from workbench.values.measurement import Accuracy, ServiceResult
 from workbench.values.results import Evaluation
+
+FIDELITY_METRICS: Mapping[str, str] = {
+    "cosine": "mean_cosine",
+    "worst_cosine": "worst_cosine",
+    "max_abs": "max_abs",
+    "mae": "mae",
+}
+"""Metric → field of `Agreement`; beside them `top1_agreement`."""
+REFERENCES: tuple[tuple[FidelityPath, str], ...] = (("float32", ""), ("float16 compiled", "_beyond_baseline"))
 
 
 def metrics(evaluation: Evaluation) -> dict[str, float]:
@@ -41,6 +53,8 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
         shown = {f"device_{name}": value for name, value in encode(m.device).items() if name != "memory_bytes"}
         found.update({name: float(value) for name, value in shown.items() if value is not None})
         found["device_memory_mb"] = m.device.memory_bytes / 1e6
+    if evaluation.fidelity is not None:
+        found.update(fidelity_metrics(evaluation.fidelity))
     for name, count in (("int8_ops", m.int8_ops), ("float_matmuls_left", m.float_matmuls_left)):
         if count is not None:
             found[name] = count
@@ -67,6 +81,20 @@ def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
         found[f"{name}_high"] = drop.high
     if accuracy.against_baseline is not None:
         found[f"{drop_metric(accuracy.unit)}_beyond_baseline"] = accuracy.against_baseline.drop_pp.value
+    return found
+
+
+def fidelity_metrics(fidelity: Fidelity) -> dict[str, float]:
+    """What ships against float32, the worst over every way it is called; and against the float baseline as it runs
+    today, where that computes in fewer bits, with `_beyond_baseline`."""
+    found: dict[str, float] = {}
+    for reference, suffix in REFERENCES:
+        one = fidelity.find("served", reference)
+        if one is None:
+            continue
+        found |= {f"{name}{suffix}": getattr(one, field) for name, field in FIDELITY_METRICS.items()}
+        if one.top1 is not None:
+            found[f"top1_agreement{suffix}"] = one.top1.value
     return found
 
 

@@ -39,6 +39,11 @@ METRICS: Mapping[str, Metric] = {
     "accuracy_drop": Metric(
         direction="minimize", unit="", about="the same in the metric's own unit, where it is no share of 0..1"
     ),
+    "cosine": Metric(direction="maximize", unit="", about="mean over samples, with the float32 output (fidelity)"),
+    "worst_cosine": Metric(direction="maximize", unit="", about="the same of the worst sample"),
+    "max_abs": Metric(direction="minimize", unit="", about="largest absolute difference to a float32 output"),
+    "mae": Metric(direction="minimize", unit="", about="mean absolute difference to the float32 outputs"),
+    "top1_agreement": Metric(direction="maximize", unit="", about="share of decisions that are float32's"),
     "latency_p50_ms": Metric(direction="minimize", unit="ms", about="median time of one call"),
     "latency_p95_ms": Metric(direction="minimize", unit="ms", about="95 of 100 calls take at most this"),
     "latency_p99_ms": Metric(direction="minimize", unit="ms", about="99 of 100 calls; from 1000 timed calls on"),

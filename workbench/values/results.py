@@ -14,6 +14,7 @@ from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.facts import Fact
+from workbench.values.fidelity import Fidelity
 from workbench.values.forecast import Forecast
 from workbench.values.measurement import Measurement, Split
 
@@ -114,6 +115,7 @@ class Evaluation:
         facts: what of the measurement other candidates may take, and what was taken from others.
         forecast: what was predicted before it was measured whole; None where nothing was.
         place: where it was made; None where that was not kept.
+        fidelity: how far its answers lie from float32; None where nobody measured it.
     """
 
     candidate: Candidate
@@ -131,6 +133,7 @@ class Evaluation:
     facts: tuple[Fact, ...] = added_later(())
     forecast: Forecast | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     place: Place | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    fidelity: Fidelity | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
     def __post_init__(self) -> None:
         if (self.status == "failed") != (self.failure is not None):

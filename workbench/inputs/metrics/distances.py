@@ -73,7 +73,7 @@ class Distances:
         kept &= good
         mine, other = (np.where(kept, values, 0.0).reshape(len(batch), -1) for values in (mine, other))
         error = np.abs(mine - other)
-        self._cosines.append(cosines(mine, other))
+        self._cosines.append(np.where((mine == other).all(axis=1), 1.0, cosines(mine, other)))
         self._elements += int(kept.sum())
         self._largest = max(self._largest, float(error.max(initial=0.0)))
         self._total += float(error.sum())

@@ -19,6 +19,7 @@ from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CheckError
 from workbench.values.facts import Fact
+from workbench.values.fidelity import Fidelity
 from workbench.values.forecast import Forecast
 from workbench.values.measurement import Measurement, Split
 from workbench.values.objectives import violations
@@ -55,6 +56,7 @@ class Climb(StageClock):
         self.timings: list[StageTiming] = []
         self.measurement = Measurement()
         self.forecast: Forecast | None = None
+        self.fidelity: Fidelity | None = None
         self.proof = ""
 
     @contextlib.contextmanager

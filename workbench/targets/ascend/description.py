@@ -127,6 +127,7 @@ TARGET = TargetDescription(
     inspect=_inspect,
     engine="deploy",
     recognizes=_recognizes,
+    float32_mode="must_keep_origin_dtype",  # every operator in the model's own type (atc.md, precision modes)
     # the weights of MatMul and Gemm always have one scale (AMCT's configuration refuses another; amct.md, facts 4, 5)
     per_channel_types=("Conv", "ConvTranspose"),
 )

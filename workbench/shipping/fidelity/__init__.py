@@ -1,0 +1,27 @@
+"""How far the answers of what ships lie from those of other ways to compute the same model, over the same samples.
+
+    ways      who answers: the checkpoint, float32 on the host, float models as the target compiles them, what ships
+    grouping  how a service forms batches, and every batch and length that was compiled
+    compared  one pass over the samples: figures of each pair of ways
+    measure   a fidelity of a candidate, of a bundle, or of sessions that are open anyway
+
+What comes of it is `values.fidelity.Fidelity`; nothing here judges it (`shipping.acceptance` does).
+"""
+
+from workbench.shipping.fidelity.compared import Extent
+from workbench.shipping.fidelity.measure import (
+    Asked,
+    fidelity_of_bundle,
+    fidelity_of_candidate,
+    fidelity_of_golden,
+    fidelity_of_sessions,
+)
+
+__all__ = [
+    "Asked",
+    "Extent",
+    "fidelity_of_bundle",
+    "fidelity_of_candidate",
+    "fidelity_of_golden",
+    "fidelity_of_sessions",
+]

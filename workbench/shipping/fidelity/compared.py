@@ -1,0 +1,263 @@
+"""One pass over samples: what every way answers, and the figures of each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.metrics import Outputs, cut_alike
+from workbench.inputs.metrics.distances import Decisions, Distances
+from workbench.inputs.metrics.extents import Extents
+from workbench.shipping.fidelity.grouping import Shape, answered, filled_shape, groups, taken
+from workbench.shipping.fidelity.scores import Scores
+from workbench.shipping.fidelity.ways import Recorded, Way
+from workbench.values.fidelity import Agreement, FidelityPath, OutputAgreement
+from workbench.values.measurement import AccuracyComparison, Split
+
+WINDOW = 64
+"""Samples that stand in the queues of a service together, at least; and four full batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How much is compared.
+
+    Attributes:
+        samples: of the split, from its first on; None for all of them.
+        of_a_shape: samples that every compiled shape answers, at most.
+        scored: whether answers are scored as well.
+    """
+
+    samples: int | None = None
+    of_a_shape: int = 32
+    scored: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """How what ships is called.
+
+    Attributes:
+        data: padded to the lengths of the service.
+        most: rows of its batches.
+        shapes: that were compiled; () where one file takes any.
+    """
+
+    data: Dataset
+    most: int
+    shapes: tuple[Shape, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """How outputs are looked at.
+
+    Attributes:
+        classes: outputs whose last axis holds classes.
+        apart: outputs that distance says nothing of.
+        extents: where the outputs of padded samples end.
+    """
+
+    classes: tuple[str, ...]
+    apart: frozenset[str] = frozenset()
+    extents: Extents | None = None
+
+
+class Pair:
+    """What accumulates of one way against another."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+        self._distances: dict[str, Distances] = {}
+        self._decisions = Decisions(outlook.classes)
+        self.samples = 0
+
+    def add(self, ours: Outputs, theirs: Outputs, batch: Batch) -> None:
+        """Take in what both gave for a batch: the outputs that both have, of numbers and of one rank."""
+        self.samples += len(batch)
+        for name, mine in ours.items():
+            other = theirs.get(name)
+            if other is None or name in self._outlook.apart or mine.ndim != other.ndim:
+                continue
+            if mine.dtype.kind not in "fiub" or other.dtype.kind not in "fiub":
+                continue
+            if name not in self._distances:
+                self._distances[name] = Distances(name, self._outlook.extents)
+            self._distances[name].add(mine, other, batch)
+            if name in self._outlook.classes and mine.ndim > 1 and mine.shape[-1] > 1:
+                self._decisions.add(name, mine, other, batch)
+
+    def agreement(
+        self,
+        path: FidelityPath,
+        against: FidelityPath,
+        *,
+        shape: str = "",
+        accuracy: Mapping[str, tuple[float, float]] | None = None,
+        drop: AccuracyComparison | None = None,
+        emulated: bool = False,
+        about: str = "",
+    ) -> Agreement:
+        return Agreement(
+            path=path,
+            reference=against,
+            outputs=tuple(each.found() for each in self._distances.values()),
+            samples=self.samples,
+            shape=shape,
+            top1=self._decisions.found(),
+            accuracy=accuracy or {},
+            drop=drop,
+            emulated=emulated,
+            about=about,
+        )
+
+
+class Comparison:
+    """Ways that answer the same samples, compared pair by pair.
+
+    Args:
+        ways: by path, 'float32' and 'served' among them; 'served' is called as `served` says, all others with whatever
+            rows there are.
+        recorded: answers of another platform, of some of the samples.
+        scores: None where answers are not scored.
+    """
+
+    def __init__(
+        self,
+        ways: Mapping[FidelityPath, Way],
+        *,
+        served: Served,
+        extent: Extent,
+        outlook: Outlook,
+        recorded: Recorded | None = None,
+        scores: Scores | None = None,
+    ) -> None:
+        self._ways, self._served, self._extent, self._outlook = ways, served, extent, outlook
+        self._recorded, self._scores = recorded, scores
+        self._pairs: dict[tuple[FidelityPath, FidelityPath, str], Pair] = {}
+        self._left = dict.fromkeys(served.shapes, extent.of_a_shape)
+
+    def run(self, split: Split) -> None:
+        """Take in all samples of a split, or as many as the extent says.
+
+        Raises:
+            MeasureError: a way fails.
+        """
+        size = max(WINDOW, 4 * self._served.most)
+        for window in self._served.data.batches(split, size, stop=self._extent.samples):
+            found: dict[FidelityPath, Outputs] = {}
+            for path, way in self._ways.items():
+                together = iter([(np.arange(len(window), dtype=np.int64), window.feeds)])
+                queued = groups(window, self._served.data, self._served.most)
+                found[path] = answered(window, queued if path == "served" else together, way.run)
+            for path, against in self._wanted():
+                self._pair(path, against).add(found[path], found[against], window)
+            for path, outputs in found.items():
+                self._score(path, outputs, window, found["float32"])
+            self._old_platform(window, found)
+            self._shapes(window, found["float32"], split)
+
+    def found(self) -> tuple[Agreement, ...]:
+        """All pairs, the whole of each before its shapes."""
+        shapes = [self._agreement(*key) for key in self._pairs if key[2]]
+        made = [self._agreement(*key) for key in self._pairs if not key[2]]
+        made.sort(key=lambda one: one.reference != "float32")  # stable
+        called = f"as served, batch <= {self._served.most}"
+        grouped = [
+            replace(one, shape=called, accuracy={}, drop=None)
+            for one in made
+            if shapes and (one.path, one.reference) == ("served", "float32")
+        ]
+        whole = [
+            _with_worst(one, [s for s in shapes if (s.path, s.reference) == (one.path, one.reference)]) for one in made
+        ]
+        return (*whole, *grouped, *shapes)
+
+    def _wanted(self) -> Iterator[tuple[FidelityPath, FidelityPath]]:
+        yield from ((path, "float32") for path in self._ways if path != "float32")
+        if "pytorch" in self._ways:
+            yield from ((path, "pytorch") for path in self._ways if path != "pytorch")
+        if "float16 compiled" in self._ways:
+            yield "served", "float16 compiled"
+
+    def _pair(self, path: FidelityPath, against: FidelityPath, shape: str = "") -> Pair:
+        return self._pairs.setdefault((path, against, shape), Pair(self._outlook))
+
+    def _score(self, path: FidelityPath, outputs: Outputs, batch: Batch, reference: Outputs) -> None:
+        if self._scores is not None:
+            self._scores.add(path, outputs, batch, reference)
+
+    def _old_platform(self, window: Batch, found: Mapping[FidelityPath, Outputs]) -> None:
+        if self._recorded is None:
+            return
+        places = self._recorded.places(window)
+        rows = np.flatnonzero(places >= 0).astype(np.int64)
+        if self._scores is not None:
+            self._scores.answered(places >= 0)
+        if not len(rows):
+            return
+        batch = taken(window, rows)
+        ours = {
+            path: {n: a[rows] for n, a in outputs.items() if len(a) == len(window)} for path, outputs in found.items()
+        }
+        theirs = self._recorded.outputs(places[rows], ours["float32"])
+        self._pair("old platform", "float32").add(theirs, ours["float32"], batch)
+        for path, outputs in ours.items():
+            self._pair(path, "old platform").add(outputs, theirs, batch)
+        self._score("old platform", theirs, batch, ours["float32"])
+
+    def _shapes(self, window: Batch, reference: Outputs, split: Split) -> None:
+        """Every compiled shape over samples that fit it, against float32 for the same samples."""
+        for shape in self._left:
+            if self._left[shape] <= 0:
+                continue
+            for places, batch, counts in filled_shape(window, self._served.data, split, shape):
+                outputs = self._ways["served"].run(batch.feeds)
+                ours = {name: array[:counts] for name, array in outputs.items()}
+                theirs = {name: array[places] for name, array in reference.items()}
+                own = taken(batch, np.arange(counts, dtype=np.int64))
+                self._pair("served", "float32", str(shape)).add(*cut_alike(ours, own, theirs, taken(window, places)))
+                self._left[shape] -= counts
+                if self._left[shape] <= 0:
+                    break
+
+    def _agreement(self, path: FidelityPath, against: FidelityPath, shape: str) -> Agreement:
+        accuracy: Mapping[str, tuple[float, float]] = {}
+        drop, words = None, []
+        if path in self._ways and self._ways[path].about:
+            words.append(self._ways[path].about)
+        if path == "old platform" and self._recorded is not None:
+            words.append(self._recorded.about)
+        if self._scores is not None and not shape:
+            accuracy, drop = self._scores.compared(path, against)
+            unscored = self._scores.unscored
+            words += [f"{one} cannot be scored: {unscored[one]}" for one in (path, against) if one in unscored]
+        return self._pairs[path, against, shape].agreement(
+            path,
+            against,
+            shape=shape,
+            accuracy=accuracy,
+            drop=drop,
+            emulated=any(self._ways[one].emulated for one in (path, against) if one in self._ways),
+            about="; ".join(words),
+        )
+
+
+def _with_worst(whole: Agreement, shapes: Sequence[Agreement]) -> Agreement:
+    """The worst of each figure over the calls of a service and every compiled shape."""
+
+    def worst(one: OutputAgreement) -> OutputAgreement:
+        every = [one, *(o for shape in shapes for o in shape.outputs if o.output == one.output)]
+        return replace(
+            one,
+            worst_cosine=min(o.worst_cosine for o in every),
+            mean_cosine=min(o.mean_cosine for o in every),
+            max_abs=max(o.max_abs for o in every),
+            mae=max(o.mae for o in every),
+            not_finite=max(o.not_finite for o in every),
+        )
+
+    return replace(whole, outputs=tuple(worst(one) for one in whole.outputs))

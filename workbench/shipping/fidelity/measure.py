@@ -1,0 +1,281 @@
+"""A fidelity: of a candidate, of a bundle's own files, of sessions that are open anyway, of golden samples alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from workbench.bundle import Bundle, golden_batches
+from workbench.evaluation.bench import Bench
+from workbench.inputs.answers import feeds_digest, read_answers, text_digest
+from workbench.inputs.dataset import Batch
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import not_by_distance, scored_output, uses_of
+from workbench.inputs.metrics.extents import Extents
+from workbench.shipping.fidelity.compared import Comparison, Extent, Outlook, Pair, Served
+from workbench.shipping.fidelity.grouping import Shape
+from workbench.shipping.fidelity.scores import Scores
+from workbench.shipping.fidelity.ways import (
+    Missing,
+    Recorded,
+    Way,
+    answers_like,
+    compiled,
+    float32_of,
+    of_checkpoint,
+    on_the_host,
+    opened,
+)
+from workbench.targets import open_target
+from workbench.targets.base import Session, computes_in_float32
+from workbench.values.candidate import Candidate
+from workbench.values.errors import BundleError, CandidateError, ConfigError
+from workbench.values.fidelity import Fidelity, FidelityPath
+from workbench.values.measurement import Split
+from workbench.values.service import ServiceSettings
+
+_NOT_ASKED = "`workbench fidelity` measures it"
+
+
+def _silent(step: str) -> None:
+    """Tells nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a fidelity is measured over and against.
+
+    Attributes:
+        answers: a file of another platform's answers; None without.
+        checkpoint: of the model in PyTorch; None for the one beside the ONNX file, where there is one.
+        report: told one sentence for each step.
+    """
+
+    split: Split = "holdout"
+    extent: Extent = field(default_factory=Extent)
+    answers: Path | None = None
+    checkpoint: Path | None = None
+    report: Callable[[str], None] = _silent
+
+
+def fidelity_of_candidate(
+    experiment: Experiment, candidate: Candidate, bench: Bench, service: ServiceSettings, asked: Asked
+) -> Fidelity:
+    """All ways, compiled where they were not yet.
+
+    Args:
+        service: how the candidate is served.
+
+    Raises:
+        CandidateError: the candidate itself cannot be compiled, opened or run.
+        ConfigError: the answers are to other inputs, or the checkpoint that was named is none.
+    """
+    with contextlib.ExitStack() as closing:
+        asked.report("what ships")
+        served = compiled(experiment, candidate, bench, closing, "the candidate's files")
+        return _measured(experiment, candidate, bench, service, asked, served)
+
+
+def fidelity_of_bundle(experiment: Experiment, bundle: Bundle, bench: Bench, asked: Asked) -> Fidelity:
+    """The same with a bundle's own files, as they lie.
+
+    Raises:
+        BundleError: the bundle was made from another model, or for another target, than the experiment has.
+    """
+    manifest = bundle.manifest
+    if manifest.model.sha256 != experiment.model.sha256 or manifest.candidate.target not in bench.targets:
+        raise BundleError(
+            f"{bundle.directory}: it was made from {manifest.model.file} ({manifest.model.sha256[:12]}) for "
+            f"{manifest.candidate.target}; {experiment.path.name} has {experiment.model.path.name} "
+            f"({experiment.model.sha256[:12]}) for {', '.join(bench.targets)}. Name the experiment it comes from."
+        )
+    bundle.check_model()
+    with contextlib.ExitStack() as closing:
+        asked.report("the bundle's files")
+        session = bench.target(manifest.candidate).open(manifest.artifact, bundle.model_directory, manifest.candidate)
+        served = opened(session, experiment, manifest.candidate, bench, closing, "the bundle's files")
+        return _measured(experiment, manifest.candidate, bench, manifest.service, asked, served)
+
+
+def fidelity_of_sessions(
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    *,
+    session: Session,
+    baseline: Session,
+    split: Split,
+    extent: Extent,
+) -> Fidelity:
+    """Of what is open in an evaluation: nothing further is compiled.
+
+    Args:
+        baseline: the float model as it runs today, or the very same session for the baseline itself.
+    """
+    largest = max(candidate.compile.compiled_batches(), default=candidate.serving.batch)
+    ways: dict[FidelityPath, Way] = {}
+    missing: dict[str, str] = {"pytorch": _NOT_ASKED, "old platform": _NOT_ASKED}
+    with contextlib.ExitStack() as closing:
+        ways["float32"] = on_the_host(experiment, closing)
+        float_path: FidelityPath = "float16 compiled"
+        if computes_in_float32(experiment.baseline):
+            float_path, missing["float16 compiled"] = "float32 compiled", "the float model runs in float32 here"
+        else:
+            missing["float32 compiled"] = _NOT_ASKED
+        ways[float_path] = opened(baseline, experiment, experiment.baseline, bench, None, "the float baseline's files")
+        ways["served"] = opened(session, experiment, candidate, bench, None, "the candidate's files")
+        service = ServiceSettings(max_batch_size=largest)
+        return _compared(experiment, candidate, service, Asked(split=split, extent=extent), ways, missing)
+
+
+def fidelity_of_golden(bundle: Bundle, answers: Path) -> Fidelity:
+    """A bundle's files against another platform's answers to its golden samples, where no experiment is at hand.
+
+    Raises:
+        ConfigError: the file answers none of them.
+        BundleError: the bundle is damaged.
+    """
+    manifest, recorded = bundle.manifest, read_answers(answers)
+    bundle.check_model()
+    names = [spec.name for spec in manifest.model.outputs]
+    classes = (scored_output(names),) if manifest.task != "tensors" else ()
+    pair = Pair(Outlook(classes=classes))
+    session = open_target(manifest.candidate.target).open(manifest.artifact, bundle.model_directory, manifest.candidate)
+    with contextlib.closing(session):
+        for golden in golden_batches(bundle):
+            count = len(next(iter(golden.feeds.values())))
+            digests = [text_digest(text) for text in golden.texts] or [
+                feeds_digest({name: array[row] for name, array in golden.feeds.items()}) for row in range(count)
+            ]
+            places = recorded.of(digests, np.full(count, -1, dtype=np.int64))
+            rows = np.flatnonzero(places >= 0)
+            if not len(rows):
+                continue
+            feeds = {name: array[rows] for name, array in golden.feeds.items()}
+            outputs = session.run(feeds)
+            batch = Batch(feeds=feeds, targets=None, indices=rows, valid=_mask(bundle, feeds))
+            pair.add(outputs, answers_like(recorded.outputs, places[rows], outputs, answers), batch)
+    if not pair.samples:
+        raise ConfigError(
+            f"it answers none of the {manifest.golden_batches} golden batches of {bundle.directory.name}.",
+            file=answers,
+            hint="Name the experiment the bundle comes from: --experiment FILE.",
+        )
+    why = "a bundle holds no float model: name the experiment it comes from with --experiment"
+    emulated = manifest.artifact.toolchain.emulated
+    found = pair.agreement("served", "old platform", emulated=emulated, about=recorded.source)
+    return Fidelity(
+        candidate_id=manifest.candidate_id,
+        data=f"{pair.samples} golden samples of the bundle",
+        paths=(found,),
+        missing=dict.fromkeys(("pytorch", "float32", "float32 compiled", "float16 compiled"), why),
+    )
+
+
+def _mask(bundle: Bundle, feeds: object) -> np.ndarray | None:
+    text = bundle.manifest.text
+    name = next((i.name for i in text.inputs if i.role == "mask"), None) if text is not None else None
+    assert isinstance(feeds, dict)
+    return None if name is None else feeds[name].astype(np.bool_)
+
+
+def _measured(
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    service: ServiceSettings,
+    asked: Asked,
+    served: Way,
+) -> Fidelity:
+    ways: dict[FidelityPath, Way] = {}
+    missing: dict[str, str] = {}
+    baseline = experiment.baseline
+    with contextlib.ExitStack() as closing:
+
+        def take(path: FidelityPath, make: Callable[[], Way]) -> None:
+            asked.report(path)
+            try:
+                ways[path] = make()
+            except (Missing, CandidateError) as error:
+                missing[path] = str(error)
+
+        take("pytorch", lambda: of_checkpoint(experiment, asked.checkpoint))
+        ways["float32"] = on_the_host(experiment, closing)
+        take(
+            "float32 compiled",
+            lambda: compiled(experiment, float32_of(experiment), bench, closing, "the float model in float32"),
+        )
+        if computes_in_float32(baseline):
+            missing["float16 compiled"] = "the float model runs in float32 here"
+        else:
+            mode = baseline.precision.mode
+            take("float16 compiled", lambda: compiled(experiment, baseline, bench, closing, f"the float model, {mode}"))
+        ways["served"] = served
+        if asked.answers is None:
+            missing["old platform"] = "no file of its answers was given: --reference answers.npz"
+        return _compared(experiment, candidate, service, asked, ways, missing)
+
+
+def _compared(
+    experiment: Experiment,
+    candidate: Candidate,
+    service: ServiceSettings,
+    asked: Asked,
+    ways: dict[FidelityPath, Way],
+    missing: dict[str, str],
+) -> Fidelity:
+    data = experiment.dataset.with_bins(service.sequence_bins or candidate.sequence_bins)
+    recorded = None if asked.answers is None else Recorded(asked.answers, data, asked.split)
+    size = min(asked.extent.samples or data.size(asked.split), data.size(asked.split))
+    paths: list[FidelityPath] = [*ways, *(["old platform"] if recorded is not None else [])]  # type: ignore[list-item]  # one of them
+    scores = Scores(paths, data, experiment.model) if asked.extent.scored else None
+    asked.report(f"comparing {len(paths)} ways over {size} samples of {asked.split}")
+    with contextlib.closing(scores) if scores is not None else contextlib.nullcontext():
+        comparison = Comparison(
+            ways,
+            served=Served(data=data, most=service.max_batch_size, shapes=_shapes(experiment, candidate)),
+            extent=asked.extent,
+            outlook=_outlook(experiment),
+            recorded=recorded,
+            scores=scores,
+        )
+        comparison.run(asked.split)
+        found = comparison.found()
+    if recorded is not None and not any(one.path == "old platform" for one in found):
+        assert asked.answers is not None  # of which `recorded` is
+        raise ConfigError(
+            f"it answers none of the {size} samples of {asked.split}.",
+            file=asked.answers,
+            hint="Record the answers of this split's samples, or name the other one with --split.",
+        )
+    return Fidelity(
+        candidate_id=candidate.id,
+        data=f"{size} samples of {asked.split} of {experiment.dataset.path.name}",
+        paths=found,
+        missing=missing,
+    )
+
+
+def _shapes(experiment: Experiment, candidate: Candidate) -> tuple[Shape, ...]:
+    """Every batch and length that was compiled; lengths only of texts, since other samples have the size they have."""
+    settings = candidate.compile
+    lengths = settings.compiled_lengths() if experiment.dataset.preprocessor is not None else ()
+    return tuple(Shape(batch=b, length=n) for b in settings.compiled_batches() for n in lengths or (None,))
+
+
+def _outlook(experiment: Experiment) -> Outlook:
+    data, model = experiment.dataset, experiment.model
+    if data.task != "tensors":
+        classes: tuple[str, ...] = (scored_output(spec.name for spec in model.outputs),)
+    elif data.metric is not None:
+        classes = ()  # what outputs mean is the user's affair
+    else:
+        classes = tuple(use.name for use in uses_of(data, model) if use.meaning in ("logits", "probabilities"))
+    padded = bool(data.interface.axes) and data.preprocessor is None
+    return Outlook(
+        classes=classes, apart=not_by_distance(data), extents=Extents(model, data.interface) if padded else None
+    )

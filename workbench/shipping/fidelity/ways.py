@@ -1,0 +1,193 @@
+"""Who answers: each way to compute the model, opened, or the reason why it is not there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.build import artifact_of
+from workbench.evaluation.carried import whole_samples
+from workbench.evaluation.reference import open_reference
+from workbench.inputs.answers import Answers, read_answers, sample_digests
+from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import Outputs
+from workbench.shipping.fidelity.grouping import Rows, Run
+from workbench.targets import described
+from workbench.targets.base import Array, Feeds, Session, computes_in_float32
+from workbench.values.candidate import Candidate, Precision
+from workbench.values.errors import ConfigError
+from workbench.values.measurement import Split
+
+CHECKPOINT = "checkpoint"
+"""Folder beside a model's ONNX file where its checkpoint is looked for, as `workbench example` leaves it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to compute the model.
+
+    Attributes:
+        run: feeds of any rows → outputs.
+        about: which files and versions, in words.
+    """
+
+    run: Run
+    about: str = ""
+    emulated: bool = False
+
+
+class Missing(Exception):
+    """A way that cannot be taken; the message says why."""
+
+
+def on_the_host(experiment: Experiment, closing: contextlib.ExitStack) -> Way:
+    """The prepared float model in ONNX Runtime, in float32."""
+    session = _whole(open_reference(experiment.model), experiment, closing)
+    return Way(run=session.run, about=f"{experiment.model.path.name} in ONNX Runtime on the host")
+
+
+def of_checkpoint(experiment: Experiment, folder: Path | None) -> Way:
+    """The checkpoint in PyTorch.
+
+    Args:
+        folder: None for the folder `checkpoint` beside the user's ONNX file.
+
+    Raises:
+        Missing: none is known, PyTorch is not installed, or it is of another kind of model.
+        ConfigError: the folder that was named is no checkpoint.
+    """
+    model, task = experiment.model, experiment.dataset.task
+    source = model.path if model.origin is None else model.origin.path
+    found = folder or source.parent / CHECKPOINT
+    if folder is None and not (found / "config.json").is_file():
+        raise Missing(f"no checkpoint is known: there is no {found}; name it with --checkpoint")
+    if task not in ("classification", "ner"):
+        raise Missing(f"checkpoints of the task {task} are not read; only classification and ner are")
+    try:
+        from workbench.graph.export import load_checkpoint, logits_of
+    except ImportError as error:
+        raise Missing(f"PyTorch is not installed here ({error}); the extra [export] brings it") from error
+    loaded = load_checkpoint(found, task)
+
+    def run(feeds: Feeds) -> dict[str, Array]:
+        return {"logits": logits_of(loaded, feeds)}
+
+    return Way(run=run, about=f"{found.name} in PyTorch")
+
+
+def compiled(
+    experiment: Experiment, candidate: Candidate, bench: Bench, closing: contextlib.ExitStack, about: str
+) -> Way:
+    """A candidate's files on its target, as many as it compiles.
+
+    Raises:
+        CandidateError: it cannot be compiled or opened.
+    """
+    artifact, directory = artifact_of(experiment, candidate, bench)
+    session = bench.target(candidate).open(artifact, directory, candidate)
+    return opened(session, experiment, candidate, bench, closing, about)
+
+
+def opened(
+    session: Session,
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    closing: contextlib.ExitStack | None,
+    about: str,
+) -> Way:
+    """A session that is open.
+
+    Args:
+        closing: closes it; None where somebody else does.
+    """
+    whole = _whole(session, experiment, closing)
+    return Way(run=whole.run, about=about, emulated=bench.toolchain(candidate).emulated)
+
+
+def float32_of(experiment: Experiment) -> Candidate:
+    """The float baseline compiled so that nothing is rounded further than float32, one batch size at each of its
+    lengths.
+
+    Raises:
+        Missing: its other settings forbid that.
+    """
+    baseline = experiment.baseline
+    if computes_in_float32(baseline):
+        return baseline
+    settings = baseline.compile
+    if settings.one_file_a_shape():
+        settings = settings.for_shapes((baseline.serving.batch,), settings.compiled_lengths())
+    mode = described(baseline.target).float32_mode
+    try:
+        return replace(baseline, precision=Precision(mode=mode), compile=settings)
+    except ConfigError as error:
+        raise Missing(f"the float model cannot be compiled with {mode} here: {error}") from error
+
+
+class Recorded:
+    """Another platform's answers, found sample by sample.
+
+    Args:
+        data: whose samples they are answers to.
+    """
+
+    def __init__(self, path: Path, data: Dataset, split: Split) -> None:
+        self._answers: Answers = read_answers(path)
+        self._data, self._split = data, split
+
+    @property
+    def about(self) -> str:
+        return f"{self._answers.source} ({self._answers.path.name})"
+
+    def places(self, window: Batch) -> Rows:
+        """[n], -1 where it has no answer."""
+        return self._answers.of(sample_digests(self._data, self._split, window), window.indices)
+
+    def outputs(self, places: Rows, like: Outputs) -> dict[str, Array]:
+        return answers_like(self._answers.outputs, places, like, self._answers.path)
+
+
+def answers_like(recorded: Mapping[str, Array], places: Rows, like: Outputs, file: Path) -> dict[str, Array]:
+    """The recorded answers at these places in the form of `like`'s: its names, and its sizes behind the samples, what
+    is missing filled up with zeros. A single output needs not be called alike.
+
+    Raises:
+        ConfigError: they share no output of one rank.
+    """
+    names = {name: name for name in like if name in recorded}
+    if not names and len(like) == len(recorded) == 1:
+        names = {next(iter(like)): next(iter(recorded))}
+    found: dict[str, Array] = {}
+    for ours, theirs in names.items():
+        array, shape = recorded[theirs], like[ours].shape
+        if array.ndim != len(shape):
+            continue
+        made: np.ndarray[Any, Any] = np.zeros((len(places), *shape[1:]), dtype=array.dtype)
+        common = tuple(slice(min(sizes)) for sizes in zip(shape[1:], array.shape[1:], strict=True))
+        made[(slice(None), *common)] = array[places][(slice(None), *common)]
+        found[ours] = made
+    if not found:
+        raise ConfigError(
+            f"it answers {_shapes(recorded)}; the model gives {_shapes(like)}.",
+            file=file,
+            hint="Name its arrays as the model's outputs, [samples, ...] with as many axes.",
+        )
+    return found
+
+
+def _shapes(outputs: Mapping[str, Array]) -> str:
+    return ", ".join(f"{name} {['samples', *array.shape[1:]]}" for name, array in outputs.items())
+
+
+def _whole(session: Session, experiment: Experiment, closing: contextlib.ExitStack | None) -> Session:
+    if closing is not None:
+        closing.callback(session.close)
+    return whole_samples(session, experiment.dataset.interface, experiment.model)
