@@ -121,6 +121,7 @@ def _paths(manifest: Manifest) -> Iterator[str]:
         "golden": manifest.golden,
         "golden_texts": manifest.golden_texts,
         "record": manifest.record,
+        "fidelity": manifest.fidelity,
         "text.tokenizer": None if text is None else text.tokenizer,
         "outcomes.file": None if outcomes is None else outcomes.file,
     }

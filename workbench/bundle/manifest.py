@@ -107,6 +107,7 @@ class Manifest:
         service: what the service uses unless its command says otherwise.
         outcomes: None where the candidate was not confirmed on holdout.
         axes: those that arrays are padded along, to which sizes and with what.
+        fidelity: file in the bundle with its `values.fidelity.Fidelity`; None where nobody measured it.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Manifest:
     service: ServiceSettings = field(default_factory=ServiceSettings)
     outcomes: HoldoutOutcomes | None = None
     axes: tuple[AxisUse, ...] = added_later(())  # it gives a dataclass field
+    fidelity: str | None = added_later(None)  # it gives a dataclass field
 
     @property
     def deploy_files(self) -> tuple[str, ...]:

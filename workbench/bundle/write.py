@@ -44,6 +44,7 @@ from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
+from workbench.values.fidelity import Fidelity
 from workbench.values.interface import AxisUse
 from workbench.values.model import Model
 from workbench.values.preprocess import Preprocessor
@@ -53,6 +54,7 @@ from workbench.values.system.scratch import scratch_folder
 
 _GOLDEN, _TEXTS, _RECORD = "golden/samples.npz", "golden/texts.json", "record.json"
 _OUTCOMES = "outcomes/holdout.npz"
+_FIDELITY = "fidelity.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,7 @@ class BundleContents:
         service: what the service is to use.
         outcomes: file of the holdout outcomes, None when the candidate was not confirmed.
         outcome_samples_sha256: `HoldoutOutcomes.samples_sha256` of that file.
+        fidelity: how far its answers lie from float32, by the strongest evidence; None where nobody measured it.
         extra_files: name in the bundle → file to copy.
         origin: what the user asked for; None where there was no experiment.
     """
@@ -94,6 +97,7 @@ class BundleContents:
     service: ServiceSettings = field(default_factory=ServiceSettings)
     outcomes: Path | None = None
     outcome_samples_sha256: str = ""
+    fidelity: Fidelity | None = None
     extra_files: Mapping[str, Path] = field(default_factory=dict)
     origin: Origin | None = None
 
@@ -187,6 +191,8 @@ def _fill(
     if contents.outcomes is not None:
         _copy(contents.outcomes, to, _OUTCOMES)
         outcomes = HoldoutOutcomes(file=_OUTCOMES, samples_sha256=contents.outcome_samples_sha256)
+    if contents.fidelity is not None:
+        _write_json(to / _FIDELITY, contents.fidelity.to_json())
     _write_golden(to, contents.golden)
     with_texts = any(batch.texts for batch in contents.golden)
     model = contents.model
@@ -223,6 +229,7 @@ def _fill(
         service=contents.service,
         outcomes=outcomes,
         axes=contents.axes,
+        fidelity=None if contents.fidelity is None else _FIDELITY,
     )
     if deployment is not None:
         (to / DEPLOY).mkdir()

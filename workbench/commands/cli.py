@@ -20,6 +20,7 @@ from workbench.commands.capacity import plan_capacity
 from workbench.commands.cluster import cluster
 from workbench.commands.console import err, out
 from workbench.commands.emulator import emulator
+from workbench.commands.fidelity import fidelity
 from workbench.commands.guard import GUARDED, guarded
 from workbench.commands.load import load
 from workbench.commands.releases import releases
@@ -34,7 +35,18 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare": (*(prepare.doctor, prepare.inspect, prepare.space, prepare.init, prepare.convert, prepare.example),),
     "Search": (search.sweep, search.plan, search.show, search.evaluate, search.ui, search.log),
     "Ship": (
-        *(ship.export, ship.verify, serve, api_key, load, plan_capacity, release.promote, release.rollback, releases),
+        *(
+            ship.export,
+            ship.verify,
+            fidelity,
+            serve,
+            api_key,
+            load,
+            plan_capacity,
+            release.promote,
+            release.rollback,
+            releases,
+        ),
         *(signing.sign, signing.keygen, ship.lock),
     ),
     "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile),

@@ -47,7 +47,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
             raise ToolchainError(
                 f"{candidate.short_id} cannot be handed over: {damage.words()}. Run the sweep again, then this command."
             )
-    evaluations = _evaluations(journal, candidate)
+    evaluations = evaluations_of(journal, candidate)
     if not evaluations:
         raise ConfigError(
             f"{candidate.short_id} was not measured in full by the last sweep.",
@@ -72,7 +72,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         artifact=artifact,
         artifact_directory=directory,
         evaluations=evaluations,
-        baseline=_evaluations(journal, experiment.baseline),
+        baseline=evaluations_of(journal, experiment.baseline),
         model=experiment.model,
         datasets={split: data.digest(split) for split in get_args(Split)},
         golden=golden,
@@ -82,6 +82,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         preprocessor=padded.preprocessor,
         axes=(*(() if padded.sizing is None else padded.sizing.uses), *growing_axes(data.interface, experiment.model)),
         service=service,
+        fidelity=next((e.fidelity for e in reversed(evaluations) if e.fidelity is not None), None),
         outcomes=outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
         outcome_samples_sha256=_scored_samples(experiment),
         origin=Origin(
@@ -143,7 +144,8 @@ def _scored_samples(experiment: Experiment) -> str:
     return digest([data.task, data.labels, data.holdout.digest, reference, *how])
 
 
-def _evaluations(journal: Journal, candidate: Candidate) -> tuple[Evaluation, ...]:
+def evaluations_of(journal: Journal, candidate: Candidate) -> tuple[Evaluation, ...]:
+    """What the sweep measured of it in full: on validation, and on holdout where it was confirmed."""
     found = (journal.evaluation(candidate.id, split) for split in ("validation", "holdout"))
     return tuple(e for e in found if e is not None and e.status == "complete")
 

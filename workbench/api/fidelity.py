@@ -1,0 +1,110 @@
+"""How far the answers of what ships lie from float32, PyTorch and another platform: measured, kept, and read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.api.opening import named_candidate, opened
+from workbench.values.errors import ConfigError, ToolchainError
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.evaluation.journal import Journal
+    from workbench.inputs.experiment import Experiment
+    from workbench.values.fidelity import Fidelity
+    from workbench.values.measurement import Split
+
+
+def _silent(step: str) -> None:
+    """Tells nobody."""
+
+
+def measure_fidelity(
+    experiment: Experiment | Path | str,
+    candidate: str,
+    *,
+    bundle: Path | str | None = None,
+    answers: Path | str | None = None,
+    checkpoint: Path | str | None = None,
+    split: Split = "holdout",
+    samples: int | None = None,
+    workspace: Path | str | None = None,
+    report: Callable[[str], None] = _silent,
+) -> Fidelity:
+    """The same samples through every way to compute the model, compared pair by pair.
+
+    Where the candidate belongs to the last sweep, the result is kept in its evaluation of that split.
+
+    Args:
+        candidate: id or its first digits, 'baseline', or a candidate JSON file; ignored with `bundle`.
+        bundle: folder of a bundle of this experiment, whose own files are then what ships; nothing is kept.
+        answers: file of another platform's answers (`workbench.inputs.answers`).
+        checkpoint: folder of the model in PyTorch; None for the one beside its ONNX file, where there is one.
+        samples: of the split, from its first on; None for all of them.
+
+    Raises:
+        ConfigError: no such candidate; answers to other inputs, or to none of these; a checkpoint that is none.
+        BundleError: damaged, or made from another model.
+        CandidateError: what ships cannot be compiled, opened or run.
+    """
+    from workbench.bundle import read_bundle
+    from workbench.shipping.fidelity import Asked, Extent, fidelity_of_bundle, fidelity_of_candidate
+    from workbench.shipping.handover import evaluations_of, service_settings
+
+    asked = Asked(
+        split=split,
+        extent=Extent(samples=samples),
+        answers=None if answers is None else Path(answers),
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+        report=report,
+    )
+    with opened(experiment, workspace) as (question, bench):
+        if samples is not None and samples < 1:
+            raise ConfigError(f"{samples} is no number of samples.", key="--samples", hint="Write 1 or more.")
+        if bundle is not None:
+            return fidelity_of_bundle(question, read_bundle(Path(bundle)), bench, asked)
+        chosen = named_candidate(candidate, question)
+        service = service_settings(chosen, evaluations_of(bench.journal, chosen))
+        found = fidelity_of_candidate(question, chosen, bench, service, asked)
+        _keep(bench.journal, found, split, report)
+        return found
+
+
+def fidelity_of(bundle: Path | str, *, answers: Path | str | None = None) -> Fidelity:
+    """What a bundle says of itself; with a file of answers, its files against those to its golden samples.
+
+    Raises:
+        ConfigError: nobody measured it, or the file answers none of them.
+        BundleError: the bundle is damaged.
+    """
+    from workbench.bundle import bundle_fidelity, read_bundle
+    from workbench.shipping.fidelity import fidelity_of_golden
+
+    read = read_bundle(Path(bundle))
+    if answers is not None:
+        return fidelity_of_golden(read, Path(answers))
+    found = bundle_fidelity(read)
+    if found is None:
+        raise ConfigError(
+            "says nothing of its fidelity: nobody measured it before it was exported.",
+            file=bundle,
+            hint="Measure it now: workbench fidelity BUNDLE --experiment FILE.",
+        )
+    return found
+
+
+def _keep(journal: Journal, found: Fidelity, split: Split, report: Callable[[str], None]) -> None:
+    """In the evaluation of this split, unless a sweep that runs holds the journal."""
+    from workbench.evaluation.sweep_folders import exclusive
+
+    evaluation = journal.evaluation(found.candidate_id, split)
+    if evaluation is None:
+        return
+    try:
+        with exclusive(journal):
+            journal.write(replace(evaluation, fidelity=found))
+        report(f"kept in the evaluation on {split}")
+    except ToolchainError as error:
+        report(f"not kept in the evaluation: {error}")
