@@ -96,6 +96,43 @@ def test_a_sweep_ends_well_and_every_evaluation_is_complete_and_emulated(swept: 
         assert latency.clock == "modelled"
 
 
+def test_accuracy_is_said_against_float32_and_float16_has_a_loss_of_its_own(swept: Swept) -> None:
+    question = read_experiment(swept.file)
+    found = evaluations_of(swept.file)
+    baseline = found[question.baseline.id].measurement.accuracy
+    others = [e.measurement.accuracy for i, e in found.items() if i != question.baseline.id]
+
+    assert baseline is not None
+    assert baseline.comparison is not None
+    assert baseline.reference == "float32 in ONNX Runtime"
+    assert baseline.against_baseline is None
+    for accuracy in others:
+        assert accuracy is not None
+        assert accuracy.comparison is not None
+        assert accuracy.against_baseline is not None
+        beyond = accuracy.comparison.drop_pp.value - baseline.comparison.drop_pp.value
+        assert accuracy.against_baseline.drop_pp.value == pytest.approx(beyond)
+    said = workbench(swept.environment, "show", swept.file, "--candidate", question.baseline.short_id).stdout
+    assert "difference to float32 in ONNX Runtime" in said
+
+
+def test_what_was_confirmed_says_how_far_its_answers_lie_from_float32(swept: Swept, chosen: str) -> None:
+    question = read_experiment(swept.file)
+    journal = current_journal(question.workspace, question.name)
+    assert journal is not None
+    confirmed = journal.evaluation(chosen, "holdout")
+
+    assert confirmed is not None
+    assert confirmed.fidelity is not None
+    served, float16 = confirmed.fidelity.find("served"), confirmed.fidelity.find("float16 compiled")
+    assert served is not None
+    assert float16 is not None
+    assert served.emulated
+    assert served.samples == question.dataset.size("holdout")
+    assert float16.max_abs > 0.0
+    assert "float32 compiled" in confirmed.fidelity.missing
+
+
 def test_shapes_precisions_and_int8_all_took_part(swept: Swept) -> None:
     found = list(evaluations_of(swept.file).values())
     settings = set()

@@ -17,7 +17,8 @@ from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.ladder import evaluate
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.values.candidate import Candidate, Quantization, Serving
-from workbench.values.results import STAGES, Evaluation
+from workbench.values.metrics import metrics
+from workbench.values.results import STAGES, Evaluation, evaluation_from_json
 
 DYNAMIC = Candidate(
     target="onnxruntime",
@@ -209,3 +210,32 @@ def test_a_candidate_that_is_certainly_slower_and_worse_than_an_incumbent_stops(
     assert found.stop is not None
     assert found.stop.stage == "latency_short"
     assert "certainly better in every objective" in found.stop.reason
+
+
+def test_a_limit_on_the_cosine_is_measured_in_the_search_and_stops_who_breaks_it(opened: Callable[..., Opened]) -> None:
+    question, bench = opened("accuracy_drop_pp: 20.0, worst_cosine: 0.9999999")
+
+    evaluation = evaluate(question, DYNAMIC, bench)
+
+    assert evaluation.status == "stopped"
+    assert evaluation.stop is not None
+    assert (evaluation.stop.stage, set(evaluation.stop.violations)) == ("accuracy_full", {"worst_cosine"})
+    assert evaluation.fidelity is not None
+    served = evaluation.fidelity.find("served")
+    assert served is not None
+    assert metrics(evaluation)["worst_cosine"] == served.worst_cosine < 0.9999999
+    assert evaluation_from_json(evaluation.to_json()) == evaluation
+
+
+def test_nobody_s_fidelity_is_measured_where_nobody_asks_but_of_what_is_confirmed(
+    opened: Callable[..., Opened],
+) -> None:
+    question, bench = opened("accuracy_drop_pp: 50.0")
+
+    searched = evaluate(question, DYNAMIC, bench)
+    confirmed = evaluate(question, DYNAMIC, bench, split="holdout", gates=False)
+
+    assert searched.fidelity is None
+    assert confirmed.fidelity is not None
+    assert confirmed.fidelity.find("served") is not None
+    assert metrics(confirmed)["cosine"] > 0.9

@@ -25,7 +25,10 @@ MOST_PAD = 1e30
 MOST_GOLDEN, MOST_FILES, MOST_LABELS = 4096, 65_536, 1 << 20
 MOST_DIMENSION, MOST_RANK = 1 << 40, 16
 MOST_NAME = 200
-MOST_BYTES = {"golden": 1 << 30, "golden_texts": 1 << 28, "text.tokenizer": 1 << 28, "outcomes.file": 1 << 30}
+MOST_BYTES = {
+    **{"golden": 1 << 30, "golden_texts": 1 << 28, "text.tokenizer": 1 << 28, "outcomes.file": 1 << 30},
+    **{"fidelity": 1 << 26},
+}
 MOST_MODEL_BYTES = 1 << 40
 _LARGEST_INT = 1 << 63
 _TASKS = ("classification", "ner", "tensors")

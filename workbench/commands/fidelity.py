@@ -30,7 +30,7 @@ def fidelity(
         Path | None, typer.Option(help="of a bundle: the file it comes from, for its model and data")
     ] = None,
     reference: Annotated[
-        Path | None, typer.Option(help="answers of the old platform, as `workbench baseline record` writes them (NPZ)")
+        Path | None, typer.Option(help="file of the old platform's answers (NPZ; docs/fidelity.md)")
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="folder of the model in PyTorch; default: checkpoint/ beside the ONNX file")

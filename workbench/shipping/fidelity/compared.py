@@ -216,6 +216,8 @@ class Comparison:
                 continue
             for places, batch, counts in filled_shape(window, self._served.data, split, shape):
                 outputs = self._ways["served"].run(batch.feeds)
+                counts = min(counts, self._left[shape])
+                places = places[:counts]
                 ours = {name: array[:counts] for name, array in outputs.items()}
                 theirs = {name: array[places] for name, array in reference.items()}
                 own = taken(batch, np.arange(counts, dtype=np.int64))

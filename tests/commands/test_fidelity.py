@@ -1,0 +1,135 @@
+"""`workbench fidelity` as a user runs it: on an experiment, on a bundle, with answers of another platform."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from typer.testing import CliRunner
+
+from tests.tiny import write_workspace
+from workbench.api.bundle import export
+from workbench.bundle import bundle_fidelity, read_bundle
+from workbench.bundle.sums import SUMS, parse_sums, sums_text
+from workbench.commands.cli import app
+from workbench.inputs.answers import Answer, feeds_digest, write_answers
+from workbench.inputs.experiment import read_experiment
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import BundleError, ConfigError
+from workbench.values.fidelity import fidelity_from_json
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = write_workspace(tmp_path_factory.mktemp("workspace"))
+    run("sweep", file, "--trials", 2)
+    return file
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def preset(file: Path) -> str:
+    """The INT8 candidate of the sweep."""
+    shown = json.loads(run("show", file, "--json"))
+    question = read_experiment(file)
+    ids = [member["id"] for member in shown["front"]] or [shown["closest"]["candidate_id"]]
+    return next((i for i in ids if i != question.baseline.id), ids[0])
+
+
+@pytest.fixture(scope="module")
+def bundle(swept: Path) -> Path:
+    folder = swept.parent.parent / "bundle"
+    run("fidelity", swept, "--candidate", preset(swept))
+    export(swept, folder, candidate=preset(swept), register=False)
+    return folder
+
+
+def test_a_fidelity_is_printed_kept_and_shown(swept: Path, tmp_path: Path) -> None:
+    chosen = preset(swept)
+
+    said = run("fidelity", swept, "--candidate", chosen, "--samples", 50, "--to", tmp_path / "f.json")
+
+    assert "worst cosine" in said
+    assert "pytorch: missing: no checkpoint is known" in said
+    assert "50 samples of holdout" in said
+    kept = fidelity_from_json(json.loads((tmp_path / "f.json").read_text(encoding="utf-8")))
+    assert kept.candidate_id == chosen
+    assert kept == fidelity_from_json(
+        json.loads(run("fidelity", swept, "--candidate", chosen, "--samples", 50, "--json"))
+    )
+
+
+def test_a_bundle_says_what_was_measured_and_is_measured_anew(swept: Path, bundle: Path) -> None:
+    kept = bundle_fidelity(read_bundle(bundle))
+
+    assert kept is not None
+    assert "fidelity.json" in read_bundle(bundle).manifest.files
+    assert kept == fidelity_from_json(json.loads(run("fidelity", bundle, "--json")))
+    anew = fidelity_from_json(json.loads(run("fidelity", bundle, "--experiment", swept, "--json")))
+    ours, theirs = kept.find("served"), anew.find("served")
+    assert ours is not None
+    assert theirs is not None
+    assert (ours.worst_cosine, ours.max_abs, ours.samples) == (theirs.worst_cosine, theirs.max_abs, theirs.samples)
+
+
+def test_a_bundle_alone_is_held_against_answers_to_its_golden_samples(
+    swept: Path, bundle: Path, tmp_path: Path
+) -> None:
+    question = read_experiment(swept)
+    session = onnxruntime.InferenceSession(question.model.path, providers=["CPUExecutionProvider"])
+    (batch,) = question.dataset.batches("validation", 8, stop=8)
+    logits = session.run(None, dict(batch.feeds))[0] + np.float32(3.0)
+    rows = [{name: array[row] for name, array in batch.feeds.items()} for row in range(8)]
+    answers = [Answer(digest=feeds_digest(own), outputs={"logits": logits[row]}) for row, own in enumerate(rows)]
+    write_answers(tmp_path / "old.npz", answers, source="the old rack")
+
+    found = fidelity_from_json(json.loads(run("fidelity", bundle, "--reference", tmp_path / "old.npz", "--json")))
+
+    (one,) = found.paths
+    assert (one.path, one.reference, one.about) == ("served", "old platform", "the old rack")
+    assert 2.0 < one.max_abs < 4.0
+    assert set(found.missing) == {"pytorch", "float32", "float32 compiled", "float16 compiled"}
+
+
+def test_a_fidelity_of_another_candidate_in_a_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "bundle"
+    shutil.copytree(bundle, folder)
+    body = json.loads((folder / "fidelity.json").read_text(encoding="utf-8"))
+    (folder / "fidelity.json").write_text(json.dumps({**body, "candidate_id": "0" * 64}), encoding="utf-8")
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    listed = manifest["files"]["fidelity.json"]
+    listed["sha256"], listed["size_bytes"] = (
+        file_digest(folder / "fidelity.json"),
+        (folder / "fidelity.json").stat().st_size,
+    )
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    sums = parse_sums((folder / SUMS).read_bytes(), SUMS)
+    changed = {name: file_digest(folder / name) for name in ("manifest.json", "fidelity.json")}
+    (folder / SUMS).write_text(sums_text({**sums, **changed}), encoding="ascii")
+
+    with pytest.raises(BundleError, match="not of its own"):
+        bundle_fidelity(read_bundle(folder))
+
+
+def test_a_bundle_of_another_model_is_refused(bundle: Path, tmp_path: Path) -> None:
+    from tests.tiny import write_model
+
+    other = write_workspace(tmp_path)
+    write_model(tmp_path / "data" / "model.onnx", seed=5)
+
+    with pytest.raises(BundleError, match="Name the experiment it comes from"):
+        run("fidelity", bundle, "--experiment", other)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [(("--split", "train"), "is no split"), (("--experiment", "x.yaml"), "belongs to a bundle")]
+)
+def test_options_that_do_not_fit_are_refused(swept: Path, options: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        run("fidelity", swept, *options)
