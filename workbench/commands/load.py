@@ -47,8 +47,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
 
 _WARMUP_SHARE = 0.1
 _MOST_FIDELITY_BYTES = 1 << 24
-FIDELITY = "fidelity.json"
-"""Member of a bundle."""
 
 
 def load(
@@ -249,6 +247,7 @@ def _verdict(
 
 def _fidelity(server: Server, file: Path | None) -> Fidelity | None:
     """Of a file, or of the bundle, where it has one."""
+    from workbench.bundle import bundle_fidelity
     from workbench.values.documents.input_files import open_file
     from workbench.values.fidelity import fidelity_from_json
 
@@ -259,6 +258,4 @@ def _fidelity(server: Server, file: Path | None) -> Fidelity | None:
             return fidelity_from_json(loads(content))
         except ValueError as error:
             raise ConfigError(f"is no result of `workbench fidelity`: {error}.", file=file, key="--fidelity") from error
-    if server.bundle is None or FIDELITY not in server.bundle.manifest.files:
-        return None
-    return fidelity_from_json(loads(server.bundle.read(FIDELITY)))
+    return None if server.bundle is None else bundle_fidelity(server.bundle)
