@@ -228,7 +228,8 @@ def _finish_interrupted(versions: Versions) -> str:
         return ""
     try:
         intent = json.loads(text)
-        champion, previous, before = int(intent["champion"]), intent["previous"], intent.get("before")
+        champion, before = int(intent["champion"]), intent.get("before")
+        previous = None if intent["previous"] is None else int(intent["previous"])
     except (ValueError, TypeError, KeyError):
         versions.client.delete_registered_model_tag(versions.name, _MOVING)
         return "the registry's note of a change of champion made no sense and was removed; no alias was moved"

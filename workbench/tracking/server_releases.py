@@ -92,8 +92,9 @@ class ServerLog:
             before, after = said.get("champion_before"), said.get("champion_after")
             if isinstance(after, int) and before != after:
                 settled = entry.tags.get(_MOVED) == "true"
-                number, previous = int(entry.version), said.get("previous_after")
-                return Move(entry=number, champion=after, previous=previous, settled=settled)
+                previous = said.get("previous_after")  # whoever may write to the server wrote it
+                previous = previous if isinstance(previous, int) else None
+                return Move(entry=int(entry.version), champion=after, previous=previous, settled=settled)
         return None
 
     def settle(self, move: Callable[[Move], None]) -> str:
