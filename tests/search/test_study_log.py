@@ -56,16 +56,24 @@ def bench(question: Experiment) -> Iterator[Bench]:
     store.close()
 
 
+@pytest.fixture(scope="module")
+def undisturbed(
+    question: Experiment, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Journal, list[str]]:
+    """A sweep that nothing happened to, and what it asked for in its order."""
+    executor, whole = Remembered(bench), new_journal(tmp_path_factory.mktemp("undisturbed") / "whole", bench)
+    sweep_in(whole, question, bench, executor)
+    return whole, executor.asked
+
+
 @pytest.mark.parametrize("known", [False, True], ids=["not kept yet", "kept and not told"])
 def test_a_log_cut_anywhere_leads_to_the_same_candidates_in_the_same_order(
-    question: Experiment, bench: Bench, tmp_path: Path, known: bool
+    question: Experiment, bench: Bench, undisturbed: tuple[Journal, list[str]], tmp_path: Path, known: bool
 ) -> None:
-    undisturbed = Remembered(bench)
-    whole = new_journal(tmp_path / "whole", bench)
-    sweep_in(whole, question, bench, undisturbed)
+    whole, asked = undisturbed
     log = whole.study.read_bytes()
     ends = [i for i, byte in enumerate(log) if byte == ord("\n")]
-    assert len(set(undisturbed.asked)) == TRIALS
+    assert len(set(asked)) == TRIALS
 
     for number, end in enumerate(ends[known :: len(ends) // 4]):
         cut = log[: end + 1 + 11 * (number % 2)]  # every other time in the middle of a line
@@ -80,7 +88,7 @@ def test_a_log_cut_anywhere_leads_to_the_same_candidates_in_the_same_order(
 
         sweep_in(journal, question, bench, again)
 
-        assert again.asked == [i for i in undisturbed.asked if i not in done], f"cut after {len(cut)} bytes"
+        assert again.asked == [i for i in asked if i not in done], f"cut after {len(cut)} bytes"
 
 
 def asked_for(log: bytes) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.search.sweeping import SMALL_SPACE, Recorder, journal_of, silent, start
-from tests.tiny import write_workspace
+from tests.tiny import EXPERIMENT, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.card_notes import SetAside, read_set_aside, write_set_aside
 from workbench.evaluation.store import Store
@@ -84,7 +84,7 @@ def test_an_exhausted_space_ends_the_sweep(tmp_path: Path, warm_store: Path) -> 
 
 
 def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(tmp_path: Path) -> None:
-    file = write_workspace(tmp_path)
+    file = write_workspace(tmp_path, experiment=EXPERIMENT.replace("trials: 6", "trials: 4"))
     kept: dict[str, Evaluation] = {}
     # twice at the static candidate: a kill from outside never counts against it
     for moment in ("none latency_full", "dynamic compile", "static calibrate", "static smoke"):
@@ -102,14 +102,14 @@ def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(t
 
     assert process.returncode == 0, errors
     after = journal_of(file).evaluations()
-    assert len(after) == 6
+    assert len(after) == 4
     assert {i: after[i] for i in kept} == kept
     assert [e.candidate.quantization.scheme for e in after.values()][:3] == ["none", "dynamic", "static"]
     assert all(e.status != "failed" and e.attempt == 1 for e in after.values())
 
 
 def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: Path) -> None:
-    file = write_workspace(tmp_path)
+    file = write_workspace(tmp_path, experiment=EXPERIMENT.replace("trials: 6", "trials: 3"))
     with start(file) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -124,7 +124,7 @@ def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: P
 
     assert process.returncode == 0, errors
     assert "dynamic check" in output
-    assert len(journal_of(file).evaluations()) == 6
+    assert len(journal_of(file).evaluations()) == 3
 
 
 def test_a_torn_last_line_of_the_study_is_dropped(question: Experiment, warm_bench: Bench) -> None:
