@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from workbench.search.surrogate import Axes, Codes, Floats, Surrogate, fit
 from workbench.space.space import Assignment
@@ -299,6 +298,8 @@ def _known_front(question: Question, seen: Sequence[Seen]) -> Floats:
 
 
 def _chance_to_keep(constraint: Constraint, mean: Floats, deviation: Floats) -> Floats:
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
     limit = float(np.log(constraint.limit)) if logged(constraint.metric) else constraint.limit
     left = (limit - mean) / deviation
     return np.asarray(special.ndtr(left if constraint.known.direction == "minimize" else -left))

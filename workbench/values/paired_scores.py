@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from workbench.values.measurement import AccuracyComparison, Estimate
 
@@ -90,6 +89,8 @@ def paired_bootstrap(
     baseline and one at which only the candidate is right (Agresti and Min, Statistics in Medicine 24, 2005, 729-740):
     two models that agree on every sample would otherwise claim to know their difference without error.
     """
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
     check_pair(baseline, candidate)
     rows = np.column_stack([baseline.turned, baseline.denominators, candidate.turned, candidate.denominators])
     drop = float(_difference(rows.sum(axis=0)))

@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from workbench.values.measurement import AccuracyComparison, Estimate
 from workbench.values.paired_scores import PairedScores, check_pair, log_stakes, paired_bootstrap
@@ -64,6 +63,8 @@ def mcnemar(baseline: Arrays, candidate: Arrays, *, confidence: float = 0.95) ->
     Args:
         baseline, candidate: bool [n].
     """
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
     _check_pair(baseline, candidate)
     if baseline.ndim != 1 or baseline.dtype != np.bool_ or candidate.dtype != np.bool_:
         raise ValueError(f"expected bool [n], got {baseline.dtype} {baseline.shape} and {candidate.dtype}")
@@ -168,6 +169,8 @@ def certain_violation(
         limit_pp: the constraint on the drop, in percentage points; for scores with a unit of their own, in that unit,
             as the result then is.
     """
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
     if isinstance(baseline, PairedScores) or isinstance(candidate, PairedScores):
         return _certain_violation_of_scores(baseline, candidate, limit=limit_pp, alpha=alpha)
     before, after = _counts_pair(baseline, candidate)
@@ -178,6 +181,7 @@ def certain_violation(
     worst_gain = max(2.0, *(float(-gain.min()) for gain in gains))
 
     def log_stake(claim: float) -> float:
+
         bets = _BETS[:, None] / (worst_gain + max(claim, 0.0) * exposure.max())
         # Each bet's log stake is concave in f: its minimum over the range of f lies at an end.
         logs = [np.log1p(bets * (gain - claim * exposure)) @ repeats for gain in gains]
@@ -190,6 +194,8 @@ def certain_violation(
 def _certain_violation_of_scores(
     baseline: Outcomes, candidate: Outcomes, *, limit: float, alpha: float
 ) -> float | None:
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
     if not (isinstance(baseline, PairedScores) and isinstance(candidate, PairedScores)):
         raise ValueError("outcomes of different kinds cannot be paired")
     check_pair(baseline, candidate)
@@ -197,6 +203,7 @@ def _certain_violation_of_scores(
         return None
 
     def log_stake(claim: float) -> float:
+
         return float(special.logsumexp(log_stakes(baseline, candidate, claim, _BETS)) - math.log(len(_BETS)))
 
     scale = baseline.drop_scale
@@ -239,6 +246,8 @@ def bootstrap_rounds(
         rounds: [rounds, values per round], at least two rounds.
         statistic: [k, values] → [k], along the last axis.
     """
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
     count = len(rounds)
     if rounds.ndim != 2 or count < 2:
         raise ValueError(f"expected at least two rounds [rounds, values], got shape {rounds.shape}")

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
 from workbench.prediction.simulation.service_times import Floats, IntArray
 from workbench.prediction.simulation.simulation import Simulated, simulate
@@ -103,6 +102,8 @@ def for_a_measurement(
 
 
 def drawn(points: int, seed: int) -> Draws:
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
     generator = np.random.default_rng(np.random.SeedSequence((seed, points)))
     # every column takes each of as many equal shares of the normal distribution once, in an order of its own
     normal = special.ndtri((np.arange(REPLICATES) + 0.5) / REPLICATES)
@@ -176,6 +177,8 @@ def _widened(estimate: Estimate, found: Floats, unexplained: tuple[float, float]
     Args:
         unexplained: standard deviations of what no draw holds, below and above.
     """
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
     if not (estimate.value > 0 and np.isfinite(found).all() and (found > 0).all()):
         return estimate
     away = np.log(found / estimate.value)

@@ -6,7 +6,6 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from scipy import special
 
 from workbench.evaluation.raw_times import P99_SAMPLES
 from workbench.prediction.simulation.service_times import Floats
@@ -96,6 +95,8 @@ def is_unstable(simulated: Simulated) -> bool:
 
 
 def _estimate(value: float, parts: Floats) -> Estimate:
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
     if len(parts) < 2 or not np.isfinite(parts).all():
         return Estimate(value=value, low=value, high=value)
     half = float(special.stdtrit(len(parts) - 1, 0.975) * parts.std(ddof=1) / math.sqrt(len(parts)))
