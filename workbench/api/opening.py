@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.values.candidate import Candidate
     from workbench.values.damage import Damage
     from workbench.values.measurement import Split
+    from workbench.values.results import Evaluation
 
 
 def read_experiment(file: Path | str, *, workspace: Path | str | None = None) -> Experiment:
@@ -209,23 +211,58 @@ def outcomes_of(journal: Journal) -> OutcomesOf:
     return outcomes
 
 
-def summary_of(question: Experiment, journal: Journal) -> Summary:
+def summary_of(question: Experiment, journal: Journal, *, measured: Mapping[str, float] | None = None) -> Summary:
+    """What a sweep found.
+
+    Args:
+        measured: unknowns of a modelled clock that were measured on a device; modelled times are priced by them.
+
+    Raises:
+        ConfigError: times were not modelled, or by a clock that has no such unknown.
+    """
     from workbench.evaluation.card_notes import read_set_aside
     from workbench.evaluation.last_run import read_last_run
     from workbench.evaluation.neighbours import read_neighbours
     from workbench.report import summarize
 
+    evaluations, confirmations = journal.evaluations(), journal.evaluations("holdout")
+    neighbours = read_neighbours(journal.root)
+    if measured is not None:
+        evaluations, confirmations = (priced(each, measured) for each in (evaluations, confirmations))
+        neighbours = ()  # what was timed beside the search was timed by the other clock
     return summarize(
         experiment_name=question.name,
         experiment_file=str(question.path),
         objectives=question.objectives,
         constraints=question.constraints,
-        evaluations=list(journal.evaluations().values()),
-        confirmations=journal.evaluations("holdout"),
+        evaluations=list(evaluations.values()),
+        confirmations=confirmations,
         outcomes=outcomes_of(journal),
         baseline_id=question.baseline.id,
         damage=journal.damage(),
         run=read_last_run(journal.root),
-        neighbours=read_neighbours(journal.root),
+        neighbours=neighbours,
         set_aside=read_set_aside(journal.root),
     )
+
+
+def priced(evaluations: Mapping[str, Evaluation], measured: Mapping[str, float]) -> dict[str, Evaluation]:
+    """Modelled evaluations by a clock of which this was measured.
+
+    Raises:
+        ConfigError: none of them is modelled with stated costs, or the clock has no such unknown.
+    """
+    from workbench.values.clocks.figures import clock_of
+    from workbench.values.clocks.measured import at_measured
+
+    timed = [e for e in evaluations.values() if e.measurement.latency is not None]
+    if timed and not any(clock_of(e.measurement) for e in timed):
+        raise ConfigError(
+            "there is no modelled clock in this sweep that a measurement could correct.",
+            key="--clock",
+            hint="It is for sweeps on an emulated device.",
+        )
+    try:
+        return {k: replace(e, measurement=at_measured(e.measurement, measured)) for k, e in evaluations.items()}
+    except ValueError as error:
+        raise ConfigError(f"{error}.", key="--clock", hint="See the list that `workbench show` prints.") from error

@@ -135,6 +135,10 @@ def plan(
 def show(
     experiment: ExperimentFile,
     candidate: Annotated[str | None, typer.Option(help="id (or its first digits): this one in full")] = None,
+    clock: Annotated[
+        Path | None,
+        typer.Option(help="file of micro-benchmarks: an emulated device's times priced by what they measured"),
+    ] = None,
     workspace: Workspace = None,
     as_json: AsJson = False,
 ) -> None:
@@ -143,11 +147,12 @@ def show(
     from workbench.graph.structure import layers_inside
     from workbench.inputs.experiment import read_experiment
     from workbench.report import detail, lines, table, to_json
+    from workbench.values.clocks.measured import read_measured
     from workbench.values.documents.canonical import encode
 
     question = read_experiment(experiment, workspace)
     journal = journal_of(question)
-    summary = summary_of(question, journal)
+    summary = summary_of(question, journal, measured=None if clock is None else read_measured(clock))
     if candidate is not None:
         chosen = find_candidate(candidate, journal)
         text = detail(summary, chosen.id)

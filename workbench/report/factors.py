@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from workbench.report.summary import Summary
 from workbench.report.words import interval
 from workbench.values.candidate import Candidate
+from workbench.values.clocks.figures import ratio
 from workbench.values.measurement import Estimate, Latency
 from workbench.values.results import Evaluation
 from workbench.values.setting_groups import GROUPS, Group, corners, differing_groups
@@ -99,7 +100,8 @@ def taken_apart(summary: Summary) -> Factors | None:
         Factor(
             groups=_ordered(after - before),
             names=tuple(_name(group, baseline, chosen) for group in _ordered(after - before)),
-            gain=_over(gains[after], gains[before]),
+            gain=ratio(times[every[after].id], times[every[before].id if before else baseline.id], metric)
+            or _over(gains[after], gains[before]),
             candidate_id=every[after].id,
         )
         for before, after in itertools.pairwise(path)
@@ -162,6 +164,9 @@ def _times(summary: Summary) -> dict[str, Latency]:
 def _gain(latency: Latency, baseline: Latency, metric: str) -> Estimate:
     if metric == "speedup":
         return latency.speedup
+    by_clock = ratio(latency, baseline, metric)
+    if by_clock is not None:
+        return by_clock
     scale = latency.throughput_per_s * latency.drift / (baseline.throughput_per_s * baseline.drift)
     ours, theirs = latency.p50_ms, baseline.p50_ms
     one = Estimate(value=1.0, low=ours.value / ours.high, high=ours.value / ours.low)

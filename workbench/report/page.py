@@ -20,6 +20,7 @@ from workbench.report.summary import (
     best_known_speedup,
 )
 from workbench.report.text import damage_words, lines, reproduce
+from workbench.report.under_clocks import clock_html
 from workbench.report.words import count_of, differing_parameters, evidence_sentence, interval
 from workbench.values.evidence import (
     GLYPHS,
@@ -90,6 +91,7 @@ def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
         '<p class="emulated">Emulated: no number here was measured on a real device.</p>' if summary.emulated else "",
         f'<p class="emulated">Damaged: {_text(damage_words(summary))}</p>' if summary.damage else "",
         _verdict(summary),
+        clock_html(summary),
         *_plots(summary),
         '<h2>The front, and where its members differ</h2><div class="wide">' + _front_table(summary) + "</div>",
         _importance(importance),

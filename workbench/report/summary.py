@@ -14,6 +14,7 @@ from workbench.report.known import Question, Views, strongest, views
 from workbench.report.reading import drop_of, numbers_of
 from workbench.report.words import title
 from workbench.values.candidate import Candidate
+from workbench.values.clocks.robustness import Robustness
 from workbench.values.damage import Damage
 from workbench.values.dimension import Scalar
 from workbench.values.evidence import Evidence, level_for
@@ -121,6 +122,7 @@ class Summary:
         run: how the last run of the sweep ended; None where that is not known.
         neighbours: timed beside the search, to take the speed-up of the recommended candidate apart.
         set_aside: cards that the last run gave nothing more to.
+        robustness: how far front and recommendation rest on a modelled clock; None where times were measured.
     """
 
     experiment_name: str
@@ -141,6 +143,7 @@ class Summary:
     neighbours: tuple[Neighbour, ...] = ()
     fallen: tuple[Member, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
+    robustness: Robustness | None = None
 
     @property
     def cards(self) -> Mapping[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from workbench.report.columns import WIDTH, laid_out
 from workbench.report.factors import float_alike, taken_apart
@@ -34,6 +35,8 @@ _LEGEND = (
 )
 _HARD_SPACE = "\N{NO-BREAK SPACE}"
 """Where a line must not break; printed as an ordinary space."""
+
+_P50 = [name for name, _ in _COLUMNS].index("P50 ms")
 
 Line = tuple[str, str]
 """(text, rich style)."""
@@ -118,7 +121,12 @@ def _cells(evaluation: Evaluation) -> list[str]:
     numbers |= {"accuracy": m.accuracy.values[m.accuracy.primary]} if m.accuracy is not None else {}
     level = level_for(evaluation, ("accuracy", "latency_p50_ms"))
     known = "" if level is None else cell(level, held_out=evaluation.split == "holdout")
-    return _written(known, numbers, drop, m.latency.speedup if m.latency is not None else None)
+    found = _written(known, numbers, drop, m.latency.speedup if m.latency is not None else None)
+    if m.latency is not None and m.latency.modelled is not None:
+        p50, drift = m.latency.p50_ms, m.latency.drift
+        by_clocks = replace(p50, value=p50.value / drift, low=p50.low / drift, high=p50.high / drift)
+        found[_P50] = interval(by_clocks, "", 2)
+    return found
 
 
 def _time_cells(latency: Latency) -> list[str]:

@@ -18,6 +18,7 @@ from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
+from workbench.report.under_clocks import clock_lines
 from workbench.report.words import compiled_words, count_of, evidence_sentence, interval, over
 from workbench.search.promising import audit_words
 from workbench.values.documents.canonical import encode
@@ -127,6 +128,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "run": None if summary.run is None else encode(summary.run),
         "baseline": summary.baseline_id,
         "recommended": None if recommended is None else encode(recommended),
+        "robustness": None if summary.robustness is None else encode(summary.robustness),
         "closest": None if summary.closest is None else encode(summary.closest),
         "front": [_member_json(summary, member) for member in summary.front],
         "fallen": [_member_json(summary, member) for member in summary.fallen],
@@ -163,6 +165,7 @@ def _all(summary: Summary, width: int) -> list[Line]:
         [line for sentence in loan_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
         service_lines(summary, width),
         _verdict(summary),
+        clock_lines(summary),
         _alternatives(summary),
         _settings(summary),
         _optimism(summary),

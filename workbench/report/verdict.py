@@ -21,6 +21,7 @@ from workbench.report.known import front as front_of
 from workbench.report.reading import drop_of, numbers_of, speedup_of
 from workbench.report.recommendation import recommend
 from workbench.report.summary import Member, Optimism, Summary
+from workbench.report.under_clocks import under_clocks
 from workbench.report.words import over
 from workbench.search.promising import waits
 from workbench.values.damage import Damage
@@ -93,7 +94,10 @@ def summarize(
         set_aside=tuple(set_aside),
         fallen=fallen,
     )
-    return replace(summary, recommended=recommend(summary, alike)) if ids else summary
+    if not ids:
+        return summary
+    summary = replace(summary, recommended=recommend(summary, alike))
+    return replace(summary, robustness=under_clocks(summary))
 
 
 def _member(

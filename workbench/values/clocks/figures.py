@@ -123,6 +123,14 @@ def slower_in_every_clock(latency: Latency, other: Latency) -> bool | None:
     return bool((ours < theirs).all())
 
 
+def ratio(latency: Latency, other: Latency, metric: str) -> Estimate | None:
+    """One figure over the other's, clock by clock, with 95 % of the clocks; None as for `slower_in_every_clock`."""
+    if latency.modelled is None or other.modelled is None or latency.modelled.clock != other.modelled.clock:
+        return None
+    clocks = ensemble(latency.modelled.clock)
+    return interval(latency_figures(latency, clocks)[metric] / latency_figures(other, clocks)[metric])
+
+
 def _paired(calls: ModelledCalls, clocks: Clocks) -> tuple[Floats, Floats, Floats]:
     """[pairs, clocks] times of the candidate and baseline over candidate, [pairs] calls."""
     pairs = np.array(calls.pairs)
@@ -148,9 +156,14 @@ def _scales(service: ModelledService, clocks: Clocks) -> Floats:
 
 
 def _served(service: ModelledService, name: str, scale: Floats) -> Floats:
-    """[clocks] a figure over that at scale 1, on lines between logarithms; the ends hold beyond them."""
+    """[clocks] a figure over that at scale 1, on lines between logarithms, the outer ones prolonged."""
     known = [(one.scale, getattr(one, name)) for one in service.scaled]
     scales = np.log([each for each, _ in known])
     values = np.array([np.nan if value is None else np.log(max(value, 1e-9)) for _, value in known])
-    at_one = np.interp(0.0, scales, values)
-    return np.asarray(np.exp(np.interp(np.log(scale), scales, values) - at_one))
+    at = np.concatenate([[0.0], np.log(scale)])
+    place = np.clip(np.searchsorted(scales, at) - 1, 0, max(len(scales) - 2, 0))
+    if len(scales) == 1:
+        return np.ones(len(scale))
+    slope = (values[place + 1] - values[place]) / (scales[place + 1] - scales[place])
+    found = values[place] + slope * (at - scales[place])
+    return np.asarray(np.exp(found[1:] - found[0]))
