@@ -127,7 +127,6 @@ def _value(name: str, device: DeviceData) -> float:
         "far_memory": _far_peak(device) * device.memory_efficiency,
         "near_memory": _near_peak(device) * device.memory_efficiency,
         "kernel_launch": device.kernel_launch_us,
-        "dynamic_launch": device.dynamic_launch_us,
         "aicpu_task": device.aicpu_launch_us,
         "execute_launch": device.execute_launch_us,
         "gear": device.gear_us,

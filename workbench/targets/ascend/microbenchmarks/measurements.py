@@ -1,0 +1,170 @@
+"""What each micro-benchmark measures: differences of times in which everything else cancels out.
+
+Values are in the units that the clock's unknowns have. Where a figure counts what the clock counts (instructions of a
+softmax, reads and writes of L2), the count is the clock's own, so that the value takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from onnx import ModelProto
+
+from workbench.targets.ascend.microbenchmarks.models import chain, products, repeated, reversals
+from workbench.targets.ascend.microbenchmarks.timing import Dtype, Spent, spent
+from workbench.values.errors import MeasureError
+
+_COLUMNS = 1024
+_INNER = (1024, 2048)
+_COUNTS = (1, 3)
+_SOFTMAX_INSTRUCTIONS = 12
+"""Vector instructions an element that the clock counts for a softmax [inferred]."""
+_HALF_BYTES = 2
+_READ_OVER_WRITE = 110 / 86
+"""Rates of L2, bytes a cycle (platform file, atc.md §7.2): a written byte costs as much as so many read ones."""
+_LINKS = (8, 40)
+_REVERSALS = (2, 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much work and how often.
+
+    Attributes:
+        rows: of matrix products; 20480 are 40 texts of 512 positions, and fill 20 cores evenly.
+        elements: the unit of memory tests; four of them are beyond what L2 keeps of one kernel.
+        calls: timed ones of each size.
+    """
+
+    rows: int = 20480
+    elements: int = 4 * 2**20
+    calls: int = 30
+
+
+def matrix_float16(effort: Effort) -> float:
+    """TFLOPS of products."""
+    return 1 / _product_us_per_mflop("float16", effort)
+
+
+def matrix_float32(effort: Effort) -> float:
+    """TFLOPS of products that stay in float32."""
+    return 1 / _product_us_per_mflop("float32", effort)
+
+
+def int8_gain(effort: Effort) -> float:
+    """How much less an INT8 product takes than a float16 one of the same shape."""
+    return _product_us_per_mflop("float16", effort) / _product_us_per_mflop("int8", effort)
+
+
+def vector(effort: Effort) -> float:
+    """TB/s of operands through vector instructions, in a softmax."""
+    # casts of the float32 input and output grow with the rows, and not with the count
+    few, many = (
+        _more_us(repeated("Softmax", count, _COLUMNS, axis=-1), (1, 2), "float16", effort) for count in _COUNTS
+    )
+    spent_us = _positive((many - few) / (_COUNTS[1] - _COUNTS[0]), "a softmax")
+    return _SOFTMAX_INSTRUCTIONS * effort.elements * _HALF_BYTES / 1e6 / spent_us
+
+
+def far_memory(effort: Effort) -> float:
+    """TB/s between HBM and the cores."""
+    return 2 * 4 * effort.elements / 1e6 / _more_us(repeated("Neg", 1, _COLUMNS), (4, 6), "float32", effort)
+
+
+def near_memory(effort: Effort) -> float:
+    """TB/s between L2 and the cores, as reads."""
+    spent_us = _more_us(repeated("Neg", 1, _COLUMNS), (1, 2), "float32", effort)
+    return 4 * effort.elements / 1e6 * (1 + _READ_OVER_WRITE) / spent_us
+
+
+def kernel_launch(effort: Effort) -> float:
+    """Microseconds a kernel, of a chain of very small ones."""
+    return _link_us(effort)[0]
+
+
+def execute_launch(effort: Effort) -> float:
+    """Microseconds of an execution beyond its kernels."""
+    link_us, short = _link_us(effort)
+    return _positive(short.execute_us - short.kernels * link_us, "an execution beyond its kernels")
+
+
+def aicpu_task(effort: Effort) -> float:
+    """Microseconds of an operator on the AI CPU."""
+    found = [spent(reversals(count, 8, 16), (1,), calls=effort.calls)[1].execute_us for count in _REVERSALS]
+    return _positive((found[1] - found[0]) / (_REVERSALS[1] - _REVERSALS[0]), "an AI CPU operator")
+
+
+def gear(effort: Effort) -> float:
+    """Microseconds by which a file with gears takes longer than one of that shape alone."""
+    model = chain(_LINKS[0], 16)
+    both = [spent(model, (16, 32), calls=effort.calls, shapes=kind)[16].execute_us for kind in ("gears", "static")]
+    return _positive(both[0] - both[1], "a gear")
+
+
+def copy_latency(effort: Effort) -> float:
+    """Microseconds of a copy of no size."""
+    small_us, per_mb = _copies(effort)
+    return _positive(small_us - 4 * _COLUMNS / 1e6 * per_mb, "a small copy")
+
+
+def copy_bandwidth(effort: Effort) -> float:
+    """GB/s from the host to the device."""
+    return 1e3 / _copies(effort)[1]
+
+
+MEASUREMENTS: Mapping[str, tuple[Callable[[Effort], float], str]] = {
+    "matrix_float16": (matrix_float16, "TFLOPS"),
+    "int8_gain": (int8_gain, "times float16's rate"),
+    "matrix_float32": (matrix_float32, "TFLOPS"),
+    "vector": (vector, "TB/s of operands"),
+    "far_memory": (far_memory, "TB/s"),
+    "near_memory": (near_memory, "TB/s"),
+    "kernel_launch": (kernel_launch, "us"),
+    "aicpu_task": (aicpu_task, "us"),
+    "execute_launch": (execute_launch, "us"),
+    "gear": (gear, "us"),
+    "copy_latency": (copy_latency, "us"),
+    "copy_bandwidth": (copy_bandwidth, "GB/s"),
+}
+"""Unknown → (measurement, unit of its value)."""
+
+
+def _product_us_per_mflop(dtype: Dtype, effort: Effort) -> float:
+    """By what one product more takes longer with twice the inner size: launches, casts and outputs cancel out."""
+    per_product = []
+    for inner in _INNER:
+        few, many = (
+            spent(products(count, inner, _COLUMNS), (effort.rows,), dtype=dtype, calls=effort.calls)[effort.rows]
+            for count in _COUNTS
+        )
+        per_product.append((many.execute_us - few.execute_us) / (_COUNTS[1] - _COUNTS[0]))
+    mflop = 2 * effort.rows * (_INNER[1] - _INNER[0]) * _COLUMNS / 1e6
+    return _positive(per_product[1] - per_product[0], f"a {dtype} product") / mflop
+
+
+def _more_us(model: ModelProto, sizes: tuple[int, int], dtype: Dtype, effort: Effort) -> float:
+    """Microseconds that `effort.elements` more take, between two sizes in that unit."""
+    few, many = (size * effort.elements // _COLUMNS for size in sizes)
+    found = spent(model, (few, many), dtype=dtype, calls=effort.calls)
+    return _positive((found[many].execute_us - found[few].execute_us) / (sizes[1] - sizes[0]), "a larger tensor")
+
+
+def _link_us(effort: Effort) -> tuple[float, Spent]:
+    """Microseconds of one more link of a chain, and the short chain."""
+    short, long = (spent(chain(count, 16), (16,), calls=effort.calls)[16] for count in _LINKS)
+    return _positive((long.execute_us - short.execute_us) / (_LINKS[1] - _LINKS[0]), "a small kernel"), short
+
+
+def _copies(effort: Effort) -> tuple[float, float]:
+    """(microseconds of a copy of 4 KiB, microseconds a megabyte)."""
+    large = effort.elements // _COLUMNS
+    found = spent(repeated("Neg", 1, _COLUMNS), (1, large), calls=effort.calls)
+    more_us = _positive(found[large].to_device_us - found[1].to_device_us, "a large copy")
+    return found[1].to_device_us, more_us / (4 * (large - 1) * _COLUMNS / 1e6)
+
+
+def _positive(value: float, what: str) -> float:
+    if value <= 0:
+        raise MeasureError(f"{what} takes no longer than what it is compared with: time more calls (--calls).")
+    return value
