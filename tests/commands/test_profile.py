@@ -78,3 +78,17 @@ def test_a_profile_from_elsewhere_is_read_without_a_run(
     assert "what to try" in done.stdout
     assert absent.returncode != 0
     assert "No op_summary" in absent.stderr
+
+
+def test_layers_are_priced_by_the_device_and_not_by_this_machine(
+    environment: Mapping[str, str], experiment: Path
+) -> None:
+    done = workbench(environment, "sensitivity", experiment, "--quick", "--json", "--unit", "layer")
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["prices"]["by"], found["prices"]["level"]) == ("device", "modelled")
+    assert all(unit["float_us"] > 0 for unit in found["layers"])
+    page = (experiment.parent.parent / ".workbench/sensitivity/tiny-910b3/sensitivity.html").read_text("utf-8")
+    assert "modelled, on no real device" in page
+    assert "one thread" not in page

@@ -95,7 +95,7 @@ def test_every_layer_is_ranked_with_what_it_buys_and_what_it_costs(study: LayerS
     assert macs["dense1"] == pytest.approx(48 * 48 / (16 * 48 + 48 * 48 + 48 * 4))
     assert all(unit.float_us > 0 and unit.int8_us > 0 for unit in study.layers)
     assert all(
-        unit.call_share == pytest.approx((unit.float_us - unit.int8_us) / study.call_us) for unit in study.layers
+        unit.call_share == pytest.approx((unit.float_us - unit.int8_us) / study.prices.call_us) for unit in study.layers
     )
 
 
@@ -178,7 +178,8 @@ def test_every_group_of_an_encoder_is_ranked_and_its_costs_are_those_of_its_laye
         assert group.float_us == pytest.approx(sum(member.float_us for member in members))
         assert group.macs_share == pytest.approx(sum(member.macs_share for member in members))
     assert sum(group.macs_share for group in groups.values()) == pytest.approx(1.0)
-    assert (encoder_study.batch, encoder_study.length) == (1, 12)
+    prices = encoder_study.prices
+    assert (prices.by, prices.level, prices.batch, prices.length) == ("host", "measured", 1, 12)
     assert encoder_study.rungs == ()
     assert encoder_study.chosen is None
 

@@ -14,7 +14,7 @@ from workbench.evaluation.replay import write_request
 from workbench.space.space import SearchSpace
 from workbench.targets import described, descriptions
 from workbench.targets.base import Feeds
-from workbench.targets.profiler import Profiler
+from workbench.targets.profiler import KernelTime, Profiler
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.device_profile import DeviceProfile, Lever
@@ -46,6 +46,22 @@ def profile_of(folder: Path, directory: Path, artifact: Artifact, candidate: Can
         MeasureError: as `Profiler.read`.
     """
     return _profiler_of(candidate).read(folder, artifact, directory)
+
+
+def kernels_of(
+    directory: Path, artifact: Artifact, candidate: Candidate, feeds: Feeds, *, calls: int
+) -> tuple[KernelTime, ...]:
+    """What each kernel of an artifact of one file takes of one call with these feeds.
+
+    Raises:
+        ConfigError: the candidate's target has no profiler here.
+        CandidateError, ToolchainError: as `Profiler.kernels`.
+    """
+    profiler = _profiler_of(candidate)
+    with scratch_folder("kernels") as folder:
+        write_request(folder, directory, artifact, candidate, [feeds])
+        to = folder / "profile"
+        return profiler.kernels(_replay(str(folder), calls), artifact, directory, to, environment=_environment())
 
 
 def levers_of(profile: DeviceProfile, candidate: Candidate, space: SearchSpace) -> tuple[Lever, ...]:

@@ -13,8 +13,11 @@ from workbench.report.layers_words import (
     METRIC_WORDS,
     adoption,
     comparison_verdict,
+    estimate_words,
     kept_words,
     ladder_note,
+    microseconds,
+    priced_words,
     signed_percent,
     study_verdict,
 )
@@ -48,11 +51,10 @@ def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
         _ladder(study),
         '<h2>How to read the bars</h2><p><b style="color:#c2410c">Left, bought:</b> the share of all quantization '
         "noise at the output that goes away when this unit stays in float. "
-        '<b style="color:#4269d0">Right, paid:</b> the extra time of its kernels in float, as a share of the float '
-        f"model's whole call ({study.call_us / 1000:.2f} ms at batch {study.batch}, length {study.length}, one "
-        'thread). <b style="color:#0a7d43">Green</b> to the left of zero: float is the faster one. Good candidates for '
-        "float have a long left bar and a short right one. Kernels are timed one layer at a time, so the right side is "
-        f"an estimate{'; the table above is measured' if study.rungs else ''}.</p>",
+        '<b style="color:#4269d0">Right, paid:</b> the extra time of its kernels in float, as a share of '
+        f'{_text(priced_words(study))}. <b style="color:#0a7d43">Green</b> to the left of zero: float is the faster '
+        "one. Good candidates for float have a long left bar and a short right one. "
+        f"{_text(estimate_words(study))}{'; the table above is measured' if study.rungs else ''}.</p>",
     ]
     for number, kind in enumerate(kinds):
         units = tables[kind]
@@ -96,7 +98,7 @@ def _bars(units: Sequence[Unit], number: int) -> str:
     names = [u.sensitivity.unit for u in shown]
     details = [
         f"SQNR {u.sensitivity.sqnr_db:.1f} dB, cosine {u.sensitivity.cosine:.6f}<br>{u.macs_share:.1%} of the MACs, "
-        f"{u.float_us:.0f} µs in float, {u.int8_us:.0f} µs in INT8"
+        f"{microseconds(u.float_us)} µs in float, {microseconds(u.int8_us)} µs in INT8"
         for u in shown
     ]
     figure = make_subplots(cols=2, shared_yaxes=True, horizontal_spacing=0.01)
@@ -161,7 +163,12 @@ def _units_table(units: Sequence[Unit], kind: str) -> str:
         s = unit.sensitivity
         cells = (
             *(f"{s.sqnr_db:.1f}", f"{s.first_order_db:.1f}", f"{s.cosine:.6f}", "" if s.kl is None else f"{s.kl:.1e}"),
-            *(f"{unit.damage_share:.1%}", f"{unit.macs_share:.1%}", f"{unit.float_us:.0f}", f"{unit.int8_us:.0f}"),
+            *(
+                f"{unit.damage_share:.1%}",
+                f"{unit.macs_share:.1%}",
+                microseconds(unit.float_us),
+                microseconds(unit.int8_us),
+            ),
             signed_percent(unit.call_share),
         )
         rows.append(f"<tr><td>{_text(s.unit)}</td>{''.join(f'<td class=n>{cell}</td>' for cell in cells)}</tr>")

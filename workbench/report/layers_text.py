@@ -11,6 +11,8 @@ from workbench.report.layers_words import (
     comparison_verdict,
     kept_words,
     ladder_note,
+    microseconds,
+    priced_words,
     signed_percent,
     study_verdict,
 )
@@ -91,8 +93,7 @@ def study_text(study: LayerStudy) -> Group:
     table = Table(
         title=f"{study.experiment}: {study.unit}s, most sensitive first (by {study.metric})",
         caption="SQNR, cosine, KL: of the model's outputs with only this one in INT8. bought: share of all noise that "
-        "goes when it stays in float. paid: extra time of its kernels in float, as a share of the float call "
-        f"({study.call_us / 1000:.2f} ms at batch {study.batch}, length {study.length}, one thread)",
+        f"goes when it stays in float. paid: extra time of its kernels in float, as a share of {priced_words(study)}",
         title_justify="left",
         caption_justify="left",
     )
@@ -119,8 +120,8 @@ def study_text(study: LayerStudy) -> Group:
             "" if s.kl is None else f"{s.kl:.0e}",
             f"{unit.damage_share:.1%}",
             f"{unit.macs_share:.1%}",
-            f"{unit.float_us:.0f}",
-            f"{unit.int8_us:.0f}",
+            microseconds(unit.float_us),
+            microseconds(unit.int8_us),
             signed_percent(unit.call_share),
         )
     parts: list[Table | Text] = [table]

@@ -104,6 +104,30 @@ def ladder_note(study: LayerStudy) -> str:
     )
 
 
+def priced_words(study: LayerStudy) -> str:
+    """What the times of units are a share of, where they come from and how well they are known."""
+    prices = study.prices
+    shape = f"batch {prices.batch}" + (f", length {prices.length}" if prices.length else "")
+    call = f"{prices.call_us / 1000:.2f} ms at {shape}"
+    if prices.by == "host":
+        return f"the float call ({call}, one thread)"
+    level = "modelled, on no real device" if prices.level == "modelled" else prices.level
+    words = f"the float files' kernels on the device ({call}; {level})"
+    if prices.unpriced:
+        words += f"; not priced: {count_of(len(prices.unpriced), 'layer')} that cannot be INT8 there"
+    return words
+
+
+def estimate_words(study: LayerStudy) -> str:
+    """How far the price of one unit may be trusted."""
+    if study.prices.by == "host":
+        return "Kernels are timed one layer at a time, so the right side is an estimate"
+    return (
+        "The float and the INT8 files were profiled whole, fusions included, and their difference shared among the "
+        "layers; keeping a single one in float may fuse otherwise, so the right side is an estimate"
+    )
+
+
 def study_verdict(study: LayerStudy) -> tuple[str, ...]:
     """Which units to keep in float and what that costs, against INT8 everywhere."""
     chosen = study.chosen
@@ -135,6 +159,11 @@ def _by_recipe(study: LayerStudy) -> tuple[str, ...]:
         return ()
     few = ", ".join(names[:2]) + (", …" if len(names) > 2 else "")
     return (f"The recipe itself leaves {count_of(len(names), 'layer')} in float ({few}).",)
+
+
+def microseconds(value: float) -> str:
+    """A decimal where it is a few, as on a device."""
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def signed_percent(share: float) -> str:

@@ -1,53 +1,46 @@
 """Which layers to keep in float, and what it costs: damage and cost of every layer and group, then a measured ladder.
 
-Damage is what quantizing a unit alone does to the output. Cost is the time its kernels take in float beyond INT8,
-timed one layer at a time on a real calibration batch; it says what a unit costs, not what a fused graph makes of it.
+Damage is what quantizing a unit alone does to the output. Cost is the time its kernels take in float beyond INT8: on a
+device by a profile of the float and the INT8 files, fusions included; where the host computes, timed one layer at a
+time on a real calibration batch, which says what a unit costs and not what a fused graph makes of it.
 The ladder then keeps the most sensitive 0, 1, 2, 4 … units in float and evaluates each candidate as a sweep does.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy.typing as npt
-import onnx
-import onnxruntime
-from onnx import helper
+from typing import Any, Literal
 
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.carried import calibration_feeds
+from workbench.evaluation.layer_prices import layer_prices
 from workbench.evaluation.sensitivity import SENSITIVITY_RECIPE, SENSITIVITY_SAMPLES, kept_in_float, sensitivity_of
 from workbench.evaluation.statistics import statistics_of
-from workbench.graph.layers import Layer, quantizable_layers
-from workbench.graph.read import constants, load_graph
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.algorithms import choose
 from workbench.quantization.amct.cfg import AmctConfig, write_cfg
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import recipe_of
-from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sensitivity import Sensitivity, ranked
-from workbench.quantization.sessions import open_session, session_on
+from workbench.quantization.statistics import Statistics
 from workbench.search.ladder import evaluate
+from workbench.study.layer_times import host_times, macs_of, values_of
+from workbench.targets import described
 from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import CalibrationError, ConfigError
+from workbench.values.evidence import Evidence
 from workbench.values.metrics import metrics
 from workbench.values.objectives import feasible
 from workbench.values.results import Evaluation
 from workbench.values.system.files import write_json_atomically, write_text_atomically
 
 LADDER = (0, 1, 2, 4, 8)
-_ROUNDS = 15
-_ROUND_S = 0.004
-_CALL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +51,7 @@ class Unit:
         damage_share: its share of the noise that all units make when each is quantized alone; what keeping it in
             float buys, in first order.
         macs_share: of the multiply-accumulates of all units, at the timed batch's length.
-        int8_us, float_us: its layers' kernels with their quantization, summed; one thread, the fastest of some rounds.
+        int8_us, float_us: its layers' kernels with their quantization, summed (`LayerStudy.prices`).
         call_share: (float_us - int8_us) as a share of the float model's whole call: what keeping it in float costs.
     """
 
@@ -68,6 +61,29 @@ class Unit:
     int8_us: float
     float_us: float
     call_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Where the times of layers come from.
+
+    Attributes:
+        by: 'device' for a profile of the float and the INT8 files on the target; 'host' for the kernels of ONNX Runtime
+            on this machine, one layer at a time, one thread, the fastest of some rounds.
+        level: how well they are known; 'modelled' on an emulated device.
+        call_us: the float model's whole call; on a device that of its kernels alone.
+        batch, length: of what was timed; on a device those that the files were compiled for.
+        elsewhere_us: by how much the INT8 files take less in kernels that belong to no layer.
+        unpriced: layers that could not be priced; their times are equal and cost nothing.
+    """
+
+    by: Literal["device", "host"]
+    level: Evidence
+    call_us: float
+    batch: int
+    length: int
+    elsewhere_us: float = 0.0
+    unpriced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +106,6 @@ class LayerStudy:
 
     Attributes:
         layers, groups: most sensitive first, by `metric`.
-        batch, length: of the feeds the kernels were timed with.
         samples: that the units were ranked with.
         float_by_recipe: layers that the recipe of the rungs leaves in float by itself; no rung counts them as kept.
         rungs: by number of units kept; empty when nothing was measured.
@@ -101,9 +116,7 @@ class LayerStudy:
     unit: FloatUnit
     layers: tuple[Unit, ...]
     groups: tuple[Unit, ...]
-    call_us: float
-    batch: int
-    length: int
+    prices: Prices
     samples: int
     float_by_recipe: tuple[str, ...]
     rungs: tuple[Rung, ...]
@@ -166,12 +179,21 @@ def study_layers(
             found[kind] = ranked(sensitivity_of(experiment, bench, seen, kind), metric)
         except ValueError as error:
             raise CalibrationError(str(error)) from error
-    report("timing the kernels of every layer in float and in INT8")
     rows = experiment.baseline.serving.batch
     feeds = next(calibration_feeds(experiment.dataset, experiment.model, batch=rows, samples=1))
-    record = choose(seen, recipe, proto=proto)
-    times, call_us, macs = _times(experiment, proto, seen.layers, record, feeds)
-    tables = {kind: _units(sensitivities, times, call_us, macs) for kind, sensitivities in found.items()}
+    values = values_of(experiment, seen.layers, feeds)
+    if described(experiment.baseline.target).profiler is not None:
+        report("profiling the float and the INT8 files")
+        times, prices = _on_the_device(experiment, bench, quantization, feeds, seen)
+    else:
+        report("timing the kernels of every layer in float and in INT8")
+        first = next(iter(feeds.values()))
+        record = choose(seen, recipe, proto=proto)
+        times, call_us = host_times(experiment, proto, seen.layers, record, feeds, values)
+        length = int(first.shape[1]) if first.ndim > 1 else 1
+        prices = Prices(by="host", level="measured", call_us=call_us, batch=int(first.shape[0]), length=length)
+    macs = macs_of(seen.layers, values)
+    tables = {kind: _units(sensitivities, times, prices.call_us, macs) for kind, sensitivities in found.items()}
     applicable = recipe_of(quantization, seen.layers).layers
     ranking = [u.sensitivity for u in tables[unit] if any(name in applicable for name in u.sensitivity.layers)]
     rungs = []
@@ -190,20 +212,34 @@ def study_layers(
                 evaluation=evaluation,
             )
         )
-    first = next(iter(feeds.values()))
     return LayerStudy(
         experiment=experiment.name,
         metric=metric,
         unit=unit,
         layers=tables["layer"],
         groups=tables["group"],
-        call_us=call_us,
-        batch=int(first.shape[0]),
-        length=int(first.shape[1]) if first.ndim > 1 else 1,
+        prices=prices,
         samples=min(seen.samples, SENSITIVITY_SAMPLES),
         float_by_recipe=tuple(layer.name for layer in seen.layers if layer.name not in applicable),
         rungs=tuple(rungs),
     )
+
+
+def _on_the_device(
+    experiment: Experiment, bench: Bench, quantization: Quantization, feeds: Feeds, seen: Statistics
+) -> tuple[dict[str, tuple[float, float]], Prices]:
+    names = [layer.name for layer in seen.layers]
+    found = layer_prices(experiment, bench, quantization, feeds, names)
+    prices = Prices(
+        by="device",
+        level=found.level,
+        call_us=found.call_us,
+        batch=found.batch,
+        length=found.length,
+        elsewhere_us=found.elsewhere_us,
+        unpriced=found.unpriced,
+    )
+    return {name: found.layers.get(name, (0.0, 0.0)) for name in names}, prices
 
 
 def plain_recipe() -> Quantization:
@@ -272,119 +308,3 @@ def _units(
             )
         )
     return tuple(units)
-
-
-# --- time of single layers -----------------------------------------------------------------------------------------
-
-
-def _times(
-    experiment: Experiment,
-    proto: onnx.ModelProto,
-    layers: Sequence[Layer],
-    record: QuantizationRecord,
-    feeds: Feeds,
-) -> tuple[dict[str, tuple[float, float]], float, dict[str, int]]:
-    """Layer → (float, INT8) microseconds; the float model's call; layer → multiply-accumulates of these feeds."""
-    names = sorted({name for layer in layers for name in (layer.activation, layer.second, layer.output) if name})
-    fed = set(feeds)
-    session = open_session(experiment.model, [name for name in names if name not in fed])
-    wanted = [name for name in names if name not in fed]
-    values = dict(zip(wanted, session.run(wanted, dict(feeds)), strict=True)) | dict(feeds)
-    plain = open_session(experiment.model, [])
-    call_us = _fastest_us(lambda: plain.run(None, dict(feeds)))
-    nodes = {node.name: node for node in proto.graph.node}
-    known = constants(proto)
-    records = {layer.layer: layer for layer in record.layers}
-    times: dict[str, tuple[float, float]] = {}
-    macs: dict[str, int] = {}
-    cache: dict[tuple[object, ...], tuple[float, float]] = {}
-    for layer in layers:
-        output = values[layer.output]
-        macs[layer.name] = _macs(layer, values[layer.activation].shape, output.size)
-        if layer.name not in records:
-            continue
-        inputs = {name: values[name] for name in (layer.activation, layer.second) if name}
-        key = (layer.op_type, layer.weight_shape, layer.transposed, layer.groups, *(v.shape for v in inputs.values()))
-        if key not in cache:
-            single = _alone(proto, nodes[layer.name], known, inputs)
-            only = replace(record, layers=(records[layer.name],), float_layers=())
-            quantized = lower_static(single, only)
-            cache[key] = _pair_us(single, quantized, inputs)
-        times[layer.name] = cache[key]
-    return times, call_us, macs
-
-
-def _macs(layer: Layer, activation: tuple[int, ...], outputs: int) -> int:
-    if layer.weight is None:
-        return outputs * (activation[-1] if layer.second is not None else 1)
-    if layer.op_type == "ConvTranspose":  # every input value meets Cout / groups kernels
-        return math.prod(activation) * math.prod(layer.weight_shape[1:])
-    assert layer.output_axis is not None
-    return outputs * math.prod(layer.weight_shape) // layer.weight_shape[layer.output_axis]
-
-
-def _alone(
-    proto: onnx.ModelProto,
-    node: onnx.NodeProto,
-    known: Mapping[str, onnx.TensorProto],
-    inputs: Mapping[str, npt.NDArray[Any]],
-) -> onnx.ModelProto:
-    """A model of this one node, with a symbolic leading axis as the real one has."""
-    tensors = []
-    for name in node.input:
-        if name in known:
-            tensor = onnx.TensorProto()
-            tensor.CopyFrom(known[name])
-            tensor.name = name
-            tensors.append(tensor)
-    values = [
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", *array.shape[1:]])
-        for name, array in inputs.items()
-    ]
-    output = helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, None)
-    graph = helper.make_graph([node], "layer", values, [output], tensors)
-    return helper.make_model(graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
-
-
-def _pair_us(
-    single: onnx.ModelProto, quantized: onnx.ModelProto, inputs: Mapping[str, npt.NDArray[Any]]
-) -> tuple[float, float]:
-    """Microseconds of both: the fastest of some rounds in turns, since other work only ever adds time."""
-    sessions = [_session(model) for model in (single, quantized)]
-    calls = [lambda s=session: s.run(None, dict(inputs)) for session in sessions]
-    per_round = [_repeats(call) for call in calls]
-    rounds: list[list[float]] = [[], []]
-    for turn in range(_ROUNDS):
-        for which in (0, 1) if turn % 2 == 0 else (1, 0):
-            began = time.perf_counter()
-            for _ in range(per_round[which]):
-                calls[which]()
-            rounds[which].append((time.perf_counter() - began) / per_round[which] * 1e6)
-    return min(rounds[0]), min(rounds[1])
-
-
-def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    # MatMulAddFusion would turn INT8 products back into float ones (amct.md §7)
-    return session_on(model, options, without=["MatMulAddFusion"])
-
-
-def _repeats(call: Callable[[], object]) -> int:
-    call()
-    began = time.perf_counter()
-    call()
-    return max(1, int(_ROUND_S / max(time.perf_counter() - began, 1e-7)))
-
-
-def _fastest_us(call: Callable[[], object]) -> float:
-    """For a second at least: a call of milliseconds is interrupted more often than one kernel."""
-    call()
-    found: list[float] = []
-    ends = time.perf_counter() + _CALL_S
-    while len(found) < _ROUNDS or time.perf_counter() < ends:
-        began = time.perf_counter()
-        call()
-        found.append((time.perf_counter() - began) * 1e6)
-    return min(found)

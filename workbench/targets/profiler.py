@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +11,21 @@ from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.device_profile import DeviceProfile, Lever
 from workbench.values.dimension import Scalar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTime:
+    """One kernel of a compiled file.
+
+    Attributes:
+        nodes: of the lowered graph that it came of; empty for one that the compiler put in.
+        call_us: what it takes of one call.
+    """
+
+    name: str
+    op_type: str
+    nodes: tuple[str, ...]
+    call_us: float
 
 
 class Profiler(Protocol):
@@ -45,6 +61,24 @@ class Profiler(Protocol):
 
         Raises:
             MeasureError: there is none, or it holds no operator with a time.
+        """
+
+    def kernels(
+        self,
+        replay: Sequence[str],
+        artifact: Artifact,
+        directory: Path,
+        to: Path,
+        *,
+        environment: Mapping[str, str],
+    ) -> tuple[KernelTime, ...]:
+        """What each kernel takes of one call, in order, for an artifact of one file: what the run calls, all calls
+        alike. They add up to a call from its first kernel's start to its last one's end.
+
+        Raises:
+            ToolchainError: the profiler is missing.
+            MeasureError: the run failed, or its profile tells no kernel by name.
+            CandidateError: the compiled file cannot be read.
         """
 
     def levers(

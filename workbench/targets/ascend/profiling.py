@@ -8,12 +8,18 @@ from pathlib import Path
 
 from workbench.targets.ascend.acl.process import ACL_CONFIG
 from workbench.targets.ascend.atc.compile_story import read_story, story_text
+from workbench.targets.ascend.fused_names import fused_kernels
 from workbench.targets.ascend.installation import find_installation
-from workbench.targets.ascend.msprof import profile
+from workbench.targets.ascend.interface import INTERFACE
+from workbench.targets.ascend.msprof import profile, run_msprof
 from workbench.targets.ascend.overflow import overflow_text, read_overflows, write_overflow_config
+from workbench.targets.ascend.profiles.kernels import kernel_us
 from workbench.targets.ascend.profiles.levers import levers
 from workbench.targets.ascend.profiles.read import read_profile
+from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
+from workbench.targets.ascend.profiles.tasks import read_tasks
 from workbench.targets.ascend.program import run_program
+from workbench.targets.profiler import KernelTime
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.device_profile import DeviceProfile, Lever
@@ -45,6 +51,35 @@ class AscendProfiler:
     def read(self, folder: Path, artifact: Artifact, directory: Path) -> DeviceProfile:
         inside = sorted(one for one in folder.glob("PROF_*") if one.is_dir()) or [folder]
         return _completed(read_profile(inside, chip=artifact.toolchain.device), artifact, directory)
+
+    def kernels(
+        self,
+        replay: Sequence[str],
+        artifact: Artifact,
+        directory: Path,
+        to: Path,
+        *,
+        environment: Mapping[str, str],
+    ) -> tuple[KernelTime, ...]:
+        """By msprof, whose names of operators are those of ATC's JSON of the OM [inferred]."""
+        (om,) = [directory / file.file for file in artifact.files if file.file != INTERFACE]
+        tasks, _ = read_tasks(run_msprof(replay, to, environment=environment), Reading(left=MOST_ROWS))
+        took, origins = kernel_us(tasks), fused_kernels(om)
+        kernels = tuple(
+            KernelTime(
+                name=name,
+                op_type=origins[name].op_type if name in origins else "",
+                nodes=origins[name].nodes if name in origins else (),
+                call_us=us,
+            )
+            for name, us in took.items()
+        )
+        if not any(kernel.nodes for kernel in kernels):
+            raise MeasureError(
+                f"None of the {len(kernels)} operators in msprof's table is one that ATC tells of {om.name}. "
+                "Profile with --task-time=l1, which names them."
+            )
+        return kernels
 
     def levers(
         self, profile: DeviceProfile, candidate: Candidate, offered: Mapping[str, tuple[Scalar, ...]]

@@ -215,7 +215,9 @@ class AscendCompile(CompileSettings):
         return self.shapes == "static"
 
     def for_shapes(self, batches: tuple[int, ...], lengths: tuple[int, ...]) -> AscendCompile:
-        return replace(self, batches=batches, sequence_bins=lengths)
+        gears = self.shapes == "gears" and len(batches) * max(1, len(lengths)) > 1  # one shape needs no choice
+        shapes: Shapes = "gears" if gears else "static"
+        return replace(self, batches=batches, sequence_bins=lengths, shapes=shapes)
 
     def handed_files(self) -> Mapping[str, tuple[str, str]]:
         from workbench.targets.ascend.atc.config_files import config_texts

@@ -40,7 +40,7 @@ class Tasks:
     Attributes:
         kind: index into `KINDS`.
         name, op_type, stream: index into the texts of the same name, `core` into the vendor's types.
-        execution: which call of which model; -1 where the tables do not tell.
+        execution: which call of which model; -1 where that is not known.
         int8: 1, 0, or -1 where they do not tell.
         macs: -1 where the shapes do not tell.
         dtype: index into `dtypes`, of the factors; -1 where they do not tell.
@@ -93,6 +93,7 @@ class _Columns:
     cores: _Texts = field(default_factory=_Texts)
     streams: _Texts = field(default_factory=_Texts)
     executions: _Texts = field(default_factory=_Texts)
+    models: _Texts = field(default_factory=_Texts)
     dtypes: _Texts = field(default_factory=_Texts)
 
 
@@ -147,6 +148,7 @@ def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator:
             columns.cores.number(task_type),
             columns.streams.number((row.cell("device") or _device_beside(file), row.cell("stream") or "0")),
             columns.executions.number((row.cell("model_id"), execution)) if execution else -1,
+            columns.models.number((row.cell("device"), row.cell("model_id"))),
             int8,
             product_macs(op_type, row) if operator else -1,
             columns.dtypes.number("int8" if int8 == 1 else dtype) if dtype else -1,
@@ -157,10 +159,11 @@ def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator:
 
 
 def _finished(columns: _Columns) -> Tasks:
-    table = np.array(columns.ints, dtype=np.int64).reshape(-1, 12).T
+    table = np.array(columns.ints, dtype=np.int64).reshape(-1, 13).T
     order = np.argsort(table[0], kind="stable")
     table = table[:, order]
     known = table[0][table[0] >= 0]
+    operator = table[12] > 0
     start = np.where(table[0] >= 0, table[0] - (known.min() if len(known) else 0), -1)
     return Tasks(
         start=start,
@@ -170,18 +173,35 @@ def _finished(columns: _Columns) -> Tasks:
         op_type=table[4],
         core=table[5],
         stream=table[6],
-        execution=table[7],
-        int8=table[8],
-        macs=table[9],
-        dtype=table[10],
+        execution=_executions(table[7], table[8], table[3], operator),
+        int8=table[9],
+        macs=table[10],
+        dtype=table[11],
         active_percent=np.array(columns.active, dtype=np.float64)[order],
-        operator=table[11] > 0,
+        operator=operator,
         names=columns.names.texts(),
         op_types=columns.op_types.texts(),
         cores=columns.cores.texts(),
         streams=tuple(place for place in columns.streams.numbers if isinstance(place, tuple)),
         dtypes=columns.dtypes.texts(),
     )
+
+
+def _executions(told: Ints, model: Ints, name: Ints, operator: npt.NDArray[np.bool_]) -> Ints:
+    """As the table tells them. By default msprof does not (pyacl.md §5.4): then the one after begins where a name of a
+    model comes again."""
+    if (told[operator] >= 0).any():
+        return told
+    found, begun = told.copy(), 0
+    seen, number = dict[int, set[int]](), dict[int, int]()
+    for task in np.flatnonzero(operator):
+        own, what = int(model[task]), int(name[task])
+        if own not in seen or what in seen[own]:
+            seen[own], number[own] = set(), begun
+            begun += 1
+        seen[own].add(what)
+        found[task] = number[own]
+    return found
 
 
 _DTYPES: Mapping[str, str] = {

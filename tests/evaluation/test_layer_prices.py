@@ -1,0 +1,135 @@
+"""Prices of layers on a device: kernels of two files mapped to layers through their fusions."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from tests.ascend_workspace import write_ascend_workspace
+from tests.emulated_cann import emulated_environment, switched_on
+from workbench.cann_emulator.device_data import load_device_data
+from workbench.cann_emulator.om import load_om
+from workbench.cann_emulator.timing import stream_us
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.build import artifact_of
+from workbench.evaluation.carried import calibration_feeds
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.layer_prices import layer_prices, owners_of, prices
+from workbench.evaluation.store import Store
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.quantization.lowering.normalize import normalized
+from workbench.study.layers import plain_recipe
+from workbench.targets.profiler import KernelTime
+from workbench.values.candidate import Candidate
+
+
+def kernel(us: float, *nodes: str) -> KernelTime:
+    return KernelTime(name="+".join(nodes), op_type="", nodes=nodes, call_us=us)
+
+
+LAYERS = frozenset({"mm1", "mm2"})
+
+
+def test_a_layer_is_charged_with_what_is_fused_with_it_in_either_file() -> None:
+    """In float the Gelu is in the product's kernel, in INT8 with the quantization of what follows."""
+    plain = [kernel(10, "mm1", "bias", "gelu"), kernel(8, "mm2"), kernel(3, "norm")]
+    int8 = [
+        kernel(1, "q1"),
+        kernel(5, "mm1", "bias", "d1"),
+        kernel(2, "gelu", "q2"),
+        kernel(4, "mm2", "d2"),
+        kernel(3, "norm"),
+    ]
+    owners = {"q1": ("mm1",), "d1": ("mm1",), "q2": ("mm2",), "d2": ("mm2",)}
+
+    found, rest = prices(plain, int8, owners, LAYERS)
+
+    assert found == {"mm1": (10, 1 + 5 + 2), "mm2": (8, 4)}
+    assert rest == 0
+
+
+def test_one_quantization_for_several_layers_is_shared() -> None:
+    plain = [kernel(6, "mm1"), kernel(6, "mm2")]
+    int8 = [kernel(2, "q"), kernel(3, "mm1"), kernel(3, "mm2"), kernel(1)]
+
+    found, rest = prices(plain, int8, {"q": ("mm1", "mm2")}, LAYERS)
+
+    assert found == {"mm1": (6, 4), "mm2": (6, 4)}
+    assert rest == -1  # a Cast that the compiler put in belongs to nobody
+
+
+NODES = st.sampled_from(["mm1", "mm2", "a", "b", "q1", "q2", "d"])
+KERNELS = st.lists(st.tuples(st.floats(0, 100), st.lists(NODES, max_size=3, unique=True)), max_size=8)
+
+
+@given(plain=KERNELS, int8=KERNELS)
+def test_prices_and_the_rest_add_up_to_the_difference_of_the_files(
+    plain: list[tuple[float, list[str]]], int8: list[tuple[float, list[str]]]
+) -> None:
+    both = [[kernel(us, *nodes) for us, nodes in side] for side in (plain, int8)]
+
+    found, rest = prices(both[0], both[1], {"q1": ("mm1",), "q2": ("mm1", "mm2"), "d": ("mm2",)}, LAYERS)
+
+    difference = sum(us for us, _ in plain) - sum(us for us, _ in int8)
+    assert rest + sum(a - b for a, b in found.values()) == pytest.approx(difference, abs=1e-6)
+    assert found.keys() <= LAYERS
+
+
+def test_added_nodes_belong_to_the_layers_they_feed_or_come_from() -> None:
+    nodes = [
+        helper.make_node("Q", ["x"], ["xq"], name="q"),
+        helper.make_node("MatMul", ["xq", "w"], ["a"], name="mm1"),
+        helper.make_node("Add", ["a", "bias"], ["ab"], name="bias"),
+        helper.make_node("D", ["ab"], ["af"], name="d1"),
+        helper.make_node("MatMul", ["xq", "v"], ["b"], name="mm2"),
+        helper.make_node("D", ["b"], ["bf"], name="d2"),
+        helper.make_node("Add", ["af", "bf"], ["y"], name="sum"),
+    ]
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])
+    graph = onnx.helper.make_model(helper.make_graph(nodes, "g", [value], []))
+
+    found = owners_of(graph, LAYERS, {"mm1", "mm2", "bias", "sum"})
+
+    assert found == {"q": ("mm1", "mm2"), "d1": ("mm1",), "d2": ("mm2",)}
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Experiment, Bench]]:
+    file = write_ascend_workspace(tmp_path_factory.mktemp("workspace"))
+    with switched_on(emulated_environment(tmp_path_factory.mktemp("cann"))):
+        question = read_experiment(file)
+        store = Store(question.workspace / ".workbench" / "store")
+        journal = Journal(root=tmp_path_factory.mktemp("journal"))
+        yield question, open_bench(question, journal, store, lambda candidate, stage: None)
+        store.close()
+
+
+def test_layers_are_priced_by_the_files_of_the_device_with_their_fusions(asked: tuple[Experiment, Bench]) -> None:
+    question, bench = asked
+    feeds = next(calibration_feeds(question.dataset, question.model, batch=1, samples=1))
+    names = [layer.name for layer in quantizable_layers(normalized(load_graph(question.model)))]
+
+    found = layer_prices(question, bench, plain_recipe(), feeds, names)
+
+    def device_us(candidate: Candidate) -> float:
+        artifact, directory = artifact_of(question, candidate, bench)
+        om = load_om(directory / artifact.files[0].file)
+        return stream_us(om, 0, load_device_data("Ascend910B3"))
+
+    assert (found.level, found.batch, found.length) == ("modelled", 1, 8)
+    assert found.unpriced == ()
+    assert set(found.layers) == set(names)
+    assert found.call_us == pytest.approx(device_us(question.baseline), abs=0.1)
+    assert all(plain > 0 and int8 > 0 for plain, int8 in found.layers.values())
+    quantized = device_us(replace(question.baseline, quantization=plain_recipe()))
+    by_recipe = [found.layers[name] for name in names if name not in ("scores", "context")]
+    told = sum(plain - int8 for plain, int8 in by_recipe) + found.elsewhere_us
+    assert told == pytest.approx(found.call_us - quantized, abs=0.1)
+    # query, key and value read one tensor: one AscendQuant is for all three
+    assert found.layers["query"] == found.layers["key"] == found.layers["value"]
