@@ -219,6 +219,13 @@ def test_every_room_says_what_lives_there_and_what_may_not() -> None:
         assert len(said.splitlines()) > 1, f"workbench/{room}/__init__.py says too little: {said!r}"
 
 
+def test_scipy_is_loaded_by_what_needs_it_and_by_no_module() -> None:
+    """Every process that evaluates would spend a quarter of a second at its start."""
+    early = re.compile(r"^(?:from|import) scipy", re.MULTILINE)
+
+    assert [str(file) for file in SOURCES if early.search(file.read_text(encoding="utf-8"))] == []
+
+
 def test_heavy_libraries_are_imported_only_when_a_command_needs_them() -> None:
     """`workbench --help` must not take the five seconds that mlflow and torch cost."""
     code = (

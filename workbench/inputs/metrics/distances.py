@@ -9,7 +9,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from workbench.inputs.dataset.batch import NOT_SCORED, Batch
 from workbench.inputs.metrics.agreement.judge import cosines, counted, one_of
@@ -119,6 +118,8 @@ def share(same: Floats, of: Floats, confidence: float = 0.95) -> Estimate:
     Args:
         same, of: [n], `of` with a sum above zero.
     """
+    from scipy import special  # a quarter of a second that whoever tests nothing need not spend
+
     total = float(of.sum())
     value = float(same.sum()) / total
     samples = int((of > 0).sum())
