@@ -73,6 +73,7 @@ VALUES = (
             "objectives",
             "preprocess",
             "results",
+            "device_use",
             "facts",
             "fidelity",
             "forecast",

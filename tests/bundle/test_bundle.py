@@ -49,8 +49,8 @@ from workbench.values.service import ServiceLoad, ServiceSettings
 
 WORDS = ("[PAD]", "[UNK]", "loan", "pay", "due", "张", "三")
 DEPLOYED = (
-    *("Dockerfile", "README.md", "compose.yaml", "grafana-dashboard.json", "kubernetes.yaml", "prometheus.yml"),
-    *("requirements-serve.txt", "text-int8.service"),
+    *("Dockerfile", "README.md", "alerts.yml", "autoscaler.yaml", "compose.yaml", "grafana-dashboard.json"),
+    *("ingress.yaml", "kubernetes.yaml", "prometheus.yml", "requirements-serve.txt", "text-int8.service"),
 )
 TEXTS = (("loan pay", "due"), ("张 三 loan due pay loan",))
 
@@ -213,8 +213,8 @@ def test_golden_samples_and_preprocessing_come_back(pristine: Path, contents: Bu
 def test_a_sound_bundle_replays_without_a_difference_or_a_warning(pristine: Path) -> None:
     report = verify_bundle(pristine)
 
-    assert (report.files, report.samples, report.largest_error, report.warnings) == (19, 3, 0.0, ())
-    assert report.summary.startswith("19 files (0.1 MB) match their sha256; not signed; 3 golden samples replayed")
+    assert (report.files, report.samples, report.largest_error, report.warnings) == (22, 3, 0.0, ())
+    assert report.summary.startswith("22 files (0.1 MB) match their sha256; not signed; 3 golden samples replayed")
     assert verify_bundle(pristine, replay=False).largest_error is None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.bundle import Bundle
     from workbench.inputs.dataset import Dataset
     from workbench.load import Request
+    from workbench.load.device import DeviceReaders
     from workbench.load.kserve.served import ServedModel
     from workbench.load.plan import Wire
     from workbench.values.model import Model
@@ -71,6 +73,7 @@ class Server:
     api_key: str | None
     bundle: Bundle | None = None
     pid: int | None = None
+    devices: DeviceReaders | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +178,25 @@ def open_server(target: str, settings: Mapping[str, float | int | None], api_key
     with scratch_folder("load") as folder:
         err.print(f"starting the service of {bundle.directory}", highlight=False, soft_wrap=True)
         with running_service(bundle.directory, log=folder / "serve.log", more=options) as running:
-            yield Server(url=running.url, api_key=running.api_key, bundle=bundle, pid=running.pid)
+            devices = readers_of(bundle)
+            yield Server(url=running.url, api_key=running.api_key, bundle=bundle, pid=running.pid, devices=devices)
+
+
+def readers_of(bundle: Bundle) -> DeviceReaders | None:
+    """Of the cards of this machine that a service of the bundle uses; None where the host computes."""
+    from workbench.load.device import DeviceReaders
+    from workbench.serve.cards import places_of
+    from workbench.targets import described
+
+    artifact = bundle.manifest.artifact
+    found = described(artifact.target)
+    if found.read_device is None:
+        return None
+    readers = {
+        place.card: found.read_device(place.device, {**os.environ, **place.environment})
+        for place in places_of(artifact.target, None)
+    }
+    return DeviceReaders(readers=readers, source="the vendor's tool", emulated=artifact.toolchain.emulated)
 
 
 def question(server: Server, how: Asking, data: Path | None, experiment: Path | None) -> Question:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.load.plan import Wire
+from workbench.values.device_use import DeviceUse
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.documents.json_reader import loads
 from workbench.values.measurement import Estimate
@@ -74,6 +75,7 @@ class LoadResult:
     who do not wait for each other; an open loop's requests are due whatever the server does.
 
     Attributes:
+        device: the server's cards while it was loaded, once a second; () where nothing tells of any.
         wire, model, batch, length: as the plan has them.
         window_s: seconds that count, after the warm-up; shorter than asked when the run was ended before.
         requests: due within the window, however they ended.
@@ -112,6 +114,7 @@ class LoadResult:
     server: ServerFigures | None = None
     processes: ServerProcesses | None = None
     times: str | None = None
+    device: tuple[DeviceUse, ...] = ()
     wire: Wire = "predict"
     model: str = ""
     batch: int = 1

@@ -24,12 +24,14 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from workbench.load.device import DeviceReaders, DeviceWatch
 from workbench.load.intervals import percentiles, throughput
 from workbench.load.outcomes import ERROR_KINDS
 from workbench.load.plan import LoadPlan, is_loopback
 from workbench.load.requests import Request
 from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult, ServerFigures, ServerProcesses
 from workbench.load.server import ProcessWatch, Samples, figures_between, listener, scrape
+from workbench.values.device_use import DeviceUse
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import temporary_beside
@@ -49,6 +51,7 @@ def run_load(
     api_key: str | None = None,
     server_pid: int | None = None,
     times_to: Path | None = None,
+    devices: DeviceReaders | None = None,
 ) -> LoadResult:
     """Load a server as the plan says and give back what its clients saw.
 
@@ -62,6 +65,7 @@ def run_load(
         times_to: file (npz) that receives every request's times: `intended_s`, `sent_s`, `done_s` from the load's
             begin (its warm-up included), `outcome` (a status, or a code of `workbench.load.client`), and `begin_s`
             by the host's monotonic clock. None to keep none.
+        devices: the server's cards, where they are in this machine; None to look for their gauges in its /metrics.
 
     Raises:
         ConfigError: no body, or nobody answers at the address.
@@ -75,7 +79,7 @@ def run_load(
     with scratch_folder("load") as folder:
         (folder / PLAN).write_text(json.dumps(encode(plan)), encoding="utf-8")
         _write_requests(folder, bodies)
-        watch = _Watch(plan, api_key, pid)
+        watch = _Watch(plan, api_key, pid, devices)
         _run_child(folder, plan, api_key, watch)
         end = json.loads((folder / END).read_text(encoding="utf-8"))
         result = _result(folder, plan, end, watch)
@@ -98,8 +102,12 @@ def _write_requests(folder: Path, bodies: Sequence[str | Request]) -> None:
 class _Watch:
     """What is read of the server when the window begins and ends."""
 
-    def __init__(self, plan: LoadPlan, api_key: str | None, pid: int | None) -> None:
+    def __init__(
+        self, plan: LoadPlan, api_key: str | None, pid: int | None, devices: DeviceReaders | None = None
+    ) -> None:
         self._plan, self._key = plan, api_key
+        self._devices = DeviceWatch(devices, self._scraped)
+        self.device: tuple[DeviceUse, ...] = ()
         self._watch = ProcessWatch(pid) if pid is not None and psutil.pid_exists(pid) else None
         self._before: Samples | None = None
         self.began = self.ended = False
@@ -113,6 +121,7 @@ class _Watch:
         self._began_s = time.perf_counter()
         if self._watch is not None:
             self._watch.begin()
+        self._devices.begin()
 
     def end(self) -> None:
         if not self.began or self.ended:
@@ -121,6 +130,7 @@ class _Watch:
         seconds = time.perf_counter() - self._began_s
         if self._watch is not None:
             self.processes = self._watch.end()
+        self.device = self._devices.end()
         self.server = figures_between(self._before, self._scraped(), seconds)
 
     def _scraped(self) -> Samples | None:
@@ -245,6 +255,7 @@ def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: _Watch) ->
         notes=(*reasons, *notes),
         server=watch.server,
         processes=watch.processes,
+        device=watch.device,
     )
 
 

@@ -20,6 +20,7 @@ Samples = Mapping[str, Mapping[str, float]]
 
 _LINE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_MOST_BYTES = 16 << 20
 _SAMPLE_S = 1.0
 _TREE_EVERY = 5
 """Samples between two looks at which processes belong to the server: listing them all costs more than one sample."""
@@ -31,7 +32,7 @@ def scrape(host: str, port: int, api_key: str | None = None, timeout_s: float = 
     try:
         connection.request("GET", "/metrics", headers={"X-API-Key": api_key} if api_key else {})
         answer = connection.getresponse()
-        text = answer.read().decode("utf-8", "replace")
+        text = answer.read(_MOST_BYTES).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException):
         return None
     finally:
@@ -51,6 +52,11 @@ def read_samples(text: str) -> Samples:
     return found
 
 
+def labels_of(written: str) -> dict[str, str]:
+    """Name → value of a sample's labels as they are written."""
+    return dict(_LABEL.findall(written))
+
+
 def figures_between(before: Samples | None, after: Samples | None, seconds: float) -> ServerFigures | None:
     """What happened between two scrapes of one server; None unless both are from our service.
 
@@ -67,7 +73,7 @@ def figures_between(before: Samples | None, after: Samples | None, seconds: floa
         for labels, value in after.get(name, {}).items():
             number = round(value - before.get(name, {}).get(labels, 0.0))
             if number:
-                grown[dict(_LABEL.findall(labels)).get(label, "")] = number
+                grown[labels_of(labels).get(label, "")] = number
         return grown
 
     batches = gained("workbench_batch_rows_count")

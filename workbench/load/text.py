@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from workbench.load.result import LoadResult, ServerFigures, ServerProcesses
+from workbench.values.device_use import DeviceUse
 from workbench.values.measurement import Estimate
 
 
@@ -30,6 +31,7 @@ def result_lines(result: LoadResult) -> list[str]:
         lines.extend(_server(result.server))
     if result.processes is not None:
         lines.append(_line("server", _processes(result.processes)))
+    lines += [_line("card", device_words(use)) for use in result.device]
     lines.append(_line("client", f"{result.client_share:.0%} of a core ({result.event_loop})"))
     lines += [_line("note" if result.reliable else "doubtful", note) for note in result.notes]
     return lines
@@ -76,6 +78,24 @@ def _processes(found: ServerProcesses) -> str:
         f"{found.cores:.2f} cores, {found.resident_peak_bytes / 1e6:.0f} MB resident at most{grown} "
         f"({found.processes} processes)"
     )
+
+
+def device_words(use: DeviceUse) -> str:
+    """A card while it was loaded: medians, and the peak where it is another."""
+    shown = (
+        (use.memory_bytes, 1e-9, "GB in use"),
+        (use.power_w, 1.0, "W"),
+        (use.utilization_percent, 1.0, "% busy"),
+        (use.temperature_c, 1.0, "°C"),
+    )
+    parts = []
+    for spread, factor, unit in shown:
+        if spread is not None:
+            peak = f" (at most {short(factor * spread.peak)})" if spread.peak > spread.median else ""
+            parts.append(f"{short(factor * spread.median)} {unit}{peak}")
+    told = max((s.samples for s, _, _ in shown if s is not None), default=0)
+    marks = f"{'EMULATED, ' if use.emulated else ''}{told} samples, {use.source}"
+    return f"{use.card}: {', '.join(parts) or 'nothing was told'} ({marks}{f'; {use.trouble}' if use.trouble else ''})"
 
 
 def _line(name: str, text: str) -> str:

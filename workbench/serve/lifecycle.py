@@ -20,6 +20,7 @@ from workbench.bundle import Bundle, check_bundle
 from workbench.serve.admin import Admin
 from workbench.serve.app import admin_pages
 from workbench.serve.cards import Place, places_of
+from workbench.serve.device_gauges import device_gauges
 from workbench.serve.dispatch import Dispatch, Told
 from workbench.serve.events import JsonLines, log, log_defect
 from workbench.serve.facts import EMULATED
@@ -166,6 +167,10 @@ async def _main(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
+    gauges = device_gauges(manifest.artifact.target, places)
+    if gauges is not None:
+        dispatch.metrics.show(gauges)
+        gauges.start()
     dispatch.workers = Workers(launcher, workers, [place.card for place in places], dispatch, give_up, settings.limits)
     front: _Front
     queue: Told = dispatch

@@ -270,6 +270,10 @@ class Metrics:
         """Ask at every scrape how long no worker could answer."""
         self._outage.set_function(seconds)
 
+    def show(self, collector: Collector) -> None:
+        """Ask this one too at every scrape."""
+        self._registry.register(collector)
+
     def families(self) -> list[Metric]:
         """Everything, before it is text."""
         return list(self._registry.collect())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from workbench.targets.binding import UNBOUND, Binding
 from workbench.targets.deployment import DeploymentFacts, on_the_host
 from workbench.targets.space_start import SpaceStart, static_int8
+from workbench.values.device_use import Reader
 from workbench.values.finding import Finding
 from workbench.values.installed_targets import InstalledTarget
 
@@ -60,6 +61,8 @@ class TargetDescription(InstalledTarget):
             versions that its toolchain names say enough.
         cards: the devices that this process may use, each to be measured on alone; raises ToolchainError where they
             cannot be told.
+        read_device: gives a reader of one card, by its number and the environment of the process that computes on it;
+            None where the host computes, or nothing can be read.
         cluster_resource: what a cluster's scheduler counts its cards by; '' where it computes on the host.
         devices_hint: what to look at where fewer devices are visible than wanted, as the end of a sentence.
         packages: distributions that serving needs beside the workbench's own and the target's.
@@ -82,6 +85,7 @@ class TargetDescription(InstalledTarget):
     make: Callable[[], Target]
     findings: Callable[[Mapping[str, str]], Iterator[Finding]] | None = None
     cards: Callable[[], tuple[Card, ...]] = no_cards
+    read_device: Callable[[int, Mapping[str, str]], Reader] | None = None
     cluster_resource: str = ""
     devices_hint: str = ""
     packages: tuple[str, ...] = ()

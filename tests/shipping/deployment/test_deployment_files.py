@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
 from tests.shipping.deployment.manifests import TARGETS, manifest
+from workbench.serve.device_gauges import DeviceGauges
 from workbench.serve.hosts import canonical_host
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.settings import ServeSettings
@@ -28,6 +29,7 @@ from workbench.shipping.deployment.container import serving_shell
 from workbench.shipping.deployment.facts import GRACE_S, facts_of
 from workbench.targets import described
 from workbench.targets.ascend.deployment import DEVICES
+from workbench.values.device_use import DeviceReading
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceSettings
 
@@ -61,8 +63,9 @@ def unit_values(text: str, key: str) -> list[str]:
 def test_a_bundle_gets_every_file(files: dict[str, str]) -> None:
     assert sorted(files) == sorted(
         [
-            *("Dockerfile", "README.md", "compose.yaml", "grafana-dashboard.json", "kubernetes.yaml"),
-            *("loan-intent-small.service", "prometheus.yml", "requirements-serve.txt"),
+            *("Dockerfile", "README.md", "alerts.yml", "autoscaler.yaml", "compose.yaml", "grafana-dashboard.json"),
+            *("ingress.yaml", "kubernetes.yaml", "loan-intent-small.service", "prometheus.yml"),
+            "requirements-serve.txt",
         ]
     )
     assert all(text.endswith("\n") and "None" not in text and "\t" not in text for text in files.values())
@@ -363,6 +366,9 @@ def series_of_the_service() -> dict[str, set[str]]:
     metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)
     metrics.worker(0, resident_bytes=1, device_bytes=1, restarts=0)
     metrics.start_failed(0)
+    gauges = DeviceGauges({"0": lambda: DeviceReading(**dict.fromkeys(DeviceReading.__dataclass_fields__, 1.0))})
+    gauges.look()
+    metrics.show(gauges)
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.load.result import P99_ANSWERS, LoadResult
+from workbench.shipping.acceptance.verdict import exact
+from workbench.values.device_use import Spread
 from workbench.values.evidence import Evidence
 from workbench.values.measurement import Estimate, ServiceFigures
 
@@ -42,6 +45,8 @@ def of_load(result: LoadResult) -> LoadFigures | None:
     """A load's figures; None of an open loop, which other platforms' figures are not of."""
     if result.load.arrivals != "closed" or result.load.concurrency is None:
         return None
+    cards = [use for use in result.device if not use.emulated]
+    power = _together([use.power_w for use in cards])
     few = 0 < result.answered < P99_ANSWERS
     return LoadFigures(
         concurrency=result.load.concurrency,
@@ -55,8 +60,16 @@ def of_load(result: LoadResult) -> LoadFigures | None:
         seconds=result.window_s,
         doubt="" if result.reliable else result.notes[0],
         service_memory=result.server.device_memory_bytes if result.server is not None else None,
+        device_memory=_together([use.memory_bytes for use in cards]),
+        power_w=None if power is None else exact(power),
         host_memory=result.processes.resident_peak_bytes if result.processes is not None else None,
     )
+
+
+def _together(spreads: Sequence[Spread | None]) -> float | None:
+    """The medians of all cards; None where there is none, or one of them does not tell."""
+    found = [spread.median for spread in spreads if spread is not None]
+    return sum(found) if found and len(found) == len(spreads) else None
 
 
 def of_prediction(figures: ServiceFigures, length: int | None, *, service_memory: float | None = None) -> LoadFigures:

@@ -6,7 +6,10 @@
     requirements-serve.txt   exactly what serving imports, and nothing of searching
     NAME.service             systemd, without a container
     kubernetes.yaml          Deployment and Service
+    ingress.yaml             the way in from outside, with TLS
+    autoscaler.yaml          more pods under more load
     prometheus.yml           what to scrape
+    alerts.yml               when to call somebody
     grafana-dashboard.json   the metrics of `workbench.serve.metrics`
 
 They are examples to adapt: nobody has run them on the machine they will run on. What is assumed there and known from
@@ -18,11 +21,13 @@ from __future__ import annotations
 from workbench.bundle.lock import read_lock
 from workbench.bundle.manifest import Manifest
 from workbench.bundle.requirements import requirements, serving_pins
+from workbench.shipping.deployment.alerts import alerts
 from workbench.shipping.deployment.container import compose, dockerfile
 from workbench.shipping.deployment.facts import DIGEST_HINT, DeploymentSettings, Facts, facts_of
 from workbench.shipping.deployment.guide import guide
 from workbench.shipping.deployment.kubernetes import kubernetes
 from workbench.shipping.deployment.monitoring import grafana_dashboard, prometheus
+from workbench.shipping.deployment.outside import autoscaler, ingress
 from workbench.shipping.deployment.unit import systemd_unit
 
 __all__ = ["DeploymentSettings", "deployment_files", "unpinned"]
@@ -52,7 +57,10 @@ def deployment_files(manifest: Manifest, settings: DeploymentSettings | None = N
         "requirements-serve.txt": requirements(found, lock),
         f"{facts.slug}.service": systemd_unit(facts),
         "kubernetes.yaml": kubernetes(facts),
+        "ingress.yaml": ingress(facts),
+        "autoscaler.yaml": autoscaler(facts),
         "prometheus.yml": prometheus(facts),
+        "alerts.yml": alerts(facts),
         "grafana-dashboard.json": grafana_dashboard(facts),
     }
 

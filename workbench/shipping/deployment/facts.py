@@ -63,6 +63,9 @@ class Facts:
         of_target: what the target says that production must give it.
         threads: that one worker keeps busy on the host.
         memory_mb: of the whole service on the host, `memory_origin` says where the figure is from.
+        max_batch: rows of the largest batch.
+        p99_ms: of the service with these settings, `p99_origin` says under what load and how well it is known; None
+            where the search asked for no service.
         base_image: '' where no digest was given.
         hashed: requirements-serve.txt has the sums of all wheels.
         signed: the service must find a file of trusted keys at `TRUSTED_KEYS`, which is no part of image or bundle.
@@ -79,6 +82,9 @@ class Facts:
     threads: int
     memory_mb: int
     memory_origin: str
+    max_batch: int
+    p99_ms: float | None
+    p99_origin: str
     base_image: str
     hashed: bool
     signed: bool
@@ -110,6 +116,7 @@ def facts_of(manifest: Manifest, settings: DeploymentSettings | None = None, *, 
     toolchain, serving = manifest.artifact.toolchain, manifest.candidate.serving
     of_target = described(manifest.artifact.target).deployment(toolchain)
     workers = manifest.service.workers
+    p99_ms, p99_origin = _p99(manifest)
     memory_mb, origin = _memory(manifest, of_target, workers)
     return Facts(
         slug=slug_of(manifest.name, manifest.candidate_id),
@@ -123,10 +130,22 @@ def facts_of(manifest: Manifest, settings: DeploymentSettings | None = None, *, 
         threads=serving.intra_op_threads if of_target.worker_threads is None else of_target.worker_threads,
         memory_mb=memory_mb,
         memory_origin=origin,
+        max_batch=manifest.service.max_batch_size,
+        p99_ms=p99_ms,
+        p99_origin=p99_origin,
         base_image=settings.base_image,
         hashed=hashed,
         signed=settings.signed,
     )
+
+
+def _p99(manifest: Manifest) -> tuple[float | None, str]:
+    services = [e.measurement.service for e in manifest.evaluations if e.measurement.service is not None]
+    figures = (services[-1].confirmed or services[-1].best) if services else None
+    if figures is None:
+        return None, ""
+    how = "modelled" if figures.clock == "modelled" else figures.kind
+    return figures.p99_ms.value, f"{how} under {figures.load}"
 
 
 def slug_of(name: str, candidate_id: str) -> str:

@@ -26,8 +26,9 @@ were not run on your machine: read them, then adapt names, users and limits.
 | `requirements-serve.txt` | what serving imports, exact versions; nothing that only searching needs |
 | `Dockerfile`, `compose.yaml` | a container on one machine |
 | `kubernetes.yaml` | Deployment and Service |
+| `ingress.yaml`, `autoscaler.yaml` | Kubernetes from outside, and under changing load |
 | `{facts.slug}.service` | systemd, without a container |
-| `prometheus.yml`, `grafana-dashboard.json` | scraping `/metrics` and looking at it |
+| `prometheus.yml`, `alerts.yml`, `grafana-dashboard.json` | scraping `/metrics`, being called, and looking at it |
 
 The workbench itself is no package of a public index. Make its wheel once, in a checkout of version {facts.workbench}:
 

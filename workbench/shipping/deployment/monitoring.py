@@ -17,6 +17,7 @@ def prometheus(facts: Facts) -> str:
     """prometheus.yml that scrapes one service on this host."""
     return f"""\
 {facts.header}# Under Kubernetes the pod's annotations (prometheus.io/…) take the place of static_configs.
+rule_files: [alerts.yml]
 scrape_configs:
   - job_name: workbench
     metrics_path: /metrics
@@ -103,6 +104,7 @@ def grafana_dashboard(facts: Facts) -> str:
             "bytes",
             ("worker {{instance}} {{worker}}", f"workbench_worker_device_memory_bytes{_SELECT}"),
         ),
+        *_device_panels(),
         _lines(
             "Workers",
             "none",
@@ -144,6 +146,33 @@ def grafana_dashboard(facts: Facts) -> str:
         "panels": _placed(panels),
     }
     return json.dumps(dashboard, indent=1, ensure_ascii=False) + "\n"
+
+
+def _device_panels() -> list[dict[str, Any]]:
+    """Empty where the host computes."""
+    legend = "{{device}} {{instance}}"
+    failed = f"increase(workbench_device_reading_failures_total{_SELECT}{_WINDOW})"
+    return [
+        _lines(
+            "Memory of the whole card",
+            "bytes",
+            (f"in use {legend}", f"workbench_device_memory_used_bytes{_SELECT}"),
+            (f"of {legend}", f"workbench_device_memory_total_bytes{_SELECT}"),
+        ),
+        _lines("Power of the card", "watt", (legend, f"workbench_device_power_watts{_SELECT}")),
+        _lines(
+            "Share of time the card computes", "percentunit", (legend, f"workbench_device_utilization_ratio{_SELECT}")
+        ),
+        _lines("Temperature of the card", "celsius", (legend, f"workbench_device_temperature_celsius{_SELECT}")),
+        _lines(
+            "Looks at a card that failed",
+            "none",
+            (
+                legend,
+                f"sum by (instance, device) ({failed})",
+            ),
+        ),
+    ]
 
 
 def _variables() -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.targets.profiler import Profiler
     from workbench.values.artifact import Artifact
     from workbench.values.candidate import Candidate
+    from workbench.values.device_use import Reader
     from workbench.values.finding import Finding
 
 
@@ -44,6 +45,12 @@ def _cards() -> tuple[Card, ...]:
 
     ids = device_ids()
     return tuple(Card(name=str(n), environment={VARIABLE: str(n)} if len(ids) > 1 else {}) for n in ids)
+
+
+def _read_device(device: int, environment: Mapping[str, str]) -> Reader:
+    from workbench.targets.ascend.card_reading import reader_of
+
+    return reader_of(device, environment)
 
 
 def _calibrator(environment: Mapping[str, str]) -> Calibrator:
@@ -110,6 +117,7 @@ TARGET = TargetDescription(
     findings=_findings,
     space_start=_space_start,
     cards=_cards,
+    read_device=_read_device,
     cluster_resource="NPU",  # Ray's own name for them
     devices_hint="ASCEND_RT_VISIBLE_DEVICES and npu-smi",
     deployment=deployment,

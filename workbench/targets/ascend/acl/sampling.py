@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from workbench.targets.ascend.npu_smi import Card, details, overview, parse_info, run_npu_smi, value_of
-from workbench.targets.ascend.visible_devices import logic_id
+from workbench.targets.ascend.card_reading import CardReader
+from workbench.targets.ascend.npu_smi import Card, details, value_of
 from workbench.values.errors import ToolchainError
 
 INTERVAL_S = 1.0
@@ -116,34 +116,15 @@ def sampled(
 def _collect(
     watch: Watch, over: threading.Event, device: int, interval_s: float, environment: Mapping[str, str]
 ) -> None:
-    wanted = logic_id(device, environment)
-    found: Card | None = None
+    reader = CardReader(device, environment)
     while True:
         try:
-            if found is None:  # which card it is stays as it is; the mapping costs a process of its own
-                found = _find(overview(environment).cards, wanted)
-                card = found
-            else:
-                card = _same(parse_info(run_npu_smi(["info"], environment=environment)).cards, found)
-            if card is None:
-                watch.add_trouble(f"npu-smi lists no card with logic id {wanted}")
-            else:
-                watch.add(card.npu_id, _of_card(card) | _of_details(card, environment, watch.add_trouble))
+            card = reader.card()
+            watch.add(card.npu_id, _of_card(card) | _of_details(card, environment, watch.add_trouble))
         except ToolchainError as error:
             watch.add_trouble(str(error))
         if over.wait(interval_s):
             return
-
-
-def _same(cards: tuple[Card, ...], found: Card) -> Card | None:
-    return next((card for card in cards if (card.npu_id, card.chip) == (found.npu_id, found.chip)), None)
-
-
-def _find(cards: tuple[Card, ...], wanted: int) -> Card | None:
-    """By logic id; by place in the table where no logic ids are known."""
-    if all(card.logic_id is None for card in cards):
-        return cards[wanted] if wanted < len(cards) else None
-    return next((card for card in cards if card.logic_id == wanted), None)
 
 
 def _of_card(card: Card) -> dict[str, float | None]:

@@ -1,0 +1,114 @@
+"""Cards sampled beside a load: by a tool of this machine, from a server's gauges, or not at all."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.load.kserve.servers import over_http
+from workbench.load import LoadPlan, run_load
+from workbench.load.device import DeviceReaders, DeviceWatch, nvidia_readers
+from workbench.load.text import device_words
+from workbench.values.device_use import DeviceReading, use_of
+from workbench.values.errors import ToolchainError
+from workbench.values.service import ServiceLoad
+
+TRITON = b"""# HELP nv_gpu_power_usage GPU power usage in watts
+nv_gpu_power_usage{gpu_uuid="GPU-1"} 212.5
+nv_gpu_utilization{gpu_uuid="GPU-1"} 0.85
+nv_gpu_memory_used_bytes{gpu_uuid="GPU-1"} 1.5e+09
+"""
+BODY = (
+    '{"inputs": [{"name": "input_ids", "datatype": "INT64", "shape": [1, 1], "data": [1]}, '
+    '{"name": "attention_mask", "datatype": "INT32", "shape": [1, 1], "data": [1]}]}'
+)
+
+
+def test_medians_and_extremes_of_what_was_told() -> None:
+    readings = [DeviceReading(power_w=value) for value in (100.0, 300.0, 110.0)]
+
+    use = use_of("0", readings, source="npu-smi", emulated=True)
+
+    assert use.power_w is not None
+    assert (use.power_w.median, use.power_w.peak, use.power_w.lowest, use.power_w.samples) == (110, 300, 100, 3)
+    assert use.memory_bytes is None
+    assert "npu-smi does not tell memory_bytes" in use.trouble
+    assert device_words(use).startswith("0: 110.0 W (at most 300.0) (EMULATED, 3 samples, npu-smi; ")
+
+
+def test_tritons_gauges_are_sampled_during_a_load() -> None:
+    with over_http(metrics=TRITON) as url:
+        port = int(url.rpartition(":")[2])
+        plan = LoadPlan(
+            url=url,
+            path="/v2/models/sums/infer",
+            wire="kserve-v2/json",
+            metrics=("127.0.0.1", port),
+            load=ServiceLoad(concurrency=1),
+            duration_s=1.3,
+            warmup_s=0.1,
+        )
+        result = run_load(plan, [BODY])
+
+    (use,) = result.device
+    assert use.card == "GPU-1"
+    assert use.power_w is not None
+    assert use.power_w.median == 212.5
+    assert use.power_w.samples >= 1
+    assert use.utilization_percent is not None
+    assert use.utilization_percent.peak == pytest.approx(85)
+    assert use.memory_bytes is not None
+    assert use.memory_bytes.median == 1.5e9
+    assert result.to_json()["device"][0]["power_w"]["median"] == 212.5
+
+
+def test_a_server_without_such_gauges_is_asked_once() -> None:
+    asked: list[int] = []
+    watch = DeviceWatch(None, lambda: asked.append(1) or {"process_cpu_seconds_total": {"": 1.0}})
+    watch.begin()
+    watch._thread.join(10)
+
+    assert watch.end() == ()
+    assert len(asked) == 1
+
+
+def test_a_tool_that_fails_costs_figures_and_no_load() -> None:
+    tried = threading.Event()
+
+    def read() -> DeviceReading:
+        tried.set()
+        raise ToolchainError("the driver is not loaded")
+
+    watch = DeviceWatch(DeviceReaders(readers={"0": read}, source="npu-smi"), lambda: None)
+    watch.begin()
+    assert tried.wait(10)
+
+    (use,) = watch.end()
+    assert use.power_w is None
+    assert "the driver is not loaded" in use.trouble
+
+
+def test_nvidias_tool_is_read_as_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        '#!/bin/sh\ncase "$1" in\n*uuid) echo GPU-a; echo GPU-b;;\n*) echo "1234, 71.25, 12, [N/A]";;\nesac\n',
+        encoding="utf-8",
+    )
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    found = nvidia_readers()
+
+    assert found is not None
+    assert list(found.readers) == ["GPU-a", "GPU-b"]
+    reading = found.readers["GPU-a"]()
+    assert reading == DeviceReading(memory_bytes=1234 * 2**20, power_w=71.25, utilization_percent=12.0)
+
+
+def test_without_nvidias_tool_there_is_nothing_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert nvidia_readers() is None
