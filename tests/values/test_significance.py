@@ -1,6 +1,7 @@
 """Coverage, size and power of the tests that everything else trusts; exact where the distribution can be summed."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -341,6 +342,16 @@ def test_the_interval_over_rounds_covers_the_truth_when_rounds_are_disturbed_as_
 def test_one_round_gives_no_interval() -> None:
     with pytest.raises(ValueError, match="at least two rounds"):
         bootstrap_rounds(np.ones((1, 8)), midmean, seed=0)
+
+
+@pytest.mark.parametrize("low", [0.0, -40.0])
+def test_an_interval_that_reaches_zero_rules_out_no_smaller_value(low: float) -> None:
+    disturbed = Estimate(value=300.0, low=low, high=640.0)
+    quick = Estimate(value=10.0, low=9.9, high=10.1)
+
+    assert may_be_equal(disturbed, quick)
+    assert may_be_equal(quick, disturbed)
+    assert not may_be_equal(replace(disturbed, low=200.0), quick)
 
 
 def test_speedups_may_be_equal_when_the_interval_of_their_ratio_holds_one() -> None:

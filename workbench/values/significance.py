@@ -131,9 +131,12 @@ def may_be_equal(a: Estimate, b: Estimate) -> bool:
 
     True when the interval of their ratio holds 1. That interval comes from the two given ones on the log scale by the
     method of variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008, 1693-1702); asking whether
-    the two overlap would miss real differences (it is a test at 0.6 %, not at 5 %).
+    the two overlap would miss real differences (it is a test at 0.6 %, not at 5 %). An interval that reaches 0, as that
+    of a P99 on a disturbed machine may, rules out no smaller value.
     """
     larger, smaller = (a, b) if a.value >= b.value else (b, a)
+    if larger.low <= 0:
+        return True
     difference = math.log(larger.value / smaller.value)
     return difference <= math.hypot(math.log(larger.value / larger.low), math.log(smaller.high / smaller.value))
 
