@@ -101,6 +101,8 @@ OWNERS = {
     "ruamel": {"values/documents"},
     "numba": {"quantization/counting.py", "prediction/simulation"},
     "plotly": {"report"},
+    "matplotlib": {"report/written/drawing.py"},
+    "docx": {"report/written"},
     "sklearn": {"report", "inputs/library_metrics"},
     "jiwer": {"inputs/library_metrics"},
     "pystoi": {"inputs/library_metrics"},

@@ -17,6 +17,7 @@ from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
 from workbench.values.results import Evaluation
 
+PRICES = Path(__file__).parents[2] / "experiments" / "prices" / "example.yaml"
 SERVICE = "service: {concurrency: 100, p99_ms: 80}\n"
 CHOICES = "service: {max_batch_size: [1, 8], batch_timeout_ms: [0], workers: [1]}\n"
 
@@ -117,3 +118,42 @@ def test_a_sweep_without_batch_curves_is_refused_with_what_to_write(tmp_path: Pa
     assert isinstance(error, ConfigError)
     assert "has no `service:` section" in str(error)
     assert "Add service: {concurrency: 100" in str(error)
+
+
+def test_todays_cards_need_no_rate_and_the_limit_is_the_experiments_own(experiment: Path) -> None:
+    shown, error = run(
+        experiment, "--current-cards", 40, "--prices", PRICES, "--priority", "a=60%", "--priority", "b=40%"
+    )
+
+    assert error is None
+    words = " ".join(shown.split())
+    for fact in ("P99 <= 80 ms", "today's settings", "+ batching", "INT8", "CNY a month", "a (60%)", "invented"):
+        assert fact in words
+
+
+def test_streams_and_their_pauses_are_a_rate(experiment: Path) -> None:
+    shown, error = run(
+        *(experiment, "--current-cards", 50, "--streams-per-card", 6, "--think-s", 0.5, "--prices", PRICES, "--json")
+    )
+
+    assert error is None
+    found = json.loads(shown)
+    assert (found["demand"]["rate_per_s"], found["fleet"]["basis"], found["fleet"]["rate_per_s"]) == (600, "rate", 600)
+    assert found["costs"][0]["lever"] == "as run"
+    assert found["costs"][-1]["cards"] < found["costs"][1]["cards"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--streams-per-card", 6], "Add --current-cards"),
+        (["--current-cards", 10, "--priority", "a=60%"], "do not add up"),
+        (["--current-cards", 10, "--p99-ms", 1], "no rate keeps a P99"),
+        (["--current-cards", 10, "--streams-per-card", -1], "not positive"),
+    ],
+)
+def test_what_cannot_be_said_of_a_fleet_is_refused(experiment: Path, arguments: list[object], message: str) -> None:
+    _, error = run(experiment, *arguments)
+
+    assert isinstance(error, ConfigError)
+    assert message in str(error)

@@ -15,32 +15,48 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import err, out
-from workbench.commands.options import AsJson, share
+from workbench.commands.options import AsJson, pairs, share
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.evaluation.journal import Journal
-    from workbench.inputs.experiment import Experiment
     from workbench.prediction.capacity import CapacityPlan, CardLoad, Demand, MemberPlan
-    from workbench.values.results import Evaluation
+    from workbench.prediction.levers import Fleet, PriorityClass
 
 _PLURAL = {"card": "cards", "server process": "server processes"}
 
 
 def plan_capacity(
     experiment: Annotated[Path, typer.Argument(help="experiment file (YAML) that was swept", show_default=False)],
-    p99_ms: Annotated[float, typer.Option("--p99-ms", help="limit: what 99 of 100 requests take at most")],
+    p99_ms: Annotated[
+        float | None,
+        typer.Option("--p99-ms", help="limit: what 99 of 100 requests take at most; default: the experiment's"),
+    ] = None,
     qps: Annotated[float | None, typer.Option("--qps", help="requests per second in all")] = None,
     users: Annotated[
         int | None, typer.Option("--users", min=1, help="streaming users instead of --qps; needs --think-s")
     ] = None,
     think_s: Annotated[
-        float | None, typer.Option("--think-s", help="each user sends one request every so many seconds")
+        float | None, typer.Option("--think-s", help="each user (stream) sends one request every so many seconds")
+    ] = None,
+    current_cards: Annotated[
+        int | None, typer.Option(min=1, help="cards that run today: what each change would leave of them")
+    ] = None,
+    streams_per_card: Annotated[
+        float | None, typer.Option(help="streams that one card carries today; with --think-s they are the load")
     ] = None,
     headroom: Annotated[str, typer.Option(help="share added to the rate for bursts: 30% or 0.3")] = "30%",
     cards_per_server: Annotated[int, typer.Option(min=1, help="cards in one server")] = 8,
     card_power_w: Annotated[
         float | None, typer.Option(help="watts of a card that you assume, used where power was not measured")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="what cards, servers and electricity cost (YAML)")
+    ] = None,
+    priority: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=SHARE of the requests, those that go first first; repeat: who is served with a server lost"
+        ),
     ] = None,
     candidate: Annotated[str | None, typer.Option(help="id (or its first digits): this one and the baseline")] = None,
     workspace: Annotated[
@@ -48,58 +64,111 @@ def plan_capacity(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Size a fleet: cards, servers, power, and what a lost card means, for each candidate of the front."""
-    import numpy as np
-
+    """Size a fleet: cards, servers, power and money, what each change brings, and what a lost server means."""
+    from workbench.api.capacity import plan_capacity as run
     from workbench.api.opening import journal_of, summary_of
+    from workbench.commands.fleet_tables import print_fleet
     from workbench.commands.opening import tell_damage
     from workbench.inputs.experiment import read_experiment
-    from workbench.prediction.capacity import plan_capacity as run
-    from workbench.prediction.stage import service_choices, serving_lengths
-    from workbench.values.documents.canonical import encode
+    from workbench.prediction.prices import read_prices
 
-    demand = _demand(qps, users, think_s, p99_ms, headroom, cards_per_server, card_power_w)
+    fleet = _fleet(current_cards, streams_per_card, cards_per_server)
+    wanted = fleet is not None or prices is not None or bool(priority)
+    money = None if prices is None else read_prices(prices)
     question = read_experiment(experiment, workspace)
+    own_ms = None if question.service is None else question.service.p99_ms
+    limit_ms = p99_ms if p99_ms is not None else own_ms
+    if limit_ms is None and question.service is not None:
+        raise ConfigError(
+            "the experiment sets no limit on P99, so one must be said.", key="--p99-ms", hint="Such as --p99-ms 100"
+        )
+    rate = _rate(qps, users, think_s, fleet)
+    demand = None
+    if rate is not None:
+        demand = _demand(
+            *rate, think_s, 1.0 if limit_ms is None else limit_ms, headroom, cards_per_server, card_power_w
+        )
+    classes = _classes(priority or ())
     journal = journal_of(question)
     tell_damage(journal)
-    summary = summary_of(question, journal)
-    if question.service is None or question.space.service is None:
-        raise ConfigError(
-            "has no `service:` section, so its sweep measured no batch curves.",
-            file=question.path,
-            hint="Add service: {concurrency: 100, p99_ms: 50} to it and service: {max_batch_size: [1, 8, 32], "
-            "batch_timeout_ms: [0, 2], workers: [1, 2]} to its space, then sweep; compiles come from the store.",
-        )
-    chosen = _planned(question, journal, [m.evaluation for m in summary.front], candidate)
-    lengths = question.dataset.lengths("validation")
-    plan = run(
-        chosen,
-        demand,
-        choices={e.candidate.id: service_choices(question, e.candidate) for e in chosen},
-        lengths=np.zeros(1, dtype=np.int64) if lengths is None else lengths,
-        bins={e.candidate.id: () if lengths is None else serving_lengths(question, e.candidate) for e in chosen},
-        titles={e.candidate.id: summary.title(e.candidate) for e in chosen},
-        baseline_id=question.baseline.id,
-        host=question.service.host,
-        seed=question.seed,
+    found = run(
+        question,
+        journal,
+        summary_of(question, journal),
+        demand=demand,
+        p99_ms=1.0 if limit_ms is None else limit_ms,
+        candidate=candidate,
+        fleet=(fleet or _any_fleet(cards_per_server)) if wanted else None,
+        classes=classes,
+        prices=money,
+        card_power_w=card_power_w,
     )
     if as_json:
-        print(json.dumps({"version": 1, **encode(plan)}, ensure_ascii=False))
+        print(json.dumps(found.to_json(), ensure_ascii=False))
         return
-    if plan.emulated:
+    if found.emulated:
         err.print("EMULATED: modelled times, not measured on a real device.", style="bold red")
+    if found.plan is not None:
+        _print_plan(found.plan)
+    if found.fleet is not None:
+        print_fleet(found)
+
+
+def _print_plan(plan: CapacityPlan) -> None:
     out.print(_title(plan), highlight=False, soft_wrap=True)
     out.print(_fleet_table(plan))
     out.print(_card_table(plan))
     if any(m.highest is None for m in plan.members):
         out.print(
-            f"No number of {_PLURAL[plan.unit]} keeps {demand.p99_ms:g} ms where the highest rate is none: its P99 is "
-            "larger at any rate. Choose shorter bins or a faster candidate, or raise the limit.",
+            f"No number of {_PLURAL[plan.unit]} keeps {plan.demand.p99_ms:g} ms where the highest rate is none: its "
+            "P99 is larger at any rate. Choose shorter bins or a faster candidate, or raise the limit.",
             soft_wrap=True,
         )
     out.print("\nThis rests on", highlight=False)
     for sentence in plan.assumptions:
         out.print(f"  - {sentence}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _any_fleet(cards_per_server: int) -> Fleet:
+    from workbench.prediction.levers import Fleet
+
+    return Fleet(cards_per_server=cards_per_server)
+
+
+def _fleet(cards: int | None, streams_per_card: float | None, cards_per_server: int) -> Fleet | None:
+    from workbench.prediction.levers import Fleet
+
+    if streams_per_card is not None and cards is None:
+        raise ConfigError(
+            "is of today's cards, whose number must be said.", key="--streams-per-card", hint="Add --current-cards."
+        )
+    if cards is None:
+        return None
+    return Fleet(cards=cards, streams_per_card=streams_per_card, cards_per_server=cards_per_server)
+
+
+def _rate(
+    qps: float | None, users: int | None, think_s: float | None, fleet: Fleet | None
+) -> tuple[float | None, int | None] | None:
+    """(requests per second, users) of which one is known; None where today's fleet alone is."""
+    streams = None if fleet is None else fleet.streams
+    if qps is None and users is None and think_s is not None and streams is not None:
+        users = round(streams)
+    if qps is None and users is None and fleet is not None:
+        return None
+    if (qps is None) == (users is None):
+        raise ConfigError(
+            "say either --qps or --users, or what runs today.",
+            key="--qps",
+            hint="--users 20000 --think-s 0.5 is 40000/s; --current-cards 450 --streams-per-card 6 is what runs today.",
+        )
+    return qps, users
+
+
+def _classes(written: list[str] | tuple[str, ...]) -> tuple[PriorityClass, ...]:
+    from workbench.prediction.levers import PriorityClass
+
+    return tuple(PriorityClass(name=n, share=share(s, "--priority")) for n, s in pairs(written, "--priority").items())
 
 
 def _demand(
@@ -113,8 +182,6 @@ def _demand(
 ) -> Demand:
     from workbench.prediction.capacity import Demand, users_rate_per_s
 
-    if (qps is None) == (users is None):
-        raise ConfigError("say either --qps or --users.", key="--qps", hint="--users 20000 --think-s 0.5 is 40000/s.")
     if (users is None) != (think_s is None):
         raise ConfigError("--users and --think-s belong together.", key="--think-s")
     if think_s is not None and not 0 < think_s < math.inf:
@@ -129,28 +196,6 @@ def _demand(
         cards_per_server=cards_per_server,
         card_power_w=card_power_w,
     )
-
-
-def _planned(
-    question: Experiment, journal: Journal, front: list[Evaluation], candidate: str | None
-) -> list[Evaluation]:
-    """The front, or the one named, and the baseline to compare with; confirmed figures where there are some."""
-    from workbench.api.opening import find_candidate
-
-    evaluations, confirmations = journal.evaluations(), journal.evaluations("holdout")
-    if candidate is not None:
-        front = [evaluations[find_candidate(candidate, journal).id]]
-    baseline = evaluations.get(question.baseline.id)
-    if baseline is not None and baseline.measurement.service is not None and baseline not in front:
-        front = [*front, baseline]
-    return [_confirmed(e, confirmations.get(e.candidate.id)) for e in front]
-
-
-def _confirmed(searched: Evaluation, confirmation: Evaluation | None) -> Evaluation:
-    """The confirmation's batch curve and load test are fresh, and nobody was chosen for them."""
-    if confirmation is None or confirmation.measurement.service is None:
-        return searched
-    return confirmation
 
 
 def _title(plan: CapacityPlan) -> str:

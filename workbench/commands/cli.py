@@ -24,6 +24,7 @@ from workbench.commands.fidelity import fidelity
 from workbench.commands.guard import GUARDED, guarded
 from workbench.commands.load import load
 from workbench.commands.releases import releases
+from workbench.commands.report import report
 from workbench.commands.serve import api_key, serve
 from workbench.values.documents.canonical import DecodeError
 from workbench.values.errors import WorkbenchError
@@ -35,7 +36,7 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare": (*(prepare.doctor, prepare.inspect, prepare.space, prepare.init, prepare.convert, prepare.example),),
     "Search": (search.sweep, search.plan, search.show, search.evaluate, search.ui, search.log),
     "Ship": (
-        *(ship.export, ship.verify, fidelity, serve, api_key, load, plan_capacity),
+        *(ship.export, ship.verify, fidelity, serve, api_key, load, plan_capacity, report),
         *(release.promote, release.rollback, releases, signing.sign, signing.keygen, ship.lock),
     ),
     "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile),

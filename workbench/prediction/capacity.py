@@ -21,21 +21,22 @@ from typing import Literal
 
 from workbench.inputs.dataset.batch import IntArray
 from workbench.prediction.front_ends import FrontEnds, front_ends_for, with_front_ends
-from workbench.prediction.search import best_settings
+from workbench.prediction.highest_rate import (
+    LimitedBy,
+    OneCard,
+    host_ms_of_a_request,
+    limited_by,
+    on_its_curve,
+    one_card,
+    predicted_with,
+    rate_of,
+    service_of,
+)
 from workbench.targets import described
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Clock, Estimate, ServiceFigures, ServiceResult
 from workbench.values.results import Evaluation
-from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
-
-LimitedBy = Literal["the model", "the front end", "the limit on P99"]
-
-_MOST_FRONT_ENDS = 8
-_WORTH = 1.02
-"""Times the rate that one more front end must give."""
-BUSY = 0.6
-"""Share of its time above which the busiest part of a service counts as what limits it: by queueing in front of it a
-request waits as long as it is served. Below it, a limit on P99 leaves little room beyond a lone request's time."""
+from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +190,7 @@ def plan_capacity(
     if not evaluations:
         raise ConfigError("there is no candidate to plan for.")
     for evaluation in evaluations:
-        _service_of(evaluation)
+        service_of(evaluation)
     on_cards = {not described(e.candidate.target).on_host for e in evaluations}
     if len(on_cards) > 1:
         raise ConfigError(
@@ -199,23 +200,21 @@ def plan_capacity(
         _plan_member(
             e,
             demand,
-            choices=_on_its_curve(choices[e.candidate.id], _service_of(e)),
-            lengths=lengths,
-            bins=bins[e.candidate.id],
+            one_card(e, demand.p99_ms, lengths, bins[e.candidate.id], seed, host),
+            choices=on_its_curve(choices[e.candidate.id], service_of(e)),
             what=titles[e.candidate.id],
             baseline_id=baseline_id,
-            host=_fleet_host(host or _predicted_with(_service_of(e))),
-            seed=seed,
         )
         for e in evaluations
     ]
     emulated = any(m.emulated for m in members)
     unit: Literal["card", "server process"] = "card" if on_cards.pop() else "server process"
+    fleet = host or predicted_with(service_of(evaluations[0]))
     return CapacityPlan(
         demand=demand,
         unit=unit,
         members=tuple(sorted(members, key=lambda m: (m.cards is None, m.cards or 0, -(m.accuracy or 0.0)))),
-        assumptions=_assumptions(demand, unit, host or _predicted_with(_service_of(evaluations[0])), lengths, emulated),
+        assumptions=_assumptions(demand, unit, fleet, lengths, emulated),
         emulated=emulated,
     )
 
@@ -223,32 +222,16 @@ def plan_capacity(
 def _plan_member(
     evaluation: Evaluation,
     demand: Demand,
+    card: OneCard,
     *,
     choices: ServiceChoices,
-    lengths: IntArray,
-    bins: tuple[int, ...],
     what: str,
     baseline_id: str,
-    host: HostCosts,
-    seed: int,
 ) -> MemberPlan:
-    service, measurement = _service_of(evaluation), evaluation.measurement
-
-    one = host
-
-    def asked(load: ServiceLoad | None, settings: ServiceChoices) -> ServiceResult:
-        question = ServiceQuestion(load=load, p99_ms=demand.p99_ms)
-        return best_settings(service.curve, settings, question, host, lengths, bins, seed=seed)
-
-    found, front_ends = asked(None, choices), 1
+    service, measurement = card.service, evaluation.measurement
     on_card = not described(evaluation.candidate.target).on_host
-    while on_card and one.front_end_ms and front_ends < _MOST_FRONT_ENDS and _waits_for_front_ends(found, host):
-        host = with_front_ends(one, front_ends + 1)
-        more = asked(None, choices)
-        if more.best is None or found.best is None or _rate_of(more.best) < _WORTH * _rate_of(found.best):
-            host = with_front_ends(one, front_ends)
-            break
-        found, front_ends = more, front_ends + 1
+    found, front_ends = card.with_as_many_front_ends_as_pay(choices) if on_card else (card.asked(None, choices), 1)
+    host = with_front_ends(card.host, front_ends)
     highest = found.best
     chosen = (highest or found.closest).settings
     plan = MemberPlan(
@@ -265,7 +248,7 @@ def _plan_member(
     )
     if highest is None:
         return plan
-    rate_per_card = _rate_of(highest)
+    rate_per_card = rate_of(highest)
     cards = cards_needed(demand, rate_per_card)
     only = ServiceChoices(
         max_batch_size=(chosen.max_batch_size,),
@@ -278,7 +261,7 @@ def _plan_member(
         if left < 1:
             return None
         rate = demand.rate_per_s / left
-        result = asked(ServiceLoad(arrivals="poisson", rate_per_s=rate), only)
+        result = card.asked(ServiceLoad(arrivals="poisson", rate_per_s=rate), only, front_ends)
         return _card_load(left, rate, rate_per_card, result.best or result.closest, host, demand.p99_ms)
 
     power_w, basis = _power(evaluation, demand, cards)
@@ -286,10 +269,10 @@ def _plan_member(
     needed = None
     if on_card and planned is not None:
         rate_of_server = planned.rate_per_s * min(cards, demand.cards_per_server)
-        needed = front_ends_for(rate_of_server, one, planned.mean_batch)
+        needed = front_ends_for(rate_of_server, card.host, planned.mean_batch)
     return replace(
         plan,
-        limited_by=_limited_by(highest, host),
+        limited_by=limited_by(highest, host),
         cards=cards,
         servers=math.ceil(cards / demand.cards_per_server),
         planned=planned,
@@ -307,14 +290,10 @@ def _plan_member(
     )
 
 
-def _waits_for_front_ends(found: ServiceResult, host: HostCosts) -> bool:
-    return found.best is not None and _limited_by(found.best, host) == "the front end"
-
-
 def _card_load(
     cards: int, rate: float, highest_rate: float, figures: ServiceFigures, host: HostCosts, p99_ms: float
 ) -> CardLoad:
-    front_ms, worker_ms = _host_ms_of_a_request(figures, host)
+    front_ms, worker_ms = host_ms_of_a_request(figures, host)
     return CardLoad(
         cards=cards,
         rate_per_s=rate,
@@ -328,27 +307,6 @@ def _card_load(
         host_cores=rate * (front_ms + worker_ms) / 1000,
         reliable=figures.reliable,
     )
-
-
-def _host_ms_of_a_request(figures: ServiceFigures, host: HostCosts) -> tuple[float, float]:
-    """Processor time of the front end and of the worker, without the model's own call (utilization law)."""
-    front_ms = host.request_ms + host.batch_ms / figures.mean_batch
-    return front_ms, host.worker_row_ms + host.worker_batch_ms / figures.mean_batch
-
-
-def _rate_of(highest: ServiceFigures) -> float:
-    """The rate that was offered, which the answers of a finite run are near to but not equal."""
-    return highest.load.rate_per_s or highest.throughput_per_s.value
-
-
-def _limited_by(highest: ServiceFigures, host: HostCosts) -> LimitedBy:
-    front_ms, _ = _host_ms_of_a_request(highest, host)
-    busy: dict[LimitedBy, float] = {
-        "the model": highest.worker_busy or 0.0,
-        "the front end": _rate_of(highest) * front_ms / 1000,
-    }
-    busiest = max(busy, key=lambda part: busy[part])
-    return busiest if busy[busiest] >= BUSY else "the limit on P99"
 
 
 def _power(evaluation: Evaluation, demand: Demand, cards: int) -> tuple[float | None, str]:
@@ -366,36 +324,6 @@ def _memory_per_card(evaluation: Evaluation, workers: int) -> int | None:
     if measurement.device is not None:
         return workers * measurement.device.memory_bytes
     return workers * measurement.peak_memory_bytes if measurement.peak_memory_bytes is not None else None
-
-
-def _service_of(evaluation: Evaluation) -> ServiceResult:
-    service = evaluation.measurement.service
-    if service is None or not service.curve.points:
-        raise ConfigError(
-            f"candidate {evaluation.candidate.short_id} has no batch curve, so nothing says what a card of it carries.",
-            hint="Give the experiment and its search space a `service:` section and sweep again.",
-        )
-    return service
-
-
-def _on_its_curve(choices: ServiceChoices, service: ServiceResult) -> ServiceChoices:
-    """Of the bins those that its curve tells of: a confirmation's was timed at the chosen and untuned ones alone."""
-    if service.curve.checks:
-        return choices
-    exact = tuple(bins for bins in choices.sequence_bins if set(bins) <= set(service.curve.lengths))
-    return replace(choices, sequence_bins=exact)
-
-
-def _predicted_with(service: ServiceResult) -> HostCosts:
-    host = (service.best or service.closest).host
-    if host is None:
-        raise ConfigError("the sweep does not say what serving costs its host.", hint="Sweep again.")
-    return host
-
-
-def _fleet_host(host: HostCosts) -> HostCosts:
-    """A fleet's clients compute elsewhere."""
-    return replace(host, client_ms=0.0)
 
 
 def _confirmed(service: ServiceResult) -> tuple[float, float] | None:

@@ -1,0 +1,237 @@
+"""Material of reports with chosen figures: everything there is, and as little as there can be."""
+
+from dataclasses import replace
+
+from tests.evaluations import evaluation, service
+from workbench.load.result import LoadResult, ServerFigures
+from workbench.prediction.fleet_cost import Capacity, fleet_costs
+from workbench.prediction.levers import Fleet, PriorityClass, Step, fleet_plan
+from workbench.prediction.prices import Hardware, Prices
+from workbench.report import Summary, summarize
+from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
+from workbench.shipping.acceptance import Criterion, Verdict
+from workbench.values.fidelity import Agreement, Fidelity, OutputAgreement
+from workbench.values.measurement import AccuracyComparison, Estimate
+from workbench.values.model import TensorSpec
+from workbench.values.objectives import Constraint, Objective
+from workbench.values.results import Evaluation
+from workbench.values.service import ServiceLoad, ServiceSettings
+
+HOSTILE = "<script>alert(1)</script> | `x` $a_b$ * \x07 \ud800"
+BASELINE = evaluation(served=service(300.0))
+INT8 = evaluation(
+    scheme="static", keep_float=2, drop_pp=0.2, accuracy=0.948, p50_ms=2.0, speedup=2.0, served=service(700.0)
+)
+
+
+def emulated(found: Evaluation) -> Evaluation:
+    return replace(found, toolchain=replace(found.toolchain, emulated=True))
+
+
+def on_holdout(found: Evaluation) -> Evaluation:
+    accuracy = found.measurement.accuracy
+    assert accuracy is not None
+    measurement = replace(found.measurement, accuracy=replace(accuracy, split="holdout"))
+    return replace(found, split="holdout", measurement=measurement)
+
+
+def summary_of(*evaluations: Evaluation, confirmed: tuple[Evaluation, ...] = ()) -> Summary:
+    return summarize(
+        experiment_name="loans",
+        experiment_file="experiments/loans.yaml",
+        objectives=(Objective(metric="service_throughput_per_s"), Objective(metric="accuracy")),
+        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5), Constraint(metric="service_p99_ms", limit=90.0)),
+        evaluations=evaluations,
+        confirmations={e.candidate.id: e for e in confirmed},
+        outcomes=lambda candidate_id, split: None,
+        baseline_id=BASELINE.candidate.id,
+    )
+
+
+def least(*, is_emulated: bool = False) -> Material:
+    """A sweep of a baseline and one INT8 candidate that was not confirmed, and no other document."""
+    baseline, chosen = (emulated(e) if is_emulated else e for e in (BASELINE, INT8))
+    return Material(
+        name="loans",
+        about="does it keep its accuracy?",
+        task="classification",
+        source="experiments/loans.yaml",
+        is_bundle=False,
+        created_at="2026-03-01T14:05:00+00:00",
+        workbench="0.1.0",
+        chosen=chosen,
+        confirmed=None,
+        baseline=baseline,
+        baseline_confirmed=None,
+        model=ModelFacts(
+            file="model.onnx",
+            sha256="ab" * 32,
+            size_bytes=14_000_000,
+            opset=17,
+            inputs=(TensorSpec(name="ids", dtype="int64", shape=("batch", None)),),
+            outputs=(TensorSpec(name="logits", dtype="float32", shape=("batch", 12)),),
+        ),
+        data={"calibration": ("c" * 64, None), "validation": ("d" * 64, 1000), "holdout": ("e" * 64, None)},
+        summary=summary_of(baseline, chosen),
+        changes=(ChangeLine(at="2026-03-01T10:00:00+00:00", act="searched", count=2),),
+        given={},
+    )
+
+
+def most() -> Material:
+    """The same confirmed, with every document there is."""
+    confirmed = on_holdout(INT8)
+    return replace(
+        least(),
+        confirmed=confirmed,
+        baseline_confirmed=on_holdout(BASELINE),
+        summary=summary_of(BASELINE, INT8, confirmed=(confirmed, on_holdout(BASELINE))),
+        settings=ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=2),
+        layers=QuantizedLayers(by="native", kinds={"MatMul": 24, "Gemm": 2}, float_layers=("/l0/MatMul", "/l1/MatMul")),
+        verdict=VERDICT,
+        fidelity=FIDELITY,
+        loads=(LOAD,),
+        capacity=capacity(),
+        given={"--verdict": "load/verdict.json"},
+    )
+
+
+def estimate(value: float, reach: float = 0.0) -> Estimate:
+    return Estimate(value=value, low=value - reach, high=value + reach)
+
+
+def criterion(name: str, figure: Estimate | None, limit: float | None, outcome: str, note: str = "") -> Criterion:
+    bound = "at least" if name == "throughput" else "at most"
+    return Criterion(
+        name=name,
+        unit="requests/s" if name == "throughput" else "ms",
+        figure=figure,
+        published=1000.0 if name == "throughput" else 10.0,
+        bound=bound,  # type: ignore[arg-type]  # one of its own
+        limit=limit,
+        outcome=outcome,  # type: ignore[arg-type]  # the same
+        note=note,
+    )
+
+
+VERDICT = Verdict(
+    baseline="A100 + Triton",
+    source="stated by those who move",
+    criteria=(
+        criterion("throughput", estimate(1659.0, 12.0), 800.0, "passed", "100 clients"),
+        criterion("P99", estimate(14.0, 1.0), 12.0, "failed", "1 client, published at length 512"),
+        criterion("P50", None, None, "not measured", "needs a load with --concurrency 1"),
+    ),
+)
+
+
+def agreement(path: str, *, reference: str = "float32", shape: str = "", drop: float | None = None) -> Agreement:
+    output = OutputAgreement(
+        output="logits", samples=400, elements=4800, worst_cosine=0.99912, mean_cosine=0.99997, max_abs=4e-4, mae=3e-5
+    )
+    compared = None
+    if drop is not None:
+        compared = AccuracyComparison(drop_pp=estimate(drop, 0.4), p_value=0.6, test="McNemar exact")
+    return Agreement(
+        path=path,  # type: ignore[arg-type]  # one of its own
+        reference=reference,  # type: ignore[arg-type]  # the same
+        outputs=(output,),
+        samples=400,
+        shape=shape,
+        top1=estimate(0.9975),
+        accuracy={"accuracy": (0.948, 0.95)},
+        drop=compared,
+    )
+
+
+FIDELITY = Fidelity(
+    candidate_id=INT8.candidate.id,
+    data="validation, 400 samples",
+    paths=(
+        agreement("float16 compiled", drop=0.05),
+        agreement("served", drop=0.25),
+        agreement("served", reference="float16 compiled", drop=0.2),
+        agreement("served", shape="batch 8, length 64"),
+    ),
+    missing={"pytorch": "no checkpoint is known"},
+)
+
+LOAD = LoadResult(
+    url="http://127.0.0.1:1",
+    load=ServiceLoad(concurrency=100),
+    seed=0,
+    began_at="2026-03-01T12:00:00+00:00",
+    warmup_s=1.0,
+    window_s=30.0,
+    requests=50_000,
+    answered=50_000,
+    statuses={"200": 50_000},
+    errors={},
+    throughput_per_s=estimate(1659.0, 12.0),
+    p50_ms=estimate(58.0, 1.0),
+    p95_ms=estimate(71.0, 1.0),
+    p99_ms=estimate(80.0, 2.0),
+    mean_ms=58.0,
+    longest_ms=120.0,
+    late_p99_ms=None,
+    per_second=(1659,) * 30,
+    client_share=0.3,
+    event_loop="uvloop",
+    interrupted=False,
+    reliable=True,
+    server=ServerFigures(
+        batches=6000,
+        mean_batch=8.3,
+        padding_share=0.2,
+        queue_ms=3.0,
+        model_ms=9.0,
+        worker_busy=0.8,
+        batch_rows={"8": 6000},
+        bin_rows={"64": 50_000},
+        errors={},
+    ),
+)
+
+STEPS = (
+    Step(lever="today", candidate_id="a" * 64, settings=ServiceSettings(), rate_per_s=100.0, evidence="predicted"),
+    Step(lever="bins", candidate_id="b" * 64, finding="not timed"),
+    Step(
+        lever="batching",
+        candidate_id="c" * 64,
+        settings=ServiceSettings(max_batch_size=8),
+        rate_per_s=250.0,
+        held=("bins",),
+        evidence="predicted",
+    ),
+    Step(
+        lever="model",
+        candidate_id="d" * 64,
+        settings=ServiceSettings(max_batch_size=16),
+        rate_per_s=500.0,
+        groups=("precision",),
+        quantized=True,
+        evidence="predicted",
+    ),
+    Step(lever="front ends", candidate_id="d" * 64, finding="not measured"),
+)
+PRICES = Prices(
+    currency="CNY",
+    source="invented",
+    card=Hardware(price=36_000.0, months=36),
+    server=Hardware(rent_per_month=500.0, power_w=1000.0),
+    energy_per_kwh=1.0,
+    pue=1.5,
+)
+CLASSES = (PriorityClass(name="live", share=0.7), PriorityClass(name="batch", share=0.3))
+
+
+def capacity() -> Capacity:
+    plan = fleet_plan(
+        STEPS,
+        Fleet(cards=450, streams_per_card=6),
+        p99_ms=100.0,
+        unit="card",
+        emulated=False,
+        classes=CLASSES,
+    )
+    return Capacity(plan=None, fleet=plan, prices=PRICES, costs=fleet_costs(plan, PRICES, 300.0))

@@ -1,0 +1,213 @@
+"""What a written report says, in both languages, of everything there is and of next to nothing."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.report.written.materials import INT8, LOAD, VERDICT, criterion, estimate, least, most, on_holdout
+from workbench.report.written.compose import written_report
+from workbench.report.written.criteria import note_words
+from workbench.report.written.document import (
+    Bullets,
+    Cell,
+    Document,
+    Figure,
+    Heading,
+    Language,
+    Paragraph,
+    Section,
+    Table,
+)
+from workbench.report.written.marks import marked
+from workbench.report.written.material import Material
+from workbench.report.written.naming import METRIC
+from workbench.values.objectives import METRICS
+
+BOTH = pytest.mark.parametrize("language", ["zh", "en"])
+
+
+def tables(document: Document) -> Iterator[Table]:
+    yield from (block for section in document.sections for block in section.blocks if isinstance(block, Table))
+
+
+def words(document: Document) -> str:
+    """Everything that is read in it, cells with their marks."""
+    found: list[str] = [document.title, document.mark]
+    for section in document.sections:
+        found.append(section.title)
+        for block in section.blocks:
+            if isinstance(block, Table):
+                found += [block.caption, *block.heads, block.note]
+                found += [marked(cell, document.language) for row in block.rows for cell in row]
+            elif isinstance(block, Paragraph | Heading):
+                found.append(block.text)
+            elif isinstance(block, Bullets):
+                found += block.items
+            elif isinstance(block, Figure):
+                found.append(block.caption)
+    return "\n".join(found)
+
+
+def section(document: Document, name: str) -> Section:
+    return next(s for s in document.sections if name in s.title)
+
+
+def goal(document: Document, name: str) -> tuple[Cell, ...]:
+    table = next(b for b in document.sections[0].blocks if isinstance(b, Table))
+    return next(row for row in table.rows if row[0].text == name)
+
+
+def conclusion(document: Document) -> Paragraph:
+    first = document.sections[0].blocks[0]
+    assert isinstance(first, Paragraph)
+    return first
+
+
+@BOTH
+def test_it_has_the_parts_of_such_a_report_in_their_order(language: Language) -> None:
+    wanted = {
+        "zh": ["结论", "环境", "转换", "精度比对", "INT8", "性能", "服务", "容量与成本", "风险", "变更", "复现"],
+        "en": ["Conclusion", "Environment", "Conversion", "Precision", "INT8", "Performance", "Service", "Capacity",
+               "Risks", "Record of changes", "Commands"],
+    }[language]  # fmt: skip
+    for material in (least(), most()):
+        titles = [s.title for s in written_report(material, language).sections]
+        assert len(titles) == len(wanted)
+        assert all(part in title for part, title in zip(wanted, titles, strict=True)), titles
+
+
+@BOTH
+def test_what_nobody_measured_is_said_to_be_not_measured_and_is_no_empty_cell(language: Language) -> None:
+    document = written_report(least(), language)
+    said = words(document)
+
+    for table in tables(document):
+        assert all(cell.text for row in table.rows for cell in row), table.caption
+    compared = next(t for t in tables(document) if "执行路径" in t.caption or "each path" in t.caption)
+    unmeasured = {"zh": "未测", "en": "not measured"}[language]
+    assert all(row[1].text == unmeasured for row in compared.rows)
+    for option in ("--verdict", "--load", "--capacity", "--layers"):
+        assert option in said
+
+
+def test_a_chinese_report_says_nothing_in_english_but_names_and_what_others_wrote() -> None:
+    sentence = re.compile(r"[A-Za-z]{2,}(?: [a-z]{2,}){3,}")
+    own = ("workbench", VERDICT.source)
+
+    for material in (least(), least(is_emulated=True), most()):
+        for line in words(written_report(material, "zh")).splitlines():
+            assert not sentence.search(line) or any(word in line for word in own), line
+
+
+@BOTH
+def test_a_missed_goal_fails_the_whole_and_is_named(language: Language) -> None:
+    document = written_report(most(), language)
+    missed, kept, open_ = (goal(document, n) for n in {
+        "zh": ("P99 时延", "吞吐", "P50 时延"), "en": ("P99 latency", "throughput", "P50 latency")
+    }[language])  # fmt: skip
+
+    assert conclusion(document).state == "missed"
+    assert missed[0].text in conclusion(document).text
+    assert [missed[4].state, kept[4].state, open_[4].state] == ["missed", "met", "plain"]
+    assert open_[2].text == {"zh": "未测", "en": "not measured"}[language]
+
+
+def test_goals_that_are_all_kept_pass_and_one_that_is_not_provable_decides_nothing() -> None:
+    kept = replace(VERDICT, criteria=(criterion("throughput", estimate(1659.0), 800.0, "passed"),))
+    unsure = replace(VERDICT, criteria=(*kept.criteria, criterion("P99", estimate(12.0, 1.0), 12.0, "not provable")))
+    confirmed = replace(most(), confirmed=loaded(on_holdout(INT8)))
+
+    passed = written_report(replace(confirmed, verdict=kept), "en")
+    undecided = written_report(replace(confirmed, verdict=unsure), "en")
+
+    assert (conclusion(passed).state, "PASSED" in conclusion(passed).text) == ("met", True)
+    assert (conclusion(undecided).state, "P99 latency" in conclusion(undecided).text) == ("open", True)
+
+
+def loaded(found: object) -> object:
+    """With its service measured under load, so that the experiment's own limit on P99 is decided too."""
+    from tests.evaluations import service
+
+    measurement = replace(found.measurement, service=service(700.0, measured_per_s=690.0))  # type: ignore[attr-defined]  # an evaluation
+    return replace(found, measurement=measurement)  # type: ignore[type-var]  # the same
+
+
+def test_a_predicted_figure_meets_no_goal() -> None:
+    row = goal(written_report(most(), "en"), "P99 of the service")
+
+    assert row[2].evidence == "predicted"
+    assert row[4].text == "not measured (predicted within)"
+
+
+@BOTH
+def test_an_emulated_report_carries_its_mark_and_so_does_every_figure_of_times(language: Language) -> None:
+    document = written_report(least(is_emulated=True), language)
+    mark = {"zh": "推算", "en": "modelled"}[language]
+
+    assert "EMULATED" in document.mark
+    assert {"zh": "仿真预演", "en": "rehearsal"}[language] in conclusion(document).text
+    calls = next(t for t in tables(document) if "单次推理" in t.caption or "One call" in t.caption)
+    for row in calls.rows:
+        assert all(mark in marked(cell, language) for cell in row[1:] if cell.state != "open"), row[0].text
+    assert not any(
+        cell.text == "达标" or cell.text == "met" for t in tables(document) for row in t.rows for cell in row
+    )
+    assert written_report(least(), language).mark == ""
+
+
+@BOTH
+def test_fp16s_own_loss_and_what_int8_adds_stand_apart(language: Language) -> None:
+    loss = next(b for b in section(written_report(most(), language), "INT8").blocks[::-1] if isinstance(b, Table))
+    shown = [row[1].text.split(" [")[0] for row in loss.rows]
+
+    assert shown == ["+0.05", "+0.20", "+0.25", "+0.20"]
+
+
+def test_capacity_tells_each_step_its_cost_and_who_is_served_with_a_server_lost() -> None:
+    said = words(written_report(most(), "zh"))
+
+    assert "现网 450 张卡所承载的负载（每卡 6 路，共 2,700 路）" in said
+    assert "+ 序列分桶、攒批与工作进程" in said
+    assert "未测：该组合未经计时" in said
+    assert "未测：多前端的主机开销未测量" in said
+    assert "由 450 张卡降至 90 张卡（预测），月成本由" in said
+    assert "live（70%）仍可服务" in said
+    assert "单卡功耗为假定值，未测量。" in said
+
+
+@BOTH
+def test_a_bundles_report_needs_no_sweep(language: Language) -> None:
+    document = written_report(replace(most(), summary=None, is_bundle=True, source="bundle"), language)
+
+    assert "bundle" in dict(document.facts).values().__str__()
+    assert {"zh": "部署包不含搜索过程", "en": "A bundle does not hold the search"}[language] in words(document)
+
+
+@BOTH
+def test_no_candidate_that_fits_is_said_first(language: Language) -> None:
+    document = written_report(replace(least(), none_fits=True), language)
+    second = document.sections[0].blocks[1]
+
+    assert isinstance(second, Paragraph)
+    assert second.kind == "warning"
+
+
+def test_every_metric_of_an_experiment_has_a_name_in_both_languages() -> None:
+    assert METRICS.keys() - METRIC.keys() == set()
+
+
+def test_notes_of_verdicts_are_said_in_chinese_and_an_unknown_one_is_quoted() -> None:
+    assert note_words("1 client, published at length 512", "zh") == "并发 1；原平台在长度 512 下测得"
+    assert note_words("something new", "zh") == "“something new”"
+    assert note_words("1 client", "en") == "1 client"
+
+
+def test_an_unreliable_load_is_a_risk() -> None:
+    material: Material = replace(
+        most(), loads=(replace(LOAD, reliable=False, notes=("interrupted: shorter than asked",)),)
+    )
+
+    assert "A load test is not to be relied on" in words(written_report(material, "en"))
+    assert "A load test is not to be relied on" not in words(written_report(most(), "en"))

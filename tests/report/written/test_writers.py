@@ -1,0 +1,201 @@
+"""The three writers: what they write is read back by other programs."""
+
+import io
+import shutil
+import subprocess
+import zipfile
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import docx
+import pytest
+from markdown_it import MarkdownIt
+
+from tests.report.written.materials import HOSTILE, least, most
+from workbench.report.written.compose import written_report
+from workbench.report.written.document import (
+    Bar,
+    BarChart,
+    Bullets,
+    Cell,
+    Commands,
+    Document,
+    Figure,
+    Heading,
+    Paragraph,
+    Section,
+    Table,
+    numbered,
+)
+from workbench.report.written.docx_writer import docx_bytes
+from workbench.report.written.files import check_form, write_report
+from workbench.report.written.html_writer import html_text
+from workbench.report.written.markdown import markdown
+from workbench.values.errors import ConfigError
+
+AT = datetime(2026, 3, 1, 14, 5, tzinfo=UTC)
+CHART = BarChart(axis="cards", bars=(Bar(label="a $b$", value=3.0, low=2.5, high=3.4), Bar(label="c", value=1.0)))
+
+
+def small(text: str = "a text") -> Document:
+    return numbered(
+        Document(
+            language="en",
+            title="Title",
+            subtitle=text,
+            mark="EMULATED",
+            facts=(("fact", text),),
+            sections=(
+                Section(
+                    title="One",
+                    blocks=(
+                        Heading(text="Part"),
+                        Paragraph(text=text),
+                        Bullets(items=(text, "second")),
+                        Commands(lines=("workbench show x", "workbench load y")),
+                        Table(
+                            caption="figures",
+                            heads=("what", "how much"),
+                            rows=(
+                                (Cell(text=text), Cell(text="12", figure=True, evidence="modelled")),
+                                (Cell(text="kept"), Cell(text="yes", state="met")),
+                            ),
+                            note="a note",
+                        ),
+                        Figure(caption="picture", chart=CHART),
+                    ),
+                ),
+                Section(title="Two", blocks=(Paragraph(text="end"),), own_page=True),
+            ),
+        )
+    )
+
+
+class Texts(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.said = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def test_word_reads_back_what_was_written() -> None:
+    found = docx.Document(io.BytesIO(docx_bytes(small(), created=AT)))
+
+    assert [p.text for p in found.paragraphs if p.style is not None and p.style.name.startswith("Heading")] == [
+        "1 One",
+        "1.1 Part",
+        "2 Two",
+    ]
+    table = found.tables[-1]
+    assert [[c.text for c in row.cells] for row in table.rows] == [
+        ["what", "how much"],
+        ["a text", "12 (modelled)"],
+        ["kept", "yes"],
+    ]
+    assert "Table 1. figures" in [p.text for p in found.paragraphs]
+    assert len(found.inline_shapes) == 1
+    assert found.core_properties.created == AT.replace(tzinfo=None) or found.core_properties.created == AT
+
+
+def test_every_page_of_word_carries_the_mark_in_its_header() -> None:
+    found = docx.Document(io.BytesIO(docx_bytes(small())))
+
+    assert [s.header.paragraphs[0].text for s in found.sections] == ["EMULATED"]
+    assert "PAGE" in found.sections[0].footer.paragraphs[0]._p.xml
+
+
+def test_a_tables_head_is_repeated_and_no_row_is_torn() -> None:
+    table = docx.Document(io.BytesIO(docx_bytes(small()))).tables[-1]
+
+    assert "w:tblHeader" in table.rows[0]._tr.xml
+    assert all("w:cantSplit" in row._tr.xml for row in table.rows)
+
+
+def test_html_is_one_file_that_loads_nothing_and_says_the_same() -> None:
+    text = html_text(small())
+    page = Texts()
+    page.feed(text)
+
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert "http" not in text.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "https://matplotlib.org", ""
+    ).replace("http://creativecommons.org", "")
+    assert page.tags.count("svg") == 1
+    for said in ("EMULATED", "1.1 Part", "12 (modelled)", "workbench show x", "Figure 1. picture", "a note"):
+        assert said in page.said
+
+
+def test_markdowns_tables_are_tables_and_its_pictures_lie_beside_it(tmp_path: Path) -> None:
+    files = write_report(small(), tmp_path / "report.md", created=AT)
+    read = MarkdownIt("commonmark").enable("table").render(files[0].read_text(encoding="utf-8"))
+
+    assert read.count("<table>") == 2
+    assert '<img src="report-pictures/1.svg"' in read
+    assert files[1] == tmp_path / "report-pictures" / "1.svg"
+    assert files[1].read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_hostile_names_command_nothing_in_any_form() -> None:
+    document = small(HOSTILE)
+    page = Texts()
+    page.feed(html_text(document))
+    text, _ = markdown(document, "pictures")
+    read = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    cells = docx.Document(io.BytesIO(docx_bytes(document))).tables[-1].rows[1].cells
+
+    assert "script" not in page.tags
+    assert "<script" not in read
+    assert cells[0].text.startswith("<script>alert(1)</script> | `x` $a_b$ *")
+    assert read.count("<th>") + read.count("<th style") == 4  # the bar in a name opens no column
+
+
+def test_the_same_document_is_the_same_file() -> None:
+    first, second = (docx_bytes(small(), created=AT) for _ in range(2))
+    contents = [
+        {name: z.read(name) for name in z.namelist()} for z in (zipfile.ZipFile(io.BytesIO(f)) for f in (first, second))
+    ]
+
+    assert contents[0] == contents[1]
+    assert html_text(small()) == html_text(small())
+
+
+def test_a_row_that_does_not_fit_its_heads_is_refused() -> None:
+    with pytest.raises(ValueError, match="a row of 1 cells below 2 heads"):
+        Table(caption="x", heads=("a", "b"), rows=((Cell(text="1"),),))
+
+
+@pytest.mark.parametrize("name", ["report", "report.pdf", "report.docx.txt"])
+def test_other_forms_are_refused_with_those_that_there_are(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"none of \.docx, \.html, \.md"):
+        check_form(Path(name))
+
+
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice is not installed")
+def test_another_program_opens_a_whole_report_and_prints_it(tmp_path: Path) -> None:
+    for name, material in (("least", least(is_emulated=True)), ("most", most())):
+        (tmp_path / f"{name}.docx").write_bytes(docx_bytes(written_report(material, "zh"), created=AT))
+    home = f"-env:UserInstallation=file://{tmp_path}/home"
+    command = ["soffice", home, "--headless", "--convert-to", "pdf", "--outdir", str(tmp_path)]
+    files = [str(tmp_path / f"{name}.docx") for name in ("least", "most")]
+    subprocess.run([*command, *files], capture_output=True, timeout=240, check=True)
+
+    for name in ("least", "most"):
+        assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    if shutil.which("pdftotext") is not None:
+        printed = subprocess.run(
+            ["pdftotext", "-layout", str(tmp_path / "least.pdf"), "-"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        pages = [page for page in printed.split("\f") if page.strip()]
+        assert len(pages) > 3
+        assert all("EMULATED" in page for page in pages)

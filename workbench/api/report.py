@@ -1,0 +1,321 @@
+"""A written report of a sweep or a bundle, with the documents that other commands wrote, as Word, HTML or Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+from workbench import __version__
+from workbench.api.opening import find_candidate, journal_of, question_of, summary_of
+from workbench.bundle import Bundle, check_files, read_bundle
+from workbench.evaluation.journal import Journal
+from workbench.inputs.experiment import Experiment
+from workbench.load.result import LoadResult, read_result
+from workbench.prediction.fleet_cost import Capacity, priced, read_capacity
+from workbench.prediction.prices import read_prices
+from workbench.quantization.record import QuantizationRecord, record_from_json
+from workbench.report import Summary
+from workbench.report.written.compose import written_report
+from workbench.report.written.document import Document, Language
+from workbench.report.written.files import check_form, write_report
+from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
+from workbench.shipping.handover import service_settings
+from workbench.shipping.verdict_file import read_verdict
+from workbench.study.comparison import Comparison
+from workbench.tracking.releases import Act, log_file, read_log, shown
+from workbench.values.documents.canonical import DecodeError, decode
+from workbench.values.documents.json_reader import loads, read_json
+from workbench.values.errors import ConfigError
+from workbench.values.fidelity import Fidelity, fidelity_from_json
+from workbench.values.measurement import Split
+from workbench.values.results import Evaluation
+
+_MOST_JSON = 1 << 26
+_RELEASES = 20
+"""Of the log, the last ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Documents of other commands that a report takes up; what is None is said to be not measured.
+
+    Attributes:
+        verdict: of `workbench load --baseline`.
+        fidelity: of `workbench fidelity --to`.
+        loads: results of `workbench load --to`, or folders of them.
+        layers: of `workbench compare --json`.
+        capacity: of `workbench plan-capacity --json`.
+        prices: instead of those that the plan was made with.
+    """
+
+    verdict: Path | None = None
+    fidelity: Path | None = None
+    loads: Sequence[Path] = ()
+    layers: Path | None = None
+    capacity: Path | None = None
+    prices: Path | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def report(
+    subject: Path | str,
+    to: Path | str,
+    *,
+    language: Language = "zh",
+    candidate: str | None = None,
+    given: Given | None = None,
+    workspace: Path | str | None = None,
+    now: datetime | None = None,
+) -> list[Path]:
+    """Write a report, and return its files, itself first.
+
+    Args:
+        subject: an experiment file that was swept, or a folder of a bundle.
+        to: .docx, .html or .md.
+        candidate: id or its first digits, of a sweep; None for the recommended one, or for the one that came closest.
+        now: when it was written; None for now.
+
+    Raises:
+        ConfigError: no such subject, candidate or document, or no such form of file.
+        BundleError: the bundle is damaged.
+        ToolchainError: python-docx is missing for Word, or the file cannot be written.
+    """
+    check_form(Path(to))
+    made = now or datetime.now(UTC)
+    document = composed(subject, language=language, candidate=candidate, given=given, workspace=workspace, now=made)
+    return write_report(document, Path(to), created=made)
+
+
+def composed(
+    subject: Path | str,
+    *,
+    language: Language,
+    candidate: str | None = None,
+    given: Given | None = None,
+    workspace: Path | str | None = None,
+    now: datetime | None = None,
+) -> Document:
+    """The report as a value; arguments and errors as those of `report`."""
+    documents = given or Given()
+    at = (now or datetime.now(UTC)).isoformat(timespec="seconds")
+    path = Path(subject)
+    if path.is_dir():
+        if candidate is not None:
+            raise ConfigError("is for a sweep; a bundle holds one candidate.", key="--candidate")
+        found = _of_bundle(read_bundle(path), str(subject), at)
+    else:
+        found = _of_sweep(question_of(path, workspace), str(subject), candidate, at)
+    return written_report(_with_documents(found, documents), language)
+
+
+def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str) -> Material:
+    journal = journal_of(question)
+    summary = summary_of(question, journal)
+    chosen, fits = _chosen(question, journal, summary, candidate)
+    confirmed = summary.confirmations.get(chosen.candidate.id)
+    evaluations = [e for e in (chosen, confirmed) if e is not None and e.status == "complete"]
+    model, data = question.model, question.dataset
+    origin = model.origin
+    return Material(
+        name=question.name,
+        about=question.about,
+        task=data.task,
+        source=source,
+        is_bundle=False,
+        created_at=at,
+        workbench=__version__,
+        chosen=chosen,
+        confirmed=confirmed if confirmed is not None and confirmed.status == "complete" else None,
+        baseline=summary.baseline,
+        baseline_confirmed=summary.confirmations.get(summary.baseline_id),
+        none_fits=not fits,
+        named=candidate is not None,
+        model=ModelFacts(
+            file=model.path.name if origin is None else origin.path.name,
+            sha256=model.sha256 if origin is None else origin.sha256,
+            size_bytes=model.size_bytes if origin is None else origin.size_bytes,
+            opset=model.opset,
+            inputs=model.inputs,
+            outputs=model.outputs,
+            steps=() if origin is None else tuple(step.words for step in origin.steps),
+        ),
+        data={split: (data.digest(split), _scored(evaluations, split)) for split in get_args(Split)},
+        settings=service_settings(chosen.candidate, evaluations) if question.service is not None else None,
+        layers=_layers_of(journal.record(chosen.candidate.id)),
+        summary=summary,
+        changes=tuple(_changes_of_sweep(question, summary, at)),
+        given={},
+    )
+
+
+def _chosen(question: Experiment, journal: Journal, summary: Summary, candidate: str | None) -> tuple[Evaluation, bool]:
+    """What the report is about, and whether it meets every constraint or was named."""
+    if candidate is not None:
+        wanted, fits = find_candidate(candidate, journal).id, True
+    elif summary.recommended is not None:
+        wanted, fits = summary.recommended.candidate_id, True
+    elif summary.closest is not None:
+        wanted, fits = summary.closest.candidate_id, False
+    else:
+        wanted, fits = question.baseline.id, False
+    found = summary.find(wanted)
+    if found is None or found.status == "failed":
+        raise ConfigError(
+            f"{wanted[:12]} was not measured by the last sweep.", file=question.path, hint="Name one with --candidate."
+        )
+    return found, fits
+
+
+def _scored(evaluations: Iterable[Evaluation], split: str) -> int | None:
+    return next(
+        (a.samples for e in evaluations if (a := e.measurement.accuracy) is not None and a.split == split), None
+    )
+
+
+def _layers_of(file: Path) -> QuantizedLayers | None:
+    if not file.exists():
+        return None
+    return _quantized(record_from_json(_object(file)))
+
+
+def _quantized(record: QuantizationRecord) -> QuantizedLayers:
+    kinds: dict[str, int] = {}
+    for layer in record.layers:
+        kinds[layer.op_type] = kinds.get(layer.op_type, 0) + 1
+    return QuantizedLayers(by=record.provenance.engine, kinds=kinds, float_layers=record.float_layers)
+
+
+def _changes_of_sweep(question: Experiment, summary: Summary, at: str) -> Iterator[ChangeLine]:
+    began = min(e.started_at for e in summary.evaluations)
+    yield ChangeLine(at=began, act="searched", count=len(summary.evaluations))
+    for identity, confirmed in sorted(summary.confirmations.items(), key=lambda pair: pair[1].started_at):
+        if identity != summary.baseline_id:
+            yield ChangeLine(at=confirmed.started_at, act="confirmed", what=identity[:12])
+    yield from _releases(question.workspace, question.name)
+    yield ChangeLine(at=at, act="reported", what=__version__)
+
+
+def _releases(workspace: Path, name: str) -> Iterator[ChangeLine]:
+    """Of the log of this workspace, where there is one; a team's server is not asked."""
+    acts = get_args(Act)
+    for line in shown(read_log(log_file(workspace / "mlruns", name), None).lines[-_RELEASES:]):
+        said = line.get("release", {})
+        version, act = said.get("version"), said.get("act")
+        if act in acts and isinstance(version, int):
+            yield ChangeLine(at=str(line.get("at", "")), act=act, count=version, what=str(line.get("by", "")))
+
+
+def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
+    check_files(bundle)
+    m = bundle.manifest
+    chosen, confirmed = _by_split(m.evaluations)
+    baseline, baseline_confirmed = _by_split(m.baseline)
+    if chosen is None:
+        raise ConfigError("holds no evaluation of its candidate.", file=bundle.directory)
+    origin = m.model.origin
+    record = None if m.record is None else record_from_json(loads(bundle.read(m.record)))
+    return Material(
+        name=m.name,
+        about=m.about,
+        task=m.task,
+        source=source,
+        is_bundle=True,
+        created_at=at,
+        workbench=__version__,
+        chosen=chosen,
+        confirmed=confirmed,
+        baseline=baseline,
+        baseline_confirmed=baseline_confirmed,
+        model=ModelFacts(
+            file=m.model.file if origin is None else origin.path.name,
+            sha256=m.model.sha256 if origin is None else origin.sha256,
+            size_bytes=m.model.size_bytes if origin is None else origin.size_bytes,
+            opset=m.model.opset,
+            inputs=m.model.inputs,
+            outputs=m.model.outputs,
+            steps=() if origin is None else tuple(step.words for step in origin.steps),
+        ),
+        data={split: (digest, _scored(m.evaluations, split)) for split, digest in m.datasets.items()},
+        files=m.artifact.files,
+        settings=m.service,
+        layers=None if record is None else _quantized(record),
+        changes=(
+            ChangeLine(at=m.created_at, act="bundled", what=m.candidate.short_id),
+            ChangeLine(at=at, act="reported", what=__version__),
+        ),
+        given={},
+    )
+
+
+def _by_split(evaluations: Iterable[Evaluation]) -> tuple[Evaluation | None, Evaluation | None]:
+    """(search, held-out); where the search's is missing, the other stands for it."""
+    found = {e.split: e for e in evaluations}
+    return found.get("validation") or found.get("holdout"), found.get("holdout")
+
+
+def _with_documents(found: Material, given: Given) -> Material:
+    loads_found = tuple(_loads(given.loads))
+    return replace(
+        found,
+        verdict=None if given.verdict is None else read_verdict(given.verdict),
+        fidelity=None if given.fidelity is None else _fidelity(given.fidelity),
+        comparison=None if given.layers is None else _comparison(given.layers),
+        loads=loads_found,
+        loads_emulated=bool(loads_found) and found.emulated,
+        capacity=_capacity(given),
+        given=given.names,
+    )
+
+
+def _loads(paths: Iterable[Path]) -> Iterator[LoadResult]:
+    for path in paths:
+        files = sorted(path.glob("load-*.json")) if path.is_dir() else [path]
+        if not files:
+            raise ConfigError("holds no load-*.json.", file=path, key="--load", hint="workbench load … --to DIR")
+        for file in files:
+            try:
+                yield read_result(file)
+            except (ValueError, AttributeError) as error:
+                raise ConfigError(f"is no result of a load: {error}.", file=file, key="--load") from error
+
+
+def _fidelity(path: Path) -> Fidelity:
+    try:
+        return fidelity_from_json(_object(path))
+    except ValueError as error:
+        raise ConfigError(f"is no fidelity of this workbench: {error}.", file=path, key="--fidelity") from error
+
+
+def _comparison(path: Path) -> Comparison:
+    body = _object(path)
+    derived = ("version", "passed", "equal", "first_jump", "first_beyond_limits")
+    try:
+        return decode(Comparison, {k: v for k, v in body.items() if k not in derived}, "comparison")
+    except DecodeError as error:
+        raise ConfigError(
+            f"is no comparison of this workbench: {error}.",
+            file=path,
+            key="--layers",
+            hint="workbench compare … --json",
+        ) from error
+
+
+def _capacity(given: Given) -> Capacity | None:
+    if given.capacity is None:
+        if given.prices is not None:
+            raise ConfigError(
+                "there is nothing to price without a plan.", key="--prices", hint="Add --capacity capacity.json."
+            )
+        return None
+    found = read_capacity(given.capacity)
+    return found if given.prices is None else priced(found, read_prices(given.prices))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    body = read_json(path, limit_bytes=_MOST_JSON)
+    if not isinstance(body, dict):
+        raise ConfigError("holds no JSON object.", file=path)
+    return body

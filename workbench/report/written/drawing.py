@@ -1,0 +1,134 @@
+"""Pictures of a written report, drawn with matplotlib, which needs neither a browser nor a display.
+
+plotly draws the interactive pages; its still pictures need Chrome, which machines of production lack.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from matplotlib import font_manager, rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure as Canvas
+
+from workbench.report.written.document import Bar, BarChart, Chart, PointKind, ScatterChart
+
+WIDTH_INCHES = 6.3
+_PIXELS_AN_INCH = 200
+_CHINESE = (
+    *("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "Source Han Sans CN", "Microsoft YaHei", "SimHei"),
+    *("PingFang SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Noto Serif CJK SC", "SimSun", "Noto Sans CJK JP"),
+)
+"""Fonts that have Chinese characters, the best first."""
+_INK, _LINE, _LIMIT = "#1c1f24", "#c3cad3", "#b3261e"
+_MEASURED, _STRONG = "#8fb0de", "#2457c5"
+_LOOKS: dict[PointKind, dict[str, Any]] = {
+    "other": {"color": "#9aa3ad", "marker": "o", "s": 22, "zorder": 2},
+    "front": {"color": "#2457c5", "marker": "o", "s": 36, "zorder": 3},
+    "baseline": {"facecolors": "none", "edgecolors": "#111111", "marker": "s", "s": 110, "zorder": 4},
+    "chosen": {"facecolors": "none", "edgecolors": "#0a7d43", "marker": "*", "s": 240, "zorder": 5},
+}
+
+
+@functools.cache
+def chinese_font() -> str | None:
+    """A font of this machine with Chinese characters; None where there is none, and pictures then need other words."""
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return next((name for name in _CHINESE if name in installed), None)
+
+
+def png(chart: Chart) -> bytes:
+    """Of `WIDTH_INCHES` at 200 pixels an inch."""
+    return _drawn(chart, "png")
+
+
+def svg(chart: Chart) -> str:
+    """The `<svg>` element, letters as outlines: it looks alike wherever it is shown."""
+    text = _drawn(chart, "svg").decode("utf-8")
+    return text[text.index("<svg") :]
+
+
+def _drawn(chart: Chart, form: str) -> bytes:
+    fonts = [name for name in (chinese_font(),) if name is not None]
+    settings: dict[Any, Any] = {
+        "font.family": [*fonts, "DejaVu Sans"],
+        "font.size": 9,
+        "axes.unicode_minus": False,
+        "text.parse_math": False,  # a '$' in somebody's name is no formula
+        "svg.hashsalt": "report",  # ids of a picture are made from it: the same picture is the same text
+        "text.color": _INK,
+        "axes.labelcolor": _INK,
+    }
+    with rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a user's name for something
+        canvas = Canvas(figsize=(WIDTH_INCHES, _height(chart)), layout="constrained")
+        axes = canvas.add_subplot()
+        if isinstance(chart, BarChart):
+            _bars(axes, chart)
+        else:
+            _points(axes, chart)
+        (FigureCanvasSVG if form == "svg" else FigureCanvasAgg)(canvas)
+        held = io.BytesIO()
+        canvas.savefig(held, format=form, dpi=_PIXELS_AN_INCH, metadata={"Date": None} if form == "svg" else None)
+    return held.getvalue()
+
+
+def _height(chart: Chart) -> float:
+    return 0.75 + 0.34 * len(chart.bars) if isinstance(chart, BarChart) else 3.4
+
+
+def _bars(axes: Any, chart: BarChart) -> None:
+    places = range(len(chart.bars))
+    ends = [bar.value if bar.high is None else bar.high for bar in chart.bars]
+    furthest = max([*ends, *([chart.limit[1]] if chart.limit else [])], default=1.0) or 1.0
+    for place, bar, end in zip(places, chart.bars, ends, strict=True):
+        guessed = bar.evidence in ("predicted", "modelled")
+        look = {"color": _STRONG if bar.strong else _MEASURED, "height": 0.62}
+        if guessed:  # no measurement: hollow
+            look |= {"color": "white", "edgecolor": _STRONG, "hatch": "///", "linewidth": 1.0}
+        axes.barh(place, bar.value, **look)
+        if bar.low is not None and bar.high is not None:
+            axes.errorbar(bar.value, place, xerr=[[bar.value - bar.low], [bar.high - bar.value]], fmt="none",
+                          ecolor=_INK, capsize=3, linewidth=1)  # fmt: skip
+        axes.text(end + furthest * 0.015, place, _value(bar, chart.digits), va="center", fontsize=8,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=6)  # fmt: skip
+    axes.set_yticks(list(places), [bar.label for bar in chart.bars])
+    axes.invert_yaxis()
+    axes.set_xlim(0, furthest * 1.16)
+    axes.set_xlabel(chart.axis)
+    if chart.limit is not None:
+        axes.axvline(chart.limit[1], color=_LIMIT, linestyle="--", linewidth=1)
+        axes.set_title(chart.limit[0], fontsize=8, color=_LIMIT, loc="right")
+    _plain(axes, ("top", "right"))
+
+
+def _value(bar: Bar, digits: int) -> str:
+    return f"{bar.value:,.{digits}f}"
+
+
+def _points(axes: Any, chart: ScatterChart) -> None:
+    for kind, look in _LOOKS.items():
+        found = [point for point in chart.points if point.kind == kind]
+        if not found:
+            continue
+        axes.scatter([p.x for p in found], [p.y for p in found], label=chart.names[kind], **look)
+        for point in found:
+            if point.x_low is not None and point.x_high is not None:
+                axes.plot([point.x_low, point.x_high], [point.y, point.y], color=_LINE, linewidth=1, zorder=1)
+    axes.set_xlabel(chart.x_axis)
+    axes.set_ylabel(chart.y_axis)
+    axes.grid(color=_LINE, linewidth=0.4)
+    axes.set_axisbelow(True)
+    axes.margins(0.08)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, frameon=False, fontsize=8, scatterpoints=1)
+    _plain(axes, ("top", "right"))
+
+
+def _plain(axes: Any, without: Iterable[str]) -> None:
+    for side in without:
+        axes.spines[side].set_visible(False)

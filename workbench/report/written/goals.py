@@ -1,0 +1,246 @@
+"""The first page, for those who decide: the conclusion, and every goal against what was reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from workbench.report.reading import drop_of, numbers_of
+from workbench.report.written.cells import estimate_words, figure, number, text, unit_words
+from workbench.report.written.criteria import about_words, criterion_name, limit_words, outcome_cell, state_of
+from workbench.report.written.document import Block, Bullets, Cell, Language, Paragraph, Section, State, Table
+from workbench.report.written.marks import LEVEL
+from workbench.report.written.material import Material
+from workbench.report.written.naming import candidate_name, metric_name, settings_name
+from workbench.report.written.texts import Text
+from workbench.values.evidence import Evidence, level_of, service_level
+from workbench.values.measurement import ServiceResult
+
+_TITLE = Text(zh="结论与指标达成情况", en="Conclusion, and goals against results")
+_CONCLUSION: dict[str, Text] = {
+    "passed": Text(
+        zh="总体结论：通过。全部设有目标值的指标均已达标。", en="Overall: PASSED. Every goal with a limit is met."
+    ),
+    "failed": Text(zh="总体结论：不通过。未达标指标：{which}。", en="Overall: FAILED. Missed: {which}."),
+    "not decided": Text(
+        zh="总体结论：暂不能判定。尚无有效实测结论的指标：{which}。",
+        en="Overall: NOT DECIDED. Without a conclusive measurement: {which}.",
+    ),
+    "no goals": Text(
+        zh="总体结论：未给出。未提供验收结论文件，实验也未设置限值，因此没有可判定的指标。",
+        en="Overall: none. No verdict was given and the experiment sets no limit, so there is nothing to judge.",
+    ),
+}
+_REHEARSAL = Text(
+    zh="（仿真预演，不能作为验收结论，须在真实设备上复测。）",
+    en=" (A rehearsal on an emulator: nothing is accepted by it; measure again on a real device.)",
+)
+_NONE_FITS = Text(
+    zh="搜索中没有候选方案满足全部约束；本报告所述为最接近约束的方案，不作为推荐。",
+    en="No candidate of the search meets every constraint; this report is about the one that came closest, which is no "
+    "recommendation.",
+)
+_WHAT = Text(zh="交付方案：{what}（{id}）。", en="What ships: {what} ({id}).")
+_RECOMMENDED = Text(zh="推荐方案：{what}（{id}）。", en="Recommended: {what} ({id}).")
+_BASELINE = Text(
+    zh="推荐保持现行浮点方案：满足约束的候选方案中没有优于它的。",
+    en="The float model stays as it runs today: no candidate that meets the constraints is better.",
+)
+_SPEED = Text(
+    zh="单次推理速度为浮点基线的 {x} 倍（{level}）。",
+    en="One call is {x} times as fast as the float baseline ({level}).",
+)
+_DROP = Text(zh="精度损失 {drop} {unit}（{split}，{level}）。", en="Accuracy drop {drop} {unit} ({split}, {level}).")
+_SERVICE = Text(
+    zh="服务在“{settings}”下吞吐 {rate} 请求/s，P99 时延 {p99} ms（{level}）。",
+    en="With {settings} the service answers {rate} requests/s with a P99 of {p99} ms ({level}).",
+)
+_CARDS = Text(
+    zh="容量：由 {before} 张卡降至 {after} 张卡（{level}）{money}。",
+    en="Capacity: {after} cards instead of {before} ({level}){money}.",
+)
+_PROCESSES = Text(
+    zh="容量：由 {before} 个服务进程降至 {after} 个（{level}）{money}。",
+    en="Capacity: {after} server processes instead of {before} ({level}){money}.",
+)
+_MONEY = Text(zh="，月成本由 {before} 降至 {after} {currency}", en=", {after} {currency} a month instead of {before}")
+_GOALS = Text(zh="指标达成情况", en="Goals against results")
+_HEADS = Text(zh="指标|目标值|实测值|原平台|结论|说明", en="goal|limit|result|old platform|state|about")
+_SPLITS = {"validation": Text(zh="验证集", en="validation"), "holdout": Text(zh="留出集", en="held-out data")}
+_NOTE = Text(
+    zh="方括号内为 95 % 置信区间。未测的指标不视为达标；带〔推算〕〔预测〕字样的数值不是实测值，不作为达标依据。",
+    en="In brackets: 95 % intervals. What was not measured is not met; figures marked modelled or predicted are no "
+    "measurements and decide nothing.",
+)
+_OWN_LIMIT = Text(zh="实验约束", en="constraint of the experiment")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Goal:
+    """One row. Attributes: outcome: of `criteria.outcome_cell`; limited: whether it has a limit, so that it counts."""
+
+    name: str
+    limit: str
+    result: Cell
+    published: str
+    outcome: str
+    limited: bool
+    about: str
+
+
+def goals(m: Material, language: Language) -> Section:
+    judged = list(_of_verdict(m, language))
+    told = {(goal.name, goal.limit) for goal in judged}
+    found = [*judged, *(goal for goal in _of_experiment(m, language) if (goal.name, goal.limit) not in told)]
+    blocks: list[Block] = [_conclusion(m, found, language)]
+    if m.none_fits:
+        blocks.append(Paragraph(text=_NONE_FITS(language), kind="warning"))
+    blocks.append(Bullets(items=tuple(_findings(m, language))))
+    if found:
+        blocks.append(
+            Table(
+                caption=_GOALS(language),
+                heads=tuple(_HEADS(language).split("|")),
+                rows=tuple(_row(goal, m, language) for goal in found),
+                widths=(0.17, 0.15, 0.21, 0.1, 0.13, 0.24),
+                note=_NOTE(language),
+            )
+        )
+    return Section(title=_TITLE(language), blocks=tuple(blocks))
+
+
+def _row(goal: _Goal, m: Material, language: Language) -> tuple[Cell, ...]:
+    outcome = outcome_cell(goal.outcome, language, limited=goal.limited, emulated=m.emulated)
+    return (
+        text(goal.name),
+        text(goal.limit),
+        goal.result,
+        Cell(text=goal.published, figure=True),
+        outcome,
+        text(goal.about),
+    )
+
+
+def _conclusion(m: Material, found: list[_Goal], language: Language) -> Paragraph:
+    """By every goal with a limit, those of the verdict and of the experiment alike."""
+    states = [
+        (goal.name, state_of(goal.outcome)) for goal in found if goal.limited and goal.outcome != "does not apply"
+    ]
+    kind, wanted, frame = _overall([state for _, state in states])
+    joined = ("、" if language == "zh" else ", ").join(dict.fromkeys(name for name, state in states if state == wanted))
+    words = _CONCLUSION[kind](language, which=joined)
+    if m.emulated and states:
+        words, frame = words + _REHEARSAL(language), "missed" if kind == "failed" else "open"
+    return Paragraph(text=words, kind="verdict", state=frame)
+
+
+def _overall(states: list[State]) -> tuple[str, State, State]:
+    """(conclusion, state of the goals that it names, its own)."""
+    if not states:
+        return "no goals", "open", "open"
+    if "missed" in states:
+        return "failed", "missed", "missed"
+    return ("not decided", "open", "open") if "open" in states else ("passed", "met", "met")
+
+
+def _of_verdict(m: Material, language: Language) -> Iterator[_Goal]:
+    for each in () if m.verdict is None else m.verdict.criteria:
+        yield _Goal(
+            name=criterion_name(each, language),
+            limit=limit_words(each, language),
+            result=figure(each.figure, language, each.level, unit=each.unit),
+            published="–" if each.published is None else number(each.published),
+            outcome=each.outcome,
+            limited=each.limit is not None,
+            about=about_words(each, language),
+        )
+
+
+def _of_experiment(m: Material, language: Language) -> Iterator[_Goal]:
+    """Its constraints; a predicted figure meets none, and a modelled one only in a rehearsal."""
+    if m.summary is None:
+        return
+    numbers = numbers_of(m.best, m.summary.baseline_id)
+    for each in m.summary.constraints:
+        sign = "≤" if each.known.direction == "minimize" else "≥"
+        value, level = numbers.get(each.metric), level_of(m.best, each.metric)
+        kept = value is not None and each.violation(value) <= 0
+        yield _Goal(
+            name=metric_name(each.metric, language),
+            limit=f"{sign} {number(each.limit)} {unit_words(each.known.unit, language)}".rstrip(),
+            result=figure(value, language, level, unit=each.known.unit),
+            published="–",
+            outcome=_outcome(kept, value, level),
+            limited=True,
+            about=_OWN_LIMIT(language),
+        )
+
+
+def _outcome(kept: bool, value: float | None, level: Evidence | None) -> str:
+    if value is None:
+        return "not measured"
+    if level == "predicted":
+        return "predicted, within" if kept else "predicted, beyond"
+    return "passed" if kept else "failed"
+
+
+def _findings(m: Material, language: Language) -> Iterator[str]:
+    chosen = m.chosen.candidate
+    what = candidate_name(chosen, language)
+    recommended = m.summary is not None and m.summary.recommended is not None and not m.named and not m.none_fits
+    yield (_RECOMMENDED if recommended else _WHAT)(language, what=what, id=chosen.short_id)
+    if recommended and m.is_baseline:
+        yield _BASELINE(language)
+    latency, timed = m.best.measurement.latency, level_of(m.best, "speedup")
+    if latency is not None and timed is not None and not m.is_baseline:
+        yield _SPEED(language, x=estimate_words(latency.speedup, digits=2), level=LEVEL[timed](language))
+    drop = drop_of(m.best, m.baseline.candidate.id if m.baseline is not None else "")
+    accuracy, scored = m.best.measurement.accuracy, level_of(m.best, "accuracy")
+    if drop is not None and accuracy is not None and scored is not None and not m.is_baseline:
+        yield _DROP(
+            language,
+            drop=estimate_words(drop, signed=True, digits=2),
+            unit=unit_words(accuracy.unit or "pp", language),
+            split=_SPLITS[m.best.split](language),
+            level=LEVEL[scored](language),
+        )
+    service = best_service(m)
+    if service is not None and (shown := service.confirmed or service.best) is not None:
+        known = service_level(m.best, service)
+        yield _SERVICE(
+            language,
+            settings=settings_name(shown.settings, language),
+            rate=number(shown.throughput_per_s.value),
+            p99=number(shown.p99_ms.value),
+            level=LEVEL[known](language),
+        )
+    yield from _cards(m, language)
+
+
+def _cards(m: Material, language: Language) -> Iterator[str]:
+    fleet = None if m.capacity is None else m.capacity.fleet
+    if m.capacity is None or fleet is None:
+        return
+    costs = [cost for cost in m.capacity.costs if cost.lever != "as run"]
+    if len(costs) < 2:
+        return
+    first, last = costs[0], costs[-1]
+    money = ""
+    if first.monthly is not None and last.monthly is not None and m.capacity.prices is not None:
+        money = _MONEY(
+            language,
+            before=number(first.monthly.total),
+            after=number(last.monthly.total),
+            currency=m.capacity.prices.currency,
+        )
+    level = LEVEL["modelled" if fleet.emulated else "predicted"](language)
+    form = _CARDS if fleet.unit == "card" else _PROCESSES
+    yield form(language, before=number(first.cards), after=number(last.cards), level=level, money=money)
+
+
+def best_service(m: Material) -> ServiceResult | None:
+    """Of the held-out confirmation where there is one."""
+    for one in (m.confirmed, m.chosen):
+        if one is not None and one.measurement.service is not None:
+            return one.measurement.service
+    return None

@@ -1,0 +1,54 @@
+"""How every writer says how well a figure is known: in words, beside it, since a printed page has no colours."""
+
+from __future__ import annotations
+
+from workbench.report.written.document import Cell, Language
+from workbench.report.written.texts import Text
+from workbench.values.evidence import Evidence
+
+LEVEL: dict[Evidence, Text] = {
+    "measured held-out": Text(zh="留出集实测", en="measured on held-out data"),
+    "measured": Text(zh="实测", en="measured"),
+    "shared": Text(zh="共用实测", en="shared"),
+    "predicted": Text(zh="预测", en="predicted"),
+    "modelled": Text(zh="推算", en="modelled"),
+}
+MEANING: dict[Evidence, Text] = {
+    "measured held-out": Text(
+        zh="在搜索未使用过的留出集上重新测得", en="measured afresh on data that the search never saw"
+    ),
+    "measured": Text(zh="在搜索中测得", en="measured in the search"),
+    "shared": Text(
+        zh="取自产物内容等价的另一候选的实测值", en="measured on another candidate whose files behave alike"
+    ),
+    "predicted": Text(zh="由实测数据仿真得到，未经实际压测", en="simulated from measurements, under no real load"),
+    "modelled": Text(
+        zh="由设备模型（仿真器）推算，任何设备上都未测量过",
+        en="by a model of the device (an emulator), measured on no device",
+    ),
+}
+_MARKED: tuple[Evidence, ...] = ("shared", "predicted", "modelled")
+"""What was not measured on the thing itself; the others are plain."""
+
+NOT_MEASURED = Text(zh="未测", en="not measured")
+
+
+_KEY = Text(zh="数值标记：{marks}；无标记为实测。", en="Marks of figures: {marks}; unmarked: measured.")
+_KEY_ITEM = Text(zh="〔{mark}〕{meaning}", en="({mark}) {meaning}")
+
+
+def key(language: Language) -> str:
+    """What the marks mean, in a sentence."""
+    said = [
+        _KEY_ITEM(language, mark=LEVEL[level](language), meaning=MEANING[level](language))
+        for level in reversed(_MARKED)
+    ]
+    return _KEY(language, marks=("；" if language == "zh" else "; ").join(said))
+
+
+def marked(cell: Cell, language: Language) -> str:
+    """A cell's text with its mark: '1659/s (modelled)', '1659 次/s〔推算〕'."""
+    if cell.evidence not in _MARKED:
+        return cell.text
+    word = LEVEL[cell.evidence](language)
+    return f"{cell.text}〔{word}〕" if language == "zh" else f"{cell.text} ({word})"
