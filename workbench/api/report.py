@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from workbench import __version__
 from workbench.api.opening import find_candidate, journal_of, question_of, summary_of
-from workbench.bundle import Bundle, check_files, read_bundle
+from workbench.bundle import Bundle, bundle_fidelity, check_files, read_bundle
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.load.result import LoadResult, read_result
@@ -44,7 +44,7 @@ class Given:
 
     Attributes:
         verdict: of `workbench load --baseline`.
-        fidelity: of `workbench fidelity --to`.
+        fidelity: of `workbench fidelity --to`, instead of what the sweep or bundle holds.
         loads: results of `workbench load --to`, or folders of them.
         layers: of `workbench compare --json`.
         capacity: of `workbench plan-capacity --json`.
@@ -146,6 +146,7 @@ def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str)
         settings=service_settings(chosen.candidate, evaluations) if question.service is not None else None,
         layers=_layers_of(journal.record(chosen.candidate.id)),
         summary=summary,
+        fidelity=_own_fidelity(evaluations),
         changes=tuple(_changes_of_sweep(question, summary, at)),
         given={},
     )
@@ -167,6 +168,11 @@ def _chosen(question: Experiment, journal: Journal, summary: Summary, candidate:
             f"{wanted[:12]} was not measured by the last sweep.", file=question.path, hint="Name one with --candidate."
         )
     return found, fits
+
+
+def _own_fidelity(evaluations: Sequence[Evaluation]) -> Fidelity | None:
+    """Of the held-out data where it was measured there."""
+    return next((e.fidelity for e in reversed(evaluations) if e.fidelity is not None), None)
 
 
 def _scored(evaluations: Iterable[Evaluation], split: str) -> int | None:
@@ -242,6 +248,7 @@ def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
         files=m.artifact.files,
         settings=m.service,
         layers=None if record is None else _quantized(record),
+        fidelity=bundle_fidelity(bundle),
         changes=(
             ChangeLine(at=m.created_at, act="bundled", what=m.candidate.short_id),
             ChangeLine(at=at, act="reported", what=__version__),
@@ -261,7 +268,7 @@ def _with_documents(found: Material, given: Given) -> Material:
     return replace(
         found,
         verdict=None if given.verdict is None else read_verdict(given.verdict),
-        fidelity=None if given.fidelity is None else _fidelity(given.fidelity),
+        fidelity=found.fidelity if given.fidelity is None else _fidelity(given.fidelity),
         comparison=None if given.layers is None else _comparison(given.layers),
         loads=loads_found,
         loads_emulated=bool(loads_found) and found.emulated,

@@ -8,6 +8,7 @@ from workbench.shipping.acceptance import Verdict, verdict_from_json
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
 
+
 def read_verdict(path: Path) -> Verdict:
     """From `verdict.json` of `workbench load --to`, or from what `workbench load --json` printed.
 

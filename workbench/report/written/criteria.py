@@ -101,16 +101,21 @@ _NOTES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"against float32", "相对 float32"),
         (r"(\d+) samples", r"\1 个样本"),
         (r"mean cosine ([\d.]+)", r"平均余弦 \1"),
-        (r"(pytorch|float32|float32 compiled|float16 compiled|served|old platform)"
-         r" against (pytorch|float32|float32 compiled|float16 compiled|served|old platform)", r"\1 对比 \2"),
+        (
+            r"(pytorch|float32|float32 compiled|float16 compiled|served|old platform)"
+            r" against (pytorch|float32|float32 compiled|float16 compiled|served|old platform)",
+            r"\1 对比 \2",
+        ),
         (r"(\d+) values are not finite", r"\1 个数值为 NaN 或无穷大"),
         (r"the bundle has no comparison of accuracy", "部署包中没有精度对比"),
         (r"its outputs are no classes", "输出不是分类结果"),
         (r"workbench fidelity measures it", "由 workbench fidelity 测量"),
         (r"with --reference for the other platform's answers", "原平台应答由 --reference 提供"),
         (r"what ships is not quantized", "交付方案未量化"),
-        (r"needs the float model's service under the same load: --float BUNDLE of the float candidate",
-         "需在相同负载下压测浮点方案的服务（--float）"),
+        (
+            r"needs the float model's service under the same load: --float BUNDLE of the float candidate",
+            "需在相同负载下压测浮点方案的服务（--float）",
+        ),
         (r"([\d.e+]+) against ([\d.e+]+) requests/s of the float model", r"\1 对浮点模型的 \2 请求/s"),
         (r"of the (whole card|service on its card|service's processes)", r"对象：\1"),
         (r"not comparable: the baseline does not say what its memory is of", "不可比：基线未说明内存的对象"),

@@ -50,7 +50,10 @@ _SPEED = Text(
     zh="单次推理速度为浮点基线的 {x} 倍（{level}）。",
     en="One call is {x} times as fast as the float baseline ({level}).",
 )
-_DROP = Text(zh="精度损失 {drop} {unit}（{split}，{level}）。", en="Accuracy drop {drop} {unit} ({split}, {level}).")
+_DROP = Text(
+    zh="相对 float32 的精度损失 {drop} {unit}（{split}，{level}）。",
+    en="Accuracy drop against float32: {drop} {unit} ({split}, {level}).",
+)
 _SERVICE = Text(
     zh="服务在“{settings}”下吞吐 {rate} 请求/s，P99 时延 {p99} ms（{level}）。",
     en="With {settings} the service answers {rate} requests/s with a P99 of {p99} ms ({level}).",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.load.result import LoadResult
 from workbench.report.written.document import Language
 from workbench.report.written.texts import Text
 from workbench.values.candidate import Candidate, Quantization
@@ -130,3 +131,13 @@ def load_name(load: ServiceLoad, language: Language) -> str:
     if load.arrivals == "poisson":
         return f"开环，泊松到达 {load.rate_per_s:g} 请求/s"
     return f"回放 {len(load.trace_s)} 个请求的到达时间"
+
+
+def loaded_name(one: LoadResult, language: Language) -> str:
+    """The load with what each request was: 'closed loop' alone compares nothing."""
+    words = [load_name(one.load, language)]
+    if one.length is not None:
+        words.append(f"长度 {one.length}" if language == "zh" else f"length {one.length}")
+    if one.batch > 1:
+        words.append(f"batch {one.batch}")
+    return ("，" if language == "zh" else ", ").join(words)

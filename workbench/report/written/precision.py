@@ -15,6 +15,7 @@ from workbench.report.written.texts import Text
 from workbench.study.comparison import Comparison, TensorComparison
 from workbench.values.evidence import Evidence, level_of
 from workbench.values.fidelity import Agreement, Fidelity, FidelityPath
+from workbench.values.measurement import AccuracyComparison
 from workbench.values.results import Evaluation
 
 _TITLE = Text(zh="精度比对", en="Precision compared")
@@ -98,7 +99,10 @@ _LOSS_HEADS = Text(zh="来源|损失 [95 % 区间]|说明", en="where it comes f
 _FP16 = Text(zh="FP16 自身损失", en="FP16's own loss")
 _MORE = Text(zh="INT8 附加损失", en="INT8's additional loss")
 _TOTAL = Text(zh="合计（相对 float32）", en="both, against float32")
-_AGAINST_TODAY = Text(zh="相对现行浮点基线", en="against the float model of today")
+_OF = Text(zh="{split}，n = {n}", en="{split}, n = {n}")
+_OUTPUTS = Text(zh="输出比对，n = {n}", en="outputs compared, n = {n}")
+_AGAINST = Text(zh="损失相对 float32（{reference}）。", en="Drops are against float32 ({reference}).")
+_FLOAT_BASELINE = Text(zh="浮点基线", en="the float baseline")
 _MOST_LAYERS, _MOST_NAMES, _MOST_SHAPES = 15, 20, 40
 
 
@@ -220,12 +224,14 @@ def _scores(found: Fidelity, language: Language) -> Table:
 
 def _accuracy(m: Material, language: Language) -> Iterator[Block]:
     rows: list[tuple[Cell, ...]] = []
-    tests: dict[str, None] = {}
+    notes: dict[str, None] = {}
     for one, other in ((m.chosen, m.baseline), (m.confirmed, m.baseline_confirmed)):
         rows += [] if one is None else _scored(one, other, language)
         accuracy = None if one is None else one.measurement.accuracy
         if accuracy is not None and accuracy.comparison is not None:
-            tests[accuracy.comparison.test] = None
+            reference = accuracy.reference or _FLOAT_BASELINE(language)
+            notes[_AGAINST(language, reference=reference)] = None
+            notes[_TEST(language, test=accuracy.comparison.test)] = None
     if not rows:
         yield Paragraph(text=_NO_ACCURACY(language))
         return
@@ -234,7 +240,7 @@ def _accuracy(m: Material, language: Language) -> Iterator[Block]:
         heads=tuple(_ACCURACY_HEADS(language).split("|")),
         rows=tuple(rows),
         widths=(0.13, 0.12, 0.14, 0.14, 0.14, 0.24, 0.09),
-        note=" ".join(_TEST(language, test=test) for test in tests),
+        note=" ".join(notes),
     )
 
 
@@ -346,27 +352,15 @@ def _count(found: int | None, language: Language) -> Cell:
 
 
 def _loss(m: Material, language: Language) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    """Of accuracy on the task, then of the comparison of outputs; each loss apart from the other."""
+    rows = [*_losses_of_accuracy(m, language)]
     if m.fidelity is not None:
         parts = (
             (_FP16, m.fidelity.find("float16 compiled")),
             (_MORE, m.fidelity.find("served", "float16 compiled")),
             (_TOTAL, m.fidelity.find("served")),
         )
-        rows += [_loss_row(name, a, language) for name, a in parts]
-    accuracy = m.best.measurement.accuracy
-    compared = None if accuracy is None else accuracy.comparison
-    known = level_of(m.best, "accuracy")
-    unit = "pp" if compared is None else compared.unit
-    drop = None if compared is None else compared.drop_pp
-    about = "–" if accuracy is None else f"{SPLIT[accuracy.split](language)}, n = {number(accuracy.samples)}"
-    rows.append(
-        (
-            label(_AGAINST_TODAY, language),
-            figure(drop, language, known, signed=True, digits=2, unit=unit),
-            text(about),
-        )
-    )
+        rows += [_loss_row(name, a, language) for name, a in parts if a is not None]
     return Table(
         caption=_LOSS(language),
         heads=tuple(_LOSS_HEADS(language).split("|")),
@@ -375,8 +369,29 @@ def _loss(m: Material, language: Language) -> Table:
     )
 
 
-def _loss_row(name: Text, a: Agreement | None, language: Language) -> tuple[Cell, ...]:
-    if a is None or a.drop is None:
-        return label(name, language), not_measured(language), text("–")
-    drop = figure(a.drop.drop_pp, language, _level(a), signed=True, digits=2, unit=a.drop.unit)
-    return label(name, language), drop, text(f"n = {number(a.samples)}")
+def _losses_of_accuracy(m: Material, language: Language) -> Iterator[tuple[Cell, ...]]:
+    accuracy, before = m.best.measurement.accuracy, m.best_baseline
+    if accuracy is None:
+        yield label(_TOTAL, language), not_measured(language), text("–")
+        return
+    own = None if before is None or before.measurement.accuracy is None else before.measurement.accuracy.comparison
+    known = level_of(m.best, "accuracy")
+    of = text(_OF(language, split=SPLIT[accuracy.split](language), n=number(accuracy.samples)))
+    in_fewer_bits = bool(accuracy.reference)  # else the baseline computes in float32, and all of it is INT8's
+    parts = [(_FP16, own), (_MORE, accuracy.against_baseline)] if in_fewer_bits else []
+    for name, compared in [*parts, (_TOTAL, accuracy.comparison)]:
+        if compared is None:
+            yield label(name, language), not_measured(language), of
+        else:
+            yield label(name, language), _drop_cell(compared, known, language), of
+
+
+def _drop_cell(compared: AccuracyComparison, known: Evidence | None, language: Language) -> Cell:
+    return figure(compared.drop_pp, language, known, signed=True, digits=2, unit=compared.unit)
+
+
+def _loss_row(name: Text, a: Agreement, language: Language) -> tuple[Cell, ...]:
+    of = text(_OUTPUTS(language, n=number(a.samples)))
+    if a.drop is None:
+        return label(name, language), not_measured(language), of
+    return label(name, language), _drop_cell(a.drop, _level(a), language), of

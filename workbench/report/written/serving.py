@@ -10,7 +10,7 @@ from workbench.report.written.criteria import note_words
 from workbench.report.written.document import Block, Bullets, Cell, Heading, Language, Paragraph, Section, Table
 from workbench.report.written.goals import best_service
 from workbench.report.written.material import Material
-from workbench.report.written.naming import bins_name, load_name
+from workbench.report.written.naming import bins_name, load_name, loaded_name
 from workbench.report.written.texts import Text
 from workbench.values.evidence import Evidence
 from workbench.values.measurement import ServiceFigures, ServiceResult
@@ -167,7 +167,7 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
             widths=(0.3, 0.12, 0.12, 0.14, 0.14, 0.18),
         )
     notes = [
-        _NOTES(language, load=load_name(one.load, language), note=note_words(n, language))
+        _NOTES(language, load=loaded_name(one, language), note=note_words(n, language))
         for one in m.loads
         for n in one.notes
     ]
@@ -178,7 +178,7 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
 def _load_row(one: LoadResult, known: Evidence, language: Language) -> tuple[Cell, ...]:
     times = (figure(each, language, known) for each in (one.p50_ms, one.p95_ms, one.p99_ms))
     return (
-        text(load_name(one.load, language)),
+        text(loaded_name(one, language)),
         Cell(text=f"{one.window_s:.0f}", figure=True),
         Cell(text=f"{number(one.answered)}/{number(one.requests)}", figure=True),
         figure(one.throughput_per_s, language, known),
@@ -192,7 +192,7 @@ def _server_row(one: LoadResult, language: Language) -> tuple[Cell, ...]:
     padding = None if server is None else server.padding_share
     resident = None if one.processes is None else one.processes.resident_peak_bytes / 1e6
     return (
-        text(load_name(one.load, language)),
+        text(loaded_name(one, language)),
         figure(None if server is None else server.mean_batch, language),
         not_measured(language) if padding is None else Cell(text=f"{padding:.0%}", figure=True),
         figure(None if server is None else server.queue_ms, language),

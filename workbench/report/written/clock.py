@@ -1,0 +1,97 @@
+"""How far modelled times rest on a clock that nobody checked against a device, and what would settle it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from workbench.report.summary import Summary
+from workbench.report.written.cells import text
+from workbench.report.written.document import Block, Cell, Commands, Heading, Language, Paragraph, Table
+from workbench.report.written.naming import candidate_name
+from workbench.report.written.texts import Text
+from workbench.values.clocks.robustness import Robustness, Share
+
+_TITLE = Text(zh="对仿真时钟的稳健性", en="How far this rests on the emulator's clock")
+_ABOUT = Text(
+    zh="仿真器的时钟未经设备验证。以下结论在 {n} 个可能的时钟下重新评判：仿真器自身的参数与公开数据手册的参数，"
+    "各按其不确定度扰动；各候选在同一时钟下逐一比较。",
+    en="Nobody has checked the clock against a device. {n} clocks that may be right were asked: the emulator's and the "
+    "data sheet's, each moved by what is not known of it; candidates are compared clock by clock.",
+)
+_HEADS = Text(zh="候选|方案|位于前沿的时钟占比|最优的时钟占比|说明", en="id|what|on the front|the best|about")
+_HERE, _NOT_HERE = Text(zh="当前时钟下位于前沿", en="on the front by this clock"), Text(
+    zh="当前时钟下不在前沿", en="not on the front by this clock"
+)  # fmt: skip
+_AGREE = Text(
+    zh="各时钟对前沿和最优方案的判断一致程度不低于 {c}，无需额外测量。",
+    en="The clocks agree on front and best to at least {c}: no measurement is needed.",
+)
+_OPEN = Text(
+    zh="各时钟的判断不一致，且仅靠时钟参数的测量无法确定次序。",
+    en="The clocks do not agree, and no measurement of the clock alone would settle the order.",
+)
+_NEEDED = Text(
+    zh="最不确定的一项判断仅在 {c} 的时钟下成立；在真实设备上完成下列 {n} 项微基准测试后可达到 {reached}：",
+    en="The least certain statement holds under {c} of the clocks; with these {n} micro-benchmarks on a real device it "
+    "would with {reached} certainty:",
+)
+_BENCHMARK_HEADS = Text(zh="序号|测定内容|完成后的确定程度", en="no.|what it tells|certain once known")
+_BENCHMARKS = Text(zh="建议的微基准测试", en="Micro-benchmarks that would settle it")
+_MOST = 8
+"""Candidates that are named; one on the front of few clocks tells little."""
+_WORTH_SAYING = 0.05
+
+
+def on_the_clock(summary: Summary | None, language: Language) -> Iterator[Block]:
+    """Nothing where times were measured."""
+    found = None if summary is None else summary.robustness
+    if summary is None or found is None:
+        return
+    yield Heading(text=_TITLE(language))
+    yield Paragraph(text=_ABOUT(language, n=found.clocks))
+    yield _shares(summary, found, language)
+    if not found.benchmarks:
+        said = _AGREE(language, c=f"{found.certainty:.0%}") if found.settles else _OPEN(language)
+        yield Paragraph(text=said)
+        return
+    reached = f"{found.benchmarks[-1].certainty:.0%}"
+    yield Paragraph(text=_NEEDED(language, c=f"{found.certainty:.0%}", n=len(found.benchmarks), reached=reached))
+    yield Table(
+        caption=_BENCHMARKS(language),
+        heads=tuple(_BENCHMARK_HEADS(language).split("|")),
+        rows=tuple(
+            (Cell(text=str(index), figure=True), text(one.about), Cell(text=f"{one.certainty:.0%}", figure=True))
+            for index, one in enumerate(found.benchmarks, 1)
+        ),
+        widths=(0.08, 0.7, 0.22),
+    )
+    again = f"workbench show {shlex.quote(summary.experiment_file)} --clock clock.json"
+    yield Commands(lines=(*(one.command for one in found.benchmarks), again))
+
+
+def _shares(summary: Summary, found: Robustness, language: Language) -> Table:
+    front = {member.id for member in summary.front}
+    named = [s for s in found.shares if s.candidate_id in front or s.on_front >= _WORTH_SAYING]
+    nowhere = [Share(candidate_id=i, on_front=0.0, best=0.0) for i in front if found.of(i) is None]
+    recommended = None if summary.recommended is None else summary.recommended.candidate_id
+    shown = [*named[:_MOST], *sorted(nowhere, key=lambda s: s.candidate_id)]
+    return Table(
+        caption=_TITLE(language),
+        heads=tuple(_HEADS(language).split("|")),
+        rows=tuple(_row(summary, share, share.candidate_id in front, language) for share in shown),
+        widths=(0.15, 0.37, 0.15, 0.14, 0.19),
+        strong=tuple(i for i, share in enumerate(shown) if share.candidate_id == recommended),
+    )
+
+
+def _row(summary: Summary, share: Share, on_front: bool, language: Language) -> tuple[Cell, ...]:
+    evaluation = summary.find(share.candidate_id)
+    what = "–" if evaluation is None else candidate_name(evaluation.candidate, language)
+    return (
+        text(share.candidate_id[:12]),
+        text(what),
+        Cell(text=f"{share.on_front:.0%}", figure=True),
+        Cell(text=f"{share.best:.0%}", figure=True),
+        text((_HERE if on_front else _NOT_HERE)(language)),
+    )
