@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any, cast
 
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.protobuf_text import MOST_BYTES
-from workbench.space.dimensions import CFG, OFF, TARGET, dimensions_of, targets_with
+from workbench.space.dimensions import CFG, OFF, TARGET, dimension_of, dimensions_of, targets_with
 from workbench.space.service_reader import read_choices
 from workbench.space.space import (
     BINS,
@@ -30,10 +31,13 @@ from workbench.space.space import (
 )
 from workbench.space.words import MOST_BINS, is_word
 from workbench.values.dimension import Dimension, Scalar
-from workbench.values.documents.input_files import read_text
+from workbench.values.documents.input_files import folder_digest, read_text
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.installed_targets import target_names
+
+MOST_FILE_BYTES = 1 << 20
+"""Of a file that a choice names: its text is part of the candidate."""
 
 
 def read_space(path: Path) -> SearchSpace:
@@ -44,6 +48,7 @@ def read_space(path: Path) -> SearchSpace:
             not defined above it, a preset outside the space, or a choice no candidate can ever have.
     """
     configurations: dict[str, str] = {}
+    files: dict[str, str] = {}
     with read_yaml(path) as top:
         if not top.section("parameters").names():
             top.refuse("parameters", "no parameter.", "Name at least one, such as quantization.scheme.")
@@ -61,6 +66,7 @@ def read_space(path: Path) -> SearchSpace:
                 parameters.append(parameter)
                 if name == CFG:
                     configurations = {str(choice): _configuration(section, str(choice)) for choice in parameter.choices}
+                files |= _files(section, parameter, targets)
                 refused.discard(name)
         service, todays_bins = None, None
         with top.attempt():
@@ -75,6 +81,7 @@ def read_space(path: Path) -> SearchSpace:
             forbid=forbid,
             presets=(),
             configurations=configurations,
+            files=files,
             service=service,
             today_bins=todays_bins,
         )
@@ -119,6 +126,28 @@ def _configuration(section: Section, choice: str) -> str:
     return text
 
 
+def _files(section: Section, parameter: Parameter, targets: Sequence[str]) -> dict[str, str]:
+    """What the choices of a parameter become that are files or folders; nothing of any other."""
+    dimension = dimension_of(parameter.name, targets)
+    if dimension is None or not dimension.file:
+        return {}
+    found = {}
+    for choice in parameter.choices:
+        if choice == OFF:
+            continue
+        path = Path(os.path.normpath(section.file.parent / str(choice)))
+        try:
+            if dimension.file == "folder":
+                found[f"{parameter.name} {choice}"] = f"{path.resolve()}@{folder_digest(path)}"
+            else:
+                found[f"{parameter.name} {choice}"] = read_text(path, limit_bytes=MOST_FILE_BYTES)
+        except ConfigError as error:
+            raise section.error("choices", str(error), "Paths are relative to this file.") from error
+        except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
+            raise section.error("choices", f"{choice!r} is no path: {error}.") from error
+    return found
+
+
 def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter], targets: Sequence[str]) -> Parameter:
     if not targets_with(name):
         raise section.error(None, "not a parameter.", nearest(name, {n for t in targets for n in dimensions_of(t)}))
@@ -150,6 +179,8 @@ def _checked_by(dimension: Dimension, value: Any, section: Section) -> Scalar:
         value = float(value)
     if value in dimension.words or (dimension.may_be_off and value == OFF):
         return cast(Scalar, value)
+    if dimension.kind is str and isinstance(value, int) and dimension.values and not dimension.listed:
+        value = str(value).lower()  # a flag's own 0 and 1, true and false, without quotes
     if dimension.listed == "numbers" and isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if is_word(value, dimension):

@@ -110,6 +110,7 @@ class SearchSpace:
         targets: the first is the baseline's.
         parameters: with several targets, the first is `TARGET`.
         configurations: choice of `CFG` → the text of that file.
+        files: 'NAME CHOICE' of every other parameter whose choices are files → what the setting becomes.
         service: what may vary without a compile: the best of it is found for every candidate; None for no service.
         today_bins: what `service.today` says of them, as the file has it; None where it does not.
         served_bins: where bins are a choice of the service (`served_bins.to_service`), and none of the parameters.
@@ -121,6 +122,7 @@ class SearchSpace:
     forbid: tuple[Forbid, ...]
     presets: tuple[Preset, ...]
     configurations: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
     service: ServiceChoices | None = None
     today_bins: Scalar | None = None
     served_bins: ServedBins | None = None
@@ -134,6 +136,7 @@ class SearchSpace:
                 **({} if served is None else {"served_bins": [served.when, [f.values for f in served.forbid]]}),
                 "targets": self.targets,
                 "configurations": self.configurations,
+                **({"files": self.files} if self.files else {}),
                 "parameters": [{"name": p.name, "choices": p.choices, "when": p.when} for p in self.parameters],
                 "forbid": [f.values for f in self.forbid],
                 "service": self.service,
@@ -197,7 +200,8 @@ def build_unresolved(space: SearchSpace, assignment: Assignment) -> Candidate:
             parts["quantization"]["cfg"] = space.configurations[str(value)]
         elif name != TARGET and not (known[name].may_be_off and value == OFF):
             part, _, setting = name.partition(".")
-            parts[part][setting] = _members(known[name], value)
+            held = space.files[f"{name} {value}"] if known[name].file else value
+            parts[part][setting] = _members(known[name], held)
     for setting, names in switched.items():
         parts["compile"][setting] = tuple(sorted(names))
     served = space.service.max_batch_size if space.service is not None else ()
@@ -273,9 +277,13 @@ def _says(space: SearchSpace, candidate: Candidate, name: str, choice: Scalar) -
             return not any(fusion in names for names in lists.values())
         return fusion in lists[choice == OFF]
     part, _, setting = name.partition(".")
-    value = getattr(getattr(candidate, part), setting, None)
+    value = (
+        candidate.compile.setting(setting) if part == "compile" else getattr(getattr(candidate, part), setting, None)
+    )
     if dimension.may_be_off and choice == OFF:
         return value is None
+    if dimension.file:
+        return bool(value == space.files[f"{name} {choice}"])
     return bool(_members(dimension, choice) == value)
 
 

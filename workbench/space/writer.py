@@ -45,6 +45,7 @@ def narrowed(space: SearchSpace, dropped: Sequence[Dropped]) -> SearchSpace:
             replace(p, when={n: v for n, v in p.when.items() if n != TARGET}) for p in parameters if p.name != TARGET
         ]
     known = {p.name for p in parameters}
+    kept = {f"{p.name} {choice}" for p in parameters for choice in p.choices}
     return replace(
         space,
         targets=targets,
@@ -52,6 +53,7 @@ def narrowed(space: SearchSpace, dropped: Sequence[Dropped]) -> SearchSpace:
         forbid=tuple(rule for f in space.forbid if (rule := _rule_left(f, known, gone)) is not None),
         presets=tuple(p for p in space.presets if not any(v in gone.get(n, ()) for n, v in p.assignment.items())),
         configurations={c: text for c, text in space.configurations.items() if c not in gone.get(CFG, set())},
+        files={key: text for key, text in space.files.items() if key in kept},
     )
 
 

@@ -39,6 +39,10 @@ class CompileSettings:
         """
         return cls(**given)
 
+    def setting(self, name: str) -> Any:
+        """The value of what a space calls 'compile.NAME'; None where it is left out, or is none of these settings."""
+        return getattr(self, name, None)
+
     def check(self, candidate: Candidate) -> None:
         """Refuse what this target's candidates cannot be across their parts; `candidate.compile` is self.
 

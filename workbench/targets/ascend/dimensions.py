@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
+from workbench.targets.ascend.atc.passed import PASSED
 from workbench.targets.ascend.settings import (
     ALL_PRECISION_MODES,
     CALIBRATORS,
@@ -133,6 +134,7 @@ DIMENSIONS: Mapping[str, Dimension] = {
         excludes="models without such a convolution",
         source="ATC manual, --enable_small_channel",
     ),
+    **PASSED,
     **{
         FUSION_PREFIX + name: Dimension(
             about=f"{group.about} ({', '.join((*group.graph, *group.ub))})",

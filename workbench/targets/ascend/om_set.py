@@ -25,6 +25,7 @@ from workbench.targets.ascend.atc.atc import (
 )
 from workbench.targets.ascend.atc.command import Shape, argument_vector, compile_flags, shapes_of
 from workbench.targets.ascend.atc.config_files import write_config_files
+from workbench.targets.ascend.atc.custom_operators import operators_environment
 from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
 from workbench.targets.ascend.atc.om_info import OmInfo, parse_info
 from workbench.targets.ascend.atc.om_json import KernelCounts, count_kernels
@@ -184,7 +185,7 @@ def _job(
 ) -> Iterator[_Job]:
     """What the compiles of a set share, for as long as its work directory is there."""
     assert isinstance(at.candidate.compile, AscendCompile)  # Candidate checks it
-    base = dict(os.environ if environment is None else environment)
+    base = dict(os.environ if environment is None else environment) | operators_environment(at.candidate.compile)
     atc = find_atc(base)
     check_operator_package(base)
     side_by_side = parallel or parallel_compiles(len(shapes))

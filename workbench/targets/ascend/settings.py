@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from workbench.targets.ascend.rules import Asked, Broken, broken, too_few_gears, unsupported_mode
 from workbench.values.compile_settings import CompileSettings
+from workbench.values.documents.canonical import added_later, digest
 from workbench.values.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ class AscendCompile(CompileSettings):
         keep_dtype: names of nodes, or `OpType::LayerNorm`, that keep the graph's type.
         customize_dtypes: lines of the file of that flag.
         enable_small_channel: only means something for convolutions with at most 4 input channels.
+        options: further flags of ATC as the vendor spells them, (flag, value) sorted by flag (`atc.passed`); of a file
+            its text, of a folder 'PATH@sha256'.
     """
 
     compiles_shapes: ClassVar[bool] = True
@@ -159,6 +162,7 @@ class AscendCompile(CompileSettings):
     tiling_schedule_optimize: bool = False
     enable_single_stream: bool = False
     enable_small_channel: bool = False
+    options: tuple[tuple[str, str], ...] = added_later(())
 
     def __post_init__(self) -> None:
         for name, kind in _LITERALS.items():
@@ -169,6 +173,12 @@ class AscendCompile(CompileSettings):
             sizes = getattr(self, name)
             if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
                 raise ConfigError(f"{list(sizes)} are not ascending positive sizes.", key=f"compile.{name}")
+        if self.options:
+            from workbench.targets.ascend.atc.passed import check_options
+
+            if list(self.options) != sorted(dict(self.options).items()):
+                raise ConfigError("flags must be sorted, each once.", key="compile.options")
+            check_options(dict(self.options))
         if not self.batches:
             raise ConfigError("no batch size.", key="compile.batches", hint="Name at least one, such as 1.")
         for name, default in (("disabled_fusions", True), ("enabled_fusions", False)):
@@ -203,7 +213,14 @@ class AscendCompile(CompileSettings):
 
     @classmethod
     def of_space(cls, given: Mapping[str, Any], served: tuple[int, ...]) -> AscendCompile:
-        return cls(**{"batches": served, **given})
+        from workbench.targets.ascend.atc.passed import PASSED, PREFIX
+
+        passed = {name: str(value) for name, value in given.items() if PREFIX + name in PASSED}
+        own = {name: value for name, value in given.items() if name not in passed}
+        return cls(**{"batches": served, **own, "options": tuple(sorted(passed.items()))})
+
+    def setting(self, name: str) -> Any:
+        return dict(self.options).get(name, getattr(self, name, None))
 
     def compiled_batches(self) -> tuple[int, ...]:
         return self.batches
@@ -228,7 +245,9 @@ class AscendCompile(CompileSettings):
         """What differs from ATC's own defaults; shapes always."""
         always, usual = ("batches", "sequence_bins", "shapes"), AscendCompile()
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in values.items() if name in always or value != getattr(usual, name)}
+        del values["options"]
+        found = {name: value for name, value in values.items() if name in always or value != getattr(usual, name)}
+        return found | {name: _shown(value) for name, value in self.options}
 
     def words(self, candidate: Candidate) -> tuple[str, ...]:
         q, words = candidate.quantization, []
@@ -283,6 +302,11 @@ class AscendCompile(CompileSettings):
                 key="quantization.attention_matmul",
                 hint="Set activation_symmetric to true with it.",
             )
+
+
+def _shown(value: str) -> str:
+    """A flag's value on one line: of a file its digest."""
+    return f"sha256 {digest(value)[:12]}" if "\n" in value else value
 
 
 def _refuse(rule: Broken | None) -> None:

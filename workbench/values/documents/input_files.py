@@ -10,6 +10,7 @@ Links are followed: where a user keeps a file is the user's affair.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import stat
@@ -24,6 +25,9 @@ LIMIT_VARIABLE = "WORKBENCH_MAX_FILE_GIB"
 
 MOST_LINE_CHARACTERS = 1 << 24
 """Characters of one line. A sample is a text that a model reads; a book of this length is none."""
+
+MOST_FOLDER_FILES, MOST_FOLDER_BYTES = 10_000, 1 << 32
+"""Of a folder that is named by what it holds."""
 
 _BLOCK_BYTES = 1 << 20
 _KINDS = (
@@ -159,6 +163,33 @@ def open_file(path: Path, *, limit_bytes: int, key: str | None = None) -> IO[byt
         stream.close()
         raise
     return stream
+
+
+def folder_digest(path: Path) -> str:
+    """sha256 (64 hex) over the names and contents of all regular files below a folder, in the order of their names.
+
+    Raises:
+        ConfigError: no folder, one without files, or beyond `MOST_FOLDER_FILES` and `MOST_FOLDER_BYTES`; something in
+            it cannot be read, or is neither a file nor a folder.
+    """
+    if not path.is_dir():
+        raise ConfigError("no such folder.", file=path)
+    found, files, size = hashlib.sha256(), 0, 0
+    for at in sorted(path.rglob("*")):
+        if at.is_dir() and not at.is_symlink():
+            continue
+        name = at.relative_to(path).as_posix()
+        with open_file(at, limit_bytes=MOST_FOLDER_BYTES) as stream:
+            files, size = files + 1, size + os.fstat(stream.fileno()).st_size
+            if files > MOST_FOLDER_FILES or size > MOST_FOLDER_BYTES:
+                raise ConfigError(
+                    f"holds more than {MOST_FOLDER_FILES} files or {size_text(MOST_FOLDER_BYTES)}.", file=path
+                )
+            content = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]  # typeshed asks for more than it uses
+        found.update(f"{name}\n{content}\n".encode())
+    if not files:
+        raise ConfigError("is an empty folder.", file=path)
+    return found.hexdigest()
 
 
 def is_file(path: Path) -> bool:

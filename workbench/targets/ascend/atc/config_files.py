@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from workbench.targets.ascend.atc.passed import FILES
 from workbench.targets.ascend.settings import FUSION_GROUPS, AscendCompile
 from workbench.values.errors import CompileError, ConfigError, nearest
 
@@ -89,7 +90,8 @@ def config_texts(settings: AscendCompile) -> dict[str, tuple[str, str]]:
         found["keep_dtype"] = "keep_dtype.cfg", keep_dtype(settings.keep_dtype)
     if settings.customize_dtypes:
         found["customize_dtypes"] = "customize_dtypes.cfg", customize_dtypes(settings.customize_dtypes)
-    return found
+    passed = dict(settings.options)
+    return found | {flag: (f"{flag}.cfg", passed[flag]) for flag in FILES if flag in passed}
 
 
 def fusion_switch(settings: AscendCompile) -> str:

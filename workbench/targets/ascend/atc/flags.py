@@ -43,8 +43,7 @@ def check_flags(values: Mapping[str, str], *, quantized: bool = False) -> None:
         CompileError: a value or combination that ATC refuses, or would ignore; the message has the vendor's code.
     """
     for name, value in values.items():
-        _check_known(name, value)
-        _check_value(FLAGS[name], value)
+        check_flag(name, value)
     _check_mode(values)
     for name in values:
         _check_company(FLAGS[name], values)
@@ -53,6 +52,17 @@ def check_flags(values: Mapping[str, str], *, quantized: bool = False) -> None:
     check_shapes(values)
     if quantized:
         _check_together(values, quantized=True)
+
+
+def check_flag(name: str, value: str) -> None:
+    """One flag by itself.
+
+    Raises:
+        ConfigError: 8.5.0 does not have it, or it has no place on a 910B3.
+        CompileError: a value that ATC refuses.
+    """
+    _check_known(name, value)
+    _check_value(FLAGS[name], value)
 
 
 def _check_known(name: str, value: str) -> None:

@@ -1,0 +1,204 @@
+"""Every flag of ATC is reached in one way; what a space names besides is checked, passed on and kept."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.emulated_cann import emulated_environment
+from tests.targets.encoder import save, tiny_encoder
+from workbench.graph.read import read_model
+from workbench.space.reader import read_space
+from workbench.space.space import assignment_of, build, complete
+from workbench.targets.ascend.atc.command import compile_flags, shapes_of
+from workbench.targets.ascend.atc.config_files import config_texts, write_config_files
+from workbench.targets.ascend.atc.custom_operators import operators_environment
+from workbench.targets.ascend.atc.flag_table import FLAGS
+from workbench.targets.ascend.atc.passed import NOT_PASSED, OWN, PASSED, PREFIX, REACHED
+from workbench.targets.ascend.om_set import compile_set
+from workbench.targets.ascend.settings import AscendCompile
+from workbench.targets.ascend.shapes import interface_of
+from workbench.values.candidate import Candidate, Precision, candidate_from_json
+from workbench.values.errors import CompileError, ConfigError
+
+SPACE = """
+version: 1
+target: ascend910b3
+parameters:
+  precision.mode: {choices: [force_fp16]}
+  compile.sequence_bins: {choices: ["8"]}
+OPTIONS
+"""
+AIPP = "aipp_op {\n  aipp_mode: static\n}\n"
+DOCS = Path(__file__).parents[4] / "docs" / "ascend.md"
+
+
+def space_of(tmp_path: Path, **options: str) -> Path:
+    lines = "\n".join(f"  compile.{name}: {{choices: {choices}}}" for name, choices in options.items())
+    file = tmp_path / "space.yaml"
+    file.write_text(SPACE.replace("OPTIONS", lines), encoding="utf-8")
+    return file
+
+
+def test_every_flag_is_reached_in_exactly_one_way() -> None:
+    passed = {name.removeprefix(PREFIX) for name in PASSED} & set(FLAGS)
+    never = {name for name, flag in FLAGS.items() if flag.never}
+
+    assert set(REACHED) == set(FLAGS)
+    assert all(how.removeprefix("not:").strip() for how in REACHED.values())
+    kinds = [set(OWN), passed, set(NOT_PASSED), never]
+    assert sum(map(len, kinds)) == len(set().union(*kinds)) == len(FLAGS)
+
+
+def test_the_page_says_of_every_flag_how_it_is_reached() -> None:
+    rows = dict(re.findall(r"^\| `--([a-z0-9_]+)` \| (.*) \|$", DOCS.read_text(encoding="utf-8"), flags=re.M))
+
+    assert rows == REACHED
+
+
+def test_flags_that_a_space_names_reach_the_command_line(tmp_path: Path) -> None:
+    file = space_of(tmp_path, sparsity="[0, 1]", deterministic='["off", 1]', oo_dead_code_elimination="[false, true]")
+    space = read_space(file)
+    chosen = {"compile.sparsity": "1", "compile.oo_dead_code_elimination": "false"}
+
+    candidate = build(space, complete(space, chosen))
+
+    model = read_model(save(tiny_encoder(), tmp_path / "model.onnx"))
+    interface = interface_of(model)
+    assert isinstance(candidate.compile, AscendCompile)
+    flags = compile_flags(
+        candidate,
+        shapes_of(candidate.compile, interface)[0],
+        interface,
+        soc_version="Ascend910B3",
+        model=Path("m.onnx"),
+        output=Path("m"),
+        files={},
+    )
+    assert (flags["sparsity"], flags["oo_dead_code_elimination"]) == ("1", "false")
+    assert "deterministic" not in flags
+    assert candidate.parameters()["compile.sparsity"] == "1"
+    assert candidate_from_json(candidate.to_json()) == candidate
+    assert assignment_of(space, candidate) == complete(space, chosen)
+
+
+def test_candidates_without_such_flags_keep_their_ids() -> None:
+    plain = Candidate(
+        target="ascend910b3", precision=Precision(mode="force_fp16"), compile=AscendCompile(sequence_bins=(8,))
+    )
+
+    assert "options" not in plain.to_json()["compile"]
+
+
+def test_of_a_file_the_content_is_the_candidate_s_and_is_what_atc_is_given(tmp_path: Path) -> None:
+    (tmp_path / "aipp.cfg").write_text(AIPP, encoding="utf-8")
+    file = space_of(tmp_path, insert_op_conf='["off", aipp.cfg]')
+    before = read_space(file)
+    first = build(before, complete(before, {"compile.insert_op_conf": "aipp.cfg"}))
+    (tmp_path / "aipp.cfg").write_text(AIPP + "# another\n", encoding="utf-8")
+    after = read_space(file)
+    second = build(after, complete(after, {"compile.insert_op_conf": "aipp.cfg"}))
+
+    assert first.id != second.id
+    assert before.digest != after.digest
+    assert isinstance(first.compile, AscendCompile)
+    written = write_config_files(first.compile, tmp_path)
+    assert written["insert_op_conf"].read_text(encoding="utf-8") == AIPP
+    assert first.compile.handed_files() == config_texts(first.compile)
+    assert str(first.parameters()["compile.insert_op_conf"]).startswith("sha256 ")
+    assert assignment_of(before, first) == complete(before, {"compile.insert_op_conf": "aipp.cfg"})
+    assert assignment_of(after, first) is None
+
+
+def test_custom_operators_are_named_by_what_their_folder_holds(tmp_path: Path) -> None:
+    kernels = tmp_path / "vendors" / "acme"
+    (kernels / "op_impl").mkdir(parents=True)
+    (kernels / "op_impl" / "kernel.o").write_bytes(b"\x7fELF")
+    space = read_space(space_of(tmp_path, custom_opp_path='["off", vendors/acme]'))
+    candidate = build(space, complete(space, {"compile.custom_opp_path": "vendors/acme"}))
+    assert isinstance(candidate.compile, AscendCompile)
+
+    assert operators_environment(candidate.compile) == {"ASCEND_CUSTOM_OPP_PATH": str(kernels.resolve())}
+    (kernels / "op_impl" / "kernel.o").write_bytes(b"\x7fELG")
+    with pytest.raises(CompileError, match="holds something else"):
+        operators_environment(candidate.compile)
+    (kernels / "op_impl" / "kernel.o").unlink()
+    with pytest.raises(CompileError, match="empty folder"):
+        operators_environment(candidate.compile)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sparsity": "[2]"}, "is not a value of this parameter"),
+        ({"external_weight": "[1]"}, "not a parameter"),
+        ({"aicore_nums": '["20|40"]'}, "not a parameter"),
+        ({"insert_op_conf": "[missing.cfg]"}, "missing.cfg"),
+        ({"custom_opp_path": "[nowhere]"}, "no such folder"),
+        ({"insert_op_conf": "[space.yaml, .]"}, "folder"),
+    ],
+)
+def test_what_atc_would_not_take_is_refused_with_the_file_and_the_key(
+    tmp_path: Path, options: dict[str, str], said: str
+) -> None:
+    file = space_of(tmp_path, **options)
+
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        read_space(file)
+
+    assert "space.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((("sparsity", "2"),), "the value is none of"),
+        ((("external_weight", "1"),), "not passed on"),
+        ((("precision_mode", "force_fp32"),), "Reached: `precision.mode`"),
+        ((("sparsity", "1"), ("deterministic", "1")), "sorted"),
+        ((("aicore_num", " "),), "is empty"),
+    ],
+)
+def test_a_candidate_file_cannot_smuggle_a_flag_past_the_table(options: tuple[tuple[str, str], ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        AscendCompile(options=options)
+
+
+def test_what_atc_refuses_together_is_refused_before_it_is_started(tmp_path: Path) -> None:
+    settings = AscendCompile(
+        sequence_bins=(4, 8), shapes="gears", options=(("aicore_num", "99|40"), ("insert_op_conf", AIPP))
+    )
+    candidate = Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings)
+    interface = interface_of(read_model(save(tiny_encoder(), tmp_path / "model.onnx")))
+
+    with pytest.raises(CompileError, match="dynamic_dims"):
+        compile_flags(
+            candidate,
+            shapes_of(settings, interface)[0],
+            interface,
+            soc_version="Ascend910B3",
+            model=Path("m.onnx"),
+            output=Path("m"),
+            files={"insert_op_conf": Path("a.cfg")},
+        )
+
+
+def test_the_emulated_atc_honours_a_flag_and_refuses_a_file_as_documented(tmp_path: Path) -> None:
+    environment = emulated_environment(tmp_path)
+    lowered = save(tiny_encoder(), tmp_path / "model.onnx")
+    interface = interface_of(read_model(lowered))
+
+    def compiled(*options: tuple[str, str]) -> bytes:
+        place = tmp_path / "-".join(name for name, _ in options) if options else tmp_path / "plain"
+        place.mkdir()
+        candidate = Candidate(
+            target="ascend910b3",
+            precision=Precision(mode="force_fp16"),
+            compile=AscendCompile(sequence_bins=(8,), options=options),
+        )
+        compile_set(lowered, candidate, interface, place, soc_version="Ascend910B3", environment=environment)
+        return (place / "b1_s8.om").read_bytes()
+
+    assert b"--disable_reuse_memory=1" in compiled(("disable_reuse_memory", "1"))
+    with pytest.raises(CompileError, match="E10052"):  # a text model has no picture to prepare
+        compiled(("insert_op_conf", "aipp_op {\n  aipp_mode: static\n  input_format: RGB888_U8\n}\n"))
