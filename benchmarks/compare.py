@@ -23,7 +23,8 @@ from workbench.graph.read import load_graph, read_model
 from workbench.quantization.algorithms import choose
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds, observe
-from workbench.study.comparison import Comparison, Side, compare
+from workbench.study.compared import Comparison
+from workbench.study.comparison import Side, compare
 from workbench.targets import open_target
 from workbench.targets.base import Session
 from workbench.values.candidate import EVERYTHING_INT8, Candidate, Serving

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workbench.inputs.experiment import Experiment
     from workbench.report.summary import Member, Recommendation
     from workbench.study.amct_command import Calibrated
-    from workbench.study.comparison import Comparison
+    from workbench.study.compared import Comparison
     from workbench.study.limits import Limits
     from workbench.values.candidate import Candidate
     from workbench.values.errors import (
@@ -87,7 +87,7 @@ _HOMES = {
     "workbench.inputs.experiment": ("Experiment",),
     "workbench.report.summary": ("Member", "Recommendation"),
     "workbench.study.amct_command": ("Calibrated",),
-    "workbench.study.comparison": ("Comparison",),
+    "workbench.study.compared": ("Comparison",),
     "workbench.study.limits": ("Limits",),
     "workbench.values.candidate": ("Candidate",),
     "workbench.values.evidence": ("Evidence",),

@@ -25,6 +25,7 @@ from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.fusion_switch import read_switches
 from workbench.cann_emulator.atc.precision_files import read_keep_dtype, read_mixlist
 from workbench.cann_emulator.device_data import SHIPPED, load_device_data
+from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.cann_emulator.fit import read_op_summary
 from workbench.cann_emulator.om import MAGIC, NotAnOm, read_om
 from workbench.graph.door import open_foreign
@@ -46,6 +47,8 @@ from workbench.study.model_data import open_data
 from workbench.targets.ascend.atc.om_json import count_kernels
 from workbench.targets.ascend.atc.passes import read_fusions
 from workbench.targets.ascend.atc.precheck import read_report
+from workbench.targets.ascend.dump.dump_file import read_dump_file
+from workbench.targets.ascend.dump.om_operators import read_operators
 from workbench.targets.ascend.npu_smi import parse_info, parse_mapping, parse_pairs
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.values.errors import WorkbenchError
@@ -176,6 +179,7 @@ def prepare(folder: Path) -> dict[str, Format]:
 
     emulated: dict[str, tuple[Callable[[Path], Any], bytes, tuple[type[Exception], ...]]] = {
         "om.json": (count_kernels, OM_JSON, vendor),
+        "dumped.json": (read_operators, OM_JSON, vendor),
         "fusion_result.json": (read_fusions, FUSION_RESULT, vendor),
         "check_result.json": (lambda path: list(read_report(path)), CHECK_RESULT, vendor),
         "fusion_switch.cfg": (switches, b'{"Switch": {"GraphFusion": {"A": "on"}, "UBFusion": {}}}', atc),
@@ -209,6 +213,13 @@ def prepare(folder: Path) -> dict[str, Format]:
             name="batches.npz", seeds=arrays, make=hostile_npz, read=lambda path: open_data(path, found, batch=8)
         ),
         "rows.npy": Format(name="rows.npy", seeds=[b""], make=hostile_npy, read=array),
+        "Add.dense.1.0.1795446940563602": Format(
+            name="Add.dense.1.0.1795446940563602",
+            folder="vendor",
+            seeds=[_dump()],
+            make=hostile_bytes,
+            read=_load_dump,
+        ),
         "model.om": Format(
             name="model.om",
             seeds=[_om()],
@@ -255,6 +266,16 @@ def _candidate() -> bytes:
     from workbench.values.candidate import Candidate
 
     return json.dumps(Candidate(target="onnxruntime").to_json()).encode()
+
+
+def _dump() -> bytes:
+    tensor = Values(array=np.arange(6, dtype=np.float16).reshape(2, 3), dtype="float16", origin=("dense", 0))
+    return dump_bytes("dense", (tensor,), (tensor,), time_us=1, emulator="test")
+
+
+def _load_dump(path: Path) -> Any:
+    found = read_dump_file(path)
+    return [tensor.load() for tensor in (*found.inputs, *found.outputs)]
 
 
 def _om() -> bytes:

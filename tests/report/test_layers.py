@@ -9,8 +9,9 @@ from rich.console import Console
 from workbench.report.layers_page import comparison_html
 from workbench.report.layers_text import comparison_text, shown_rows
 from workbench.report.layers_words import comparison_verdict, signed_percent
-from workbench.study.comparison import Comparison, Limits, TensorComparison
+from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.differences import WORST
+from workbench.study.limits import Limits
 
 GOOD = TensorComparison(
     tensor="/encoder/layer.0/dense/Add_output_0",

@@ -24,7 +24,7 @@ from workbench.report.written.files import check_form, write_report
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.handover import service_settings
 from workbench.shipping.verdict_file import read_verdict
-from workbench.study.comparison import Comparison
+from workbench.study.compared import Comparison
 from workbench.tracking.releases import Act, log_file, read_log, shown
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads, read_json

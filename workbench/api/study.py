@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from workbench.api.device_compare import device_compare, free_folder, names_compiled
 from workbench.api.opening import named_candidate, opened
 from workbench.evaluation.build import lowered_file
 from workbench.evaluation.carried import calibration_feeds
@@ -15,15 +16,20 @@ from workbench.inputs.dataset import check_inputs, read_manifest
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.observe import Feeds
 from workbench.study.amct_command import Calibrated, calibrate_model
-from workbench.study.comparison import Comparison, Side, engine_of, side_of
+from workbench.study.compared import Comparison
+from workbench.study.comparison import Side, engine_of, side_of
 from workbench.study.comparison import compare as compare_sides
 from workbench.study.limits import Limits
 from workbench.study.meaning import DatasetScoring, scoring_of
 from workbench.study.model_data import RANDOM_LENGTH, fixed_batch, open_data, opened_for, random_data
+from workbench.targets import REFERENCE
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
 
 _log = logging.getLogger(__name__)
+
+FLOAT_MODEL = "float"
+"""What the model of an experiment is called, as no target has lowered it."""
 
 
 def calibrate(
@@ -68,32 +74,52 @@ def compare(
     data: Path | str | None = None,
     experiment: Experiment | Path | str | None = None,
     workspace: Path | str | None = None,
-    samples: int = 64,
+    samples: int | None = None,
     batch: int = 8,
     limits: Limits | None = None,
     every: bool = False,
     constants: Sequence[str] = (),
+    single_operator: str | None = None,
+    to: Path | str | None = None,
 ) -> Comparison:
     """Compare two models layer by layer, A being the reference: where do their numbers part?
 
     Args:
-        a, b: FILE or ENGINE:FILE, ENGINE one of a target's name and 'deploy'; with an experiment also a candidate: its
-            id or first digits, its JSON file, or 'baseline'.
+        a, b: FILE or ENGINE:FILE, ENGINE one of a target's name, 'onnx' and 'deploy'; with an experiment also a
+            candidate: its id or first digits, its JSON file, or 'baseline', and 'float' for its float model. B may be
+            'om:SOURCE', compiled files on their device: an OM, a folder of them, a bundle, a dump that a device left,
+            or a candidate.
         data: an NPZ file or a dataset manifest; random values when None. With an experiment, its validation split.
         samples, batch: so many samples at most, where the data has more, and so many in a run; a model whose batch is
-            fixed gets that batch.
+            fixed gets that batch. Of compiled files one run, unless `samples` says more.
         limits: None for the usual ones: those of a float path, or of INT8 against float, by what the outputs mean where
             a manifest or an experiment tells, else by their numbers.
         every: compare what every operator computes, not only the layers; takes longer.
         constants: inputs that are the same for all samples, as NAME=VALUE; of files without an experiment.
+        single_operator: of compiled files: an operator, or a node that one covers, to run by itself.
+        to: of compiled files: folder for the device's dump and for NPY files; compare-om in this folder when None.
 
     Raises:
         ConfigError: a file or a name is wrong, or the two share nothing to compare.
         CandidateError: an engine cannot run its model.
     """
+    compiled = names_compiled(str(b))
+    if not compiled and (single_operator is not None or to is not None):
+        raise ConfigError("means something for compiled files only.", key="b", hint="Name them: om:FOLDER.")
+    if samples is None:
+        samples = batch if compiled else 64
     for name, number in (("samples", samples), ("batch", batch)):
         if number < 1:
             raise ConfigError(f"{number} is less than 1.", key=name)
+    folder = _path(to) or free_folder(Path(), "compare-om")
+    if compiled and experiment is None:
+        first = side_of(str(a))
+        model = opened_for(first.path, _path(data), constants)
+        first = replace(first, path=model.path)
+        batches, about, _ = _batches((first, first), _path(data), samples, batch)
+        return device_compare(
+            first, str(b), model, batches, data=about, limits=limits, to=folder, single=single_operator
+        )
     if experiment is None:
         side_a, side_b = _prepared_sides(side_of(str(a)), side_of(str(b)), _path(data), constants)
         batches, about, scoring = _batches((side_a, side_b), _path(data), samples, batch)
@@ -115,11 +141,30 @@ def compare(
         def side(text: str) -> Side:
             if ":" in text or text.endswith(".onnx"):
                 return side_of(text)
+            if text == FLOAT_MODEL:
+                return Side(about=f"{question.name} in float", engine=REFERENCE, path=question.model.path)
             candidate = named_candidate(text, question)
             file = lowered_file(question, candidate, bench)
             engine = engine_of(candidate.target)
             return Side(about=f"{candidate.short_id} in {engine}", engine=engine, path=file)
 
+        if compiled:
+            first = side(str(a))
+            model = read_model(first.path)
+            size, taken = _whole_batches([model], batch, samples, question.dataset.size("validation"))
+            feeds = calibration_feeds(question.dataset, question.model, batch=size, samples=taken, split="validation")
+            return device_compare(
+                first,
+                str(b),
+                model,
+                feeds,
+                data=f"{question.name}, validation split",
+                limits=limits,
+                to=folder,
+                single=single_operator,
+                question=question,
+                bench=bench,
+            )
         sides = side(str(a)), side(str(b))
         dataset, split = question.dataset, "validation"
         scoring = scoring_of(dataset, question.model, question.constraints)

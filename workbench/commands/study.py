@@ -75,17 +75,24 @@ def compare(
     a: Annotated[
         str,
         typer.Argument(
-            help="FILE or ENGINE:FILE; with --experiment also a candidate: its id, its JSON file, or baseline",
+            help="FILE or ENGINE:FILE; with --experiment also a candidate: its id, its JSON file, or baseline; or "
+            "float, the experiment's own model",
             show_default=False,
         ),
     ],
     b: Annotated[
         str,
-        typer.Argument(help="the same; ENGINE is a target's name, or deploy for exact integers", show_default=False),
+        typer.Argument(
+            help="the same; ENGINE is a target's name, deploy for exact integers, or om for compiled files on their "
+            "device: an OM, a folder of them, a bundle, a dump, or a candidate",
+            show_default=False,
+        ),
     ],
     data: Annotated[Path | None, typer.Option(help="NPZ or dataset manifest; default: random values")] = None,
     experiment: Annotated[Path | None, typer.Option(help="experiment whose candidates and data are meant")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="samples to run, where the data has more")] = 64,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="samples to run, where the data has more; default: 64, of an OM one run")
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="samples a run")] = 8,
     cosine: Annotated[
         float | None, typer.Option(help="limit: cosine must be above; default: by precision, 0.999 or 0.99 for INT8")
@@ -103,6 +110,13 @@ def compare(
         bool, typer.Option("--all", help="compare and show what every operator computes, not only the layers")
     ] = False,
     html: Annotated[Path | None, typer.Option(help="also draw the errors along the graph into this page")] = None,
+    single_op: Annotated[
+        str | None,
+        typer.Option(help="of an OM: run this operator, or the one that covers this node, by itself as well"),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="of an OM: folder for dump and NPY files; default: compare-om")
+    ] = None,
     constant: Constants = None,
     as_json: AsJson = False,
 ) -> None:
@@ -124,6 +138,8 @@ def compare(
         limits=limits,
         every=every,
         constants=constant or (),
+        single_operator=single_op,
+        to=to,
     )
     if html is not None:
         from workbench.report.layers_page import comparison_html

@@ -38,6 +38,7 @@ class Flow:
         outputs: outputs of the model that hold numbers of any type, in its order.
         weighted: outputs of layers with a constant weight, with the bias added.
         into_softmax: tensors that a Softmax reads.
+        masks: those, and what they are computed from by small steps, up to the next layer: masks are made there.
     """
 
     def __init__(self, proto: onnx.ModelProto) -> None:
@@ -58,8 +59,9 @@ class Flow:
             if node.op_type in _LAYERS and len(node.input) > 1 and self._is_weight(node.input[1])
         }
         self.into_softmax = {
-            name for node in self._nodes if node.op_type == "Softmax" for name in self._sources(node.input[0])
+            name for node in self._nodes if node.op_type == "Softmax" for name in self.sources(node.input[0])
         }
+        self.masks = self._before(self.into_softmax)
         self._all = self._computed()
 
     def computed(self) -> list[str]:
@@ -74,7 +76,7 @@ class Flow:
             for node in self._nodes
             if node.op_type in _LAYERS
             for name in node.input
-            for source in self._sources(name)
+            for source in self.sources(name)
         }
         kept = {*self.outputs, *read, *self._biased.values()}
         return [n for n, kind in self._all.items() if (n in kept or kind not in _STEPS) and n not in self._biased]
@@ -124,12 +126,24 @@ class Flow:
         dequantized = maker is not None and maker.op_type == "DequantizeLinear" and maker.input[0] in self._fixed
         return name in self._fixed or dequantized
 
-    def _sources(self, name: str) -> list[str]:
+    def sources(self, name: str) -> list[str]:
         """The tensors whose numbers this one holds."""
         maker = self._makers.get(name)
         if maker is None or maker.op_type not in _VALUE_KEEPING:
             return [name]
-        return [source for given in maker.input if given for source in self._sources(given)]
+        return [source for given in maker.input if given for source in self.sources(given)]
+
+    def _before(self, names: set[str]) -> set[str]:
+        found, waiting = set(names), list(names)
+        while waiting:
+            maker = self._makers.get(waiting.pop())
+            if maker is None or maker.op_type not in _STEPS | _VALUE_KEEPING:
+                continue
+            for name in maker.input:
+                if name and name not in found and name not in self._fixed:
+                    found.add(name)
+                    waiting.append(name)
+        return found
 
     def _with_bias(self) -> dict[str, str]:
         """Output of a layer without its bias → with it, where nothing else reads the former."""

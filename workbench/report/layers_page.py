@@ -23,7 +23,7 @@ from workbench.report.layers_words import (
 )
 from workbench.report.page import document
 from workbench.report.words import count_of
-from workbench.study.comparison import Comparison, TensorComparison
+from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.layers import LayerStudy, Rung, Unit
 
 _DAMAGE, _COST, _GAIN, _JUMP = "#c2410c", "#4269d0", "#0a7d43", "#b3261e"

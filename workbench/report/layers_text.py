@@ -6,6 +6,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from workbench.report.device_words import device_words
 from workbench.report.layers_words import (
     adoption,
     comparison_verdict,
@@ -17,7 +18,7 @@ from workbench.report.layers_words import (
     study_verdict,
 )
 from workbench.report.words import count_of
-from workbench.study.comparison import Comparison, TensorComparison
+from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.layers import LayerStudy, Rung
 
 _WORST_SHOWN = 10
@@ -45,7 +46,10 @@ def comparison_text(found: Comparison, *, every: bool = False) -> Group:
     if found.only_in_a:
         notes.append(f"{found.only_in_a} tensors of the first are not in the second")
     return Group(
-        *lines, *[Text(f"({'; '.join(notes)})", style="dim")] * bool(notes), *_lines(comparison_verdict(found))
+        *lines,
+        *[Text(f"({'; '.join(notes)})", style="dim")] * bool(notes),
+        *_lines(comparison_verdict(found)),
+        *(_lines(device_words(found.device)) if found.device is not None else ()),
     )
 
 

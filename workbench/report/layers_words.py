@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.report.words import count_of
-from workbench.study.comparison import Comparison, TensorComparison
+from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.layers import LayerStudy, Rung
 
 METRIC_WORDS = {

@@ -23,10 +23,11 @@ from workbench.graph.door import open_foreign
 from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.observe import Feeds
+from workbench.study.compared import Comparison, Judgement, TensorComparison
+from workbench.study.device_side import DeviceSide
 from workbench.study.differences import Differences
 from workbench.study.limits import INT8, Limits, usual_limits
 from workbench.targets import REFERENCE, described, descriptions, open_target
-from workbench.values.documents.canonical import encode
 from workbench.values.documents.input_files import is_file
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.model import Model
@@ -41,122 +42,11 @@ JUMP_SHARE = 0.5
 FLOAT_NOISE = 1e-4
 """Relative error (80 dB) that different kernels for the same float32 operators may make; below is no jump."""
 
+ONNX = "onnx"
+"""What the float model's own side may be called, beside compiled files."""
+
 _UNDONE = 0.25
 _THREADS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorComparison:
-    """One tensor over all batches; A is the reference.
-
-    Attributes:
-        node, op_type: what makes the tensor in A.
-        not_finite: elements that are NaN or infinite in one of the two, or NaN in both; the other numbers leave
-            them out, and such a tensor is never within limits.
-        resized: batches in which the two differ in shape, as outputs do whose length depends on the data; the numbers
-            are those of the part that both have.
-        differing: elements that differ, of a tensor of whole numbers, whose other numbers mean little; None for floats.
-        sqnr_db: 10 log10(Σa² / Σ(a - b)²), -100 at least; None for equal tensors.
-        relative_error: the same as a ratio of norms: |a - b| / |a|, `differences.WORST` at most.
-        added_error: relative error beyond the largest of the compared tensors it is computed from; 0 at least.
-        jump: `added_error` is at least `JUMP_SHARE` of the largest along the graph, and more than `FLOAT_NOISE`.
-        rescaled: it differs, and the layers that read it undo the difference with their weights: its scale was moved
-            into them (channel balancing), which is no error.
-    """
-
-    tensor: str
-    node: str
-    op_type: str
-    is_output: bool
-    elements: int
-    not_finite: int
-    cosine: float
-    max_abs: float
-    mae: float
-    sqnr_db: float | None
-    relative_error: float
-    added_error: float
-    jump: bool
-    rescaled: bool
-    within_limits: bool
-    resized: int = 0
-    differing: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """One metric of what the outputs mean, over all samples.
-
-    Attributes:
-        a, b: its value for each of the two, A being the reference where it asks for one.
-        limit: that B has to keep, in words; None where there is none.
-    """
-
-    metric: str
-    a: float
-    b: float
-    limit: str | None = None
-    kept: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Two models compared.
-
-    Attributes:
-        meaning: what the dataset's scorer says; empty without a dataset.
-        unscored: why it could say nothing of B.
-        a, b: what was compared, in words.
-        rows: in graph order of A.
-        only_in_a: how many tensors of A the other side lacks (fused away, or named otherwise).
-    """
-
-    a: str
-    b: str
-    data: str
-    batches: int
-    limits: Limits
-    rows: tuple[TensorComparison, ...]
-    only_in_a: int
-    meaning: tuple[Judgement, ...] = ()
-    unscored: str = ""
-
-    @property
-    def by_meaning(self) -> bool:
-        """Whether the outputs pass by what they mean, as INT8 does where limits are declared or usual for it."""
-        return self.limits.about == INT8.about and any(judgement.limit is not None for judgement in self.meaning)
-
-    @property
-    def first_jump(self) -> TensorComparison | None:
-        """The first tensor in graph order where the error jumps."""
-        return next((row for row in self.rows if row.jump), None)
-
-    @property
-    def first_beyond_limits(self) -> TensorComparison | None:
-        return next((row for row in self.rows if not row.within_limits and not row.rescaled), None)
-
-    @property
-    def passed(self) -> bool:
-        """Whether every model output is within the limits: those of their meaning where these decide."""
-        if self.unscored:
-            return False
-        if self.by_meaning:
-            return all(judgement.kept for judgement in self.meaning) and not any(row.not_finite for row in self.outputs)
-        return all(row.within_limits for row in self.outputs)
-
-    @property
-    def outputs(self) -> tuple[TensorComparison, ...]:
-        return tuple(row for row in self.rows if row.is_output)
-
-    @property
-    def equal(self) -> bool:
-        """Whether no compared element differs at all."""
-        return all(row.sqnr_db is None and not row.not_finite and not row.resized for row in self.rows)
-
-    def to_json(self) -> dict[str, Any]:
-        first = {"first_jump": self.first_jump, "first_beyond_limits": self.first_beyond_limits}
-        names = {key: None if row is None else row.tensor for key, row in first.items()}
-        return {"version": 1, "passed": self.passed, "equal": self.equal, **names, **encode(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,11 +57,13 @@ class Side:
         about: for people.
         engine: as `engine_of` names it.
         path: an ONNX file as the engine takes it (lowered, not compiled).
+        device: what it gave on a device, compiled; then `path` is where that lies.
     """
 
     about: str
     engine: str
     path: Path
+    device: DeviceSide | None = None
 
 
 class Scoring(Protocol):
@@ -212,7 +104,7 @@ def side_of(text: str) -> Side:
         ConfigError: no such engine or file.
     """
     engine, separator, rest = text.partition(":")
-    engines = _engines()
+    engines = {**_engines(), ONNX: REFERENCE}
     if not separator or is_file(Path(text)):
         engine, rest = "", text
     elif engine not in engines:
@@ -222,6 +114,7 @@ def side_of(text: str) -> Side:
     if not engine:
         proto = onnx.load(path, load_external_data=False)
         engine = next((engine_of(t.name) for t in descriptions() if t.recognizes and t.recognizes(proto)), REFERENCE)
+    engine = REFERENCE if engine == ONNX else engine
     return Side(about=f"{path.name} in {engine}", engine=engine, path=path)
 
 
@@ -247,10 +140,13 @@ def compare(
         ConfigError: they share no tensor or output, a tensor has two shapes, or there is no batch.
         MeasureError: an engine cannot load or run its model.
     """
-    limits = limits or usual_limits(a.path, b.path)
+    device = b.device
+    limits = limits or (usual_limits(a.path, b.path) if device is None else device.limits())
     graph = load_graph(read_model(a.path))
     flow = Flow(graph)
     wanted = flow.computed() if every else flow.milestones()
+    if device is not None:  # few results leave its operators, so every one of them counts
+        wanted = [name for node in graph.graph.node for name in node.output if name in device.makers]
     theirs = _tensors(b)
     shared = [name for name in wanted if name in theirs]
     if not any(name in flow.outputs for name in shared):
@@ -258,9 +154,11 @@ def compare(
             f"{a.about} and {b.about} share no output ({', '.join(flow.outputs)} in the first).",
             hint="Compare two files made from the same float model.",
         )
-    _refuse_other_sizes(read_model(a.path), read_model(b.path))
+    if device is None:
+        _refuse_other_sizes(read_model(a.path), read_model(b.path))
     run_a, run_b = _runner(a, shared), _runner(b, shared)
-    sums = {name: Differences(masked=name in flow.into_softmax) for name in shared}
+    masked = flow.into_softmax if device is None else flow.masks
+    sums = {name: Differences(masked=name in masked) for name in shared}
     resized: Counter[str] = Counter()
     count = 0
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -272,6 +170,8 @@ def compare(
             if scoring is not None:
                 scoring.add({n: ours[n] for n in flow.outputs if n in ours}, others)
             for name in sums:
+                if device is not None and ours[name].size == others[name].size:
+                    others[name] = others[name].reshape(ours[name].shape)  # views are no operators there
                 if ours[name].shape != others[name].shape:
                     ours[name], others[name] = _common(name, ours[name], others[name])
                     resized[name] += 1
@@ -335,12 +235,16 @@ def _add_all(
 
 
 def _tensors(side: Side) -> set[str]:
+    if side.device is not None:
+        return set(side.device.makers)
     proto = onnx.load(side.path, load_external_data=False)
     return {name for node in proto.graph.node for name in node.output}
 
 
 def _runner(side: Side, tensors: Sequence[str]) -> Run:
-    """Tensors of numbers by name, as the probe of the engine's target shows them."""
+    """Tensors of numbers by name, as the probe of the engine's target shows them, or as the device left them."""
+    if side.device is not None:
+        return side.device.run
     session = open_target(_engines()[side.engine]).probe(side.path, tensors)
 
     def run_session(feeds: Feeds) -> dict[str, Array]:
@@ -348,6 +252,13 @@ def _runner(side: Side, tensors: Sequence[str]) -> Run:
         return {name: array for name, array in found.items() if array.dtype.kind in "fiub"}
 
     return run_session
+
+
+def reference_values(a: Side, device: DeviceSide, call: int, tensors: Sequence[str]) -> dict[str, Array]:
+    """The float model's tensors for what a device was fed in one of its calls."""
+    feeds = next(feeds for index, feeds in enumerate(device.feeds()) if index == call)
+    found = _runner(a, tensors)(feeds)
+    return {name: found[name] for name in tensors if name in found}
 
 
 # --- what the numbers say along the graph --------------------------------------------------------------------------
@@ -394,6 +305,7 @@ def _rows(
                 within_limits=_within(total, own[name], limits, resized.get(name, 0)),
                 resized=resized.get(name, 0),
                 differing=total.differing if total.whole else None,
+                magnitude=total.magnitude,
             )
         )
     return tuple(rows)

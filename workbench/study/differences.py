@@ -33,6 +33,7 @@ class Differences:
         not_finite: elements that are NaN or infinite in one of the two, or NaN in both. They are in no other sum;
             the same infinity in both counts as equal.
         largest: of |a - b|.
+        magnitude: the largest |a| that is finite.
         whole: the tensor holds whole numbers.
         differing: elements that differ, where it does.
     """
@@ -40,7 +41,7 @@ class Differences:
     def __init__(self, *, masked: bool = False) -> None:
         self.elements = self.not_finite = self.differing = 0
         self.whole = False
-        self.largest = 0.0
+        self.largest = self.magnitude = 0.0
         self._masked = masked
         self._aa = self._bb = self._dd = self._absolute = 0.0
 
@@ -85,6 +86,7 @@ class Differences:
         if not (math.isfinite(aa) and math.isfinite(bb) and math.isfinite(dd)):
             self._add_exactly(x, y)
             return
+        self.magnitude = max(self.magnitude, float(x.max()), -float(x.min()))
         np.abs(difference, out=difference)
         self.elements += x.size
         self._aa, self._bb, self._dd = self._aa + aa, self._bb + bb, self._dd + dd
@@ -96,6 +98,9 @@ class Differences:
         finite = np.isfinite(x) & np.isfinite(y)
         self.not_finite += int(np.count_nonzero(~finite & (x != y)))  # NaN differs from NaN
         a, b = x[finite].astype(np.float64), y[finite].astype(np.float64)
+        known = x[np.isfinite(x)]
+        if known.size:
+            self.magnitude = max(self.magnitude, float(np.abs(known).max()))
         if not a.size:
             return
         difference = np.abs(a - b)

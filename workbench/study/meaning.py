@@ -18,7 +18,8 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics import Outcomes, Scorer, concatenate, scorer_of, summarize
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.quantization.observe import Feeds
-from workbench.study.comparison import Judgement, Run
+from workbench.study.compared import Judgement
+from workbench.study.comparison import Run
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Split
 from workbench.values.model import Model

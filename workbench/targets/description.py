@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from workbench.targets.base import OperatorIssue, Target
     from workbench.targets.calibrator import Calibrator
+    from workbench.targets.inside import LooksInside
     from workbench.targets.profiler import Profiler
     from workbench.values.artifact import Artifact, Toolchain
     from workbench.values.candidate import Candidate
@@ -73,6 +74,9 @@ class TargetDescription(InstalledTarget):
         loading: what whoever loads the files without the workbench must know, as items of a list.
         calibrator: the vendor's own quantizer, by the environment's variables; None where there is none.
         profiler: the vendor's tools that look into a device; None where there are none.
+        compiled_as: what `workbench compare` has before its compiled files, such as om in `om:FOLDER`; '' where nobody
+            can look into them.
+        inside: looks into them operator by operator while they run; None where that cannot be done.
         inspect: what is known to go wrong with a model, errors first; None for what `Target.check` says of INT8.
         engine: what its lowered files are executed by on this machine, as `workbench compare` calls it; '' for the
             target's own name.
@@ -96,6 +100,8 @@ class TargetDescription(InstalledTarget):
     loading: Callable[[Artifact, Candidate], Sequence[str]] = nothing_to_know
     calibrator: Callable[[Mapping[str, str]], Calibrator] | None = None
     profiler: Callable[[], Profiler] | None = None
+    compiled_as: str = ""
+    inside: Callable[[], LooksInside] | None = None
     inspect: Callable[[ModelProto], tuple[OperatorIssue, ...]] | None = None
     engine: str = ""
     recognizes: Callable[[ModelProto], bool] | None = None

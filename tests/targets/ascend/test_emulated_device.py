@@ -121,6 +121,8 @@ def test_the_overflow_check_finds_what_float16_cannot_hold(
 
     assert bool(found) is overflowed
     assert all(overflow.unit == "AI Core" and overflow.suspect for overflow in found)
+    operators = [overflow.operator for overflow in found]
+    assert all(one is not None and one.tensors and not one.beyond_already for one in operators)
 
 
 def test_npu_smi_shows_the_process_and_its_memory_and_forgets_them(device: Device) -> None:

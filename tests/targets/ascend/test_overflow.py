@@ -4,13 +4,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.targets.ascend.overflow import (
     CONVERTER,
+    Overflow,
     causes_of,
     decode_overflow,
     overflow_files,
+    overflow_text,
     read_overflows,
     write_overflow_config,
 )
@@ -127,3 +131,73 @@ def test_a_runtime_without_the_converter_says_which_package_has_it(tmp_path: Pat
 
     with pytest.raises(ToolchainError, match="belongs to the CANN toolkit package"):
         read_overflows(tmp_path / "dump", tmp_path, tmp_path / "results")
+
+
+# --- which operator --------------------------------------------------------------------------------------------------
+
+
+def operator(folder: Path, name: str, result: np.ndarray[Any, Any], *, task: int, given: float = 1.0) -> Path:
+    """The dump that a device writes beside a status."""
+    read = Values(array=np.full(4, given, np.float16), dtype="float16")
+    made = Values(array=result, dtype="float16", origin=("encoder.residual", 0))
+    file = folder / f"Mul.{name}.{task}.563.10000000"
+    file.write_bytes(dump_bytes("encoder/grow", (read,), (made,), time_us=1, emulator=""))
+    return file
+
+
+def told(tmp_path: Path, body: dict[str, Any]) -> tuple[Overflow, ...]:
+    (tmp_path / "content.json").write_text(json.dumps(body))
+    root = toolkit(
+        tmp_path / "cann", f"open(to + '/r.json', 'w').write(open({str(tmp_path / 'content.json')!r}).read())"
+    )
+    return read_overflows(tmp_path / "dump", root, tmp_path / "results")
+
+
+def test_the_operator_of_the_status_is_named_with_what_overflowed(tmp_path: Path) -> None:
+    status = dumped(tmp_path / "dump", 20_000_000)
+    result = np.array([1, np.inf, np.nan, -np.inf], np.float16)
+    file = operator(status.parent, "encoder_grow", result, task=57)
+    operator(status.parent, "another", np.ones(1, np.float16), task=58)
+
+    (found,) = told(tmp_path, content(ai_core=0x100))
+
+    assert found.operator is not None
+    assert (found.operator.name, found.operator.op_type, found.operator.file) == ("encoder/grow", "Mul", file)
+    assert (found.operator.node, found.operator.beyond_already) == ("encoder.residual", False)
+    assert found.operator.tensors == ("output 0, float16: 2 infinite and 1 NaN of 4",)
+    text = overflow_text([found], 1)
+    assert "SUSPECT encoder/grow (Mul, from node encoder.residual); AI Core, task 57" in text
+    assert "float32 or int32 to float16" in text
+    assert "compile.keep_dtype: encoder.residual" in text
+
+
+def test_an_operator_that_was_given_an_infinity_is_told_from_one_that_made_it(tmp_path: Path) -> None:
+    status = dumped(tmp_path / "dump", 20_000_000)
+    operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=57, given=np.inf)
+
+    (found,) = told(tmp_path, content(ai_core=0x20))
+
+    assert found.operator is not None
+    assert found.operator.beyond_already
+    assert "which was given an infinity or NaN already" in overflow_text([found], 1)
+
+
+def test_the_newer_layout_names_the_unit(tmp_path: Path) -> None:
+    """msaccucmp writes one object under acc_list."""
+    status = dumped(tmp_path / "dump", 20_000_000)
+    operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=9)
+    entry = {"valid": 1, "acc_type": "AIV", "data": {"status": 32, "task_id": 9, "stream_id": 563}}
+
+    (found,) = told(tmp_path, {"magic": "0x5a5a5a5a", "version": 2, "acc_list": entry})
+
+    assert (found.unit, found.status, found.task_id) == ("AI Core (vector)", 32, 9)
+    assert found.operator is not None
+
+
+def test_a_damaged_dump_beside_a_status_is_refused_by_its_name(tmp_path: Path) -> None:
+    status = dumped(tmp_path / "dump", 20_000_000)
+    file = operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=57)
+    file.write_bytes(file.read_bytes()[:-1])
+
+    with pytest.raises(MeasureError, match=r"Mul\.grow.*truncated"):
+        told(tmp_path, content(ai_core=32))

@@ -13,7 +13,7 @@ from workbench.load.result import LoadResult
 from workbench.prediction.fleet_cost import Capacity
 from workbench.report.summary import Summary
 from workbench.shipping.acceptance import Verdict
-from workbench.study.comparison import Comparison
+from workbench.study.compared import Comparison
 from workbench.values.artifact import CompiledFile
 from workbench.values.fidelity import Fidelity
 from workbench.values.model import TensorSpec

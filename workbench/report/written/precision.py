@@ -12,7 +12,7 @@ from workbench.report.written.document import Block, Bullets, Cell, Heading, Lan
 from workbench.report.written.material import Material
 from workbench.report.written.naming import PATH, SPLIT, candidate_name
 from workbench.report.written.texts import Text
-from workbench.study.comparison import Comparison, TensorComparison
+from workbench.study.compared import Comparison, TensorComparison
 from workbench.values.evidence import Evidence, level_of
 from workbench.values.fidelity import Agreement, Fidelity, FidelityPath
 from workbench.values.measurement import AccuracyComparison

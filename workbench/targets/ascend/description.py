@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from workbench.targets.base import OperatorIssue, Target
     from workbench.targets.calibrator import Calibrator
+    from workbench.targets.inside import LooksInside
     from workbench.targets.profiler import Profiler
     from workbench.values.artifact import Artifact
     from workbench.values.candidate import Candidate
@@ -64,6 +65,12 @@ def _profiler() -> Profiler:
     from workbench.targets.ascend.profiling import AscendProfiler
 
     return AscendProfiler()
+
+
+def _inside() -> LooksInside:
+    from workbench.targets.ascend.dump.inside import AscendInside
+
+    return AscendInside()
 
 
 def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
@@ -132,6 +139,8 @@ TARGET = TargetDescription(
     loading=_loading,
     calibrator=_calibrator,
     profiler=_profiler,
+    compiled_as="om",
+    inside=_inside,
     inspect=_inspect,
     engine="deploy",
     recognizes=_recognizes,

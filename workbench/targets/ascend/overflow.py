@@ -1,6 +1,8 @@
-"""The overflow check of the AI cores: its acl.json, the files it leaves, and what their status bits mean.
+"""The overflow check of the AI cores: its acl.json, the files it leaves, which operator they name, and what status bits
+mean.
 
-Nothing overflowed when no file appears. Source of steps, files and bits: pyacl.md §5.6.
+Nothing overflowed when no file appears. Of each operator that did there are two: its status, and a dump of what it read
+and wrote under its own name and task. Source of steps, files and bits: pyacl.md §5.6.
 """
 
 from __future__ import annotations
@@ -10,10 +12,14 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from workbench.targets.ascend.dump.dump_file import DumpedTensor, read_dump_file
+from workbench.targets.ascend.dump.dump_folder import operator_files
 from workbench.targets.ascend.program import run_program
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import MeasureError, ToolchainError
@@ -35,6 +41,8 @@ SUSPECT_BITS = 0x100 | 0x20
 """A candidate in INT8 or FP16 with one of these is suspect, even if a small set scores well."""
 
 _ATOMIC = ("DHA Atomic Add", "L2 Atomic Add")
+_UNITS = {"AIC": "AI Core", "AIV": "AI Core (vector)", "AICPU": "AI CPU", "SDMA": "SDMA"}
+"""acc_type of the newer layout (toolkit, dump_data_parser.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +50,8 @@ class Overflow:
     """One operator that overflowed.
 
     Attributes:
-        unit: 'AI Core', 'DHA Atomic Add' or 'L2 Atomic Add'.
+        unit: 'AI Core', 'DHA Atomic Add', 'L2 Atomic Add', or what the newer layout adds.
+        operator: whose dump lies beside the status; None where there is none.
         causes: what the status bits say, in words.
         suspect: True when numbers that the model computes with are affected.
     """
@@ -55,6 +64,25 @@ class Overflow:
     stream_id: int | None
     task_id: int | None
     file: Path | None = None
+    operator: OverflowedOperator | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverflowedOperator:
+    """Attributes:
+    name: as the compiler calls it.
+    node: of the model, that its first result stems from; '' where the dump does not say.
+    tensors: of those that are not all finite, in words: which, its type, how many elements.
+    beyond_already: an input holds what is not finite, so that the operator only passed it on.
+    file: its dump.
+    """
+
+    name: str
+    op_type: str
+    node: str
+    tensors: tuple[str, ...]
+    beyond_already: bool
+    file: Path
 
 
 def write_overflow_config(directory: Path) -> Path:
@@ -117,7 +145,7 @@ def read_overflows(
             raise MeasureError(f"msaccucmp.py {how} on {file} and wrote {len(written)} JSON files.", log_path=log)
         for result in written:
             try:
-                found += decode_overflow(loads(result.read_bytes(), once=False), file)
+                found += [_with_operator(one) for one in decode_overflow(loads(result.read_bytes(), once=False), file)]
             except (ValueError, TypeError, AttributeError) as error:
                 raise MeasureError(f"{result}: no overflow status of a known layout: {error}", log_path=log) from error
     return tuple(found)
@@ -130,11 +158,19 @@ def overflow_text(found: Sequence[Overflow], feeds: int) -> str:
     lines = [f"{len(found)} overflows in {feeds} calls"]
     for one in found:
         mark = "SUSPECT " if one.suspect else ""
-        lines.append(f"  {mark}{one.unit}, task {one.task_id}, stream {one.stream_id}: {'; '.join(one.causes)}")
+        place = f"{one.unit}, task {one.task_id}, stream {one.stream_id}, status {one.status:#x}"
+        lines.append(f"  {mark}{_operator_words(one.operator)}{place}: {'; '.join(one.causes)}")
+        if one.operator is not None:
+            lines += [f"      {words}" for words in one.operator.tensors]
     if any(one.suspect for one in found):
+        names = dict.fromkeys(one.operator.node or one.operator.name for one in found if one.suspect and one.operator)
         lines.append(
             "numbers that the model computes with are affected: keep those operators in float32 (compile.keep_dtype), "
             "or do not ship this candidate, even if it scores well on a small set"
+        )
+        lines += [f"  compile.keep_dtype: {' '.join(names)}"] if names else []
+        lines.append(
+            "what reads their results has to be kept too: `workbench compare onnx:MODEL om:…` names all of them"
         )
     return "\n".join(lines)
 
@@ -148,8 +184,10 @@ def decode_overflow(content: Mapping[str, Any], file: Path | None = None) -> tup
         ValueError: neither.
     """
     if "acc_list" in content:
-        # [inferred] that entries have the AI Core's fields, in `data` or directly
-        entries = [("AI Core", entry.get("data", entry)) for entry in content["acc_list"]]
+        # the toolkit writes one object; that it may become a list, or hold the fields directly, is [inferred]
+        listed = content["acc_list"]
+        told = listed if isinstance(listed, list) else [listed]
+        entries = [(_UNITS.get(str(e.get("acc_type")), "AI Core"), e.get("data", e)) for e in told]
     else:
         entries = [(unit, content[unit]) for unit in (*_ATOMIC, "AI Core") if unit in content]
         if not entries:
@@ -177,6 +215,54 @@ def _overflow(unit: str, entry: Mapping[str, Any], file: Path | None) -> Overflo
         task_id=_integer(entry.get("task_id")),
         file=file,
     )
+
+
+def _with_operator(found: Overflow) -> Overflow:
+    """With the operator whose dump lies beside the status: that of its task and stream, else the last one before it.
+
+    Raises:
+        MeasureError: that dump is damaged.
+    """
+    if found.file is None:
+        return found
+    beside = sorted(operator_files(found.file.parent), key=lambda file: file.stamp)
+    same = [file for file in beside if (file.task, file.stream) == (found.task_id, found.stream_id)]
+    before = [file for file in beside if file.stamp <= _stamp(found.file)]
+    if not same and not before:
+        return found
+    chosen = (same or before)[-1]
+    dumped = read_dump_file(chosen.path)
+    origin = next((tensor.origin for tensor in dumped.outputs if tensor.origin), None)
+    inputs, outputs = _broken("input", dumped.inputs), _broken("output", dumped.outputs)
+    operator = OverflowedOperator(
+        name=dumped.op_name or chosen.op_name,
+        op_type=chosen.op_type,
+        node=origin[0] if origin else "",
+        tensors=(*inputs, *outputs),
+        beyond_already=bool(inputs),
+        file=chosen.path,
+    )
+    return replace(found, operator=operator)
+
+
+def _broken(kind: str, tensors: Sequence[DumpedTensor]) -> tuple[str, ...]:
+    words = []
+    for index, tensor in enumerate(tensors):
+        if tensor.dtype not in ("float16", "float32", "float64", "bfloat16"):
+            continue
+        values = tensor.load()
+        infinite, nan = int(np.isinf(values).sum()), int(np.isnan(values).sum())
+        if infinite or nan:
+            words.append(f"{kind} {index}, {tensor.dtype}: {infinite} infinite and {nan} NaN of {values.size}")
+    return tuple(words)
+
+
+def _operator_words(operator: OverflowedOperator | None) -> str:
+    if operator is None:
+        return ""
+    node = f", from node {operator.node}" if operator.node not in ("", operator.name) else ""
+    passed = ", which was given an infinity or NaN already" if operator.beyond_already else ""
+    return f"{operator.name} ({operator.op_type}{node}){passed}; "
 
 
 def _integer(value: Any) -> int | None:

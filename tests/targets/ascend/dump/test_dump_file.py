@@ -1,0 +1,164 @@
+"""One dump file: what the emulator writes is read, and nothing else is believed."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tests.hostile.mutations import hostile_bytes
+from workbench.cann_emulator.dump_file import Values, dump_bytes
+from workbench.cann_emulator.kernel_values import in_dtype
+from workbench.targets.ascend.dump.dump_file import MOST_TENSORS, read_dump_file
+from workbench.targets.ascend.dump.layouts import FRACTAL_NZ, NC1HWC0, in_model_order
+from workbench.values.errors import MeasureError
+
+HALVES = np.arange(6, dtype=np.float16).reshape(2, 3)
+
+
+def written(folder: Path, content: bytes) -> Path:
+    file = folder / "MatMulV3.dense.7.0.1795446940563602"
+    file.write_bytes(content)
+    return file
+
+
+def sound() -> bytes:
+    inputs = (Values(array=HALVES, dtype="float16"), Values(array=np.array([3, -4], np.int8), dtype="int8"))
+    outputs = (Values(array=np.ones((2, 2), np.float32), dtype="float32", origin=("dense/ä:1", 2)),)
+    return dump_bytes("encoder/dense", inputs, outputs, time_us=5, emulator="test 1")
+
+
+def tagged(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def with_header(header: bytes, data: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def test_a_file_tells_its_operator_its_tensors_and_where_they_stem_from(tmp_path: Path) -> None:
+    found = read_dump_file(written(tmp_path, sound()))
+
+    assert (found.op_name, found.emulator) == ("encoder/dense", "test 1")
+    assert [t.dtype for t in (*found.inputs, *found.outputs)] == ["float16", "int8", "float32"]
+    assert np.array_equal(found.inputs[0].load(), HALVES)
+    assert found.inputs[1].load().tolist() == [3, -4]
+    assert found.outputs[0].origin == ("dense/ä:1", 2)
+    assert found.outputs[0].load().shape == (2, 2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    values=arrays.arrays(np.float32, arrays.array_shapes(max_dims=4, max_side=4)),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16", "int8", "int32", "int64", "bool"]),
+)
+def test_what_the_emulator_writes_is_read_bit_for_bit(
+    tmp_path_factory: pytest.TempPathFactory, values: npt.NDArray[Any], dtype: Any
+) -> None:
+    plain = values if dtype in ("float32", "float16", "bfloat16") else np.nan_to_num(values).clip(-100, 100)
+    stored = in_dtype(plain, dtype)
+    tensor = Values(array=stored, dtype=dtype)
+
+    file = written(tmp_path_factory.mktemp("d"), dump_bytes("x", (), (tensor,), time_us=1, emulator=""))
+
+    found = read_dump_file(file).outputs[0].load()
+    if dtype == "bfloat16":
+        assert np.array_equal(found.view(np.uint32) >> 16, stored)
+    else:
+        assert found.tobytes() == stored.tobytes()
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8, 20, 60, -1])
+def test_a_truncated_file_is_refused(tmp_path: Path, kept: int) -> None:
+    with pytest.raises(MeasureError, match="no sound dump"):
+        read_dump_file(written(tmp_path, sound()[:kept]))
+
+
+SIZES = {
+    "a header as long as memory": (struct.pack("<Q", 2**62) + b"x" * 64, "its header would have"),
+    "no header": (struct.pack("<Q", 0) + b"x" * 64, "its header would have 0"),
+    "data beyond the file": (with_header(tagged(3, b"\x30" + b"\xff" * 9 + b"\x01")), "do not fit"),
+    "sizes that overflow": (
+        with_header(tagged(3, b"\x30" + b"\xff" * 9 + b"\x01") * 2),
+        "do not fit",
+    ),
+    "a shape beyond its bytes": (
+        with_header(tagged(3, b"\x08\x02" + b"\x1a\x02\x08\x7f" + b"\x30\x02"), b"ab"),
+        "2 bytes are no float16",
+    ),
+    "a shape whose product overflows": (
+        with_header(tagged(3, b"\x08\x02" + b"\x1a\x16" + (b"\x08" + b"\xff" * 9 + b"\x01") * 2 + b"\x30\x02"), b"ab"),
+        "are no float16",
+    ),
+    "too many dimensions": (with_header(tagged(3, b"\x1a\x46" + b"\x08\x01" * 35)), "more than 32 dimensions"),
+    "too many tensors": (with_header(tagged(3, b"") * (MOST_TENSORS + 1)), "more than 1024 tensors"),
+    "a field that is cut off": (with_header(b"\x1a\x7f\x00"), "cut off"),
+    "an endless number": (with_header(b"\x10" + b"\xff" * 30), "cut off"),
+    "a group": (with_header(b"\x0b\x0c"), "no protobuf"),
+    "bytes behind the end": (sound() + b"x", "add up"),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_hostile_lengths_are_refused_before_they_are_used(tmp_path: Path, name: str) -> None:
+    content, words = SIZES[name]
+    with pytest.raises(MeasureError, match=words):
+        read_dump_file(written(tmp_path, content))
+
+
+def test_a_file_of_hostile_bytes_is_taken_or_refused_and_nothing_else(tmp_path: Path) -> None:
+    refused = []
+    for seed in range(400):
+        file = written(tmp_path, hostile_bytes([sound()], random.Random(seed)))
+        try:
+            found = read_dump_file(file)
+            for tensor in (*found.inputs, *found.outputs):
+                tensor.load()
+        except MeasureError as error:
+            refused.append(str(error))
+    assert refused
+    assert all("MatMulV3.dense" in words for words in refused)
+
+
+def test_a_type_without_a_form_here_is_told_when_its_values_are_asked_for(tmp_path: Path) -> None:
+    content = with_header(tagged(3, b"\x08\x0d\x30\x02"), b"ab")  # DT_STRING
+
+    found = read_dump_file(written(tmp_path, content))
+
+    assert found.outputs[0].dtype == ""
+    with pytest.raises(MeasureError, match="a type that is not read"):
+        found.outputs[0].load()
+
+
+def test_groups_of_channels_come_back_in_the_models_order() -> None:
+    plain = np.arange(2 * 5 * 3 * 4, dtype=np.float32).reshape(2, 5, 3, 4)
+    padded = np.zeros((2, 16, 3, 4), np.float32)
+    padded[:, :5] = plain
+    grouped = np.ascontiguousarray(padded.reshape(2, 1, 16, 3, 4).transpose(0, 1, 3, 4, 2))
+
+    assert np.array_equal(in_model_order(grouped, NC1HWC0, plain.shape), plain)
+
+
+def test_blocks_of_a_matrix_come_back_in_the_models_order() -> None:
+    plain = np.arange(3 * 20 * 40, dtype=np.float32).reshape(3, 20, 40)
+    padded = np.zeros((3, 32, 48), np.float32)
+    padded[:, :20, :40] = plain
+    blocks = np.ascontiguousarray(padded.reshape(3, 2, 16, 3, 16).transpose(0, 3, 1, 2, 4))
+
+    assert blocks.shape == (3, 3, 2, 16, 16)
+    assert np.array_equal(in_model_order(blocks, FRACTAL_NZ, plain.shape), plain)
+
+
+def test_an_unknown_order_is_left_as_it_is() -> None:
+    values = np.zeros((2, 3, 4), np.float32)
+    assert in_model_order(values, 4, (5, 5)) is values
+    assert in_model_order(values, 2, (6, 4)).shape == (6, 4)
+    assert in_model_order(np.zeros((1, 1, 2, 2, 16), np.float32), NC1HWC0, (1, 17, 2, 2)).shape == (1, 1, 2, 2, 16)

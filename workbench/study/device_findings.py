@@ -1,0 +1,126 @@
+"""What a comparison with a compiled model on its device finds: the first bad operator, and one operator by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Cause = Literal["range", "integers", "rounding"]
+"""Numbers that a half cannot hold; a quantized layer's scales; or rounding, the operator's own or what it was given."""
+Fault = Literal["operator", "inputs", "both", "neither"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mend:
+    """Attributes:
+    setting: which setting or file the lines belong to.
+    lines: as they are written there; each was read by the target's own reader.
+    what: what they do.
+    """
+
+    setting: str
+    lines: tuple[str, ...]
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadScale:
+    """A quantized activation whose scale loses the float model's values.
+
+    Attributes:
+        layer: that computes with it.
+        low, high: what its whole numbers can stand for.
+        magnitude: largest |value| of the float model.
+        relative_error: of the float model's values written with this scale, and read again.
+    """
+
+    layer: str
+    tensor: str
+    low: float
+    high: float
+    magnitude: float
+    relative_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstBad:
+    """The first operator whose result is beyond the limits while all it reads is within them.
+
+    Attributes:
+        operator, op_type: in the compiled model.
+        nodes: of the float model that it covers.
+        types: it reads and writes.
+        tensor: of the float model, whose numbers are wrong.
+        magnitude: largest |value| of the float model there.
+        not_finite, relative_error: of the device's values.
+        scales: those of its INT8 inputs and outputs that lose values; empty where others are to blame, as weights.
+        files: NPY files of its inputs and outputs as the device had them, and of the float model's.
+    """
+
+    operator: str
+    op_type: str
+    nodes: tuple[str, ...]
+    types: str
+    tensor: str
+    cause: Cause
+    magnitude: float
+    not_finite: int
+    relative_error: float
+    mends: tuple[Mend, ...]
+    scales: tuple[BadScale, ...]
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """One operator run by itself on the device's own inputs.
+
+    Attributes:
+        about: how it ran, such as float32.
+        relative_error: against the same operator in float32 on the same inputs; None where it did not run.
+        not_finite: elements that are NaN or infinite although float32 has a number there.
+        failed: why it did not run.
+    """
+
+    about: str
+    relative_error: float | None = None
+    not_finite: int = 0
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleOperator:
+    """Attributes:
+    tensor: the result that is compared.
+    runs: of the operator on the device's inputs.
+    inputs_error: of its inputs' errors alone: float32 on the device's inputs against the float model.
+    whole_error: of its result within the model, against the float model.
+    limit: on the relative error.
+    """
+
+    operator: str
+    op_type: str
+    nodes: tuple[str, ...]
+    types: str
+    tensor: str
+    runs: tuple[Alone, ...]
+    inputs_error: float
+    whole_error: float
+    limit: float
+    fault: Fault
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFindings:
+    """Attributes:
+    operators: that ran in a call.
+    folder: of the device's own files.
+    """
+
+    about: str
+    emulated: bool
+    operators: int
+    folder: str
+    first_bad: FirstBad | None = None
+    single: SingleOperator | None = None

@@ -1,0 +1,174 @@
+"""Which operator of a compiled model goes wrong first, why, and which lines would mend it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.graph.flow import Flow
+from workbench.graph.read import load_graph, read_model
+from workbench.study.compared import Comparison, TensorComparison
+from workbench.study.comparison import Side, reference_values
+from workbench.study.device_findings import BadScale, Cause, FirstBad, Mend
+from workbench.study.device_side import DeviceSide, compared
+from workbench.study.differences import Differences
+from workbench.study.limits import INT8
+from workbench.targets.inside import DeviceCall, DeviceOperator, DeviceTensor, LooksInside
+from workbench.values.system.files import temporary_beside
+
+LARGEST_HALF = 65504.0
+INT8_ERROR = INT8.error or 0.15
+_HALF = "float16"
+
+
+def first_bad(found: Comparison, a: Side, device: DeviceSide, looker: LooksInside, to: Path) -> FirstBad | None:
+    """The first operator, in the float model's order, whose result is beyond the limits; all it reads is within them.
+
+    Writes what it read and wrote, and what the float model has there, into `to`.
+    """
+    row = found.first_beyond_limits
+    if row is None:
+        return None
+    operator = device.makers[row.tensor]
+    flow = Flow(load_graph(read_model(a.path)))
+    rows = {each.tensor: each for each in found.rows}
+    call_index, call = _call_of(device, operator.name)
+    operator = next(each for each in call.operators if each.name == operator.name)
+    out_of_range = _beyond_half(call, rows, flow)
+    cause = _cause(operator, row, out_of_range)
+    kept = out_of_range if cause == "range" and out_of_range else [operator] if cause != "integers" else []
+    # what balancing rescaled is no float tensor of the model any more, so that nothing can be said of its scale
+    rescaled = {name for name, each in rows.items() if each.rescaled}
+    integers = [t.tensor for t in (*operator.inputs, *operator.outputs) if t.scale and t.tensor not in {"", *rescaled}]
+    reference = reference_values(a, device, call_index, list(dict.fromkeys([row.tensor, *integers])))
+    bad_scales = _bad_scales(operator, call, reference, found.limits.error or INT8_ERROR)
+    layers = tuple(dict.fromkeys(s.layer for s in bad_scales)) or _layers(operator, call)
+    remedies = looker.remedies(kept, layers if cause == "integers" else ())
+    return FirstBad(
+        operator=operator.name,
+        op_type=operator.op_type,
+        nodes=operator.float_nodes,
+        types=operator.types,
+        tensor=row.tensor,
+        cause=cause,
+        magnitude=row.magnitude,
+        not_finite=row.not_finite,
+        relative_error=row.relative_error,
+        mends=tuple(Mend(setting=r.setting, lines=r.lines, what=r.what) for r in remedies),
+        scales=bad_scales,
+        files=write_values(operator, to, {f"float.{name}": values for name, values in reference.items()}),
+    )
+
+
+def write_values(operator: DeviceOperator, to: Path, more: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """NPY files of what an operator read and wrote, as stored, and of further arrays; returns their paths."""
+    to.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {}
+    for kind, tensors in (("input", operator.inputs), ("output", operator.outputs)):
+        for index, tensor in enumerate(tensors):
+            label = f".{tensor.tensor}" if tensor.tensor else ""
+            arrays[f"{kind}{index}.{tensor.dtype}{label}"] = tensor.load()
+    written = []
+    for name, values in {**arrays, **(more or {})}.items():
+        file = to / f"{_file_name(name)}.npy"
+        with temporary_beside(file, durable=False) as draft, draft.open("wb") as stream:
+            np.save(stream, values, allow_pickle=False)
+        written.append(str(file))
+    return tuple(written)
+
+
+def _file_name(name: str) -> str:
+    """Names of tensors hold anything; a file's, letters and digits, and not too many."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("_")[:120] or "tensor"
+
+
+def _call_of(device: DeviceSide, name: str) -> tuple[int, DeviceCall]:
+    for index, call in enumerate(device.recording.calls):
+        if any(operator.name == name for operator in call.operators):
+            return index, call
+    raise AssertionError(name)  # the operator was taken from one of the calls
+
+
+def _cause(operator: DeviceOperator, row: TensorComparison, out_of_range: list[DeviceOperator]) -> Cause:
+    if row.not_finite or any(each.name == operator.name for each in out_of_range):
+        return "range"
+    integers = any(tensor.dtype in ("int8", "uint8") for tensor in (*operator.inputs, *operator.outputs))
+    return "integers" if integers or operator.layers else "rounding"
+
+
+def _beyond_half(call: DeviceCall, rows: Mapping[str, TensorComparison], flow: Flow) -> list[DeviceOperator]:
+    """Operators that read or write as halves what no half holds, masks before a softmax left out."""
+
+    def magnitude(tensor: DeviceTensor) -> float:
+        if not tensor.tensor or tensor.tensor in flow.masks or tensor.dtype != _HALF:
+            return 0.0
+        names = [tensor.tensor] if tensor.tensor in rows else flow.sources(tensor.tensor)
+        return max((rows[name].magnitude for name in names if name in rows), default=0.0)
+
+    return [
+        operator
+        for operator in call.operators
+        if any(magnitude(tensor) > LARGEST_HALF for tensor in (*operator.inputs, *operator.outputs))
+    ]
+
+
+def _bad_scales(
+    operator: DeviceOperator, call: DeviceCall, reference: Mapping[str, Any], limit: float
+) -> tuple[BadScale, ...]:
+    """Scales of what an operator reads or gives as whole numbers by which the float model's own values are lost."""
+    found = []
+    for tensor in (*operator.inputs, *operator.outputs):
+        if not tensor.scale or tensor.tensor not in reference:
+            continue
+        exact = np.asarray(reference[tensor.tensor], np.float32)
+        low, high = (np.float32(np.iinfo(tensor.dtype).min), np.float32(np.iinfo(tensor.dtype).max))
+        with np.errstate(over="ignore", invalid="ignore"):
+            stored = np.clip(np.rint(exact * np.float32(tensor.scale)) + np.float32(tensor.offset), low, high)
+        kept = (stored - np.float32(tensor.offset)) / np.float32(tensor.scale)
+        total = Differences()
+        total.add(exact, kept)
+        if total.relative_error() < limit:
+            continue
+        read = tensor in operator.inputs
+        ends = (float((low - tensor.offset) / tensor.scale), float((high - tensor.offset) / tensor.scale))
+        found += [
+            BadScale(
+                layer=layer,
+                tensor=tensor.tensor,
+                low=ends[0],
+                high=ends[1],
+                magnitude=float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)),
+                relative_error=total.relative_error(),
+            )
+            for layer in (_computed(operator) if read else _readers(operator, call))
+        ]
+    return tuple(found)
+
+
+def _computed(operator: DeviceOperator) -> tuple[str, ...]:
+    """Layers that it computes, not those whose input it quantizes."""
+    return tuple(layer for layer in operator.layers if layer in operator.float_nodes)
+
+
+def _readers(operator: DeviceOperator, call: DeviceCall) -> tuple[str, ...]:
+    """Layers that compute with what it quantized."""
+    own = [layer for layer in operator.layers if layer not in operator.float_nodes]
+    if own:
+        return tuple(own)
+    readers = [each for each in call.operators if any(t.maker == operator.name for t in each.inputs)]
+    return tuple(dict.fromkeys(layer for reader in readers for layer in _computed(reader)))
+
+
+def _layers(operator: DeviceOperator, call: DeviceCall) -> tuple[str, ...]:
+    """Quantized layers that may be behind a wrong result, where no scale of an activation is: those it computes."""
+    return _computed(operator) or _readers(operator, call)
+
+
+def bad_tensor(operator: DeviceOperator, call: DeviceCall) -> str:
+    """The tensor of the float model by which an operator is judged; '' where none of its results is one."""
+    names = [name for name, (maker, _) in compared(call).items() if maker.name == operator.name]
+    return names[0] if names else ""

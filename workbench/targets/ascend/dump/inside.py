@@ -1,0 +1,186 @@
+"""The target's part of `workbench compare onnx:F om:…`: run compiled files with everything dumped, and read it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx
+
+from workbench.graph.read import read_model
+from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, write_cfg
+from workbench.targets.ascend.atc.atc import compile_environment, compile_timeout_s, find_atc
+from workbench.targets.ascend.atc.config_files import keep_dtype
+from workbench.targets.ascend.atc.failure import failure_of
+from workbench.targets.ascend.atc.om_to_json import run_to_json
+from workbench.targets.ascend.dump.config import DUMP, write_dump_config
+from workbench.targets.ascend.dump.dump_folder import executions, is_dump
+from workbench.targets.ascend.dump.recording import read_recording
+from workbench.targets.ascend.dump.run import run_set
+from workbench.targets.ascend.interface import INTERFACE, read_interface, write_interface
+from workbench.targets.ascend.paths import place_model, work_directory
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
+from workbench.targets.ascend.shapes import interface_of
+from workbench.targets.ascend.target import AscendTarget
+from workbench.targets.ascend.toolchain import ascend_toolchain
+from workbench.targets.base import Array, Feeds
+from workbench.targets.common import compiled_file
+from workbench.targets.inside import DeviceOperator, Recording, Remedy
+from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate, Precision
+from workbench.values.errors import ConfigError, MeasureError, ToolchainError
+from workbench.values.model import Model
+from workbench.values.system.scratch import scratch_folder
+
+_SUFFIX = ".om"
+
+
+class AscendInside:
+    """See `workbench.targets.inside.LooksInside`."""
+
+    def record(
+        self, files: Path, artifact: Artifact | None, model: Model, feeds: Sequence[Feeds], to: Path
+    ) -> Recording:
+        to.mkdir(parents=True, exist_ok=True)
+        if is_dump(to / DUMP):
+            hint = f"Compare that: om:{to}; or name another folder with --to."
+            raise ConfigError("a dump is in this folder already.", file=to, hint=hint)
+        with _complete(files, artifact, model) as (directory, whole):
+            run_set(directory, whole, feeds, log=to / "run.log", config=write_dump_config(to))
+            try:
+                ran = executions(to / DUMP)
+            except ConfigError as error:
+                raise MeasureError(f"the device dumped nothing into {to / DUMP}.", log_path=to / "run.log") from error
+            compiled = {_plain(Path(file.file).stem): directory / file.file for file in whole.files}
+            for name in dict.fromkeys(execution.model for execution in ran):
+                if name in compiled:
+                    _write_graph(compiled[name], to / f"{name}.json")
+        return self.read(to, model)
+
+    def is_recording(self, folder: Path) -> bool:
+        return is_dump(folder) or is_dump(folder / DUMP)
+
+    def read(self, folder: Path, model: Model) -> Recording:
+        return read_recording(folder / DUMP if is_dump(folder / DUMP) else folder, folder, model)
+
+    def remedies(self, beyond_half: Sequence[DeviceOperator], layers: Sequence[str]) -> tuple[Remedy, ...]:
+        found = []
+        names = tuple(dict.fromkeys(node for operator in beyond_half for node in operator.nodes))
+        if names:
+            lines = tuple(keep_dtype(names).splitlines())
+            AscendCompile(keep_dtype=lines)  # what an experiment's space says goes through this
+            found.append(
+                Remedy(
+                    setting="compile.keep_dtype",
+                    lines=lines,
+                    what="these nodes are computed in the float model's type (a file of --keep_dtype has one a line)",
+                )
+            )
+        if layers:
+            skipped = tuple(dict.fromkeys(layers))
+            text = write_cfg(AmctConfig(skip_layers=skipped))
+            if parse_cfg(text).skip_layers != skipped:
+                raise MeasureError(f"AMCT's configuration does not hold these names: {', '.join(skipped)}.")
+            lines = tuple(line for line in text.splitlines() if line.startswith("skip_layers"))
+            what = "these layers stay in float (AMCT's simplified configuration, quantization.scheme: cfg)"
+            found.append(Remedy(setting="skip_layers", lines=lines, what=what))
+        return tuple(found)
+
+    def run_in_half(self, part: Path, feeds: Feeds, to: Path) -> dict[str, Array]:
+        batch = next((array.shape[0] for array in feeds.values() if array.ndim), 1)
+        candidate = Candidate(
+            target=ASCEND, precision=Precision(mode="force_fp16"), compile=AscendCompile(batches=(max(batch, 1),))
+        )
+        target = AscendTarget()
+        for name in ("lowered", "compiled"):
+            (to / name).mkdir(parents=True, exist_ok=True)
+        narrow = to / "half.onnx"
+        onnx.save(_with_half_outputs(onnx.load(part)), narrow)
+        lowered = target.lower(read_model(narrow), candidate, None, to / "lowered")
+        artifact = target.compile(lowered, candidate, to / "compiled")
+        return run_set(to / "compiled", artifact, [feeds], log=to / "run.log")
+
+
+def _with_half_outputs(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Results leave the device as halves, as they leave an operator within a model: a change to float32 behind it may
+    be fused into it, and then nothing is rounded."""
+    for value in proto.graph.output:
+        if value.type.tensor_type.elem_type != onnx.TensorProto.FLOAT:
+            continue
+        wide = f"{value.name}/wide"
+        for node in proto.graph.node:
+            node.output[:] = [wide if name == value.name else name for name in node.output]
+            node.input[:] = [wide if name == value.name else name for name in node.input]
+        cast = onnx.helper.make_node(
+            "Cast", [wide], [value.name], name=f"{value.name}/half", to=onnx.TensorProto.FLOAT16
+        )
+        proto.graph.node.append(cast)
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    return proto
+
+
+@contextmanager
+def _complete(files: Path, artifact: Artifact | None, model: Model) -> Iterator[tuple[Path, Artifact]]:
+    """The folder of a set and what is in it; bare OM files get the interface that the float model has."""
+    if artifact is not None:
+        yield files, artifact
+        return
+    found = [files] if files.is_file() else sorted(file for file in files.glob(f"*{_SUFFIX}") if file.is_file())
+    if not found or any(file.suffix != _SUFFIX for file in found):
+        raise ConfigError(
+            "neither a compiled file, nor a folder with compiled files, nor a dump.",
+            file=files,
+            hint="Name an OM, a folder of OM files, a bundle, a dump folder, or with --experiment a candidate.",
+        )
+    with scratch_folder("om-set") as folder:
+        for file in found:
+            (folder / file.name).symlink_to(file.resolve())
+        try:
+            write_interface(read_interface(found[0].parent), folder)
+        except FileNotFoundError:
+            write_interface(interface_of(model), folder)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{error}.", file=found[0].parent / INTERFACE) from error
+        yield folder, _bare(folder, [file.name for file in found])
+
+
+def _bare(folder: Path, names: Iterable[str]) -> Artifact:
+    """A set of which only the files are known; which shapes they have is asked of the device."""
+    toolchain = ascend_toolchain()
+    return Artifact(
+        target=ASCEND,
+        files=tuple(compiled_file(folder, name) for name in (*names, INTERFACE)),
+        toolchain=toolchain,
+        int8_ops=0,
+        float_matmuls_left=0,
+        kernels={},
+    )
+
+
+def _write_graph(om: Path, to: Path) -> None:
+    """What ATC tells of a compiled file; without an ATC the dump alone has to do."""
+    try:
+        atc = find_atc(os.environ)
+    except ToolchainError:
+        return
+    with work_directory(to.parent, "graph") as root:
+        directory = root / "json"
+        directory.mkdir()
+        run, file = run_to_json(
+            atc,
+            place_model(om, root),
+            directory,
+            log=to.with_suffix(".log"),
+            environment=compile_environment(os.environ, directory, workers=1),
+            timeout_s=compile_timeout_s(os.environ),
+        )
+        if run.status != 0 or not file.is_file():
+            raise failure_of(run, f"{om.name} into JSON")
+        file.replace(to)
+
+
+def _plain(name: str) -> str:
+    """As a dump folder calls a model."""
+    return "".join("_" if character in "./\\ " else character for character in name)
