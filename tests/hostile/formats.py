@@ -68,6 +68,11 @@ OP_SUMMARY = (
     b"Op Name,OP Type,Task Type,Task Duration(us),Task Wait Time(us),Input Data Types\n"
     b"a,MatMulV2,AI_CORE,1.5,0.1,INT8;INT8\nb,Add,AI_VECTOR_CORE,2.5,N/A,FLOAT16;FLOAT16\n"
 )
+TASK_TIME = (
+    b"Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)\n"
+    b"0,a,AI_CORE,1,1,1.500,1717575960208070.758\t,1717575960208072.258\t\n"
+    b"0,N/A,MEMCPY_ASYNC,1,2,9.000,1717575960208080.000\t,1717575960208089.000\t\n"
+)
 ROOT = Path(__file__).parents[2]
 Make = Callable[[Sequence[bytes], random.Random], bytes]
 
@@ -191,6 +196,7 @@ def prepare(folder: Path) -> dict[str, Format]:
         "acl.json": (lambda path: parse_acl(path.read_bytes(), str(path)), ACL_JSON, acl),
         "op_summary.csv": (read_op_summary, OP_SUMMARY, vendor),
         "op_summary_0.csv": (lambda path: read_profile([path.parent]), OP_SUMMARY, vendor),
+        "task_time_0.csv": (lambda path: read_profile([path.parent]), TASK_TIME, vendor),
     }
     formats |= {
         n: Format(name=n, folder="vendor", seeds=[s], make=hostile_text, read=r, refusals=e)

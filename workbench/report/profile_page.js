@@ -9,6 +9,13 @@
   const ends = rows.map(row => { let end = 0; return row.map(t => (end = Math.max(end, t[2] + t[3]))); });
   let from = 0, to = whole;
 
+  // when no core of any device computes
+  const idle = [];
+  data.tasks.filter(t => data.computing.includes(t[1])).reduce((end, t) => {
+    if (end !== null && t[2] - end >= 0.5) idle.push([end, t[2] - end]);
+    return Math.max(end === null ? 0 : end, t[2] + t[3]);
+  }, null);
+
   function firstEndingAfter(list, time) {
     let low = 0, high = list.length;
     while (low < high) { const middle = (low + high) >> 1; if (list[middle] < time) low = middle + 1; else high = middle; }
@@ -27,7 +34,7 @@
   }
   function drawStrip() {
     const [pen, width] = sized(strip, 34), scale = (width - LABEL) / whole;
-    pen.fillStyle = "#5b6470"; pen.fillText("whole run, " + (whole / 1000).toFixed(3) + " ms", 6, 21);
+    pen.fillStyle = "#5b6470"; pen.fillText("whole run, " + (whole / 1000).toFixed(1) + " ms", 6, 21);
     for (const t of data.tasks) {
       pen.fillStyle = data.colors[t[1]];
       pen.fillRect(LABEL + t[2] * scale, 8, Math.max(0.3, t[3] * scale), 18);
@@ -45,7 +52,13 @@
       pen.beginPath(); pen.moveTo(x, AXIS - 6); pen.lineTo(x, height); pen.stroke();
       pen.textAlign = i === 8 ? "right" : i ? "center" : "left"; pen.fillText(shown(us), x, 13);
     }
-    pen.textAlign = "left"; pen.fillText("cores idle (longest)", 6, AXIS + 14);
+    pen.textAlign = "left"; pen.fillText("cores idle", 6, AXIS + 14);
+    pen.fillStyle = "#e7b3ae";
+    for (const [start, length] of idle) {
+      if (start > to || start + length < from) continue;
+      const left = Math.max(LABEL, LABEL + (start - from) * scale);
+      pen.fillRect(left, AXIS + 3, Math.max(0.6, Math.min(width, LABEL + (start + length - from) * scale) - left), IDLE - 6);
+    }
     for (const [start, length, color] of data.bubbles) {
       if (start > to || start + length < from) continue;
       const left = Math.max(LABEL, LABEL + (start - from) * scale);
@@ -88,7 +101,9 @@
     if (y < 0) {
       if (y < -IDLE - GAP) return null;
       const found = data.bubbles.find(b => b[0] <= time && time <= b[0] + b[1]);
-      return found ? [found[3], found[1], "", 0] : null;
+      if (found) return [found[3], found[1], "", 0];
+      const gap = idle.find(g => g[0] <= time && time <= g[0] + g[1]);
+      return gap ? ["no operator on the cores", gap[1], "", 0] : null;
     }
     const lane = Math.floor(y / (LANE + GAP)), near = 2 * (to - from) / box.width;
     if (lane >= rows.length || y % (LANE + GAP) > LANE) return null;

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.report.page import document
-from workbench.report.profile_text import CAUSES, cube_words
+from workbench.report.profile_text import CAUSES, bound, cube_words, yaml_choice
 from workbench.report.words import count_of
 from workbench.study.profile_tries import Try
-from workbench.values.device_profile import Cause, DeviceProfile, TaskKind
+from workbench.values.device_profile import COMPUTING, Cause, DeviceProfile, TaskKind
 
 _SCRIPT = Path(__file__).with_name("profile_page.js")
 _COLORS: Mapping[TaskKind, str] = {
@@ -50,7 +50,8 @@ _STYLE = """<style>
 button { font: inherit; font-size: 13px; padding: .15rem .6rem; margin-right: .4rem; }
 tr.jump { cursor: pointer; } tr.jump:hover td { background: #eef2fb; }
 .stack { display: flex; height: 1.5rem; max-width: 60rem; } .stack i { display: block; height: 100%; }
-td.name { white-space: normal; word-break: break-all; max-width: 24rem; }
+td.name { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; max-width: 26rem; }
+table.try td { vertical-align: top; }
 </style>"""
 
 
@@ -91,14 +92,16 @@ def _whole(profile: DeviceProfile) -> str:
     whole = profile.computing_us + profile.idle_us
     if not whole:
         return ""
-    causes: dict[Cause, float] = {}
-    for bubble in profile.bubbles:
-        for cause, us in bubble.within.items():
-            causes[cause] = causes.get(cause, 0.0) + us
-    told = sum(causes.values())
+    causes, told = profile.causes, sum(profile.causes.values())
     parts = [("computing", profile.computing_us, "#2457c5")]
     parts += [(cause, us, _CAUSE_COLORS[cause]) for cause, us in sorted(causes.items(), key=lambda item: -item[1])]
-    parts.append(("short gaps, and those not listed", max(0.0, profile.idle_us - told), "#eceff3"))
+    parts.append(
+        (
+            "before the first and after the last operator, and gaps below half a microsecond",
+            max(0.0, profile.idle_us - told),
+            "#eceff3",
+        )
+    )
     bars = "".join(
         f'<i style="width:{100 * us / whole:.3f}%;background:{color}" title="{_text(name)} {us / whole:.1%}"></i>'
         for name, us, color in parts
@@ -152,6 +155,7 @@ def _data(profile: DeviceProfile) -> str:
         for task in profile.tasks
     ]
     data = {
+        "computing": [kinds.index(kind) for kind in COMPUTING],
         "lanes": [f"device {device}, stream {stream}" for device, stream in lanes],
         "colors": [_COLORS[kind] for kind in kinds],
         "tasks": tasks,
@@ -169,20 +173,21 @@ def _tries(tries: Sequence[Try]) -> str:
         return ""
     rows = []
     for one in tries:
-        changes = ", ".join(f"{name}: {value}" for name, value in one.lever.changes.items())
+        changes = ", ".join(f"{name}: {yaml_choice(value)}" for name, value in one.lever.changes.items())
         if one.candidate is None:
             what = _text(one.refused or "no setting does it")
         else:
             where = "in the space" if not one.missing else f"not in the space, which lacks {', '.join(one.missing)}"
             what = f"{one.candidate.short_id}, {_text(where)}<br><code>{_text(one.command)}</code>"
         rows.append(
-            f"<tr><td class=n>{one.lever.at_most:.0%}</td><td class=name>{_text(one.lever.finding)}</td>"
+            f"<tr><td class=name>{_text(bound(one.lever))}</td><td class=name>{_text(one.lever.finding)}</td>"
             f"<td class=name>{_text(changes)}</td><td class=name>{what}</td></tr>"
         )
     return (
-        '<h2>What to try</h2><div class="wide"><table><tr><th class=n>at most</th><th>because</th><th>change</th>'
-        f'<th>candidate</th></tr>{"".join(rows)}</table></div><p class="muted">At most: the share of the run that goes '
-        "if all of what the finding is about goes. It is a bound and no forecast; the command measures.</p>"
+        '<h2>What to try</h2><div class="wide"><table class=try><tr><th>what can go</th><th>because</th><th>change</th>'
+        f'<th>candidate</th></tr>{"".join(rows)}</table></div><p class="muted">What can go: the share '
+        "of the run that goes if all of what the finding is about goes. It is a bound and no forecast; the command "
+        "measures.</p>"
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from workbench.report.words import count_of
 from workbench.study.profile_tries import Try
-from workbench.values.device_profile import Bubble, Cause, CubeUse, DeviceProfile
+from workbench.values.device_profile import Bubble, Cause, CubeUse, DeviceProfile, Lever
+from workbench.values.dimension import Scalar
 
 CAUSES: Mapping[Cause, str] = {
     "host launch": "nothing was queued: the host was at something else",
@@ -112,19 +114,30 @@ def cube_words(use: CubeUse, chip: str) -> str:
 
 
 def _tries(tries: Sequence[Try]) -> list[str]:
-    lines = ["what to try; the share is a bound of what can go, no forecast:"] if tries else []
+    lines = ["what to try; shares are bounds of what can go, no forecast:"] if tries else []
     for one in tries:
-        lines.append(f"  at most {one.lever.at_most:.0%}: {one.lever.finding}")
+        lines.append(f"  {bound(one.lever)}: {one.lever.finding}")
         if one.candidate is not None:
-            changes = ", ".join(f"{name} {value}" for name, value in one.lever.changes.items())
+            changes = ", ".join(f"{name} {yaml_choice(value)}" for name, value in one.lever.changes.items())
             place = f"candidate {one.candidate.short_id} of the space" if not one.missing else "not in the space"
             lines.append(f"      {changes} ({place}): {one.command}")
             if one.missing:
-                wanted = "; ".join(f"{name}: choices [{value}]" for name, value in one.missing.items())
+                wanted = "; ".join(f"{name}: choices [{yaml_choice(value)}]" for name, value in one.missing.items())
                 lines.append(f"      to have the sweep propose it, add to the space: {wanted}")
         elif one.refused:
             lines.append(f"      not possible here: {one.refused}")
     return lines
+
+
+def yaml_choice(value: Scalar) -> str:
+    """As a space's file has it: a text in quotes, since on and off are none to every reader."""
+    return json.dumps(value)
+
+
+def bound(lever: Lever) -> str:
+    """What can go at most, of the run and of what the device itself had to do."""
+    own = f" ({lever.of_device:.0%} without the host's own time)" if lever.of_device > lever.at_most + 0.005 else ""
+    return f"at most {lever.at_most:.1%}{own}"
 
 
 def short(name: str) -> str:

@@ -168,11 +168,14 @@ class Lever:
         finding: what in the profile speaks for it.
         changes: setting → value, of the profiled candidate.
         at_most: share of the run's time that would go if all that it is about went: a bound, no forecast.
+        of_device: the same of the time in which the device had something to do or to wait for, so that a program that
+            is slow to ask hides nothing; 0 for what is about that program.
     """
 
     finding: str
     changes: Mapping[str, Scalar]
     at_most: float
+    of_device: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +189,8 @@ class DeviceProfile:
         operators_us: of all operators, one after the other.
         computing_us: in which an operator ran on the cores of a device, summed over devices; `idle_us` the rest of
             their spans.
+        bubbles: those that cost most.
+        causes: why the cores idled → microseconds, over all gaps of half a microsecond and longer.
         conversion_share, quantization_share, product_share: of `operators_us`: what only changes types and layouts,
             what only quantizes, and matrix products with convolutions.
         int8_share: of the products' time, what ran on INT8; None where the tables have no data types.
@@ -208,6 +213,7 @@ class DeviceProfile:
     int8_share: float | None
     streams: tuple[StreamUse, ...]
     bubbles: tuple[Bubble, ...]
+    causes: Mapping[Cause, float]
     small: tuple[SmallOperators, ...]
     cube: tuple[CubeUse, ...]
     tasks: tuple[ProfiledTask, ...]

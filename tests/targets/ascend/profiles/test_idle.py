@@ -42,6 +42,13 @@ def test_each_gap_has_its_neighbours_and_what_filled_it(tmp_path: Path) -> None:
     assert bubble_of(found, "c", "d").within == {"host launch": 100}
     assert bubble_of(found, "d", "e").within == {"synchronization": 40, "host copy": 20, "scheduling": 30}
     assert bubble_of(found, "b", "c").tasks == ("host (NonZero)",)
+    assert found.causes == {
+        "host launch": 100,
+        "host operator": 30,
+        "synchronization": 40,
+        "host copy": 40,
+        "scheduling": 50,
+    }
     assert found.computing_us == 50
     assert found.idle_us == 260
     assert found.span_us == 310

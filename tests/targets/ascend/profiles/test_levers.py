@@ -114,3 +114,20 @@ def test_a_device_that_is_full_has_nothing_to_try(tmp_path: Path) -> None:
     int8 = replace(PLAIN, quantization=replace(EVERYTHING_INT8, activation_symmetric=True), serving=Serving(batch=1))
 
     assert told(tmp_path, rows, [], int8) == ()
+
+
+def test_a_program_that_is_slow_to_ask_hides_nothing_of_the_device(tmp_path: Path) -> None:
+    """A hundred times as long between two calls as in them: what is in them is still told, against them."""
+    rows = []
+    for number in (1, 2):
+        rows += [operator("mm", 10_000 * number, 40, execution=number)]
+        rows += [operator("c", 10_000 * number + 40, 40, kind="Cast", core="AI_VECTOR_CORE", execution=number)]
+    mixed = replace(PLAIN, precision=Precision(mode="allow_mix_precision"))
+
+    found = told(tmp_path, rows, [], mixed, serving__batch=(1, 8))
+
+    host = next(lever for lever in found if "nothing was queued" in lever.finding)
+    casts = next(lever for lever in found if "precision.mode" in lever.changes)
+    assert host.at_most > 0.9
+    assert casts.at_most == pytest.approx(80 / 10_080)
+    assert casts.of_device == pytest.approx(0.5)

@@ -82,8 +82,9 @@ class _Gaps:
     tasks: tuple[str, ...] = ()
 
 
-def bubbles(tasks: Tasks, *, most: int = _MOST_BUBBLES) -> tuple[Bubble, ...]:
-    """Gaps of the cores, the same pair of neighbours together, those that cost most first.
+def bubbles(tasks: Tasks, *, most: int = _MOST_BUBBLES) -> tuple[tuple[Bubble, ...], Mapping[Cause, float]]:
+    """Gaps of the cores, the same pair of neighbours together, those that cost most first; and cause → microseconds of
+    all gaps, listed or not.
 
     What a gap holds is looked for on every stream of its device: a copy on one stream holds up the model on another.
     """
@@ -105,7 +106,8 @@ def bubbles(tasks: Tasks, *, most: int = _MOST_BUBBLES) -> tuple[Bubble, ...]:
                 longest = sorted(inside, key=lambda task: -int(tasks.duration[task]))
                 gaps.tasks = tuple(dict.fromkeys(_said(tasks, task) for task in longest[:50]))[:4]
     costliest = sorted(found.items(), key=lambda item: (-sum(item[1].each_ns), item[0]))[:most]
-    return tuple(
+    causes = sum((gaps.within for gaps in found.values()), Counter[Cause]())
+    listed = tuple(
         Bubble(
             device=device,
             before=tasks.names[before],
@@ -121,6 +123,7 @@ def bubbles(tasks: Tasks, *, most: int = _MOST_BUBBLES) -> tuple[Bubble, ...]:
         )
         for (device, before, after), gaps in costliest
     )
+    return listed, {cause: ns / 1000 for cause, ns in causes.most_common() if ns}
 
 
 def small_operators(tasks: Tasks, *, most: int = _MOST_ROWS) -> tuple[SmallOperators, ...]:

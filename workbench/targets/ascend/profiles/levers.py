@@ -7,6 +7,7 @@ for an evaluation to say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from workbench.targets.ascend.settings import FUSION_GROUPS, PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate
@@ -42,17 +43,25 @@ def levers(profile: DeviceProfile, candidate: Candidate, offered: Offered) -> tu
         offered: what the space may choose from, so that of equally good values one of them is asked for.
     """
     found: dict[tuple[tuple[str, Scalar], ...], Lever] = {}
-    for lever in _all(profile, candidate, offered):
-        if lever.at_most < _LEAST_SHARE:
+    device = _part(_whole_us(profile) - profile.causes.get("host launch", 0.0), _whole_us(profile))
+    for plain in _all(profile, candidate, offered):
+        about_the_host = _WORDS["host launch"] in plain.finding
+        lever = plain if about_the_host else replace(plain, of_device=min(1.0, _part(plain.at_most, device)))
+        if max(lever.at_most, lever.of_device) < _LEAST_SHARE:
             continue
         key = tuple(sorted(lever.changes.items(), key=str)) or (("", lever.finding),)
         known = found.get(key)
         found[key] = lever if known is None else _joined(known, lever)
-    return tuple(sorted(found.values(), key=lambda lever: -lever.at_most)[:_MOST])
+    return tuple(sorted(found.values(), key=lambda lever: -max(lever.at_most, lever.of_device))[:_MOST])
 
 
 def _joined(a: Lever, b: Lever) -> Lever:
-    return Lever(finding=f"{a.finding}; {b.finding}", changes=a.changes, at_most=min(1.0, a.at_most + b.at_most))
+    return Lever(
+        finding=f"{a.finding}; {b.finding}",
+        changes=a.changes,
+        at_most=min(1.0, a.at_most + b.at_most),
+        of_device=min(1.0, a.of_device + b.of_device),
+    )
 
 
 def _all(profile: DeviceProfile, candidate: Candidate, offered: Offered) -> Iterator[Lever]:
@@ -73,17 +82,17 @@ def _of_idle(profile: DeviceProfile, compiled: AscendCompile, larger: Changes) -
     for cause in ("host launch", "host copy"):
         if larger and shares[cause]:
             yield Lever(
-                finding=f"{shares[cause]:.0%} of the time {_WORDS[cause]}", changes=larger, at_most=shares[cause]
+                finding=f"{_percent(shares[cause])} of the time {_WORDS[cause]}", changes=larger, at_most=shares[cause]
             )
     if shares["synchronization"]:
         share = shares["synchronization"]
         alone: dict[str, Scalar] = {} if compiled.enable_single_stream else {"compile.enable_single_stream": True}
-        yield Lever(finding=f"{share:.0%} of the time {_WORDS['synchronization']}", changes=alone, at_most=share)
+        yield Lever(finding=f"{_percent(share)} of the time {_WORDS['synchronization']}", changes=alone, at_most=share)
     if shares["host operator"]:
         share, names = shares["host operator"], _names(profile, "cpu")
         yield Lever(
-            finding=f"{share:.0%} of the time {_WORDS['host operator']}: {names}. No setting moves it to the cores; "
-            "export the model without it, or with element types that the cores know",
+            finding=f"{_percent(share)} of the time {_WORDS['host operator']}: {names}. No setting moves it to "
+            "the cores; export the model without it, or with element types that the cores know",
             changes={},
             at_most=share,
         )
@@ -96,7 +105,7 @@ def _of_idle(profile: DeviceProfile, compiled: AscendCompile, larger: Changes) -
 def _of_small_operators(profile: DeviceProfile, compiled: AscendCompile, larger: Changes) -> Iterator[Lever]:
     share = _part(sum(row.total_us for row in profile.small), _whole_us(profile))
     types = {kind.lower() for row in profile.small for kind in row.types}
-    said = f"{share:.0%} of the time goes into rows of operators of less than 5 µs"
+    said = f"{_percent(share)} of the time goes into rows of operators of less than 5 µs"
     if compiled.oo_level == "O1":
         yield Lever(finding=f"{said}; O1 fuses nothing", changes={"compile.oo_level": "O3"}, at_most=share)
         return
@@ -105,14 +114,15 @@ def _of_small_operators(profile: DeviceProfile, compiled: AscendCompile, larger:
         if left:
             changes: dict[str, Scalar] = {f"{FUSION_PREFIX}{group}": "on"}
             finding = f"{said}, among them {', '.join(left)}, and the fusions of {group} are off"
-            yield Lever(finding=finding, changes=changes, at_most=share)
+            own = sum(o.total_us for o in profile.operators if o.op_type.lower() in left)
+            yield Lever(finding=finding, changes=changes, at_most=min(share, _part(own, _whole_us(profile))))
     if larger:
         yield Lever(finding=said, changes=larger, at_most=share)
 
 
 def _of_conversions(profile: DeviceProfile, candidate: Candidate, compiled: AscendCompile) -> Iterator[Lever]:
     share = _of_whole(profile, profile.conversion_share)
-    said = f"{share:.0%} of the time only changes types and layouts"
+    said = f"{_percent(share)} of the time only changes types and layouts"
     usual = PRECISION_MODES[0]
     if candidate.precision.mode != usual:
         yield Lever(finding=f"{said} in {candidate.precision.mode}", changes={"precision.mode": usual}, at_most=share)
@@ -125,7 +135,7 @@ def _of_conversions(profile: DeviceProfile, candidate: Candidate, compiled: Asce
 
 def _of_quantization(profile: DeviceProfile, candidate: Candidate, compiled: AscendCompile) -> Iterator[Lever]:
     q, share = candidate.quantization, _of_whole(profile, profile.quantization_share)
-    said = f"{share:.0%} of the time only quantizes and dequantizes"
+    said = f"{_percent(share)} of the time only quantizes and dequantizes"
     for group in ("quant_elementwise", "dequant_elementwise"):
         if group in compiled.disabled_fusions:
             yield Lever(finding=said, changes={f"{FUSION_PREFIX}{group}": "on"}, at_most=share)
@@ -138,7 +148,7 @@ def _of_quantization(profile: DeviceProfile, candidate: Candidate, compiled: Asc
 def _of_products(profile: DeviceProfile, candidate: Candidate) -> Iterator[Lever]:
     """INT8 multiplies twice as fast: half of what is left in float is the bound."""
     q, share = candidate.quantization, _of_whole(profile, profile.product_share * (1 - (profile.int8_share or 0.0)))
-    said = f"{share:.0%} of the time are matrix products in float"
+    said = f"{_percent(share)} of the time are matrix products in float"
     if q.scheme == "none":
         yield Lever(finding=said, changes={"quantization.scheme": "static"}, at_most=share / 2)
     elif q.scheme == "static" and q.keep_float:
@@ -175,7 +185,7 @@ def _of_vectors(profile: DeviceProfile, compiled: AscendCompile) -> Iterator[Lev
             "compile.op_select_implmode": "high_performance",
             "compile.optypelist_for_implmode": kind,
         }
-        yield Lever(finding=f"{share:.0%} of the time is {kind}", changes=changes, at_most=share)
+        yield Lever(finding=f"{_percent(share)} of the time is {kind}", changes=changes, at_most=share)
 
 
 def _larger_batch(candidate: Candidate, compiled: AscendCompile, offered: Offered) -> Changes:
@@ -206,7 +216,7 @@ _WORDS: Mapping[Cause, str] = {
 
 
 def _share(profile: DeviceProfile, cause: Cause) -> float:
-    return _part(sum(bubble.within.get(cause, 0.0) for bubble in profile.bubbles), _whole_us(profile))
+    return _part(profile.causes.get(cause, 0.0), _whole_us(profile))
 
 
 def _whole_us(profile: DeviceProfile) -> float:
@@ -230,3 +240,7 @@ def _names(profile: DeviceProfile, kind: str) -> str:
 
 def _part(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"

@@ -62,6 +62,7 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
     product_us = sum(operator.total_us for operator in products)
     told = [operator.int8_us for operator in products if operator.int8_us is not None]
     times = device_times(tasks)
+    gaps, causes = bubbles(tasks)
     computing_us = sum(time.computing_ns for time in times) / 1000
     timed = np.flatnonzero(tasks.start >= 0)
     ends = tasks.start[timed] + tasks.duration[timed]
@@ -94,7 +95,8 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
         product_share=_part(product_us, total),
         int8_share=_part(sum(told), product_us) if told else None,
         streams=stream_uses(tasks),
-        bubbles=bubbles(tasks),
+        bubbles=gaps,
+        causes=causes,
         small=small_operators(tasks),
         cube=_cube_use(tasks, chip),
         tasks=_one_by_one(tasks, timed[:MOST_TASKS].tolist()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,10 +85,15 @@ class _Texts:
         return tuple(str(text) for text in self.numbers)
 
 
+_WIDE = 13
+
+
 @dataclass(slots=True)
 class _Columns:
-    ints: list[tuple[int, ...]] = field(default_factory=list)
-    active: list[float] = field(default_factory=list)
+    """Rows of `_WIDE` numbers, one behind the other: a list of tuples would take five times the memory."""
+
+    ints: array[int] = field(default_factory=lambda: array("q"))
+    active: array[float] = field(default_factory=lambda: array("d"))
     names: _Texts = field(default_factory=_Texts)
     op_types: _Texts = field(default_factory=_Texts)
     cores: _Texts = field(default_factory=_Texts)
@@ -138,7 +144,7 @@ def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator:
     dtype = _DTYPES.get(types[0], types[0].lower()) if types else ""
     execution = row.cell("execution")
     percent = row.number("active_percent")
-    columns.ints.append(
+    columns.ints.extend(
         (
             -1 if start is None else start,
             duration,
@@ -159,7 +165,7 @@ def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator:
 
 
 def _finished(columns: _Columns) -> Tasks:
-    table = np.array(columns.ints, dtype=np.int64).reshape(-1, 13).T
+    table = np.array(columns.ints, dtype=np.int64).reshape(-1, _WIDE).T
     order = np.argsort(table[0], kind="stable")
     table = table[:, order]
     known = table[0][table[0] >= 0]
