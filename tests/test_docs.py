@@ -57,7 +57,10 @@ def calls(page: Path) -> list[tuple[str, str]]:
 
 
 def options_of(command: str) -> set[str]:
-    return {o for p in COMMANDS[command].params for o in [*p.opts, *p.secondary_opts]} | {"--help"}
+    """Of the command, and of those inside of a group."""
+    found = COMMANDS[command]
+    inside = [*getattr(found, "commands", {}).values()]
+    return {o for one in (found, *inside) for p in one.params for o in [*p.opts, *p.secondary_opts]} | {"--help"}
 
 
 @pytest.mark.parametrize("page", OURS, ids=name_of)

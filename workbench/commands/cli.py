@@ -15,6 +15,7 @@ from rich.text import Text
 
 from workbench import __version__
 from workbench.commands import prepare, release, search, ship, signing, study
+from workbench.commands.baseline import baseline
 from workbench.commands.cache import cache
 from workbench.commands.capacity import plan_capacity
 from workbench.commands.cluster import cluster
@@ -81,4 +82,5 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 for task, commands in TASKS.items():
     for command in commands:
         app.command(rich_help_panel=task)(command)
+app.add_typer(baseline, rich_help_panel="Ship")
 app.add_typer(emulator, rich_help_panel="Around it")

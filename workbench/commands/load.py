@@ -29,6 +29,7 @@ from workbench.commands.loading import (
     Server,
     TensorsForm,
     asking,
+    check_host,
     facts_of,
     open_server,
 )
@@ -140,6 +141,8 @@ def load(
         quiet=as_json,
     )
     how = asking(protocol, model, model_version, tensors, map_input, length, batch, metrics_url, host_allowed)
+    if "://" in target:
+        check_host(target, how)
     key = os.environ.get(api_key_env)
     with open_server(target, settings, key) as server:
         facts = facts_of(server)

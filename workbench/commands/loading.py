@@ -243,7 +243,6 @@ def _of_another_platform(server: Server, how: Asking, data: Path | None, experim
 
     if server.bundle is not None:
         raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
-    _check_host(server.url, how)
     model = served_model(
         server.url, how.model, how.version, renamed_inputs=how.renamed_inputs, renamed_outputs=how.renamed_outputs
     )
@@ -273,8 +272,12 @@ def _of_another_platform(server: Server, how: Asking, data: Path | None, experim
     )
 
 
-def _check_host(url: str, how: Asking) -> None:
-    """Before the first question, as before a load."""
+def check_host(url: str, how: Asking) -> None:
+    """Before anything is asked of it, as before a load.
+
+    Raises:
+        ConfigError: no address, or a host other than this one that nobody allowed to be loaded.
+    """
     from workbench.load import LoadPlan
     from workbench.values.service import ServiceLoad
 

@@ -1,0 +1,204 @@
+"""`workbench baseline record`: another platform's figures and answers, from its server into a file.
+
+`cli` registers the group; heavy libraries are imported inside the command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.commands.console import err, out
+from workbench.commands.load_runs import Conditions, Runs, run_loads
+from workbench.commands.loading import (
+    KSERVE,
+    PREDICT,
+    Asking,
+    Batch,
+    Data,
+    ExperimentFile,
+    HostAllowed,
+    Length,
+    MapInput,
+    MetricsUrl,
+    ModelName,
+    ModelVersion,
+    Protocol,
+    Question,
+    Server,
+    TensorsForm,
+    asking,
+    check_host,
+    dataset_of,
+    facts_of,
+    open_server,
+)
+from workbench.commands.options import AsJson
+from workbench.commands.options import seconds as seconds_of
+from workbench.values.errors import ConfigError
+from workbench.values.exit_codes import INTERRUPTED
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.load import LoadResult
+    from workbench.values.measurement import Split
+
+baseline = typer.Typer(name="baseline", help="Another platform's figures, to judge a bundle by.", no_args_is_help=True)
+
+
+@baseline.callback()
+def _group() -> None:
+    """Keeps `record` a command of its own, although it is the only one."""
+
+
+@baseline.command()
+def record(
+    url: Annotated[str, typer.Argument(help="http://HOST:PORT or grpc://HOST:PORT of its server", show_default=False)],
+    to: Annotated[Path, typer.Option(dir_okay=False, help="baseline file (YAML); answers go beside it, .npz")],
+    concurrency: Annotated[
+        list[int] | None, typer.Option(min=1, help="clients of a closed loop; repeat; default: 1 and 100")
+    ] = None,
+    duration: Annotated[str, typer.Option(help="of each load, such as 30s or 10m")] = "60s",
+    warmup: Annotated[str, typer.Option(help="before each")] = "5s",
+    protocol: Protocol = KSERVE,
+    model: ModelName = "",
+    model_version: ModelVersion = "",
+    tensors: TensorsForm = "auto",
+    map_input: MapInput = None,
+    map_output: Annotated[
+        list[str] | None, typer.Option(help="SERVER=OURS: which of our outputs the server's is; repeat")
+    ] = None,
+    length: Length = None,
+    batch: Batch = 1,
+    metrics_url: MetricsUrl = None,
+    data: Data = None,
+    experiment: ExperimentFile = None,
+    answers: Annotated[int, typer.Option(min=0, help="samples whose answers are kept; 0 for none")] = 1000,
+    split: Annotated[str, typer.Option(help="of the experiment, whose samples are answered")] = "validation",
+    name: Annotated[str, typer.Option(help="of the platform; default: what its server calls itself")] = "",
+    about: Annotated[str, typer.Option(help="what should be known of it, such as card, driver and precision")] = "",
+    limits_of: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="baseline file whose limits to take over")
+    ] = None,
+    api_key_env: Annotated[str, typer.Option(help="environment variable with the server's API key")] = (
+        "WORKBENCH_API_KEY"
+    ),
+    host_allowed: HostAllowed = None,
+    timeout: Annotated[str, typer.Option(help="for one answer")] = "30s",
+    seed: Annotated[int, typer.Option(min=0, help="of the order of texts")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Load a server and keep its figures with their conditions and intervals, memory and power where they can be read,
+    and its answers for `fidelity --reference`."""
+    from workbench.shipping.acceptance import read_baseline, write_baseline
+    from workbench.shipping.acceptance.record import USUAL_LIMITS, recorded
+    from workbench.values.service import ServiceLoad
+
+    if "://" not in url:
+        raise ConfigError(f"{url!r} is no URL of a running server.", key="url", hint="Write http://HOST:PORT.")
+    if split not in ("validation", "holdout"):
+        raise ConfigError(f"{split!r} is none of validation, holdout.", key="--split")
+    limits = read_baseline(limits_of).limits if limits_of is not None else USUAL_LIMITS
+    how = asking(
+        protocol, model, model_version, tensors, map_input, length, batch, metrics_url, host_allowed, map_output
+    )
+    check_host(url, how)
+    runs = Runs(
+        seconds=seconds_of(duration, "--duration"),
+        warmup_s=seconds_of(warmup, "--warmup"),
+        timeout_s=seconds_of(timeout, "--timeout"),
+        seed=seed,
+        quiet=as_json,
+    )
+    counts = list(dict.fromkeys(concurrency or (1, 100)))
+    conditions = [Conditions(load=ServiceLoad(concurrency=n), length=length, batch=batch) for n in counts]
+    results: list[LoadResult] = []
+    with open_server(url, {}, os.environ.get(api_key_env)) as server:
+        if facts_of(server).get("emulated"):
+            raise ConfigError(f"{url} serves an emulated device: its times are no figures.", key="url")
+        asked: Question | None = None
+        for _, question, result in run_loads(server, how, conditions, runs, data, experiment):
+            asked = question
+            results.append(result)
+        if any(result.interrupted for result in results):
+            raise SystemExit(INTERRUPTED)
+        kept = None
+        if answers and asked is not None:
+            kept = _answers(server, how, asked, to.with_suffix(".npz"), data, experiment, split, answers)  # type: ignore[arg-type]  # one of the splits
+    found, lacks = recorded(
+        results,
+        name=name or _name(asked, url),
+        about=about,
+        source=_source(results, asked),
+        limits=limits,
+        answers=kept,
+    )
+    write_baseline(found, to)
+    if as_json:
+        print(json.dumps({"baseline": str(to), "answers": None if kept is None else str(kept), "lacks": list(lacks)}))
+        return
+    for sentence in lacks:
+        err.print(sentence, style="yellow", highlight=False, soft_wrap=True)
+    for what, resource, unit in (("memory", found.memory, "GB"), ("power", found.power, "W")):
+        if resource is not None:
+            out.print(f"{what}: {resource.value:.4g} {unit}, {resource.source}", highlight=False, soft_wrap=True)
+    also = f" and {kept}" if kept is not None else ""
+    out.print(
+        f"wrote {to}{also}: `workbench load BUNDLE --baseline {to}` judges by it", highlight=False, soft_wrap=True
+    )
+
+
+def _answers(
+    server: Server,
+    how: Asking,
+    asked: Question,
+    to: Path,
+    data: Path | None,
+    experiment: Path | None,
+    split: Split,
+    most: int,
+) -> Path | None:
+    """Ask the samples of a split, each once, and keep what the server says; None where it cannot be asked so."""
+    from workbench.inputs.answers import Answer, write_answers
+    from workbench.load.kserve.asking import open_asking, samples_of
+
+    chosen = dataset_of(data, experiment)
+    if how.protocol == PREDICT or asked.served is None or chosen is None:
+        err.print(f"no answers are kept: they take --protocol {KSERVE} and an --experiment", style="yellow")
+        return None
+    found = []
+    with open_asking(asked.served, asked.wire) as ask:
+        for one in samples_of(chosen[0], split, asked.served, batch=how.batch, most=most, last=True):
+            outputs = ask(one)
+            for place, digest in enumerate(one.digests):
+                row = one.rows[place] if one.rows else None
+                found.append(Answer(outputs={n: a[place] for n, a in outputs.items()}, digest=digest, row=row))
+    source = f"{asked.served} at {server.url}, {asked.wire}, {_now()}"
+    write_answers(to, found, source=source, split=split)
+    err.print(f"kept the answers to {len(found)} samples of the {split} split", highlight=False)
+    return to
+
+
+def _name(asked: Question | None, url: str) -> str:
+    return str(asked.served) if asked is not None and asked.served is not None else url
+
+
+def _source(results: list[LoadResult], asked: Question | None) -> str:
+    from workbench import __version__
+
+    first = results[0]
+    platform = asked.served.platform if asked is not None and asked.served is not None else ""
+    backend = f" (platform {platform})" if platform else ""
+    loops = ", ".join(str(result.load.concurrency) for result in results)
+    return (
+        f"recorded by workbench {__version__} on {first.began_at} at {first.url}{backend}: closed loops of {loops} "
+        f"clients, {first.window_s:.4g} s each after {first.warmup_s:g} s, seed {first.seed}; 95 % intervals"
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
