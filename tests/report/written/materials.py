@@ -10,6 +10,7 @@ from workbench.prediction.prices import Hardware, Prices
 from workbench.report import Summary, summarize
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance import Criterion, Verdict
+from workbench.values.device_use import DeviceUse, Spread
 from workbench.values.fidelity import Agreement, Fidelity, OutputAgreement
 from workbench.values.measurement import AccuracyComparison, Estimate
 from workbench.values.model import TensorSpec
@@ -147,7 +148,7 @@ def agreement(path: str, *, reference: str = "float32", shape: str = "", drop: f
 
 FIDELITY = Fidelity(
     candidate_id=INT8.candidate.id,
-    data="validation, 400 samples",
+    data="400 samples of validation of loans.yaml",
     paths=(
         agreement("float16 compiled", drop=0.05),
         agreement("served", drop=0.25),
@@ -180,6 +181,16 @@ LOAD = LoadResult(
     event_loop="uvloop",
     interrupted=False,
     reliable=True,
+    device=(
+        DeviceUse(
+            card="0",
+            source="npu-smi",
+            memory_bytes=Spread(median=1.5e9, peak=1.6e9, lowest=1.5e9, samples=30),
+            power_w=Spread(median=295.0, peak=301.0, lowest=280.0, samples=30),
+            utilization_percent=None,
+            temperature_c=None,
+        ),
+    ),
     server=ServerFigures(
         batches=6000,
         mean_batch=8.3,

@@ -211,3 +211,13 @@ def test_an_unreliable_load_is_a_risk() -> None:
 
     assert "A load test is not to be relied on" in words(written_report(material, "en"))
     assert "A load test is not to be relied on" not in words(written_report(most(), "en"))
+
+
+@BOTH
+def test_cards_are_said_as_they_were_while_loaded(language: Language) -> None:
+    (table,) = [
+        t for t in tables(written_report(most(), language)) if "卡（中位数" in t.caption or "Cards" in t.caption
+    ]
+
+    assert [cell.text for cell in table.rows[0]][1:4] == ["0", "1.500 / 1.600", "295 / 301"]
+    assert table.rows[0][4].text == {"zh": "未测", "en": "not measured"}[language]

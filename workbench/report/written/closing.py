@@ -138,7 +138,7 @@ _ACTS: dict[Act, tuple[Text, Text]] = {
 }
 _COMMANDS = Text(zh="复现命令", en="Commands that make it again")
 _COMMANDS_INTRO = Text(
-    zh="以下命令在工作区目录执行；〈〉内为需按环境替换的内容。", en="Run in the workspace; fill in what stands in <>."
+    zh="以下命令在工作区目录执行；尖括号内为需按环境替换的内容。", en="Run in the workspace; fill in what stands in <>."
 )
 
 

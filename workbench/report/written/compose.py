@@ -16,10 +16,10 @@ from workbench.report.written.serving import serving
 from workbench.report.written.texts import Text
 from workbench.values.installed_targets import installed_target
 
-_TITLE = Text(zh="模型迁移与 INT8 优化验收报告", en="Acceptance report: migration and INT8 optimization")
+_TITLE = Text(zh="模型迁移与 INT8 优化验收报告", en="Acceptance report: migration and INT8")
 _MARK = Text(
     zh="仿真结果（EMULATED）：时间、内存、功耗由设备模型推算，未在真实设备上测量",
-    en="EMULATED: times, memory and power are by a model of the device; nothing was measured on a real one",
+    en="EMULATED: figures are by a model of the device; nothing was measured on a real one",
 )
 _MODEL, _TARGET = Text(zh="模型", en="model"), Text(zh="目标平台", en="target")
 _SOURCE = Text(zh="依据", en="made from")

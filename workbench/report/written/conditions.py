@@ -142,7 +142,7 @@ def _settings(baseline: Candidate | None, chosen: Candidate, language: Language)
         caption=_SETTINGS(language),
         heads=tuple(_SETTING_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.36, 0.32, 0.32),
+        widths=(0.42, 0.29, 0.29),
         strong=tuple(index for index, name in enumerate(names) if before.get(name) != after.get(name)),
     )
 

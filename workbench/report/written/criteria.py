@@ -99,6 +99,9 @@ _NOTES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"it takes (\d+): load longer", r"至少需要 \1 个，请延长压测"),
         (r"against the float model", "相对浮点模型"),
         (r"against float32", "相对 float32"),
+        (r"(\d+) samples of validation of (.*)", r"\2 验证集的 \1 个样本"),
+        (r"(\d+) samples of holdout of (.*)", r"\2 留出集的 \1 个样本"),
+        (r"(\d+) golden samples of the bundle", r"部署包的 \1 个黄金样本"),
         (r"(\d+) samples", r"\1 个样本"),
         (r"mean cosine ([\d.]+)", r"平均余弦 \1"),
         (

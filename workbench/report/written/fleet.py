@@ -286,7 +286,7 @@ def _members(plan: CapacityPlan, language: Language) -> Table:
         caption=_MEMBERS(language),
         heads=tuple(_MEMBER_HEADS(language, unit=unit, count=count).split("|")),
         rows=tuple(_member_row(each, plan, language) for each in plan.members),
-        widths=(0.15, 0.22, 0.13, 0.1, 0.09, 0.09, 0.08, 0.14),
+        widths=(0.16, 0.22, 0.13, 0.1, 0.09, 0.09, 0.07, 0.14),
     )
 
 

@@ -11,10 +11,10 @@ from workbench.report.written.criteria import about_words, criterion_name, limit
 from workbench.report.written.document import Block, Bullets, Cell, Language, Paragraph, Section, State, Table
 from workbench.report.written.marks import LEVEL
 from workbench.report.written.material import Material
-from workbench.report.written.naming import candidate_name, metric_name, settings_name
+from workbench.report.written.naming import SPLIT, candidate_name, metric_name, settings_name
 from workbench.report.written.texts import Text
 from workbench.values.evidence import Evidence, level_of, service_level
-from workbench.values.measurement import ServiceResult
+from workbench.values.measurement import ServiceResult, Split
 
 _TITLE = Text(zh="结论与指标达成情况", en="Conclusion, and goals against results")
 _CONCLUSION: dict[str, Text] = {
@@ -27,8 +27,8 @@ _CONCLUSION: dict[str, Text] = {
         en="Overall: NOT DECIDED. Without a conclusive measurement: {which}.",
     ),
     "no goals": Text(
-        zh="总体结论：未给出。未提供验收结论文件，实验也未设置限值，因此没有可判定的指标。",
-        en="Overall: none. No verdict was given and the experiment sets no limit, so there is nothing to judge.",
+        zh="总体结论：未给出。没有验收结论文件（--verdict），也没有实验约束可供判定。",
+        en="Overall: none. There is neither a verdict (--verdict) nor a limit of an experiment to judge by.",
     ),
 }
 _REHEARSAL = Text(
@@ -51,8 +51,8 @@ _SPEED = Text(
     en="One call is {x} times as fast as the float baseline ({level}).",
 )
 _DROP = Text(
-    zh="相对 float32 的精度损失 {drop} {unit}（{split}，{level}）。",
-    en="Accuracy drop against float32: {drop} {unit} ({split}, {level}).",
+    zh="相对 float32 的精度损失 {drop} {unit}（{level}）。",
+    en="Accuracy drop against float32: {drop} {unit} ({level}).",
 )
 _SERVICE = Text(
     zh="服务在“{settings}”下吞吐 {rate} 请求/s，P99 时延 {p99} ms（{level}）。",
@@ -67,9 +67,9 @@ _PROCESSES = Text(
     en="Capacity: {after} server processes instead of {before} ({level}){money}.",
 )
 _MONEY = Text(zh="，月成本由 {before} 降至 {after} {currency}", en=", {after} {currency} a month instead of {before}")
+_LOADED = Text(zh="实际压测", en="measured under real load")
 _GOALS = Text(zh="指标达成情况", en="Goals against results")
 _HEADS = Text(zh="指标|目标值|实测值|原平台|结论|说明", en="goal|limit|result|old platform|state|about")
-_SPLITS = {"validation": Text(zh="验证集", en="validation"), "holdout": Text(zh="留出集", en="held-out data")}
 _NOTE = Text(
     zh="方括号内为 95 % 置信区间。未测的指标不视为达标；带〔推算〕〔预测〕字样的数值不是实测值，不作为达标依据。",
     en="In brackets: 95 % intervals. What was not measured is not met; figures marked modelled or predicted are no "
@@ -105,7 +105,7 @@ def goals(m: Material, language: Language) -> Section:
                 caption=_GOALS(language),
                 heads=tuple(_HEADS(language).split("|")),
                 rows=tuple(_row(goal, m, language) for goal in found),
-                widths=(0.17, 0.15, 0.21, 0.1, 0.13, 0.24),
+                widths=(0.17, 0.14, 0.2, 0.12, 0.14, 0.23),
                 note=_NOTE(language),
             )
         )
@@ -204,20 +204,28 @@ def _findings(m: Material, language: Language) -> Iterator[str]:
             language,
             drop=estimate_words(drop, signed=True, digits=2),
             unit=unit_words(accuracy.unit or "pp", language),
-            split=_SPLITS[m.best.split](language),
-            level=LEVEL[scored](language),
+            level=_on(m.best.split, scored, language),
         )
     service = best_service(m)
     if service is not None and (shown := service.confirmed or service.best) is not None:
         known = service_level(m.best, service)
+        loaded = service.confirmed is not None and known != "modelled"
         yield _SERVICE(
             language,
             settings=settings_name(shown.settings, language),
             rate=number(shown.throughput_per_s.value),
             p99=number(shown.p99_ms.value),
-            level=LEVEL[known](language),
+            level=(_LOADED if loaded else LEVEL[known])(language),
         )
     yield from _cards(m, language)
+
+
+def _on(split: Split, level: Evidence, language: Language) -> str:
+    """'measured on held-out data', 'validation, modelled'."""
+    words = LEVEL[level](language)
+    if level == "measured held-out":
+        return words
+    return SPLIT[split](language) + ("，" if language == "zh" else ", ") + words
 
 
 def _cards(m: Material, language: Language) -> Iterator[str]:

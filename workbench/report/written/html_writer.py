@@ -26,12 +26,15 @@ body { font: 15px/1.6 "Segoe UI", "Microsoft YaHei", "Noto Sans CJK SC", "PingFa
 h1 { font-size: 1.7rem; margin: 1rem 0 .2rem; } .subtitle { color: #5b6470; margin: 0 0 1rem; }
 h2 { font-size: 1.25rem; margin: 2.4rem 0 .6rem; padding-bottom: .2rem; border-bottom: 2px solid var(--ink); }
 h3 { font-size: 1.05rem; margin: 1.5rem 0 .4rem; }
-.mark { background: var(--missed); color: #fff; padding: .35rem 1rem; font-weight: 600; position: sticky; top: 0; }
+.mark { background: var(--missed); color: #fff; padding: .35rem 1rem; font-weight: 600; }
+.frame, .frame > thead > tr > th, .frame > tbody > tr > td { border: 0; padding: 0; background: none;
+        font-size: inherit; }
+.frame > thead { position: sticky; top: 0; }
 .facts { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1.2rem; margin: 0 0 1rem; }
 .facts dt { color: #5b6470; } .facts dd { margin: 0; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; table-layout: fixed; }
 th, td { border: 1px solid var(--line); padding: .3rem .55rem; text-align: left; vertical-align: top;
-         overflow-wrap: anywhere; } th { background: var(--soft); } td.n, th.n { text-align: right; }
+         overflow-wrap: break-word; } th { background: var(--soft); } td.n, th.n { text-align: right; }
 tr.strong td { font-weight: 600; background: #eef4fd; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 td.met { color: var(--met); font-weight: 600; } td.missed { color: var(--missed); font-weight: 600; }
@@ -46,7 +49,7 @@ figcaption { font-weight: 600; font-size: 13px; }
 @page { size: A4; margin: 20mm 16mm 16mm; }
 @media print {
   body { font-size: 12px; margin: 0; max-width: none; padding: 0; } .wide { overflow: visible; }
-  .mark { position: fixed; top: -12mm; left: 0; right: 0; }
+  .mark { margin-bottom: 4mm; } .frame > thead { display: table-header-group; }
   .own-page { break-before: page; } h2, h3, caption { break-after: avoid; } tr, figure { break-inside: avoid; }
 }
 """
@@ -55,16 +58,25 @@ figcaption { font-weight: 600; font-size: 13px; }
 def html_text(document: Document) -> str:
     """The page; `document` is `numbered` already. It loads nothing from anywhere."""
     language = {"zh": "zh-CN", "en": "en"}[document.language]
-    mark = f'<div class="mark">{_text(document.mark)}</div>' if document.mark else ""
     facts = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in document.facts)
+    body = (
+        f'<h1>{_text(document.title)}</h1><p class="subtitle">{_text(document.subtitle)}</p>'
+        f'<dl class="facts">{facts}</dl>\n'
+        + "\n".join(_section(section, document.language) for section in document.sections)
+    )
     return (
         f'<!doctype html>\n<html lang="{language}"><head><meta charset="utf-8"><title>{_text(document.title)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n<body>\n'
-        f'{mark}<h1>{_text(document.title)}</h1><p class="subtitle">{_text(document.subtitle)}</p>'
-        f'<dl class="facts">{facts}</dl>\n'
-        + "\n".join(_section(section, document.language) for section in document.sections)
-        + "\n</body></html>\n"
+        f"{_marked(body, document.mark)}\n</body></html>\n"
     )
+
+
+def _marked(body: str, mark: str) -> str:
+    """The head of a table is printed on every page that the table goes on to, in every browser."""
+    if not mark:
+        return body
+    head = f'<thead><tr><th><div class="mark">{_text(mark)}</div></th></tr></thead>'
+    return f'<table class="frame" role="presentation">{head}<tbody><tr><td>\n{body}\n</td></tr></tbody></table>'
 
 
 def _section(section: Section, language: Language) -> str:
@@ -102,10 +114,13 @@ def _table(table: Table, language: Language) -> str:
             text = _text(cell.text) + (f'<span class="marked">{_text(word)}</span>' if word else "")
             cells += f'<td class="{" ".join(kinds)}">{text}</td>' if kinds else f"<td>{text}</td>"
         body += f'<tr class="strong">{cells}</tr>' if index in table.strong else f"<tr>{cells}</tr>"
-    return (
-        f'<div class="wide"><table><caption>{_text(table.caption)}</caption><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>{_note(table.note)}"
-    )
+    top = f"<caption>{_text(table.caption)}</caption>{_columns(table)}<thead><tr>{heads}</tr></thead>"
+    return f'<div class="wide"><table>{top}<tbody>{body}</tbody></table></div>{_note(table.note)}'
+
+
+def _columns(table: Table) -> str:
+    total = sum(table.widths)
+    return "".join(f'<col style="width:{100 * width / total:.1f}%">' for width in table.widths)
 
 
 def _right(figures: bool) -> str:

@@ -7,6 +7,7 @@ from workbench.report.written.document import Language
 from workbench.report.written.texts import Text
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.candidate_words import describe
+from workbench.values.documents.canonical import encode
 from workbench.values.fidelity import FidelityPath
 from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import Split
@@ -78,7 +79,14 @@ def candidate_name(candidate: Candidate, language: Language) -> str:
     words.append(_numbers(candidate.precision.mode, candidate.quantization))
     if bins := candidate.sequence_bins:
         words.append(bins_name(bins, language))
-    own = {n: v for n, v in candidate.parameters().items() if n.startswith("compile.") and n != "compile.sequence_bins"}
+    usual = encode(type(candidate.compile)().shown())
+    own = {
+        name: value
+        for name, value in candidate.parameters().items()
+        if name.startswith("compile.")
+        and name != "compile.sequence_bins"
+        and value not in ("", usual.get(name.removeprefix("compile.")))
+    }
     return "，".join([*words, *(f"{name.removeprefix('compile.')}={value}" for name, value in own.items())])
 
 

@@ -259,7 +259,7 @@ def _front(m: Material, language: Language, in_pictures: Language) -> Iterator[B
         caption=_FRONT(language),
         heads=tuple(_FRONT_HEADS(language).split("|")),
         rows=tuple(_front_row(m, e, language) for e in shown),
-        widths=(0.15, 0.25, 0.16, 0.18, 0.14, 0.12),
+        widths=(0.16, 0.25, 0.15, 0.18, 0.13, 0.13),
         strong=tuple(i for i, e in enumerate(shown) if e.candidate.id == m.chosen.candidate.id),
         note=_FRONT_NOTE(language),
     )

@@ -33,7 +33,7 @@ _INTRO = Text(
 )
 _PATH_HEADS = Text(
     zh="路径|参考|样本数|余弦（最差）|余弦（平均）|最大绝对误差|MAE|top-1 一致率",
-    en="path|reference|samples|cosine, worst|cosine, mean|max abs error|MAE|top-1 agreement",
+    en="path|reference|n|cosine, worst|cosine, mean|max abs error|MAE|top-1 alike",
 )
 _NOT_FINITE = Text(
     zh="{path} 的输出 {output} 中有 {n} 个元素为 NaN 或无穷大，未计入以上误差。",
@@ -112,7 +112,10 @@ def precision(m: Material, language: Language) -> Section:
         blocks += [Paragraph(text=_NO_FIDELITY(language)), _paths(None, m.emulated, language)]
     else:
         found = m.fidelity
-        blocks += [Paragraph(text=_INTRO(language, data=found.data)), _paths(found, m.emulated, language)]
+        blocks += [
+            Paragraph(text=_INTRO(language, data=note_words(found.data, language))),
+            _paths(found, m.emulated, language),
+        ]
         blocks += [Paragraph(text=line, kind="warning") for line in _not_finite(found, language)]
         if found.missing:
             lines = (f"{_path(path, language)}: {note_words(why, language)}" for path, why in found.missing.items())
@@ -141,7 +144,7 @@ def _paths(found: Fidelity | None, emulated: bool, language: Language) -> Table:
         caption=_PATHS(language),
         heads=tuple(_PATH_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.17, 0.15, 0.1, 0.12, 0.12, 0.12, 0.11, 0.13),
+        widths=(0.16, 0.16, 0.1, 0.12, 0.12, 0.12, 0.09, 0.13),
     )
 
 
@@ -178,7 +181,7 @@ def _not_finite(found: Fidelity, language: Language) -> Iterator[str]:
 def _shapes(shapes: list[Agreement], language: Language) -> Table:
     rows = [
         (
-            text(f"{_path(a.path, language)}: {a.shape}"),
+            text(f"{_path(a.path, language)}: {note_words(a.shape, language)}"),
             Cell(text=number(a.samples), figure=True),
             Cell(text=cosine(a.worst_cosine), figure=True, evidence=_level(a)),
             figure(a.max_abs, language, _level(a)),
@@ -218,7 +221,7 @@ def _scores(found: Fidelity, language: Language) -> Table:
         caption=_DROPS(language),
         heads=tuple(_DROP_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.17, 0.15, 0.13, 0.13, 0.13, 0.2, 0.09),
+        widths=(0.18, 0.18, 0.12, 0.11, 0.11, 0.21, 0.09),
     )
 
 

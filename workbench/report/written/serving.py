@@ -12,6 +12,7 @@ from workbench.report.written.goals import best_service
 from workbench.report.written.material import Material
 from workbench.report.written.naming import bins_name, load_name, loaded_name
 from workbench.report.written.texts import Text
+from workbench.values.device_use import DeviceUse, Spread
 from workbench.values.evidence import Evidence
 from workbench.values.measurement import ServiceFigures, ServiceResult
 from workbench.values.service import ServiceSettings
@@ -57,7 +58,11 @@ _EMULATED_LOADS = Text(
     zh="压测对象运行在仿真器上：主机侧时间为实测，设备侧时间不是真实设备的时间，不作为验收依据。",
     en="The service that was loaded computes on an emulator: its times are not those of a device and decide nothing.",
 )
-_DEVICE = Text(zh="压测期间的设备与进程", en="Device and processes during load")
+_DEVICE = Text(zh="压测期间的服务进程", en="The service's processes during load")
+_CARDS = Text(zh="压测期间的卡（中位数 / 峰值）", en="Cards during load (median / peak)")
+_CARD_HEADS = Text(
+    zh="负载|卡|内存（GB）|功耗（W）|利用率（%）|温度（°C）|来源", en="load|card|memory GB|power W|busy %|°C|told by"
+)
 _SERVER_HEADS = Text(
     zh="负载|平均 batch|填充占比|排队（ms）|模型（ms）|进程内存峰值（MB）",
     en="load|mean batch|padding|queue ms|model ms|peak resident MB",
@@ -156,7 +161,7 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
         caption=_LOADS(language),
         heads=tuple(_LOAD_HEADS(language).split("|")),
         rows=tuple(_load_row(one, known, language) for one in m.loads),
-        widths=(0.15, 0.06, 0.14, 0.16, 0.14, 0.13, 0.13, 0.09),
+        widths=(0.14, 0.07, 0.16, 0.15, 0.14, 0.13, 0.13, 0.08),
     )
     served = [one for one in m.loads if one.server is not None or one.processes is not None]
     if served:
@@ -165,6 +170,14 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
             heads=tuple(_SERVER_HEADS(language).split("|")),
             rows=tuple(_server_row(one, language) for one in served),
             widths=(0.3, 0.12, 0.12, 0.14, 0.14, 0.18),
+        )
+    cards = tuple(_card_row(one, card, language) for one in m.loads for card in one.device)
+    if cards:
+        yield Table(
+            caption=_CARDS(language),
+            heads=tuple(_CARD_HEADS(language).split("|")),
+            rows=cards,
+            widths=(0.2, 0.1, 0.16, 0.15, 0.13, 0.13, 0.13),
         )
     notes = [
         _NOTES(language, load=loaded_name(one, language), note=note_words(n, language))
@@ -198,4 +211,24 @@ def _server_row(one: LoadResult, language: Language) -> tuple[Cell, ...]:
         figure(None if server is None else server.queue_ms, language),
         figure(None if server is None else server.model_ms, language),
         figure(resident, language, digits=0),
+    )
+
+
+def _card_row(one: LoadResult, card: DeviceUse, language: Language) -> tuple[Cell, ...]:
+    known: Evidence = "modelled" if card.emulated else "measured"
+
+    def cell(spread: Spread | None, scale: float = 1.0) -> Cell:
+        if spread is None:
+            return not_measured(language)
+        words = f"{number(spread.median * scale)} / {number(spread.peak * scale)}"
+        return Cell(text=words, figure=True, evidence=known)
+
+    return (
+        text(loaded_name(one, language)),
+        text(card.card),
+        cell(card.memory_bytes, 1e-9),
+        cell(card.power_w),
+        cell(card.utilization_percent),
+        cell(card.temperature_c),
+        text(card.source),
     )

@@ -1,0 +1,58 @@
+"""Pictures: drawn without a browser, alike each time, and in words that the machine has letters for."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tests.report.written.materials import most
+from workbench.report.written import compose, drawing
+from workbench.report.written.document import Bar, BarChart, Chart, Figure, Point, ScatterChart
+from workbench.report.written.drawing import png, svg
+
+BARS = BarChart(
+    axis="requests/s",
+    bars=(
+        Bar(label="old", value=1803.0),
+        Bar(label="new", value=1659.0, low=1647.0, high=1671.0, strong=True),
+        Bar(label="modelled", value=2000.0, evidence="modelled"),
+    ),
+    limit=("limit 1,442", 1442.0),
+)
+POINTS = ScatterChart(
+    x_axis="throughput",
+    y_axis="accuracy",
+    points=(
+        Point(kind="baseline", x=100.0, y=0.95),
+        Point(kind="front", x=200.0, y=0.94, x_low=190.0, x_high=215.0),
+        Point(kind="chosen", x=200.0, y=0.94),
+    ),
+    names={"other": "others", "front": "front", "baseline": "baseline", "chosen": "what ships"},
+)
+
+
+@pytest.mark.parametrize("chart", [BARS, POINTS, BarChart(axis="nothing", bars=())], ids=["bars", "points", "empty"])
+def test_a_chart_is_a_picture_and_the_same_one_each_time(chart: Chart) -> None:
+    first = svg(chart)
+
+    assert ET.fromstring(first).tag.endswith("svg")
+    assert first == svg(chart)
+    assert png(chart).startswith(b"\x89PNG")
+
+
+def test_a_name_with_a_dollar_or_a_foreign_letter_is_drawn_as_it_is() -> None:
+    svg(BarChart(axis="a $b_c$ \N{ETHIOPIC SYLLABLE HA}", bars=(Bar(label="$", value=1.0),)))
+
+
+def test_without_chinese_letters_the_words_in_pictures_are_english_and_the_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compose, "chinese_font", lambda: None)  # a machine without such a font cannot be made here
+    found = compose.written_report(most(), "zh")
+    charts = [b for s in found.sections for b in s.blocks if isinstance(b, Figure)]
+
+    assert charts
+    for figure in charts:
+        axes = figure.chart.axis if isinstance(figure.chart, BarChart) else figure.chart.x_axis
+        assert axes.isascii()
+        assert not figure.caption.isascii()
+    assert drawing.chinese_font() is None or isinstance(drawing.chinese_font(), str)
