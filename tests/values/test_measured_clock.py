@@ -15,7 +15,10 @@ def test_values_are_read_by_name(tmp_path: Path) -> None:
     file = tmp_path / "clock.json"
     file.write_text(json.dumps(GOOD))
 
-    assert read_measured(file) == {"int8_gain": 1.4}
+    found = read_measured(file)
+
+    assert (found.device, found.values) == ("a card", {"int8_gain": 1.4})
+    assert found.words() == "int8_gain 1.4, measured on a card"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.report.alike import OutcomesOf
     from workbench.tracking import Tracker
     from workbench.values.candidate import Candidate
+    from workbench.values.clocks.measured import MeasuredClock
     from workbench.values.damage import Damage
     from workbench.values.measurement import Split
     from workbench.values.results import Evaluation
@@ -211,7 +212,7 @@ def outcomes_of(journal: Journal) -> OutcomesOf:
     return outcomes
 
 
-def summary_of(question: Experiment, journal: Journal, *, measured: Mapping[str, float] | None = None) -> Summary:
+def summary_of(question: Experiment, journal: Journal, *, measured: MeasuredClock | None = None) -> Summary:
     """What a sweep found.
 
     Args:
@@ -246,11 +247,12 @@ def summary_of(question: Experiment, journal: Journal, *, measured: Mapping[str,
     )
 
 
-def priced(evaluations: Mapping[str, Evaluation], measured: Mapping[str, float]) -> dict[str, Evaluation]:
+def priced(evaluations: Mapping[str, Evaluation], measured: MeasuredClock) -> dict[str, Evaluation]:
     """Modelled evaluations by a clock of which this was measured.
 
     Raises:
-        ConfigError: none of them is modelled with stated costs, or the clock has no such unknown.
+        ConfigError: none of them is modelled with stated costs, the clock has no such unknown, or it is that of another
+            device.
     """
     from workbench.values.clocks.figures import clock_of
     from workbench.values.clocks.measured import at_measured
@@ -262,7 +264,14 @@ def priced(evaluations: Mapping[str, Evaluation], measured: Mapping[str, float])
             key="--clock",
             hint="It is for sweeps on an emulated device.",
         )
+    others = sorted({e.toolchain.device for e in timed} - {measured.device})
+    if others:
+        raise ConfigError(
+            f"was measured on {measured.device}, and the sweep's times are of {', '.join(others)}.",
+            key="--clock",
+            hint="Measure on the device that the sweep is for.",
+        )
     try:
-        return {k: replace(e, measurement=at_measured(e.measurement, measured)) for k, e in evaluations.items()}
+        return {k: replace(e, measurement=at_measured(e.measurement, measured.values)) for k, e in evaluations.items()}
     except ValueError as error:
         raise ConfigError(f"{error}.", key="--clock", hint="See the list that `workbench show` prints.") from error

@@ -152,14 +152,18 @@ def show(
 
     question = read_experiment(experiment, workspace)
     journal = journal_of(question)
-    summary = summary_of(question, journal, measured=None if clock is None else read_measured(clock))
+    measured = None if clock is None else read_measured(clock)
+    summary = summary_of(question, journal, measured=measured)
     if candidate is not None:
         chosen = find_candidate(candidate, journal)
         text = detail(summary, chosen.id)
         print(json.dumps(journal.evaluations()[chosen.id].to_json(), ensure_ascii=False) if as_json else text)
     elif as_json:
-        print(json.dumps(to_json(summary) | {"advice": encode(advice_of(question, journal))}, ensure_ascii=False))
+        more = {"advice": encode(advice_of(question, journal)), "clock": None if measured is None else encode(measured)}
+        print(json.dumps(to_json(summary) | more, ensure_ascii=False))
     else:
+        if measured is not None:
+            out.print(f"Modelled times are priced by {measured.words()}.", highlight=False, markup=False)
         out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
         said = advice_of(question, journal).sentences()
         out.print("\n".join(["", "On the search space:", *(f"  {one}" for one in said)]), markup=False, highlight=False)

@@ -171,7 +171,8 @@ def _looked_better(summary: Summary, other: Evaluation, chosen: Evaluation, metr
 def _reason(summary: Summary, choice: _Choice) -> str:
     chosen, lead = choice.searched, choice.criteria[0]
     if chosen.candidate.id == summary.baseline_id:
-        beaten = "is faster beyond the noise" if lead in SPEED else "beats it"
+        beyond = "what is not known of the clock" if _modelled(chosen) else "the noise"
+        beaten = f"is faster beyond {beyond}" if lead in SPEED else "beats it"
         because = f"no candidate that meets every constraint {beaten}"
         if not any(e.status == "complete" for e in summary.evaluations if e is not chosen):
             because = "no other candidate was measured to the end"
@@ -183,6 +184,11 @@ def _reason(summary: Summary, choice: _Choice) -> str:
         for other, why in choice.passed_over
     ]
     return " ".join(words)
+
+
+def _modelled(evaluation: Evaluation) -> bool:
+    latency = evaluation.measurement.latency
+    return latency is not None and latency.modelled is not None
 
 
 def _merit(summary: Summary, choice: _Choice) -> str:

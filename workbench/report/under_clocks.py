@@ -100,11 +100,11 @@ def _sentences(found: Robustness) -> list[str]:
                 f"They agree on front and best to at least {found.certainty:.0%}: no measurement is needed.",
             ]
         return [*words, "They do not agree, and nothing that could be measured of the clock alone would settle it."]
-    toss = f"The least certain statement holds under {found.certainty:.0%} of them"
+    toss = f"Of who is on the front and who is best, the least certain answer holds under {found.certainty:.0%} of them"
     more = "" if found.settles else f", which is as far as measurements of the clock go (wanted: {found.wanted:.0%})"
     reached = found.benchmarks[-1].certainty
     many = count_of(len(found.benchmarks), "micro-benchmark")
-    return [*words, f"{toss}; with {many} on a real device it would with {reached:.0%} certainty{more}:"]
+    return [*words, f"{toss}; with {many} on a real device it would be {reached:.0%} certain{more}:"]
 
 
 def _words(share: Share, lead: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +26,26 @@ VERSION = 1
 HINT = "Write it with the micro-benchmarks that `workbench show` lists."
 
 
-def read_measured(path: Path) -> dict[str, float]:
-    """Unknown → value in its unit, of a file that micro-benchmarks wrote.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredClock:
+    """What a file of micro-benchmarks holds.
+
+    Attributes:
+        device: that it was measured on.
+        values: unknown → value in its unit.
+    """
+
+    device: str
+    values: Mapping[str, float]
+
+    def words(self) -> str:
+        """'int8_gain 1.4, kernel_launch 1.9, measured on Ascend910B3'."""
+        told = ", ".join(f"{name} {value:.4g}" for name, value in self.values.items())
+        return f"{told or 'nothing'}, measured on {self.device}"
+
+
+def read_measured(path: Path) -> MeasuredClock:
+    """A file that micro-benchmarks wrote.
 
     Raises:
         ConfigError: it cannot be read, is of another form, was measured on an emulated device, or a value is not a
@@ -50,7 +68,7 @@ def read_measured(path: Path) -> dict[str, float]:
                 f"{value!r} is not a positive number.", file=path, key=f"measured.{name}.value", hint=HINT
             )
         found[name] = float(value)
-    return found
+    return MeasuredClock(device=str(data.get("device", "an unnamed device")), values=found)
 
 
 def at_measured(measurement: Measurement, measured: Mapping[str, float]) -> Measurement:

@@ -1,0 +1,126 @@
+"""A modelled sweep as it is shown: intervals of the clocks, who stays on the front, and what to measure."""
+
+from dataclasses import replace
+
+from tests import evaluations
+from tests.evaluations import evaluation
+from tests.modelled import call, latency, service
+from workbench.report import Summary, lines, summarize, to_json
+from workbench.report.page import pareto_html
+from workbench.values.clocks.figures import with_intervals
+from workbench.values.clocks.measured import at_measured
+from workbench.values.clocks.statement import CallCosts
+from workbench.values.measurement import Latency
+from workbench.values.metrics import metrics
+from workbench.values.objectives import Constraint, Objective
+from workbench.values.results import Evaluation
+
+OBJECTIVES = (Objective(metric="latency_p50_ms"), Objective(metric="accuracy"))
+EMULATED = replace(evaluations.TOOLCHAIN, emulated=True)
+
+
+def modelled(found: Evaluation, costs: CallCosts, *, served: bool = False) -> Evaluation:
+    timed: Latency = with_intervals(latency(costs))
+    measurement = replace(found.measurement, latency=timed, service=service(costs) if served else None)
+    return replace(found, measurement=measurement, toolchain=EMULATED)
+
+
+BASELINE = modelled(evaluation(), call(float16=100))
+INT8 = modelled(evaluation(scheme="static", drop_pp=0.0), call(int8=100))
+HALF = modelled(evaluation(scheme="static", keep_float=4, drop_pp=0.0), call(float16=50))
+"""As fast as INT8 by the clock that is run, to the last digit of a double or so; slower or faster by others."""
+
+
+def judge(*found: Evaluation, baseline: Evaluation = BASELINE) -> Summary:
+    return summarize(
+        experiment_name="loans",
+        experiment_file="experiments/loans.yaml",
+        objectives=OBJECTIVES,
+        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
+        evaluations=[baseline, *found],
+        confirmations={},
+        outcomes=lambda candidate_id, split: None,
+        baseline_id=baseline.candidate.id,
+    )
+
+
+def test_the_planted_order_is_shown_as_a_toss_with_the_command_that_settles_it() -> None:
+    text = lines(judge(INT8, HALF))
+
+    assert "How far this rests on the emulator's clock:" in text
+    assert "python -m measure int8_gain --to clock.json" in text
+    assert "workbench show experiments/loans.yaml --clock clock.json" in text
+
+
+def test_a_measured_gain_settles_it() -> None:
+    known = [replace(e, measurement=at_measured(e.measurement, {"int8_gain": 1.5})) for e in (BASELINE, INT8, HALF)]
+
+    summary = judge(*known[1:], baseline=known[0])
+
+    assert summary.robustness is not None
+    assert summary.robustness.benchmarks == ()
+    assert summary.recommended is not None
+    assert summary.recommended.candidate_id == HALF.candidate.id
+    assert "no measurement is needed" in lines(summary)
+
+
+def test_the_page_and_the_json_say_the_same() -> None:
+    summary = judge(INT8, HALF)
+    robust = to_json(summary)["robustness"]
+
+    assert {share["candidate_id"] for share in robust["shares"]} == {INT8.candidate.id, HALF.candidate.id}
+    assert robust["benchmarks"][0]["unknown"] == "int8_gain"
+    page = pareto_html(summary)
+    assert "How far this rests on the emulator" in page
+    assert "<code>python -m measure int8_gain --to clock.json</code>" in page
+
+
+def test_modelled_times_are_shown_with_the_interval_of_the_clocks() -> None:
+    measured = INT8.measurement.latency
+    assert measured is not None
+    shown = f"{measured.speedup.value:.2f}x [{measured.speedup.low:.2f}, {measured.speedup.high:.2f}]"
+
+    text = lines(judge(INT8))
+
+    assert measured.speedup.low < measured.speedup.value < measured.speedup.high
+    assert shown in text
+    assert f"{measured.p50_ms.value:.2f} [{measured.p50_ms.low:.2f}, {measured.p50_ms.high:.2f}]" in text
+    assert metrics(INT8)["latency_p50_ms_low"] == measured.p50_ms.low
+
+
+def test_only_candidates_whose_order_the_clocks_do_not_agree_on_share_a_letter() -> None:
+    """Against INT8 it depends on the gain; with five launches more than the same work it is slower by every clock."""
+    slower = modelled(evaluation(scheme="dynamic", accuracy=0.96, drop_pp=0.0), call(float16=50, launches=5))
+
+    letters = {member.id: set(member.letters) for member in judge(INT8, HALF, slower).front}
+
+    assert letters[INT8.candidate.id] & letters[HALF.candidate.id]
+    assert letters[INT8.candidate.id] & letters[slower.candidate.id]
+    assert not letters[HALF.candidate.id] & letters[slower.candidate.id]
+
+
+def test_a_sweep_of_measured_times_says_nothing_of_clocks() -> None:
+    summary = judge(evaluation(scheme="static", drop_pp=0.0), baseline=evaluation())
+
+    assert summary.robustness is None
+    assert "clock" not in lines(summary)
+    assert to_json(summary)["robustness"] is None
+
+
+def test_an_older_journal_without_stated_costs_is_shown_as_before() -> None:
+    old = replace(
+        INT8, measurement=replace(INT8.measurement, latency=replace(evaluations.latency(2.0, 2.0), clock="modelled"))
+    )
+
+    summary = judge(old, baseline=replace(evaluation(), toolchain=EMULATED))
+
+    assert summary.robustness is None
+    assert "2.00x [1.96, 2.04]" in lines(summary)
+
+
+def test_factors_of_a_speed_up_are_taken_clock_by_clock() -> None:
+    text = lines(judge(INT8))
+
+    assert INT8.measurement.latency is not None
+    speedup = INT8.measurement.latency.speedup
+    assert f"All of its {speedup.value:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]" in text
