@@ -15,7 +15,7 @@ from workbench.api.words import minutes
 from workbench.commands.standing import front_so_far, gain_words, standing_lines
 from workbench.inputs.experiment import Experiment
 from workbench.report.scored import scored_by
-from workbench.report.words import compiled_words, count_of, interval, title
+from workbench.report.words import compiled_words, count_of, interval, p50_words, title
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import SHORT, lenders_of, level_of
 from workbench.values.metrics import metrics
@@ -47,8 +47,7 @@ def outcome_words(evaluation: Evaluation) -> str:
     latency = evaluation.measurement.latency
     assert latency is not None, "a complete evaluation has a latency"
     modelled = latency.modelled is not None
-    p50_ms = interval(latency.p50_ms, "", 2) if modelled else f"{numbers['latency_p50_ms']:.2f}"
-    words.append(f"P50 {p50_ms} ms")
+    words.append(f"P50 {p50_words(latency)} ms")
     words.append(interval(latency.speedup, "x", 2) if modelled else f"{numbers['speedup']:.2f}x")
     service = evaluation.measurement.service
     if service is not None and service.best is not None:

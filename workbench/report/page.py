@@ -21,7 +21,8 @@ from workbench.report.summary import (
 )
 from workbench.report.text import damage_words, lines, reproduce
 from workbench.report.under_clocks import clock_html
-from workbench.report.words import count_of, differing_parameters, evidence_sentence, interval
+from workbench.report.words import count_of, differing_parameters, evidence_sentence, interval, p50_words
+from workbench.values.clocks.figures import interval_of
 from workbench.values.evidence import (
     GLYPHS,
     LEVELS,
@@ -254,6 +255,9 @@ def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
     if metric == "latency_p50_ms" and m.latency is not None:
         p50, drift = m.latency.p50_ms, m.latency.drift
         return (p50.value - p50.low) / drift, (p50.high - p50.value) / drift
+    if metric == "throughput_per_s" and m.latency is not None and m.latency.modelled is not None:
+        found = interval_of(m.latency, metric)
+        return found.value - found.low, found.high - found.value
     service = m.service.confirmed or m.service.best if m.service is not None else None
     if service is not None and metric in SERVICE:
         found = service_estimate(service, metric)
@@ -402,7 +406,7 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
             scored_by_now,
         ),
         (_scored_value(known), scored_by_now),
-        (f"{numbers['latency_p50_ms']:.2f}", timed),
+        (p50_words(known.measurement.latency) if known.measurement.latency is not None else "", timed),
         (f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "", None),
     ]
     service = best_known_service(summary, evaluation)

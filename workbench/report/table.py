@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from workbench.report.columns import WIDTH, laid_out
 from workbench.report.factors import float_alike, taken_apart
 from workbench.report.scored import scored
 from workbench.report.summary import Summary
-from workbench.report.words import interval
+from workbench.report.words import interval, p50_words
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import cell, level_for
 from workbench.values.measurement import Estimate, Latency
@@ -122,10 +121,8 @@ def _cells(evaluation: Evaluation) -> list[str]:
     level = level_for(evaluation, ("accuracy", "latency_p50_ms"))
     known = "" if level is None else cell(level, held_out=evaluation.split == "holdout")
     found = _written(known, numbers, drop, m.latency.speedup if m.latency is not None else None)
-    if m.latency is not None and m.latency.modelled is not None:
-        p50, drift = m.latency.p50_ms, m.latency.drift
-        by_clocks = replace(p50, value=p50.value / drift, low=p50.low / drift, high=p50.high / drift)
-        found[_P50] = interval(by_clocks, "", 2)
+    if m.latency is not None:
+        found[_P50] = p50_words(m.latency)
     return found
 
 

@@ -65,7 +65,7 @@ def clock_html(summary: Summary) -> str:
     if found is None:
         return ""
     rows = "".join(
-        f"<tr><td>{html.escape(named)} <span class=muted>{html.escape(note)}</span></td>"
+        f"<tr><td style='white-space: normal'>{html.escape(named)} <span class=muted>{html.escape(note)}</span></td>"
         f'<td class="n">{share.on_front:.0%}</td><td class="n">{share.best:.0%}</td></tr>'
         for named, share, note in _shown(summary, found)
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from workbench.values.candidate import Candidate
 from workbench.values.candidate_words import describe
 from workbench.values.evidence import MEANINGS, Evidence
 from workbench.values.installed_targets import installed_target
-from workbench.values.measurement import Estimate
+from workbench.values.measurement import Estimate, Latency
 from workbench.values.objectives import METRICS
 
 
@@ -39,6 +40,15 @@ def differing_parameters(candidates: Sequence[Candidate]) -> list[str]:
     parts = list(dict.fromkeys(name.split(".")[0] for name in names))
     differing = [name for name in names if len({repr(table.get(name)) for table in tables}) > 1]
     return sorted(differing, key=lambda name: parts.index(name.split(".")[0]))
+
+
+def p50_words(latency: Latency) -> str:
+    """Its median in milliseconds, corrected for drift: '1.20', modelled with the clocks that may be right '1.20 [0.80,
+    2.10]'."""
+    p50, drift = latency.p50_ms, latency.drift
+    if latency.modelled is None:
+        return f"{p50.value / drift:.2f}"
+    return interval(replace(p50, value=p50.value / drift, low=p50.low / drift, high=p50.high / drift), "", 2)
 
 
 def interval(estimate: Estimate, unit: str, digits: int, *, signed: bool = False) -> str:

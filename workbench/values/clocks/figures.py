@@ -123,6 +123,12 @@ def slower_in_every_clock(latency: Latency, other: Latency) -> bool | None:
     return bool((ours < theirs).all())
 
 
+def interval_of(latency: Latency, metric: str) -> Estimate:
+    """One of `latency_figures` of modelled times, with 95 % of the clocks that may be right."""
+    assert latency.modelled is not None  # the caller has looked
+    return interval(latency_figures(latency, ensemble(latency.modelled.clock))[metric])
+
+
 def ratio(latency: Latency, other: Latency, metric: str) -> Estimate | None:
     """One figure over the other's, clock by clock, with 95 % of the clocks; None as for `slower_in_every_clock`."""
     if latency.modelled is None or other.modelled is None or latency.modelled.clock != other.modelled.clock:
