@@ -39,7 +39,7 @@ class MeasuredClock:
     values: Mapping[str, float]
 
     def words(self) -> str:
-        """'int8_gain 1.4, kernel_launch 1.9, measured on Ascend910B3'."""
+        """'int8_gain 1.4, kernel_launch 1.9, measured on CHIP', the device by its own name."""
         told = ", ".join(f"{name} {value:.4g}" for name, value in self.values.items())
         return f"{told or 'nothing'}, measured on {self.device}"
 
