@@ -29,10 +29,16 @@ from tests.study.planted import (
 from workbench.api.study import compare
 from workbench.graph.read import read_model
 from workbench.report.device_words import device_words
+from workbench.report.layers_page import comparison_html
 from workbench.study.compared import Comparison
+from workbench.targets.ascend.dump.run import run_set
 from workbench.targets.ascend.interface import write_interface
+from workbench.targets.ascend.overflow import overflow_text, read_overflows, write_overflow_config
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.shapes import interface_of
+from workbench.targets.ascend.toolchain import ascend_toolchain
+from workbench.targets.common import compiled_file
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import ConfigError, MeasureError
 
@@ -119,6 +125,7 @@ def test_a_planted_fault_is_named_with_its_operator_and_the_printed_lines_mend_i
     assert {file.split(".")[0].rstrip("0123456789") for file in arrays} == {"input", "output", "float"}
     assert any(file.startswith("output0") for file in arrays)
     text = "\n".join(device_words(found.device))
+    assert f"First bad operator: {planted.operator}" in comparison_html(found)
     assert f"First bad operator: {planted.operator}" in text
     assert all(line in text for line in mend.lines)
     assert "EMULATED" in text
@@ -218,6 +225,34 @@ def test_files_are_named_in_several_ways(tmp_path: Path, environment: dict[str, 
             planted.against(tmp_path / wrong, tmp_path / f"to-{wrong}")
 
 
+def test_the_overflow_check_names_the_planted_operator_and_what_of_it_overflowed(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    planted = PLANTED["overflow in a text model"]
+    om = planted.compiled(tmp_path / "om", environment, {})
+    onnx.save(planted.model, tmp_path / "float.onnx")
+    write_interface(interface_of(read_model(tmp_path / "float.onnx")), om.parent)
+    names = (om.name, "interface.json")
+    artifact = Artifact(
+        target="ascend910b3",
+        files=tuple(compiled_file(om.parent, name) for name in names),
+        toolchain=ascend_toolchain(),
+        int8_ops=0,
+        float_matmuls_left=0,
+        kernels={},
+    )
+
+    run_set(om.parent, artifact, [planted.feeds], log=tmp_path / "log", config=write_overflow_config(tmp_path))
+    found = read_overflows(tmp_path / "overflow", Path(environment["ASCEND_HOME_PATH"]), tmp_path / "decoded")
+
+    first = found[0]
+    assert first.operator is not None
+    assert (first.operator.name, first.operator.op_type, first.unit) == ("grow", "Mul", "AI Core")
+    assert first.causes == ("float32 or int32 to float16",)
+    assert first.operator.tensors == ("output 0, float16: 136 infinite and 0 NaN of 512",)
+    assert "SUSPECT grow (Mul); AI Core" in overflow_text(found, 1)
+
+
 # --- bad input ------------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +326,19 @@ def test_names_with_odd_characters_are_found_again(tmp_path: Path, environment: 
     assert bad.operator == renamed["relu2"]
     assert bad.nodes == (renamed["conv2"], renamed["relu2"])
     assert bad.mends[0].lines == tuple(renamed[name] for name in ("conv2", "relu2", "pool", "shrink"))
+
+
+def test_random_values_that_fit_no_compiled_length_ask_for_real_ones(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    proto = text_model()
+    for value in proto.graph.input:
+        value.type.tensor_type.shape.dim[1].dim_param = "length"
+    free = Planted(model=proto, feeds=TEXT_FEEDS, operator="", tensor="", lines=())
+    om = compile_om(text_model(), tmp_path / "om", environment)
+
+    with pytest.raises(ConfigError, match=r"it does not run on random values.*longer than every compiled shape"):
+        free.against(om, tmp_path / "run", data=None)
 
 
 def test_what_means_something_for_compiled_files_only_is_refused_elsewhere(tmp_path: Path) -> None:

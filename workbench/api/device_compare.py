@@ -23,7 +23,7 @@ from workbench.study.single_operator import run_alone
 from workbench.values.artifact import Artifact
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import read_json
-from workbench.values.errors import ConfigError
+from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
 
 ARTIFACT = "artifact.json"
@@ -45,6 +45,7 @@ def device_compare(
     limits: Limits | None,
     to: Path,
     single: str | None = None,
+    random_length: int | None = None,
     question: Experiment | None = None,
     bench: Bench | None = None,
 ) -> Comparison:
@@ -55,6 +56,7 @@ def device_compare(
         feeds: for a run; not read for a dump, which holds what was fed.
         to: folder of the dump and of the NPY files.
         single: an operator or a node to run by itself.
+        random_length: of the free axes of random feeds; None where the feeds are real.
 
     Raises:
         ConfigError: the source is none of those, or of another model.
@@ -67,7 +69,17 @@ def device_compare(
         recording, data = looks.read(place, model), "what the device was fed"
     else:
         files, artifact = _compiled(source, question, bench)
-        recording = looks.record(files, artifact, model, list(feeds), to)
+        try:
+            recording = looks.record(files, artifact, model, list(feeds), to)
+        except MeasureError as error:
+            if random_length is None:
+                raise
+            raise ConfigError(
+                f"it does not run on random values, whose free axes are all {random_length} long: {error}",
+                file=files,
+                key="data",
+                hint="Give real samples: --data samples.npz, or a dataset manifest.",
+            ) from error
     device = DeviceSide(recording, model)
     mark = " (EMULATED)" if recording.emulated else ""
     b = Side(about=f"{recording.about}{mark}", engine=prefix, path=recording.folder, device=device)

@@ -118,7 +118,15 @@ def compare(
         first = replace(first, path=model.path)
         batches, about, _ = _batches((first, first), _path(data), samples, batch)
         return device_compare(
-            first, str(b), model, batches, data=about, limits=limits, to=folder, single=single_operator
+            first,
+            str(b),
+            model,
+            batches,
+            data=about,
+            limits=limits,
+            to=folder,
+            single=single_operator,
+            random_length=RANDOM_LENGTH if data is None else None,
         )
     if experiment is None:
         side_a, side_b = _prepared_sides(side_of(str(a)), side_of(str(b)), _path(data), constants)

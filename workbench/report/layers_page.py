@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from workbench.report.device_words import device_words
 from workbench.report.layers_words import (
     METRIC_WORDS,
     adoption,
@@ -184,6 +185,8 @@ def _units_table(units: Sequence[Unit], kind: str) -> str:
 def comparison_html(found: Comparison) -> str:
     """The verdict, the error of every compared tensor along the graph with its jumps marked, and the table."""
     sentences = "".join(f"<p>{_text(sentence)}</p>" for sentence in comparison_verdict(found))
+    if found.device is not None:
+        sentences += f"<pre>{_text(chr(10).join(device_words(found.device)))}</pre>"
     head = "".join(
         f"<th class=n>{name}</th>" for name in ("cosine", "max abs", "MAE", "SQNR, dB", "error", "added here")
     )

@@ -19,7 +19,7 @@ from tests.quantization.deploy_models import formula_cnn, formula_mlp, min_max_r
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.dump_file import array_of, parse_dump
 from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import OfflineModel
+from workbench.cann_emulator.om import OfflineModel, Tensor
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 
@@ -139,6 +139,22 @@ def test_the_mode_says_which_side_of_an_operator(tmp_path: Path, mode: str | Non
 )
 def test_entries_choose_models_and_operators(tmp_path: Path, section: Any, expected: list[str]) -> None:
     assert [".".join(f.name.split(".")[:2]) for f in dump(tmp_path, multilayer(), **section)] == expected
+
+
+def test_an_input_that_only_a_view_reads_is_dumped_with_what_reads_the_view(tmp_path: Path) -> None:
+    plain = multilayer()
+    gear = plain.gears[0]
+    first = gear.kernels[0]
+    seen = Tensor(name="seen", dtype="float32", shape=(5, 16))
+    view = replace(
+        first, name="view", op_type="Reshape", core="none", nodes=(), inputs=first.inputs[:1], outputs=(seen,)
+    )
+    reads = replace(first, inputs=(seen, *first.inputs[1:]))
+    model = replace(plain, gears=(replace(gear, kernels=(view, reads, *gear.kernels[1:])),))
+
+    files = dump(tmp_path, model, **layer("matmul0"))
+
+    assert [".".join(f.name.split(".")[:2]) for f in files] == ["Data.x", "MatMul.matmul0"]
 
 
 def test_a_node_that_was_fused_away_names_the_kernel_that_has_it(tmp_path: Path) -> None:

@@ -55,12 +55,14 @@ def on(entry: LoadedModel) -> bool:
     return not request.steps or any(low <= entry.executions <= high for low, high in request.steps)
 
 
-def executed(entry: LoadedModel, stream: int, feeds: Mapping[str, Array], kernels: Sequence[KernelValues]) -> None:
+def executed(
+    entry: LoadedModel, gear: int, stream: int, feeds: Mapping[str, Array], kernels: Sequence[KernelValues]
+) -> None:
     """Write what is asked for of an execution that is over and counted."""
     request = DUMP.request
     assert request is not None  # `on` was asked
     chosen = _chosen(_entries(request, entry), kernels)
-    read = {tensor.name for found, _ in chosen for tensor in found.kernel.inputs}
+    read = _read(entry, gear, [found.kernel for found, _ in chosen])
     data = [_data(entry, name, array, task) for task, (name, array) in enumerate(feeds.items()) if name in read]
     stamp = time.time_ns() // 1000
     try:
@@ -129,6 +131,21 @@ def _kept(kind: str, tensors: Sequence[Values], blocked: frozenset[str]) -> list
     if kind in blocked:
         return []
     return [values for index, values in enumerate(tensors) if f"{kind}{index}" not in blocked]
+
+
+def _read(entry: LoadedModel, gear: int, kernels: Iterable[Kernel]) -> set[str]:
+    """Tensors that kernels read, and those that they see through views."""
+    views = {
+        t.name: kernel for kernel in entry.model.gears[gear].kernels if kernel.core == "none" for t in kernel.outputs
+    }
+    waiting = [tensor.name for kernel in kernels for tensor in kernel.inputs]
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [tensor.name for tensor in views[name].inputs] if name in views else []
+    return found
 
 
 def _data(entry: LoadedModel, name: str, array: Array, task: int) -> KernelValues:

@@ -166,7 +166,7 @@ def _perform(run: Run, held: bool) -> int:
             return code
     overflow.watch(run.entry, run.stream_number, kernels)
     if dumped:
-        dumping.executed(run.entry, run.stream_number, feeds, kernels)
+        dumping.executed(run.entry, run.gear, run.stream_number, feeds, kernels)
     return 0
 
 
