@@ -67,8 +67,10 @@ def latency_ms(model: OfflineModel, device: DeviceData) -> float:
 
 
 def through_service(model: OfflineModel, batch: int, device: DeviceData) -> float:
-    """Requests/s of one worker that is never short of requests: it fills a batch, then runs it, one after the other."""
-    return batch / (batch * device.service.request_worker_ms + device_ms(model, device)) * 1000
+    """Requests/s of workers that are never short of requests: each fills a batch, then runs it, and the device runs one
+    call after the other, so that it is idle only where all workers fill batches at once."""
+    alone_ms = batch * device.service.request_worker_ms + device_ms(model, device)
+    return batch / max(alone_ms / device.service.workers, device_ms(model, device)) * 1000
 
 
 def device_ms(model: OfflineModel, device: DeviceData) -> float:
@@ -139,7 +141,8 @@ def main() -> None:
     print(f"{'BERT-Small on ' + SOC + ', EMULATED':40} {'published':>10} {'emulated':>10} {'deviation':>10}")
     for figure in figures(fp16, int8[device.service.batch], device):
         print(f"{figure.name:40} {figure.published:10.2f} {figure.emulated:10.2f} {figure.deviation:+10.1%}")
-    print(f"\nAssumed: batches of {device.service.batch} in the service [inferred]. Device alone, sequences/s:")
+    service = device.service
+    print(f"\nThe service: batches of {service.batch}, {service.workers} workers. Device alone, sequences/s:")
     for batch in batches:
         alone = {name: batch / device_ms(m[batch], device) * 1000 for name, m in (("FP16", fp16), ("INT8", int8))}
         print(f"  batch {batch:3}: " + ", ".join(f"{name} {rate:7.0f}" for name, rate in alone.items()))

@@ -25,11 +25,13 @@ class Service:
         request_latency_ms: what a request waits for besides the device, alone in the system.
         request_worker_ms: of the worker's own time per request, in which the device idles.
         batch: requests to an execution under load.
+        workers: processes with a model each on the one device.
     """
 
     request_latency_ms: float
     request_worker_ms: float
     batch: int
+    workers: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +149,7 @@ def _shipped(top: Section, soc_version: str) -> DeviceData:
     chips = {name: _chip(section) for name, section in top.sections("chips")}
     values, origins = _numbers(top.section("parameters"), PARAMETERS)
     service, service_origins = _numbers(
-        top.section("service"), ("request_latency_ms", "request_worker_ms", "batch"), prefix="service."
+        top.section("service"), ("request_latency_ms", "request_worker_ms", "batch", "workers"), prefix="service."
     )
     sheet, sheet_origins = _numbers(top.section("data_sheet"), _SHEET, prefix="data_sheet.")
     power, power_origins = _numbers(top.section("power"), ("idle_w", "busy_w"), prefix="power.")
@@ -164,6 +166,7 @@ def _shipped(top: Section, soc_version: str) -> DeviceData:
             request_latency_ms=service["request_latency_ms"],
             request_worker_ms=service["request_worker_ms"],
             batch=int(service["batch"]),
+            workers=int(service["workers"]),
         ),
         data_sheet=sheet,
         idle_w=power["idle_w"],
