@@ -15,6 +15,7 @@ import numpy as np
 
 from tests import tiny
 from tests.hostile.mutations import hostile_bytes, hostile_npy, hostile_npz, hostile_onnx, hostile_text
+from tests.report.written.materials import VERDICT, capacity
 from tests.values.test_preprocess import write_tokenizer
 from workbench.api.opening import named_candidate
 from workbench.cann_emulator.acl.config import ConfigurationRefused
@@ -35,10 +36,13 @@ from workbench.inputs.dataset import read_manifest
 from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.experiment import read_experiment
 from workbench.load.requests import bodies_of_file
+from workbench.prediction.fleet_cost import read_capacity
+from workbench.prediction.prices import read_prices
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.lowering.normalize import normalized
 from workbench.shipping.acceptance import read_baseline
+from workbench.shipping.verdict_file import read_verdict
 from workbench.space.reader import read_space
 from workbench.space.service_reader import read_trace
 from workbench.study.amct_command import calibrate_model
@@ -149,6 +153,9 @@ def prepare(folder: Path) -> dict[str, Format]:
         ),
         "manifest.yaml": (read_manifest, [beside("manifest.yaml"), beside("text.yaml")]),
         "baseline.yaml": (read_baseline, [p.read_bytes() for p in (ROOT / "experiments/baselines").glob("*.yaml")]),
+        "prices.yaml": (read_prices, [p.read_bytes() for p in (ROOT / "experiments/prices").glob("*.yaml")]),
+        "verdict.json": (read_verdict, [json.dumps(VERDICT.to_json()).encode()]),
+        "capacity.json": (read_capacity, [json.dumps(capacity().to_json()).encode()]),
         "device.yaml": (lambda path: load_device_data("Ascend910B3", path), [_device()]),
         "labels.json": (text_manifest("labels"), [beside("labels.json"), b'{"a": 0, "b": 1}']),
         "tokenizer.json": (_tokenize, [beside("tokenizer.json")]),

@@ -10,6 +10,9 @@ from workbench.prediction.prices import Hardware, Prices
 from workbench.report import Summary, summarize
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance import Criterion, Verdict
+from workbench.study.compared import Comparison, TensorComparison
+from workbench.study.device_findings import DeviceFindings, FirstBad, Mend
+from workbench.study.limits import FLOAT
 from workbench.values.device_use import DeviceUse, Spread
 from workbench.values.fidelity import Agreement, Fidelity, OutputAgreement
 from workbench.values.measurement import AccuracyComparison, Estimate
@@ -247,3 +250,51 @@ def capacity() -> Capacity:
         classes=CLASSES,
     )
     return Capacity(plan=None, fleet=plan, prices=PRICES, costs=fleet_costs(plan, PRICES, 300.0))
+
+
+BAD = FirstBad(
+    operator="layer_0/softmax",
+    op_type="SoftmaxV2",
+    nodes=("/l0/Softmax",),
+    types="float16",
+    tensor="/l0/Softmax_output_0",
+    cause="range",
+    magnitude=70_000.0,
+    not_finite=12,
+    relative_error=0.4,
+    mends=(Mend(setting="compile.keep_dtype", lines=("layer_0/softmax",), what="keeps its types"),),
+    scales=(),
+    files=("a.npy",),
+)
+
+
+def compared(bad: FirstBad | None) -> Comparison:
+    """A comparison of one tensor with what ran on a device."""
+    row = TensorComparison(
+        tensor="logits",
+        node="/classifier",
+        op_type="Gemm",
+        is_output=True,
+        elements=12,
+        not_finite=0,
+        cosine=0.9998,
+        max_abs=0.01,
+        mae=0.002,
+        sqnr_db=34.0,
+        relative_error=0.02,
+        added_error=0.01,
+        jump=False,
+        rescaled=False,
+        within_limits=True,
+    )
+    findings = DeviceFindings(about="batch 1, length 64", emulated=False, operators=31, folder="dump", first_bad=bad)
+    return Comparison(
+        a="float model",
+        b="compiled files",
+        data="8 samples",
+        batches=1,
+        limits=FLOAT,
+        rows=(row,),
+        only_in_a=0,
+        device=findings,
+    )

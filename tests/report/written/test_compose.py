@@ -3,15 +3,29 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.report.written.materials import INT8, LOAD, VERDICT, criterion, estimate, least, most, on_holdout
+from tests.report.written.materials import (
+    BAD,
+    FIDELITY,
+    INT8,
+    LOAD,
+    VERDICT,
+    compared,
+    criterion,
+    estimate,
+    least,
+    most,
+    on_holdout,
+)
 from workbench.report.written.compose import written_report
-from workbench.report.written.criteria import note_words
+from workbench.report.written.criteria import about_words, note_words
 from workbench.report.written.document import (
     Bullets,
     Cell,
+    Commands,
     Document,
     Figure,
     Heading,
@@ -23,7 +37,11 @@ from workbench.report.written.document import (
 from workbench.report.written.marks import marked
 from workbench.report.written.material import Material
 from workbench.report.written.naming import METRIC
+from workbench.shipping.acceptance import AcceptanceLimits, judge, of_load, read_baseline
 from workbench.values.objectives import METRICS
+from workbench.values.service import ServiceLoad
+
+ROOT = Path(__file__).parents[3]
 
 BOTH = pytest.mark.parametrize("language", ["zh", "en"])
 
@@ -221,3 +239,40 @@ def test_cards_are_said_as_they_were_while_loaded(language: Language) -> None:
 
     assert [cell.text for cell in table.rows[0]][1:4] == ["0", "1.500 / 1.600", "295 / 301"]
     assert table.rows[0][4].text == {"zh": "未测", "en": "not measured"}[language]
+
+
+@BOTH
+def test_the_first_bad_operator_on_the_device_is_named_with_what_mends_it(language: Language) -> None:
+    document = written_report(replace(most(), comparison=compared(BAD)), language)
+    said = words(document)
+
+    assert "layer_0/softmax (SoftmaxV2)" in said
+    assert {"zh": "数值超出 float16 的表示范围", "en": "numbers that float16 cannot hold"}[language] in said
+    kept = [b for s in document.sections for b in s.blocks if isinstance(b, Commands)]
+    assert ("# compile.keep_dtype", "layer_0/softmax") in [one.lines for one in kept]
+    assert {"zh": "设备上的首个异常算子：layer_0/softmax。", "en": "bad operator on the device is layer_0/softmax"}[
+        language
+    ] in said
+    assert "softmax" not in words(written_report(replace(most(), comparison=compared(None)), language))
+
+
+NOTED = {
+    "every figure missing": {},
+    "an emulated device": {"emulated": True},
+    "another load": {"loads": [of_load(LOAD)]},
+    "the same load and a fidelity": {"loads": [of_load(replace(LOAD, length=512))], "fidelity": FIDELITY, "int8": True},
+    "few answers": {"loads": [of_load(replace(LOAD, load=ServiceLoad(concurrency=1), length=512, answered=90))]},
+    "a drop that few samples cannot prove": {"accuracy_drop_pp": estimate(0.3, 0.9), "accuracy_samples": 400},
+    "no INT8": {"int8": False, "fidelity": replace(FIDELITY, missing={}, paths=())},
+}
+
+
+@pytest.mark.parametrize("case", NOTED)
+def test_whatever_a_verdict_notes_is_said_in_chinese(case: str) -> None:
+    baseline = read_baseline(ROOT / "experiments" / "baselines" / "a100-triton.yaml")
+    limits = AcceptanceLimits(**{f: 50.0 for f in AcceptanceLimits.__dataclass_fields__})
+    verdict = judge(replace(baseline, limits=limits), **NOTED[case])  # type: ignore[arg-type]  # as each case says
+
+    notes = [about_words(each, "zh") for each in verdict.criteria]
+    assert any(notes)
+    assert not [note for note in notes if "“" in note]

@@ -60,6 +60,13 @@ _NOT_FINITE: _Risk = (
         en="Find the first operator that overflows layer by layer, and keep its precision.",
     ),
 )
+_BAD_OPERATOR: _Risk = (
+    Text(zh="设备上的首个异常算子：{operator}。", en="The first bad operator on the device is {operator}."),
+    Text(
+        zh="按“精度比对”中的处理办法修改后重新编译、比对。",
+        en="Mend it as the precision compared says; compile and compare again.",
+    ),
+)
 _UNCONFIRMED: _Risk = (
     Text(
         zh="交付方案未在留出集上复测，搜索指标可能偏乐观。",
@@ -190,6 +197,9 @@ def _of_accuracy(m: Material, language: Language) -> Iterator[tuple[str, str]]:
         yield _NO_FIDELITY[0](language), _NO_FIDELITY[1](language)
     elif any(output.not_finite for a in m.fidelity.paths for output in a.outputs):
         yield _NOT_FINITE[0](language), _NOT_FINITE[1](language)
+    device = None if m.comparison is None else m.comparison.device
+    if device is not None and device.first_bad is not None:
+        yield _BAD_OPERATOR[0](language, operator=device.first_bad.operator), _BAD_OPERATOR[1](language)
     if m.confirmed is None:
         yield _UNCONFIRMED[0](language), _UNCONFIRMED[1](language)
     if m.summary is None:

@@ -265,7 +265,7 @@ def _lost(plan: FleetPlan, language: Language) -> Table:
         (
             text(lever_name(each.step, language)),
             Cell(text=number(each.cards_with_spare_server or 0), figure=True),
-            *(Cell(text=f"{each.served_with_lost_server[name]:.0%}", figure=True) for name in names),
+            *(_served(each, name, language) for name in names),
         )
         for each in plan.steps
         if each.cards is not None
@@ -277,6 +277,11 @@ def _lost(plan: FleetPlan, language: Language) -> Table:
         rows=tuple(rows),
         widths=(0.3, 0.2, *(share for _ in names)),
     )
+
+
+def _served(each: FleetStep, name: str, language: Language) -> Cell:
+    share = each.served_with_lost_server.get(name)
+    return not_measured(language) if share is None else Cell(text=f"{share:.0%}", figure=True)
 
 
 def _members(plan: CapacityPlan, language: Language) -> Table:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
+from workbench.report.written.bad_operator import bad_operator
 from workbench.report.written.cells import cosine, figure, judged, label, not_measured, number, text, unit_words
 from workbench.report.written.criteria import note_words
 from workbench.report.written.document import Block, Bullets, Cell, Heading, Language, Paragraph, Section, Table
@@ -127,6 +128,7 @@ def precision(m: Material, language: Language) -> Section:
             blocks.append(_scores(found, language))
     blocks += [Heading(text=_ACCURACY(language)), *_accuracy(m, language), Heading(text=_LAYERS(language))]
     blocks += [Paragraph(text=_NO_LAYERS(language))] if m.comparison is None else _by_layers(m.comparison, language)
+    blocks += bad_operator(None if m.comparison is None else m.comparison.device, language)
     return Section(title=_TITLE(language), blocks=tuple(blocks))
 
 
