@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -156,6 +158,35 @@ def test_a_study_with_a_unit_in_float_skips_exactly_its_layers_for_amct(
     names = {layer.name for layer in quantizable_layers(normalized(load_graph(question.model)))}
     assert tuple(config.skip_layers) == (study.layers[0].sensitivity.unit,)
     assert set(config.skip_layers) < names
+
+
+def test_layers_whose_int8_gains_no_time_on_the_device_are_a_candidate_in_float(
+    tiny: tuple[Experiment, Bench], study: LayerStudy, tmp_path: Path
+) -> None:
+    question, bench = tiny
+    slow, *rest = study.groups
+    shares = (replace(slow, call_share=-0.01), *(replace(unit, call_share=0.02) for unit in rest))
+    priced = replace(study, groups=shares, prices=replace(study.prices, by="device", level="modelled"))
+
+    said = write_recipe(priced, question, bench, tmp_path)
+
+    assert any("INT8 gains no time in 1 of 3 layers (modelled" in line for line in said)
+    config = parse_cfg((tmp_path / "priced.cfg").read_text(encoding="utf-8"), file="priced.cfg")
+    assert tuple(config.skip_layers) == slow.sensitivity.layers
+    candidate = candidate_from_json(json.loads((tmp_path / "priced.json").read_text(encoding="utf-8")))
+    assert evaluate(question, candidate, bench, gates=False).status == "complete"
+
+
+@pytest.mark.parametrize(("by", "share"), [("host", -0.01), ("device", 0.02), ("device", -0.01)])
+def test_nothing_is_written_of_prices_of_the_host_where_all_gain_or_where_none_does(
+    tiny: tuple[Experiment, Bench], study: LayerStudy, tmp_path: Path, by: Literal["host", "device"], share: float
+) -> None:
+    groups = tuple(replace(unit, call_share=share) for unit in study.groups)
+
+    said = write_recipe(replace(study, groups=groups, prices=replace(study.prices, by=by)), *tiny, tmp_path)
+
+    assert not (tmp_path / "priced.json").exists()
+    assert any("the float file is the faster one" in line for line in said) is (by == "device" and share < 0)
 
 
 def test_units_that_the_recipe_leaves_in_float_are_no_step_of_the_ladder(encoder_study: LayerStudy) -> None:

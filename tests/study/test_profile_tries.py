@@ -1,15 +1,17 @@
 """Levers become candidates: of the space where it has them, else with what it lacks."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.ascend_workspace import SPACE
+from workbench.quantization.amct.cfg import AmctConfig, write_cfg
 from workbench.space.reader import read_space
 from workbench.space.space import SearchSpace, assignment_of, build, complete
 from workbench.study.profile_tries import Try, tries
-from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.candidate import Candidate, Quantization, candidate_from_json
 from workbench.values.device_profile import Lever
 from workbench.values.dimension import Scalar
 
@@ -91,3 +93,16 @@ def test_a_lever_that_changes_nothing_here_is_left_out_and_one_without_a_setting
     found = tried(space, baseline(space), tmp_path, {"serving.batch": 1}, {})
 
     assert [(one.candidate, one.refused) for one in found] == [(None, "")]
+
+
+def test_a_candidate_that_follows_a_configuration_keeps_it(space: SearchSpace, tmp_path: Path) -> None:
+    text = write_cfg(AmctConfig(batch_num=2, skip_layers=("classifier",)))
+    own = replace(baseline(space), quantization=Quantization(scheme="cfg", cfg=text))
+
+    (one,) = tried(space, own, tmp_path, {"serving.batch": 4})
+
+    assert one.candidate is not None
+    assert one.candidate.quantization == own.quantization
+    assert one.missing["quantization.scheme"] == "cfg"
+    assert "serving.batch" not in one.missing
+    assert one.candidate.serving.batch == 4

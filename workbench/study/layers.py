@@ -248,25 +248,47 @@ def plain_recipe() -> Quantization:
 
 
 def write_recipe(study: LayerStudy, experiment: Experiment, bench: Bench, folder: Path) -> tuple[str, ...]:
-    """Write the chosen rung as a candidate file and as an AMCT configuration, and say how to run them.
-
-    Without a chosen rung nothing is written.
-    """
-    chosen = study.chosen
-    if chosen is None:
-        return ()
-    candidate = chosen.evaluation.candidate
+    """Write candidate files with the AMCT configurations that skip the same layers, and say how to run them: the chosen
+    rung, and where a device priced the layers, those in float whose INT8 gains no time."""
     folder.mkdir(parents=True, exist_ok=True)
-    file, cfg = folder / "candidate.json", folder / "amct.cfg"
-    write_json_atomically(file, candidate.to_json())
     seen = statistics_of(experiment, bench, StageClock())
-    kept = kept_in_float(experiment, candidate, bench, seen)
-    quantized = recipe_of(candidate.quantization, seen.layers, kept).layers
-    skipped = tuple(layer.name for layer in seen.layers if layer.name not in quantized)
-    write_text_atomically(cfg, write_cfg(AmctConfig(batch_num=2, skip_layers=skipped)))
+    names = [layer.name for layer in seen.layers]
+    lines: list[str] = []
+    chosen = study.chosen
+    if chosen is not None:
+        candidate = chosen.evaluation.candidate
+        file, cfg = folder / "candidate.json", folder / "amct.cfg"
+        write_json_atomically(file, candidate.to_json())
+        kept = kept_in_float(experiment, candidate, bench, seen)
+        quantized = recipe_of(candidate.quantization, seen.layers, kept).layers
+        skipped = tuple(name for name in names if name not in quantized)
+        write_text_atomically(cfg, write_cfg(AmctConfig(batch_num=2, skip_layers=skipped)))
+        lines.append(f"run it:   workbench evaluate {experiment.path} --candidate {file}")
+        lines.append(f"for AMCT: {cfg} skips the same layers ({len(skipped)} of {len(names)})")
+    return (*lines, *_write_priced(study, experiment, names, folder))
+
+
+def _write_priced(study: LayerStudy, experiment: Experiment, names: Sequence[str], folder: Path) -> tuple[str, ...]:
+    """By groups, whose members share their quantization."""
+    slow = {name for unit in study.groups if unit.call_share <= 0.0 for name in unit.sensitivity.layers}
+    could = [name for name in names if name not in (*study.float_by_recipe, *study.prices.unpriced)]
+    gaining = [name for name in could if name not in slow]
+    if study.prices.by != "device" or len(gaining) == len(could):
+        return ()
+    prices = study.prices
+    shape = f"batch {prices.batch}" + (f", length {prices.length}" if prices.length else "")
+    fact = f"INT8 gains no time in {len(could) - len(gaining)} of {len(could)} layers ({prices.level}, {shape})"
+    if not gaining:
+        return (f"{fact}: at this shape the float file is the faster one.",)
+    skipped = tuple(name for name in names if name not in gaining)
+    text = write_cfg(AmctConfig(batch_num=2, skip_layers=skipped))
+    candidate = replace(experiment.baseline, quantization=Quantization(scheme="cfg", cfg=text))
+    file, cfg = folder / "priced.json", folder / "priced.cfg"
+    write_text_atomically(cfg, text)
+    write_json_atomically(file, candidate.to_json())
     return (
-        f"run it:   workbench evaluate {experiment.path} --candidate {file}",
-        f"for AMCT: {cfg} skips the same layers ({len(skipped)} of {len(seen.layers)})",
+        f"{fact}; to keep them in float: workbench evaluate {experiment.path} --candidate {file}",
+        f"for AMCT: {cfg} skips them and what the recipe leaves in float ({len(skipped)} of {len(names)})",
     )
 
 

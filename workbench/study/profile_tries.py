@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +79,24 @@ def _try_of(lever: Lever, candidate: Candidate, space: SearchSpace) -> Try:
     settings = complete(space, wanted)
     left = [name for name in wanted if name not in settings and (name not in names or name in lever.changes)]
     try:
-        made = build(space, {**settings, **{name: wanted[name] for name in left}})
-    except (Forbidden, ConfigError, KeyError, ValueError) as error:
+        made = build(_with_its_cfg(space, candidate), {**settings, **{name: wanted[name] for name in left}})
+    except (Forbidden, ConfigError, ValueError) as error:
         return Try(lever=lever, candidate=None, missing={}, refused=str(error))
     if assignment_of(space, made) is not None:
         return Try(lever=lever, candidate=made, missing={})
     missing = {name: value for name, value in lever.changes.items() if not _offered(space, settings, name, value)}
-    return Try(lever=lever, candidate=made, missing=missing or lever.changes)
+    if not missing:  # then the profiled candidate itself is what the space does not propose
+        missing = {name: value for name, value in own.items() if not _offered(space, settings, name, value)}
+    return Try(lever=lever, candidate=made, missing=missing)
+
+
+def _with_its_cfg(space: SearchSpace, candidate: Candidate) -> SearchSpace:
+    """A configuration that the candidate follows and the space does not have, under the name that settings give it."""
+    text = candidate.quantization.cfg
+    if text is None:
+        return space
+    name = str(candidate.quantization.settings()["cfg"])
+    return replace(space, configurations={**space.configurations, name: text})
 
 
 def _settings(candidate: Candidate, changes: Mapping[str, Scalar], names: AbstractSet[str]) -> dict[str, Scalar]:
