@@ -70,31 +70,41 @@ def image_model(*, overflowing: bool = False) -> onnx.ModelProto:
     return model_of(nodes, weights, [x], [y])
 
 
-def wrecked(record: QuantizationRecord, layer: str, factor: float) -> QuantizationRecord:
-    """The record with one layer's activations cut off: its scale is `factor` of what it should be."""
+def wrecked(record: QuantizationRecord, layer: str, factor: float, *, weights: bool) -> QuantizationRecord:
+    """The record with one layer's activations, or its weights, cut off: the scale is `factor` of what it should be."""
     layers = []
     for each in record.layers:
-        if each.layer == layer:
-            activation = replace(
-                each.activation,
-                scale=each.activation.scale * factor,
-                low=each.activation.low * factor,
-                high=each.activation.high * factor,
-            )
-            each = replace(each, activation=activation)
-        layers.append(each)
+        changed = each
+        if each.layer == layer and weights:
+            assert each.weight is not None
+            scales = tuple(scale * factor for scale in each.weight.scales)
+            changed = replace(each, weight=replace(each.weight, scales=scales))
+        elif each.layer == layer:
+            known = each.activation
+            ends = {"low": known.low * factor, "high": known.high * factor}
+            changed = replace(each, activation=replace(known, scale=known.scale * factor, **ends))
+        layers.append(changed)
     return replace(record, layers=tuple(layers))
 
 
 def int8_form(
-    proto: onnx.ModelProto, feeds: Mapping[str, Array], *, bad: str = "", skipped: Sequence[str] = ()
+    proto: onnx.ModelProto,
+    feeds: Mapping[str, Array],
+    *,
+    bad: str = "",
+    weights: bool = False,
+    skipped: Sequence[str] = (),
 ) -> onnx.ModelProto:
-    """The deploy model for ATC, with one layer's scale wrecked, and without the layers that are skipped."""
+    """The deploy model for ATC, with one layer's scale wrecked, and without the layers that are skipped.
+
+    Args:
+        weights: it is the scale of its weights, not of what it reads.
+    """
     record = min_max_record(proto, dict(feeds))
     kept = [each for each in record.layers if each.layer not in skipped and each.weight is not None]
     record = replace(record, layers=tuple(kept))
     if bad and bad not in skipped:
-        record = wrecked(record, bad, 1 / 40)
+        record = wrecked(record, bad, 1 / 40, weights=weights)
     return atc_form(lower_deploy(proto, record, merge_bias=True))
 
 

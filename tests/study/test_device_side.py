@@ -57,6 +57,7 @@ class Planted:
     model: onnx.ModelProto
     feeds: Mapping[str, Array]
     int8: str = ""  # the layer whose scale is wrecked
+    weights: bool = False  # it is that of its weights
     operator: str
     tensor: str
     lines: tuple[str, ...]
@@ -66,7 +67,7 @@ class Planted:
         lowered = self.model
         if self.int8:
             skipped = [line.partition(": ")[2].strip('"') for line in advice.get("skip_layers", ())]
-            lowered = int8_form(self.model, self.feeds, bad=self.int8, skipped=skipped)
+            lowered = int8_form(self.model, self.feeds, bad=self.int8, weights=self.weights, skipped=skipped)
         return compile_om(lowered, folder, environment, keep=kept)
 
     def against(self, om: Path, folder: Path, **more: Any) -> Comparison:
@@ -99,6 +100,15 @@ PLANTED = {
     ),
     "a wrecked scale in a vision model": Planted(
         model=image_model(), feeds=IMAGE_FEEDS, int8="conv2", operator="conv2.quant", tensor="r1", lines=("conv2",)
+    ),
+    "wrecked weights in a vision model": Planted(
+        model=image_model(),
+        feeds=IMAGE_FEEDS,
+        int8="conv2",
+        weights=True,
+        operator="relu2",
+        tensor="r2",
+        lines=("conv2",),
     ),
 }
 
@@ -207,6 +217,23 @@ def test_an_int8_operator_by_itself_is_told_from_half_precision(tmp_path: Path, 
     # what it reads was cut off before it: on those inputs it computes well
     assert (single.fault, single.operator) == ("inputs", "down.quant")
     assert single.inputs_error > 0.5
+
+
+def test_an_int8_operator_whose_weights_are_wrecked_is_at_fault_itself(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    planted = PLANTED["wrecked weights in a vision model"]
+    om = planted.compiled(tmp_path / "om", environment, {})
+
+    found = planted.against(om, tmp_path / "run", single_operator="conv2")
+
+    assert found.device is not None
+    single = found.device.single
+    assert single is not None
+    assert (single.fault, single.operator) == ("operator", "relu2")
+    half, compiled = single.runs[1:]
+    assert (half.relative_error or 0.0) < single.limit < (compiled.relative_error or 0.0)
+    assert "its INT8 form is what is wrong" in "\n".join(device_words(found.device))
 
 
 def test_files_are_named_in_several_ways(tmp_path: Path, environment: dict[str, str]) -> None:
