@@ -38,7 +38,7 @@ def test_figures_are_those_of_their_definition_however_samples_are_batched(
     assert (found.samples, found.elements, found.not_finite) == (6, 30, 0)
 
 
-def test_values_that_are_not_finite_are_counted_and_nowhere_else() -> None:
+def test_values_that_are_not_finite_are_counted_and_their_samples_agree_with_nothing() -> None:
     ours = np.array([[1.0, np.nan], [np.inf, 2.0]], np.float32)
     theirs = np.array([[1.0, 5.0], [np.inf, 2.5]], np.float32)
     seen = Distances("y")
@@ -47,7 +47,16 @@ def test_values_that_are_not_finite_are_counted_and_nowhere_else() -> None:
 
     found = seen.found()
     assert (found.not_finite, found.elements, found.max_abs, found.mae) == (2, 2, 0.5, 0.25)
-    assert found.worst_cosine == pytest.approx(1.0)
+    assert found.worst_cosine == found.mean_cosine == 0.0
+
+
+def test_a_model_that_answers_nan_alone_agrees_with_nothing() -> None:
+    seen = Distances("y")
+
+    seen.add(np.full((3, 4), np.nan), np.zeros((3, 4)), batch_of(3))
+
+    assert seen.found().worst_cosine == 0.0
+    assert seen.found().not_finite == 12
 
 
 def test_positions_that_the_mask_hides_do_not_count() -> None:

@@ -21,6 +21,7 @@ from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
 from workbench.values.fidelity import Fidelity, fidelity_from_json
+from workbench.values.metrics import fidelity_metrics
 from workbench.values.service import ServiceSettings
 
 SERVICE = ServiceSettings(max_batch_size=8)
@@ -219,7 +220,7 @@ def test_answers_that_are_not_finite_are_counted_and_not_scored(at: tuple[Experi
         def run(self, feeds: object) -> dict[str, np.ndarray]:
             assert isinstance(feeds, dict)
             found = np.ones((len(feeds["input_ids"]), 3), np.float32)
-            found[0, 0] = np.inf
+            found[0, 0] = np.nan
             return {"logits": found}
 
         def close(self) -> None:
@@ -239,6 +240,9 @@ def test_answers_that_are_not_finite_are_counted_and_not_scored(at: tuple[Experi
     assert served is not None
     assert sum(each.not_finite for each in served.outputs) > 0
     assert served.samples == 40
+    assert served.worst_cosine == 0.0
+    assert {"max_abs", "mae"}.isdisjoint(fidelity_metrics(found))  # a limit on them is not met
+    assert "cannot be scored" in served.about
 
 
 def test_a_candidate_of_other_lengths_is_compared_in_those(at: tuple[Experiment, Bench], int8: Candidate) -> None:

@@ -153,6 +153,14 @@ def _figures(manifest: Manifest) -> list[str]:
     return lines
 
 
+_FIDELITY = {
+    "worst_cosine": "worst cosine with float32",
+    "max_abs": "largest difference to float32",
+    "mae": "mean absolute difference to float32",
+    "top1_agreement": "equal decisions with float32",
+}
+
+
 def _numbers(evaluation: Evaluation) -> dict[str, str]:
     numbers, m = metrics(evaluation), evaluation.measurement
     found: dict[str, str] = {}
@@ -169,6 +177,9 @@ def _numbers(evaluation: Evaluation) -> dict[str, str]:
             found[f"of it beyond the float model's own, {m.accuracy.against_baseline.unit}"] = (
                 f"{drop.value:.2f} [{drop.low:.2f}, {drop.high:.2f}]"
             )
+    for name, words in _FIDELITY.items():
+        if evaluation.fidelity is not None and name in numbers:
+            found[words] = f"{numbers[name]:.6g}"
     if m.latency is not None:
         low, high = (bound / m.latency.drift for bound in (m.latency.p50_ms.low, m.latency.p50_ms.high))
         found["latency P50, ms"] = f"{numbers['latency_p50_ms']:.3g} [{low:.3g}, {high:.3g}]"

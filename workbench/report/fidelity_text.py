@@ -31,9 +31,9 @@ def fidelity_text(fidelity: Fidelity) -> str:
         for one in whole
         if (count := sum(each.not_finite for each in one.outputs))
     ]
-    told = dict.fromkeys(f"{one.path}: {one.about}." for one in whole if one.about)
+    told = {one.path: f"{one.path}: {one.about}." for one in reversed(whole) if one.about}
     missing = [f"{path}: missing: {why}." for path, why in fidelity.missing.items()]
-    return "\n".join([*lines, "", *notes, *told, *missing]).rstrip() + "\n"
+    return "\n".join([*lines, "", *notes, *reversed(told.values()), *missing]).rstrip() + "\n"
 
 
 def level_of(fidelity: Fidelity) -> Evidence:

@@ -24,7 +24,8 @@ class OutputAgreement:
 
     Attributes:
         worst_cosine, mean_cosine: over samples, each without the positions that the model's mask hides.
-        not_finite: elements that are NaN or infinite in one of the two; they are in no other figure.
+        not_finite: elements that are NaN or infinite in one of the two. They are in no absolute error, and the cosine
+            of a sample that holds one is 0.
     """
 
     output: str

@@ -1,6 +1,7 @@
 """How far one output lies from a reference's, over many samples: cosine of each, absolute errors, equal decisions.
 
-Nothing is refused here: values that are not finite are counted and left out of every other figure.
+Nothing is refused here: values that are not finite are counted and left out of the errors, and a sample that holds one
+agrees with nothing: its cosine is 0.
 """
 
 from __future__ import annotations
@@ -68,11 +69,13 @@ class Distances:
         mine, other = ours.astype(np.float64), theirs.astype(np.float64)
         kept = counted(mine, batch)
         good = np.isfinite(mine) & np.isfinite(other)
-        self._not_finite += int((kept & ~good).sum())
+        bad = kept & ~good
+        self._not_finite += int(bad.sum())
         kept &= good
         mine, other = (np.where(kept, values, 0.0).reshape(len(batch), -1) for values in (mine, other))
         error = np.abs(mine - other)
-        self._cosines.append(np.where((mine == other).all(axis=1), 1.0, cosines(mine, other)))
+        found = np.where((mine == other).all(axis=1), 1.0, cosines(mine, other))
+        self._cosines.append(np.where(bad.reshape(len(batch), -1).any(axis=1), 0.0, found))
         self._elements += int(kept.sum())
         self._largest = max(self._largest, float(error.max(initial=0.0)))
         self._total += float(error.sum())

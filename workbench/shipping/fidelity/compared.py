@@ -236,7 +236,9 @@ class Comparison:
         if self._scores is not None and not shape:
             accuracy, drop = self._scores.compared(path, against)
             unscored = self._scores.unscored
-            words += [f"{one} cannot be scored: {unscored[one]}" for one in (path, against) if one in unscored]
+            words += [
+                f"{one} cannot be scored: {unscored[one].rstrip('.')}" for one in (path, against) if one in unscored
+            ]
         return self._pairs[path, against, shape].agreement(
             path,
             against,

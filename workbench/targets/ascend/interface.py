@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.documents.canonical import added_later, canonical_json, decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.system.files import temporary_beside
 
@@ -19,6 +19,7 @@ INTERFACE = "interface.json"
 Axis = Literal["batch", "sequence"]
 
 _MOST_BYTES, _MOST_PORTS, _MOST_RANK, _MOST_SIZE = 1 << 24, 1024, 16, 1 << 40
+_PICTURE_RANK = 4
 _DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "bfloat16", "complex64", "complex128"),
@@ -40,11 +41,27 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """An input that the compiled files take as a picture's bytes (`ascend.pictures`).
+
+    Attributes:
+        means, scales: of each channel; the model takes (byte - mean) * scale.
+        swapped: the bytes have the channels the other way round.
+    """
+
+    name: str
+    means: tuple[float, ...]
+    scales: tuple[float, ...]
+    swapped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
     """Ports of the model, in its own order."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    pictures: tuple[Picture, ...] = added_later(())
 
     def input_shape(self, batch: int, length: int | None) -> str:
         """The value of --input_shape for one compiled file, such as `ids:1,128;mask:1,128`.
@@ -87,4 +104,10 @@ def read_interface(directory: Path) -> Interface:
         sizes = [size for size in port.shape if isinstance(size, int)]
         if port.dtype not in _DTYPES or len(sizes) > _MOST_RANK or any(not 0 <= size <= _MOST_SIZE for size in sizes):
             raise ValueError(f"{INTERFACE}: the type or the shape of {port.name[:40]!r} is none")
+    shapes = {port.name: port.shape for port in found.inputs}
+    for picture in found.pictures:
+        shape = shapes.get(picture.name, ())
+        channels = {len(picture.means), len(picture.scales), shape[1] if len(shape) == _PICTURE_RANK else 0}
+        if len(channels) != 1 or not all(picture.scales):
+            raise ValueError(f"{INTERFACE}: {picture.name[:40]!r} is no picture")
     return found

@@ -28,6 +28,7 @@ from workbench.targets.ascend.lowered_form import lowered_form
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_form import om_form, serving_files
 from workbench.targets.ascend.om_set import CompiledSet, compile_each, compile_set
+from workbench.targets.ascend.pictures import pictures_of
 from workbench.targets.ascend.probe import DeployProbe
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.shapes import interface_of
@@ -67,7 +68,7 @@ class AscendTarget:
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
-        toolchain, interface = self.toolchain(), _interface(lowered, to)
+        toolchain, interface = self.toolchain(), _interface(lowered, candidate, to)
         compiled = compile_set(lowered, candidate, interface, to, soc_version=toolchain.device)
         write_story(compiled, to)
         return self._artifact(compiled, interface, to, toolchain)
@@ -75,7 +76,7 @@ class AscendTarget:
     def compile_each(
         self, lowered: Path, candidate: Candidate, to: Path, made: Callable[[Artifact, Path], None]
     ) -> None:
-        toolchain, interface = self.toolchain(), _interface(lowered, to)
+        toolchain, interface = self.toolchain(), _interface(lowered, candidate, to)
 
         def told(compiled: CompiledSet, place: Path) -> None:
             stem = Path(compiled.files[0].file).stem
@@ -146,9 +147,13 @@ class AscendTarget:
         return DeployProbe(proto, wanted)
 
 
-def _interface(lowered: Path, to: Path) -> Interface:
+def _interface(lowered: Path, candidate: Candidate, to: Path) -> Interface:
+    settings = candidate.compile
+    assert isinstance(settings, AscendCompile)  # Candidate checks it
     try:
-        return interface_of(read_model(lowered))
+        found = interface_of(read_model(lowered))
+        aipp = settings.setting("insert_op_conf")
+        return found if aipp is None else replace(found, pictures=pictures_of(str(aipp), found))
     except ConfigError as error:
         log = to / "atc.log"
         log.write_text(f"{lowered}: {error}\n", encoding="utf-8")

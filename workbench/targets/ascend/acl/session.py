@@ -30,6 +30,7 @@ from workbench.targets.ascend.acl.undo import UndoStack
 from workbench.targets.ascend.acl.watching import watched
 from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, joined, place, rows_of, turns
 from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_interface
+from workbench.targets.ascend.pictures import as_compiled, with_bytes
 from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds
 from workbench.targets.feeds import Input, check_feeds
 from workbench.values.artifact import Artifact, CompiledFile
@@ -76,7 +77,7 @@ def open_session(directory: Path, artifact: Artifact, *, batch: int | None = Non
         events = [_event(undo) for _ in range(4)]
         models = []
         for file in _needed(compiled, batch):
-            model = load(directory / file.file, interface, undo)
+            model = load(directory / file.file, as_compiled(interface), undo)
             _check_shapes(model, file)
             models.append(model)
         # what is added last is released first: the context, in whichever thread, and then nothing may still run
@@ -141,6 +142,7 @@ class AscendSession:
             check_feeds(feeds, self._inputs)
             wanted = extent(feeds, self._interface)
             served = self._served(wanted)
+            feeds = with_bytes(feeds, self._interface.pictures)
             self._set_context(self._context)
             self._earlier_turns = None
             spent = DeviceTimes(host_to_device_ms=0.0, execute_ms=0.0, device_to_host_ms=0.0)
