@@ -78,7 +78,7 @@ def record(
     data: Data = None,
     experiment: ExperimentFile = None,
     answers: Annotated[int, typer.Option(min=0, help="samples whose answers are kept; 0 for none")] = 1000,
-    split: Annotated[str, typer.Option(help="of the experiment, whose samples are answered")] = "validation",
+    split: Annotated[str, typer.Option(help="of the experiment, whose samples are answered")] = "holdout",
     name: Annotated[str, typer.Option(help="of the platform; default: what its server calls itself")] = "",
     about: Annotated[str, typer.Option(help="what should be known of it, such as card, driver and precision")] = "",
     limits_of: Annotated[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.commands.console import err, out
-from workbench.commands.load_runs import Runs, conditions_of, run_loads
+from workbench.commands.load_runs import Runs, conditions_like, conditions_of, run_loads
 from workbench.commands.loading import (
     PREDICT,
     Asking,
@@ -199,13 +199,10 @@ def _float_loads(
     data: Path | None,
     experiment: Path | None,
 ) -> list[LoadResult]:
-    """The float model's service, for what INT8 promises: under the load of the baseline's throughput."""
+    """The float model's service, for what INT8 promises: under the baseline's load of most clients."""
+    theirs = [load for load in against.loads if load.throughput_per_s is not None]
     with open_server(bundle, {}, api_key) as server:
-        theirs = [load for load in against.loads if load.throughput_per_s is not None]
-        only = replace(against, loads=tuple(theirs[:1]))
-        from workbench.values.service import ServiceLoad
-
-        conditions = [one for one in conditions_of(ServiceLoad(concurrency=1), how, only) if not one.asked]
+        conditions = [conditions_like(load, how) for load in sorted(theirs, key=lambda load: load.concurrency)[-1:]]
         return [result for _, _, result in run_loads(server, how, conditions, runs, data, experiment)]
 
 

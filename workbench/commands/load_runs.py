@@ -15,7 +15,7 @@ from workbench.values.system.files import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.load import LoadPlan, LoadResult
-    from workbench.shipping.acceptance import Baseline
+    from workbench.shipping.acceptance import Baseline, BaselineLoad
     from workbench.values.service import ServiceLoad
 
 
@@ -61,14 +61,19 @@ class Runs:
 
 def conditions_of(asked: ServiceLoad, how: Asking, against: Baseline | None) -> list[Conditions]:
     """The load asked for, then those of a baseline where it is not one of them."""
+    kept: dict[tuple[ServiceLoad, int | None, int], Conditions] = {}
+    theirs = against.loads if against is not None else ()
+    for one in (Conditions(load=asked, length=how.length, batch=how.batch), *(conditions_like(t, how) for t in theirs)):
+        kept.setdefault((one.load, one.length, one.batch), one)
+    return list(kept.values())
+
+
+def conditions_like(theirs: BaselineLoad, how: Asking) -> Conditions:
+    """A baseline's load; where it does not say a length, the one that was asked for."""
     from workbench.values.service import ServiceLoad
 
-    found = [Conditions(load=asked, length=how.length, batch=how.batch)]
-    for theirs in against.loads if against is not None else ():
-        length = theirs.length if theirs.length is not None else how.length
-        load = ServiceLoad(concurrency=theirs.concurrency)
-        found.append(Conditions(load=load, length=length, batch=theirs.batch, asked=False))
-    return list({(one.load, one.length, one.batch): one for one in reversed(found)}.values())[::-1]
+    length = theirs.length if theirs.length is not None else how.length
+    return Conditions(load=ServiceLoad(concurrency=theirs.concurrency), length=length, batch=theirs.batch, asked=False)
 
 
 def run_loads(

@@ -161,7 +161,7 @@ def _int8(
             note="what ships is not quantized",
         )
         return
-    wanted = next((load for load in baseline.loads if load.throughput_per_s is not None), None)
+    wanted = _busiest(baseline)
     pairs = [
         (one, other)
         for one in loads
@@ -225,8 +225,14 @@ def _power(baseline: Baseline, theirs: Resource, loads: Sequence[LoadFigures]) -
     return _missing("power", "power", "W", theirs.value, "at most", percent, why)
 
 
+def _busiest(baseline: Baseline) -> BaselineLoad | None:
+    """The load of most clients that has a throughput: what memory and power were taken under."""
+    loads = [load for load in baseline.loads if load.throughput_per_s is not None]
+    return max(loads, key=lambda load: load.concurrency, default=None)
+
+
 def _at_throughput(baseline: Baseline, loads: Sequence[LoadFigures]) -> tuple[LoadFigures | None, str]:
-    wanted = next((load for load in baseline.loads if load.throughput_per_s is not None), None)
+    wanted = _busiest(baseline)
     if wanted is None:
         return None, "the baseline has no load with a throughput"
     return matching(wanted, loads, emulated=False)

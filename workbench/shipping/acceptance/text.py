@@ -43,5 +43,5 @@ def _interval(value: Estimate) -> str:
 def _number(value: float) -> str:
     """Enough digits to see on which side of a limit it is: a cosine near 1 needs more than three."""
     if 0.99 < value < 1:
-        return f"{value:.6f}".rstrip("0")
+        return f"{value:.6f}"
     return f"{value:.3g}" if 0 < abs(value) < 0.01 else short(value)
