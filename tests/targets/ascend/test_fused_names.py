@@ -1,56 +1,53 @@
-"""Names of kernels through fusions, from ATC's JSON of an OM."""
+"""Names of kernels through fusions, asked of ATC for a compiled file."""
 
-import json
-from typing import Any
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
-from workbench.targets.ascend.fused_names import kernels_of_json
-
-
-def operator(name: str, kind: str, *nodes: str, key: str = "_datadump_original_op_names") -> dict[str, Any]:
-    attributes = [{"key": key, "value": {"list": {"s": list(nodes)}}}] if nodes else []
-    return {"name": name, "type": kind, "attr": attributes}
+from tests.emulated_cann import emulated_environment, switched_on
+from workbench.targets.ascend.fused_names import fused_kernels
+from workbench.values.errors import CompileError
 
 
-def test_a_kernel_is_mapped_to_all_nodes_that_were_fused_into_it() -> None:
-    ops = [
-        operator("x", "Data"),
-        operator("w", "Const"),
-        operator("mm_add_gelu", "MatMulV2", "mm", "add", "gelu"),
-        operator("trans_Cast_1", "Cast"),
-        operator("out", "NetOutput"),
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """With `net.om`: a product with bias and Relu, which are fused."""
+    place = tmp_path_factory.mktemp("fused")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+        helper.make_node("Add", ["a", "b"], ["c"], name="bias"),
+        helper.make_node("Relu", ["c"], ["y"], name="activation"),
     ]
+    weights = [
+        numpy_helper.from_array(np.eye(64, dtype=np.float32), "w"),
+        numpy_helper.from_array(np.ones(64, np.float32), "b"),
+    ]
+    boundary = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16, 64]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "net", boundary[:1], boundary[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), place / "net.onnx")
+    environment = emulated_environment(place)
+    command = ["atc", "--model=net.onnx", "--framework=5", "--output=net", "--soc_version=Ascend910B3"]
+    subprocess.run(command, env=environment, cwd=place, check=True, capture_output=True, timeout=120)
+    with switched_on(environment):
+        yield place
 
-    found = kernels_of_json({"graph": [{"op": ops}]})
 
-    assert {name: (kernel.op_type, kernel.nodes) for name, kernel in found.items()} == {
-        "mm_add_gelu": ("MatMulV2", ("mm", "add", "gelu")),
-        "trans_Cast_1": ("Cast", ()),
-    }
+def test_every_node_is_in_a_kernel_and_boundary_and_constants_are_none(folder: Path) -> None:
+    kernels = fused_kernels(folder / "net.om")
 
-
-@pytest.mark.parametrize("data", [None, [], {}, {"graph": 3}, {"graph": [{"op": [3]}]}, {"graph": [{"op": [{}]}]}])
-def test_another_form_is_refused(data: Any) -> None:
-    with pytest.raises(ValueError, match=r"`graph`|no type"):
-        kernels_of_json(data)
+    assert sorted(node for kernel in kernels.values() for node in kernel.nodes) == ["activation", "bias", "product"]
+    (fused,) = [kernel for kernel in kernels.values() if "product" in kernel.nodes]
+    assert len(fused.nodes) > 1
+    assert not {"Data", "Const", "NetOutput"} & {kernel.op_type for kernel in kernels.values()}
 
 
-@given(
-    st.recursive(
-        st.none() | st.integers() | st.text(max_size=5),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(["key", "value", "list", "s", "attr"]), inner, max_size=3)
-        ),
-        max_leaves=12,
-    )
-)
-def test_attributes_of_any_form_are_read_or_left(value: Any) -> None:
-    op = {"name": "a", "type": "Add", "attr": value}
+def test_a_file_that_atc_cannot_read_is_an_error_that_names_it(folder: Path) -> None:
+    (folder / "broken.om").write_bytes(b"no model")
 
-    found = kernels_of_json(json.loads(json.dumps({"graph": [{"op": [op]}]})))
-
-    assert all(isinstance(node, str) for node in found["a"].nodes)
+    with pytest.raises(CompileError, match=r"broken\.om"):
+        fused_kernels(folder / "broken.om")
