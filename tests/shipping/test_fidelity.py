@@ -254,3 +254,26 @@ def test_a_candidate_of_other_lengths_is_compared_in_those(at: tuple[Experiment,
     assert served is not None
     assert served.samples == 30
     assert found.data == "30 samples of holdout of tiny-texts.yaml"
+
+
+def test_large_answers_are_taken_in_few_samples_at_once(at: tuple[Experiment, Bench]) -> None:
+    question, _ = at
+    seen: list[int] = []
+
+    def large(feeds: object) -> dict[str, np.ndarray]:
+        assert isinstance(feeds, dict)
+        rows = len(feeds["input_ids"])
+        seen.append(rows)
+        return {"map": np.ones((rows, 1 << 22), np.float32)}  # 16 MiB for each sample
+
+    comparison = Comparison(
+        {"float32": Way(run=large), "served": Way(run=large)},
+        served=Served(data=question.dataset, most=64),
+        extent=Extent(samples=12, scored=False),
+        outlook=Outlook(classes=()),
+    )
+    comparison.run("holdout")
+
+    (found,) = comparison.found()
+    assert found.samples == 12
+    assert max(seen) <= 8  # of 256 MiB

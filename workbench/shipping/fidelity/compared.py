@@ -19,6 +19,8 @@ from workbench.values.measurement import AccuracyComparison, Split
 
 WINDOW = 64
 """Samples that stand in the queues of a service together, at least; and four full batches."""
+MOST_BYTES = 1 << 28
+"""Of what all ways answer to a window together; comparing takes a few times as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +148,7 @@ class Comparison:
         Raises:
             MeasureError: a way fails.
         """
-        size = max(WINDOW, 4 * self._served.most)
-        for window in self._served.data.batches(split, size, stop=self._extent.samples):
+        for window in self._served.data.batches(split, self._together(split), stop=self._extent.samples):
             found: dict[FidelityPath, Outputs] = {}
             for path, way in self._ways.items():
                 together = iter([(np.arange(len(window), dtype=np.int64), window.feeds)])
@@ -175,6 +176,13 @@ class Comparison:
             _with_worst(one, [s for s in shapes if (s.path, s.reference) == (one.path, one.reference)]) for one in made
         ]
         return (*whole, *grouped, *shapes)
+
+    def _together(self, split: Split) -> int:
+        """How many samples are taken at once: as many as a service's queues hold, within `MOST_BYTES` of answers."""
+        (one,) = self._served.data.batches(split, 1, stop=1)
+        answers = self._ways["float32"].run(one.feeds)
+        size_bytes = sum(array.nbytes for array in (*one.feeds.values(), *answers.values()))
+        return max(1, min(max(WINDOW, 4 * self._served.most), MOST_BYTES // (size_bytes * len(self._ways) or 1)))
 
     def _wanted(self) -> Iterator[tuple[FidelityPath, FidelityPath]]:
         yield from ((path, "float32") for path in self._ways if path != "float32")
