@@ -8,7 +8,7 @@ unknowns are kept, the others are drawn anew given those, and the likelier answe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from workbench.values.clocks.costs import Floats
 from workbench.values.clocks.ensemble import SEED, Clocks, draws, ensemble, moved, spread
 from workbench.values.clocks.figures import clock_of, figures_of
 from workbench.values.clocks.robustness import MicroBenchmark, Robustness, Share
-from workbench.values.clocks.statement import ModelledClock
+from workbench.values.clocks.statement import CallCosts, ModelledClock, parameters_of
 from workbench.values.measurement import Measurement
 from workbench.values.objectives import METRICS, Constraint, Objective
 
@@ -152,12 +152,13 @@ def _front(costs: Sequence[Floats], able: Truths) -> Truths:
 
 def _benchmarks(judged: Sequence[Contender], question: _Question, clock: ModelledClock) -> tuple[MicroBenchmark, ...]:
     """Greedily, the unknown that makes the statements surest next to those before it; as long as one does at all."""
-    names = [unknown.name for unknown in clock.unknowns]
+    priced = parameters_of(call for one in judged for call in _calls(one.measurement))
+    telling = [place for place, unknown in enumerate(clock.unknowns) if priced & set(unknown.moves)]
     chosen: list[int] = []
     found: list[MicroBenchmark] = []
     reached = _known_certainty(judged, question, clock, [])
-    while reached[0] < WANTED and len(chosen) < len(names):
-        left = [place for place in range(len(names)) if place not in chosen]
+    while reached[0] < WANTED and len(chosen) < len(telling):
+        left = [place for place in telling if place not in chosen]
         tried = {place: _known_certainty(judged, question, clock, [*chosen, place]) for place in left}
         best = max(left, key=lambda place: (*tried[place], -place))
         if tried[best] <= reached:
@@ -169,6 +170,15 @@ def _benchmarks(judged: Sequence[Contender], question: _Question, clock: Modelle
             MicroBenchmark(unknown=unknown.name, about=unknown.about, command=unknown.settled_by, certainty=reached[0])
         )
     return tuple(found)
+
+
+def _calls(measurement: Measurement) -> Iterator[CallCosts]:
+    """Everything of it that a clock prices."""
+    if measurement.latency is not None and measurement.latency.modelled is not None:
+        yield from measurement.latency.modelled.candidate
+        yield from measurement.latency.modelled.baseline
+    if measurement.service is not None and measurement.service.modelled is not None:
+        yield from measurement.service.modelled.calls
 
 
 def _known_certainty(

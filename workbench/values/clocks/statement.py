@@ -77,6 +77,13 @@ def summed(works: Iterable[Work]) -> CallCosts:
     )
 
 
+def parameters_of(calls: Iterable[CallCosts]) -> set[str]:
+    """Whose prices decide the times of these calls."""
+    works = [work for call in calls for work in call.works]
+    paid = {name for work in works for part in (work.before, *work.beside) for name, _ in part}
+    return paid | {name for work in works for product in work.products for name in (product.adds, product.loads)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
     """Something of a device that only a measurement on it would tell.
