@@ -261,6 +261,13 @@ def test_a_load_under_other_conditions_is_no_figure(changed: dict[str, object], 
     assert says in p99.note
 
 
+def test_where_the_baseline_has_no_length_a_load_at_one_says_how_to_compare() -> None:
+    rate = row(complete(loads=figures(result(1), replace(result(100), length=512))), "throughput")
+
+    assert rate.outcome == "not measured"
+    assert "load with --concurrency 100 and without --length" in rate.note
+
+
 def test_memory_of_the_host_is_not_compared_with_memory_of_a_device() -> None:
     baseline = replace(read_baseline(FILE), limits=AcceptanceLimits(memory_at_most_percent=100))
     server = ServerFigures(

@@ -202,7 +202,7 @@ def _float_loads(
     """The float model's service, for what INT8 promises: under the baseline's load of most clients."""
     theirs = [load for load in against.loads if load.throughput_per_s is not None]
     with open_server(bundle, {}, api_key) as server:
-        conditions = [conditions_like(load, how) for load in sorted(theirs, key=lambda load: load.concurrency)[-1:]]
+        conditions = [conditions_like(load) for load in sorted(theirs, key=lambda load: load.concurrency)[-1:]]
         return [result for _, _, result in run_loads(server, how, conditions, runs, data, experiment)]
 
 

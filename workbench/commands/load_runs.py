@@ -63,17 +63,17 @@ def conditions_of(asked: ServiceLoad, how: Asking, against: Baseline | None) -> 
     """The load asked for, then those of a baseline where it is not one of them."""
     kept: dict[tuple[ServiceLoad, int | None, int], Conditions] = {}
     theirs = against.loads if against is not None else ()
-    for one in (Conditions(load=asked, length=how.length, batch=how.batch), *(conditions_like(t, how) for t in theirs)):
+    for one in (Conditions(load=asked, length=how.length, batch=how.batch), *(conditions_like(t) for t in theirs)):
         kept.setdefault((one.load, one.length, one.batch), one)
     return list(kept.values())
 
 
-def conditions_like(theirs: BaselineLoad, how: Asking) -> Conditions:
-    """A baseline's load; where it does not say a length, the one that was asked for."""
+def conditions_like(theirs: BaselineLoad) -> Conditions:
+    """A baseline's load; texts of their own lengths where it does not say any."""
     from workbench.values.service import ServiceLoad
 
-    length = theirs.length if theirs.length is not None else how.length
-    return Conditions(load=ServiceLoad(concurrency=theirs.concurrency), length=length, batch=theirs.batch, asked=False)
+    load = ServiceLoad(concurrency=theirs.concurrency)
+    return Conditions(load=load, length=theirs.length, batch=theirs.batch, asked=False)
 
 
 def run_loads(

@@ -21,8 +21,8 @@ _REQUESTS = 20_000
 def modelled_loads(bundle: Bundle, against: Baseline, data: Path | None, experiment: Path | None) -> list[LoadFigures]:
     """One for each load of the baseline that the bundle's bins can serve, one sample a request.
 
-    Texts of their own lengths are those of the experiment or the dataset; without one such loads are left out. Empty
-    where the sweep measured no curve of the service.
+    Texts of their own lengths are those of the experiment or the dataset; without one such loads are left out, and for
+    a model of arrays so are those of a length. Empty where the sweep measured no curve of the service.
     """
     import numpy as np
 
@@ -37,13 +37,18 @@ def modelled_loads(bundle: Bundle, against: Baseline, data: Path | None, experim
     if measurement is None or service is None or predicted is None or predicted.host is None:
         return []
     bins = manifest.service.sequence_bins or (manifest.text.bins if manifest.text is not None else ())
+    if manifest.text is None:  # arrays of one size have no lengths
+        bins = ()
     chosen = dataset_of(data, experiment)
     own = chosen[0].lengths("validation") if chosen is not None else None
+    if manifest.text is None:
+        own = np.zeros(1, dtype=np.int64)
     memory = measurement.device.memory_bytes * manifest.service.workers if measurement.device is not None else None
     found = []
     for theirs in against.loads:
         lengths = own if theirs.length is None else np.full(1, theirs.length, dtype=np.int64)
-        if theirs.batch > 1 or lengths is None or (bins and int(lengths.max()) > bins[-1]):
+        unmet = manifest.text is None and theirs.length is not None
+        if unmet or theirs.batch > 1 or lengths is None or (bins and int(lengths.max()) > bins[-1]):
             continue
         load = ServiceLoad(concurrency=theirs.concurrency)
         curve = service.curve

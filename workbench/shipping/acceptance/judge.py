@@ -95,7 +95,8 @@ def matching(theirs: BaselineLoad, loads: Sequence[LoadFigures], emulated: bool)
         ours = clients[0]
         mine = conditions_words(ours.concurrency, ours.length, ours.batch)
         own = ", texts of their own lengths" if ours.length is None else ""
-        return None, f"not comparable: ours with {mine}{own}, theirs with {theirs}; load with {asked}"
+        without = " and without --length" if theirs.length is None and ours.length is not None else ""
+        return None, f"not comparable: ours with {mine}{own}, theirs with {theirs}; load with {asked}{without}"
     if emulated:
         return None, "the device is emulated: its times are no figures"
     return None, f"needs a load with {asked}"
