@@ -171,6 +171,18 @@ def test_the_operator_of_the_status_is_named_with_what_overflowed(tmp_path: Path
     assert "compile.keep_dtype: encoder.residual" in text
 
 
+def test_one_operator_in_many_calls_is_told_once(tmp_path: Path) -> None:
+    status = dumped(tmp_path / "dump", 20_000_000)
+    operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=57)
+    (found,) = told(tmp_path, content(ai_core=0x100))
+
+    text = overflow_text([found] * 3, 5)
+
+    assert "3 overflows in 5 calls" in text
+    assert text.count("SUSPECT") == 1
+    assert "status 0x100, 3 times: float32" in text
+
+
 def test_an_operator_that_was_given_an_infinity_is_told_from_one_that_made_it(tmp_path: Path) -> None:
     status = dumped(tmp_path / "dump", 20_000_000)
     operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=57, given=np.inf)

@@ -156,12 +156,17 @@ def overflow_text(found: Sequence[Overflow], feeds: int) -> str:
     if not found:
         return f"nothing overflowed in {feeds} calls"
     lines = [f"{len(found)} overflows in {feeds} calls"]
+    alike: dict[tuple[object, ...], list[Overflow]] = {}
     for one in found:
+        name = None if one.operator is None else one.operator.name
+        alike.setdefault((name, one.unit, one.task_id, one.stream_id, one.status), []).append(one)
+    for one, *more in alike.values():
         mark = "SUSPECT " if one.suspect else ""
-        place = f"{one.unit}, task {one.task_id}, stream {one.stream_id}, status {one.status:#x}"
+        times = f", {len(more) + 1} times" if more else ""
+        place = f"{one.unit}, task {one.task_id}, stream {one.stream_id}, status {one.status:#x}{times}"
         lines.append(f"  {mark}{_operator_words(one.operator)}{place}: {'; '.join(one.causes)}")
         if one.operator is not None:
-            lines += [f"      {words}" for words in one.operator.tensors]
+            lines += [f"      {words}{' (the first time)' if more else ''}" for words in one.operator.tensors]
     if any(one.suspect for one in found):
         names = dict.fromkeys(one.operator.node or one.operator.name for one in found if one.suspect and one.operator)
         lines.append(
