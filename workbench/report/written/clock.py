@@ -10,7 +10,7 @@ from workbench.report.written.cells import text
 from workbench.report.written.document import Block, Cell, Commands, Heading, Language, Paragraph, Table
 from workbench.report.written.naming import candidate_name
 from workbench.report.written.texts import Text
-from workbench.values.clocks.robustness import Robustness, Share
+from workbench.values.clocks.robustness import MicroBenchmark, Robustness, Share
 
 _TITLE = Text(zh="对仿真时钟的稳健性", en="How far this rests on the emulator's clock")
 _ABOUT = Text(
@@ -38,13 +38,32 @@ _NEEDED = Text(
 )
 _BENCHMARK_HEADS = Text(zh="序号|测定内容|完成后的确定程度", en="no.|what it tells|certain once known")
 _BENCHMARKS = Text(zh="建议的微基准测试", en="Micro-benchmarks that would settle it")
+_IN_CHINESE = {
+    "matrix_float16": "float16 矩阵乘（并随之影响其他类型）",
+    "int8_gain": "相同形状的矩阵乘由 INT8 带来的提速",
+    "matrix_float32": "float32 矩阵乘",
+    "vector": "向量核的计算：softmax、layer norm、GELU 等",
+    "far_memory": "片外内存（HBM）的读写带宽",
+    "near_memory": "片上缓存（L2）的读写带宽",
+    "kernel_launch": "设备上启动一个算子的开销",
+    "aicpu_task": "在 AI CPU 上执行的算子",
+    "execute_launch": "一次模型执行中算子之外的等待",
+    "gear": "选择分档的开销",
+    "copy_latency": "拷贝少量数据的时延",
+    "copy_bandwidth": "主机与卡之间的拷贝带宽",
+}
+"""What a target calls open of its clock; one that is not known here is said in the target's own words."""
 _MOST = 8
 """Candidates that are named; one on the front of few clocks tells little."""
 _WORTH_SAYING = 0.05
 
 
-def on_the_clock(summary: Summary | None, language: Language) -> Iterator[Block]:
-    """Nothing where times were measured."""
+def on_the_clock(summary: Summary | None, source: str, language: Language) -> Iterator[Block]:
+    """Nothing where times were measured.
+
+    Args:
+        source: of the sweep, as commands take it.
+    """
     found = None if summary is None else summary.robustness
     if summary is None or found is None:
         return
@@ -61,13 +80,21 @@ def on_the_clock(summary: Summary | None, language: Language) -> Iterator[Block]
         caption=_BENCHMARKS(language),
         heads=tuple(_BENCHMARK_HEADS(language).split("|")),
         rows=tuple(
-            (Cell(text=str(index), figure=True), text(one.about), Cell(text=f"{one.certainty:.0%}", figure=True))
+            (
+                Cell(text=str(index), figure=True),
+                text(_tells(one, language)),
+                Cell(text=f"{one.certainty:.0%}", figure=True),
+            )
             for index, one in enumerate(found.benchmarks, 1)
         ),
         widths=(0.08, 0.7, 0.22),
     )
-    again = f"workbench show {shlex.quote(summary.experiment_file)} --clock clock.json"
+    again = f"workbench show {shlex.quote(source)} --clock clock.json"
     yield Commands(lines=(*(one.command for one in found.benchmarks), again))
+
+
+def _tells(one: MicroBenchmark, language: Language) -> str:
+    return _IN_CHINESE.get(one.unknown, one.about) if language == "zh" else one.about
 
 
 def _shares(summary: Summary, found: Robustness, language: Language) -> Table:

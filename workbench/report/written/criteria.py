@@ -139,6 +139,10 @@ _NOTES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"no file of its answers was given: --reference answers.npz", "未提供其应答文件（--reference answers.npz）"),
         (r"no checkpoint is known(: .*)?", "没有可用的检查点"),
         (r"name it with --checkpoint", "可用 --checkpoint 指定"),
+        (r"as served", "按服务方式"),
+        (r"batch <= (\d+)", r"batch ≤ \1"),
+        (r"float in (.*)", r"\1 浮点"),
+        (r"the float baseline|浮点基线", "浮点基线"),
         (r"interrupted: shorter than asked", "压测被中断，时长短于要求"),
         (r"(\d+) connections could not be opened", r"有 \1 个连接未能建立"),
     )

@@ -42,7 +42,9 @@ _STATES: dict[State, tuple[RGBColor, str]] = {
     "open": (RGBColor(0x8A, 0x4B, 0x00), "FDF3E4"),
 }
 _FONTS = {"latin": "Arial", "body": "SimSun", "heads": "SimHei"}
-_MARGIN_MM, _PAGE_MM = 22, (210, 297)
+_MARGIN_MM, _PAGE_MM = 20, (210, 297)
+_MANY = 7
+"""Columns from which a table is set smaller."""
 _PAGES = Text(zh="第 {page} 页　共 {all} 页", en="Page {page} of {all}")
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
@@ -223,12 +225,13 @@ def _table(file: Any, block: Table, document: Document) -> None:
     table = file.add_table(rows=1, cols=len(block.heads))
     table.style = "Table Grid"
     table.alignment = WD_TABLE_ALIGNMENT.CENTER
+    size = 8.5 if len(block.heads) < _MANY else 8.0
     widths = block.widths or tuple(1 / len(block.heads) for _ in block.heads)
     _set_widths(table, widths)
     head = table.rows[0]
     for cell, text in zip(head.cells, block.heads, strict=True):
         run = _only_paragraph(cell).add_run(_clean(text))
-        run.font.size, run.font.bold = Pt(8.5), True
+        run.font.size, run.font.bold = Pt(size), True
         cell._tc.get_or_add_tcPr().append(_shading("E7ECF3"))
     _repeat(head)
     _row_widths(head, widths)
@@ -238,7 +241,7 @@ def _table(file: Any, block: Table, document: Document) -> None:
         _keep_whole(added)
         _row_widths(added, widths)
         for place, cell in zip(added.cells, row, strict=True):
-            _cell(place, cell, document, strong=index in block.strong)
+            _cell(place, cell, document, size, strong=index in block.strong)
     if block.rows:  # a head alone at the foot of a page says nothing; more kept together moves whole tables
         head.cells[-1].paragraphs[0].paragraph_format.keep_with_next = True
     if block.note:
@@ -247,15 +250,19 @@ def _table(file: Any, block: Table, document: Document) -> None:
         _gap(file)
 
 
-def _cell(place: Any, cell: Cell, document: Document, *, strong: bool) -> None:
+def _cell(place: Any, cell: Cell, document: Document, size: float, *, strong: bool) -> None:
     paragraph = _only_paragraph(place)
     colour, fill = _STATES[cell.state]
     shown = marked(cell, document.language)
     run = paragraph.add_run(_clean(cell.text))
-    run.font.size, run.font.bold, run.font.color.rgb = Pt(8.5), strong or cell.state in ("met", "missed"), colour
+    run.font.size, run.font.bold, run.font.color.rgb = Pt(size), strong or cell.state in ("met", "missed"), colour
     if len(shown) > len(cell.text):
         mark = paragraph.add_run(shown[len(cell.text) :])
-        mark.font.size, mark.font.color.rgb, mark.font.italic = Pt(7.5), _STATES["open"][0], document.language == "en"
+        mark.font.size, mark.font.color.rgb, mark.font.italic = (
+            Pt(size - 1.5),
+            _STATES["open"][0],
+            document.language == "en",
+        )
     if cell.figure:
         paragraph.alignment = WD_ALIGN_PARAGRAPH.RIGHT
     if fill:

@@ -45,10 +45,10 @@ SPLIT: dict[Split, Text] = {
 }
 PATH: dict[FidelityPath, Text] = {
     "pytorch": Text(zh="PyTorch", en="PyTorch"),
-    "float32": Text(zh="ONNX Runtime（float32）", en="ONNX Runtime (float32)"),
+    "float32": Text(zh="ONNX Runtime float32", en="ONNX Runtime float32"),
     "float32 compiled": Text(zh="目标平台 float32", en="target, float32"),
-    "float16 compiled": Text(zh="目标平台现行浮点（FP16）", en="target, float as it runs today (FP16)"),
-    "served": Text(zh="交付产物（按服务方式执行）", en="what ships, as served"),
+    "float16 compiled": Text(zh="目标平台 FP16（现行）", en="target, FP16 as today"),
+    "served": Text(zh="交付产物", en="what ships"),
     "old platform": Text(zh="原平台", en="old platform"),
 }
 GROUP: dict[Group, Text] = {

@@ -117,7 +117,7 @@ def performance(m: Material, language: Language, in_pictures: Language) -> Secti
     blocks: list[Block] = [Heading(text=_OLD(language)), *_old_platform(m, language, in_pictures)]
     blocks += [Heading(text=_CALLS(language)), *_calls(m, language), *_apart(m, language)]
     blocks += [Heading(text=_FRONT(language)), *_front(m, language, in_pictures)]
-    blocks += on_the_clock(m.summary, language)
+    blocks += on_the_clock(m.summary, m.source, language)
     return Section(title=_TITLE(language), blocks=tuple(blocks))
 
 

@@ -33,8 +33,8 @@ _INTRO = Text(
     "and the mean over samples.",
 )
 _PATH_HEADS = Text(
-    zh="路径|参考|样本数|余弦（最差）|余弦（平均）|最大绝对误差|MAE|top-1 一致率",
-    en="path|reference|n|cosine, worst|cosine, mean|max abs error|MAE|top-1 alike",
+    zh="路径（参考）|样本数|余弦（最差）|余弦（平均）|最大绝对误差|MAE|top-1 一致率",
+    en="path (reference)|n|cosine, worst|cosine, mean|max abs error|MAE|top-1 alike",
 )
 _NOT_FINITE = Text(
     zh="{path} 的输出 {output} 中有 {n} 个元素为 NaN 或无穷大，未计入以上误差。",
@@ -45,7 +45,8 @@ _SHAPES = Text(zh="各编译规格的输出比对", en="Outputs by compiled shap
 _SHAPE_HEADS = Text(zh="规格|样本数|余弦（最差）|最大绝对误差|MAE", en="shape|samples|cosine, worst|max abs error|MAE")
 _DROPS = Text(zh="各路径的精度指标", en="Scores of each path")
 _DROP_HEADS = Text(
-    zh="路径|参考|指标|参考值|本路径|损失（配对）|p 值", en="path|reference|metric|reference's|its own|drop, paired|p"
+    zh="路径（参考）|指标|参考值|本路径|损失（配对）|p 值",
+    en="path (reference)|metric|reference's|its own|drop, paired|p",
 )
 _ACCURACY = Text(zh="任务精度", en="Accuracy on the task")
 _ACCURACY_HEADS = Text(
@@ -136,17 +137,17 @@ def _paths(found: Fidelity | None, emulated: bool, language: Language) -> Table:
     rows: list[tuple[Cell, ...]] = []
     dash = Cell(text="–", figure=True)
     for path in get_args(FidelityPath):
-        met = [] if found is None else [a for a in found.paths if a.path == path and not a.shape]
+        met = [] if found is None else [a for a in _telling(found) if a.path == path]
         if not met and path == "float32":
             continue  # the reference itself
         if not met:
-            rows.append((label(PATH[path], language), not_measured(language, figure=False), *(dash for _ in range(6))))
+            rows.append((label(PATH[path], language), not_measured(language), *(dash for _ in range(5))))
         rows += [_path_row(a, language) for a in met]
     return Table(
         caption=_PATHS(language),
         heads=tuple(_PATH_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.16, 0.16, 0.1, 0.12, 0.12, 0.12, 0.09, 0.13),
+        widths=(0.21, 0.08, 0.15, 0.15, 0.14, 0.13, 0.14),
     )
 
 
@@ -155,11 +156,24 @@ def _path(path: str, language: Language) -> str:
     return path if known is None else str(known(language))
 
 
+_PAIR = Text(zh="{path}（{reference}）", en="{path} ({reference})")
+
+
+def _pair(a: Agreement, language: Language) -> str:
+    return _PAIR(language, path=_path(a.path, language), reference=_path(a.reference, language))
+
+
+def _telling(found: Fidelity) -> list[Agreement]:
+    """Without paths in between held against PyTorch where they are held against float32 too: two ends are enough."""
+    against = {a.path for a in found.paths if a.reference == "float32" and not a.shape}
+    kept = [a for a in found.paths if not a.shape]
+    return [a for a in kept if a.reference != "pytorch" or a.path == "served" or a.path not in {*against, "float32"}]
+
+
 def _path_row(a: Agreement, language: Language) -> tuple[Cell, ...]:
     known = _level(a)
     return (
-        text(_path(a.path, language)),
-        text(_path(a.reference, language)),
+        text(_pair(a, language)),
         Cell(text=number(a.samples), figure=True),
         Cell(text=cosine(a.worst_cosine), figure=True, evidence=known),
         Cell(text=cosine(a.mean_cosine), figure=True, evidence=known),
@@ -201,15 +215,14 @@ def _shapes(shapes: list[Agreement], language: Language) -> Table:
 
 def _scores(found: Fidelity, language: Language) -> Table:
     rows = []
-    for a in found.paths:
-        for index, (metric, (own, reference)) in enumerate(a.accuracy.items()) if not a.shape else ():
+    for a in _telling(found):
+        for index, (metric, (own, reference)) in enumerate(a.accuracy.items()):
             drop = a.drop if index == 0 else None
             dash = Cell(text="–", figure=True)
             unit = "" if drop is None else drop.unit
             rows.append(
                 (
-                    text(_path(a.path, language)),
-                    text(_path(a.reference, language)),
+                    text(_pair(a, language)),
                     text(metric),
                     figure(reference, language, _level(a), digits=4),
                     figure(own, language, _level(a), digits=4),
@@ -223,7 +236,7 @@ def _scores(found: Fidelity, language: Language) -> Table:
         caption=_DROPS(language),
         heads=tuple(_DROP_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.18, 0.18, 0.12, 0.11, 0.11, 0.21, 0.09),
+        widths=(0.26, 0.13, 0.14, 0.14, 0.25, 0.08),
     )
 
 
@@ -235,7 +248,7 @@ def _accuracy(m: Material, language: Language) -> Iterator[Block]:
         accuracy = None if one is None else one.measurement.accuracy
         if accuracy is not None and accuracy.comparison is not None:
             reference = accuracy.reference or _FLOAT_BASELINE(language)
-            notes[_AGAINST(language, reference=reference)] = None
+            notes[_AGAINST(language, reference=note_words(reference, language))] = None
             notes[_TEST(language, test=accuracy.comparison.test)] = None
     if not rows:
         yield Paragraph(text=_NO_ACCURACY(language))
