@@ -33,8 +33,8 @@ _OPEN = Text(
 )
 _NEEDED = Text(
     zh="最不确定的一项判断仅在 {c} 的时钟下成立；在真实设备上完成下列 {n} 项微基准测试后可达到 {reached}：",
-    en="The least certain statement holds under {c} of the clocks; with these {n} micro-benchmarks on a real device it "
-    "would with {reached} certainty:",
+    en="The least certain statement holds under {c} of the clocks; once what the table lists is measured on a real "
+    "device ({n} of them) it holds with {reached} certainty:",
 )
 _BENCHMARK_HEADS = Text(zh="序号|测定内容|完成后的确定程度", en="no.|what it tells|certain once known")
 _BENCHMARKS = Text(zh="建议的微基准测试", en="Micro-benchmarks that would settle it")

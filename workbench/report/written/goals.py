@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workbench.report.reading import drop_of, numbers_of
+from workbench.report.reading import SERVICE, drop_of, numbers_of, service_estimate
 from workbench.report.written.cells import estimate_words, figure, number, text, unit_words
 from workbench.report.written.criteria import about_words, criterion_name, limit_words, outcome_cell, state_of
 from workbench.report.written.document import Block, Bullets, Cell, Language, Paragraph, Section, State, Table
@@ -13,8 +13,9 @@ from workbench.report.written.marks import LEVEL
 from workbench.report.written.material import Material
 from workbench.report.written.naming import SPLIT, candidate_name, metric_name, settings_name
 from workbench.report.written.texts import Text
+from workbench.shipping.acceptance.verdict import Bound, decided
 from workbench.values.evidence import Evidence, level_of, service_level
-from workbench.values.measurement import ServiceResult, Split
+from workbench.values.measurement import Estimate, ServiceResult, Split
 
 _TITLE = Text(zh="结论与指标达成情况", en="Conclusion, and goals against results")
 _CONCLUSION: dict[str, Text] = {
@@ -166,25 +167,37 @@ def _of_experiment(m: Material, language: Language) -> Iterator[_Goal]:
     numbers = numbers_of(m.best, m.summary.baseline_id)
     for each in m.summary.constraints:
         sign = "≤" if each.known.direction == "minimize" else "≥"
-        value, level = numbers.get(each.metric), level_of(m.best, each.metric)
-        kept = value is not None and each.violation(value) <= 0
+        found, level = _estimate(m, each.metric, numbers.get(each.metric)), level_of(m.best, each.metric)
+        bound: Bound = "at most" if each.known.direction == "minimize" else "at least"
         yield _Goal(
             name=metric_name(each.metric, language),
             limit=f"{sign} {number(each.limit)} {unit_words(each.known.unit, language)}".rstrip(),
-            result=figure(value, language, level, unit=each.known.unit),
+            result=figure(found, language, level, unit=each.known.unit),
             published="–",
-            outcome=_outcome(kept, value, level),
+            outcome="not measured" if found is None else _outcome(decided(found, bound, each.limit), level),
             limited=True,
             about=_OWN_LIMIT(language),
         )
 
 
-def _outcome(kept: bool, value: float | None, level: Evidence | None) -> str:
+def _estimate(m: Material, metric: str, value: float | None) -> Estimate | None:
+    """With its interval, where it has one: a limit inside of that is not proved to be kept."""
     if value is None:
-        return "not measured"
-    if level == "predicted":
-        return "predicted, within" if kept else "predicted, beyond"
-    return "passed" if kept else "failed"
+        return None
+    drop = drop_of(m.best, m.baseline.candidate.id if m.baseline is not None else "")
+    if metric in ("accuracy_drop_pp", "accuracy_drop") and drop is not None:
+        return drop
+    service = m.best.measurement.service
+    shown = None if service is None else service.confirmed or service.best
+    if metric in SERVICE and shown is not None:
+        return service_estimate(shown, metric)
+    return Estimate(value=value, low=value, high=value)
+
+
+def _outcome(outcome: str, level: Evidence | None) -> str:
+    if level != "predicted" or outcome == "not provable":
+        return outcome
+    return "predicted, within" if outcome == "passed" else "predicted, beyond"
 
 
 def _findings(m: Material, language: Language) -> Iterator[str]:

@@ -147,7 +147,7 @@ def _paths(found: Fidelity | None, emulated: bool, language: Language) -> Table:
         caption=_PATHS(language),
         heads=tuple(_PATH_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.21, 0.08, 0.15, 0.15, 0.14, 0.13, 0.14),
+        widths=(0.18, 0.08, 0.155, 0.155, 0.15, 0.14, 0.14),
     )
 
 
