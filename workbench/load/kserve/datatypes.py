@@ -53,6 +53,8 @@ def from_numbers(data: Any, datatype: str, shape: tuple[int, ...], name: str) ->
         MeasureError: a datatype that is no number, something else than numbers, or another number of them.
     """
     kind = numpy_type(datatype, name)
+    if min(shape, default=0) < 0:
+        raise MeasureError(f"output {name!r} has the shape {list(shape)}, which is none.")
     try:
         return np.asarray(data, dtype=kind).reshape(shape)
     except (ValueError, TypeError, OverflowError) as error:

@@ -114,7 +114,7 @@ def _outputs(content: bytes, head_length: str | None) -> dict[str, Array]:
         entries = loads(content[:end])["outputs"]
         outputs, at = {}, end
         for entry in entries:
-            name, datatype, shape = str(entry["name"]), str(entry["datatype"]), tuple(map(int, entry["shape"]))
+            name, datatype, shape = str(entry["name"]), str(entry["datatype"]), _shape(entry["shape"])
             if datatype == BYTES:
                 at += int(entry.get("parameters", {}).get("binary_data_size", 0))
                 continue  # texts, such as a label's name: nothing to compare
@@ -129,6 +129,12 @@ def _outputs(content: bytes, head_length: str | None) -> dict[str, Array]:
             f"no answer of this protocol ({type(error).__name__}: {error}): {_words(content)}"
         ) from error
     return outputs
+
+
+def _shape(written: Any) -> tuple[int, ...]:
+    if not isinstance(written, list) or not all(type(size) is int for size in written):
+        raise ValueError(f"shape {str(written)[:50]!r}")
+    return tuple(written)
 
 
 def _only_model(url: str) -> str:
