@@ -1,0 +1,128 @@
+"""What is wrong with a model folder is said before any weight is read, or when the first bad value is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.quantization.llm.tiny_models import shard_model, write_model
+from workbench.quantization.llm.checkpoint import open_model, read_block
+from workbench.values.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model", "qwen2")
+
+
+def changed(folder: Path, **changes: Any) -> Path:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"architectures": ["MambaForCausalLM"]},
+            r"MambaForCausalLM is not supported.*Qwen3ForCausalLM",
+        ),
+        ({"architectures": []}, "names no architecture"),
+        ({"model_type": "qwen3"}, "'qwen3' is not what Qwen2ForCausalLM is of"),
+        ({"dtype": "float8_e4m3fn"}, "no dtype that is computed in"),
+        ({"quantization_config": {"bits": 4}}, "quantized already"),
+        ({"hidden_act": "gelu"}, "'gelu' is not supported"),
+        ({"rope_scaling": {"type": "longrope"}}, "'longrope' are not supported"),
+        ({"rope_scaling": {"type": "yarn"}}, "rotary positions of kind 'yarn' cannot be computed"),
+        ({"num_key_value_heads": 3}, "4 heads cannot share 3"),
+        ({"hidden_size": 10**12}, "no size from 1 to"),
+        ({"num_hidden_layers": "2"}, "'2' is no size"),
+        ({"num_hidden_layers": 3}, r"no tensor 'model.layers.2.self_attn.q_proj.weight' and 11 more"),
+        ({"intermediate_size": 57}, r"mlp.gate_proj.weight has shape \[56, 32\], config.json means \[57, 32\]"),
+        ({"rms_norm_eps": -1}, "no positive number"),
+        ({"tie_word_embeddings": "yes"}, "neither true nor false"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused_with_key_and_value(
+    folder: Path, changes: dict[str, Any], said: str
+) -> None:
+    from workbench.quantization.llm.rope import rope_of
+
+    with pytest.raises(ConfigError, match=said):
+        rope_of(open_model(changed(folder, **changes)).config)
+
+
+def test_pickled_weights_are_not_opened(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match="pickled weights"):
+        open_model(folder)
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    shard_model(folder)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"shard model-00002-of-00003.safetensors is missing of 3"):
+        open_model(folder)
+
+
+def test_an_index_that_leads_elsewhere_is_refused(folder: Path) -> None:
+    shard_model(folder)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("model-00002", "../model-00002"))
+    with pytest.raises(ConfigError, match=r"no name of a \.safetensors file"):
+        open_model(folder)
+
+
+def test_a_tensor_that_is_not_where_the_index_says_is_named(folder: Path) -> None:
+    shard_model(folder)
+    index = folder / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())
+    listed["weight_map"]["model.norm.weight"] = "model-00001-of-00003.safetensors"
+    listed["weight_map"]["lm_head.weight"] = "model-00001-of-00003.safetensors"
+    index.write_text(json.dumps(listed))
+    with pytest.raises(ConfigError, match="which the index places in it"):
+        open_model(folder)
+
+
+@pytest.mark.parametrize("cut", [4, 900, 20_000])
+def test_a_truncated_file_is_refused(folder: Path, cut: int) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:cut])
+    with pytest.raises(ConfigError, match="no readable safetensors file"):
+        open_model(folder)
+
+
+def test_weights_of_integers_are_refused(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.0.mlp.up_proj.weight"] = torch.zeros(56, 32, dtype=torch.int8)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"up_proj.weight is of type I8"):
+        open_model(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_value_that_is_no_number_is_found_in_its_block(folder: Path, value: float) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.1.mlp.up_proj.weight"][3, 4] = value
+    save_file(tensors, folder / "model.safetensors")
+    model = open_model(folder)
+    read_block(model, 0)
+    with pytest.raises(ConfigError, match=r"model.layers.1.mlp.up_proj.weight holds 1 values that are NaN or infinite"):
+        read_block(model, 1)
+
+
+def test_tensors_without_use_are_told_and_not_read(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "model.extra": torch.ones(1)}, folder / "model.safetensors")
+    assert open_model(folder).surplus == ("model.extra",)
+
+
+def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        open_model(tmp_path)
+    with pytest.raises(ConfigError, match="is no folder"):
+        open_model(tmp_path / "absent")

@@ -1,0 +1,145 @@
+"""The forward pass of one block, every step in the model's dtype and in the order in which transformers does it.
+
+The linears are asked for by name, so that whoever observes, quantizes or executes them does so without a second
+forward pass: `linear(name, x)` returns what the linear of that name gives for `x`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+
+from workbench.quantization.llm.checkpoint import (
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    LlmModel,
+    Tensors,
+    head_name,
+    read_block,
+    read_tensors,
+)
+from workbench.quantization.llm.config import LlmConfig
+from workbench.quantization.llm.rope import Rope, rotations
+from workbench.values.errors import ConfigError
+
+Linear = Callable[[str, torch.Tensor], torch.Tensor]
+"""(name relative to the block, x [batch, tokens, in]) → [batch, tokens, out]."""
+Cache = Callable[[str, torch.Tensor], torch.Tensor]
+"""('key' after rotation, or 'value'; [batch, kv_heads, tokens, head_dim]) → what attention reads."""
+
+
+def float_linear(block: Tensors) -> Linear:
+    """The linears of a block as they are."""
+    return lambda name, x: F.linear(x, block[f"{name}.weight"], block.get(f"{name}.bias"))
+
+
+def run_block(
+    config: LlmConfig,
+    rope: Rope,
+    block: Tensors,
+    hidden: torch.Tensor,
+    *,
+    linear: Linear | None = None,
+    cache: Cache | None = None,
+) -> torch.Tensor:
+    """One decoder block over whole sequences, causal, without padding mask.
+
+    Args:
+        block: tensors by names relative to the block. A norm may have a `.bias`, which is added in float32.
+        hidden: [batch, tokens, hidden] in the model's dtype.
+        linear: the block's own linears when None.
+        cache: what attention reads of keys and values; themselves when None.
+    """
+    linear = linear or float_linear(block)
+    batch, tokens, _ = hidden.shape
+    normed = norm(block, "input_layernorm", hidden, config.epsilon)
+    shape = (batch, tokens, -1, config.head_dim)
+    query = linear("self_attn.q_proj", normed).view(shape)
+    key = linear("self_attn.k_proj", normed).view(shape)
+    if config.qk_norm:
+        query = norm(block, "self_attn.q_norm", query, config.epsilon)
+        key = norm(block, "self_attn.k_norm", key, config.epsilon)
+    value = linear("self_attn.v_proj", normed).view(shape).transpose(1, 2)
+    cos, sin = rotations(rope, tokens, config.dtype)
+    query, key = _rotated(query.transpose(1, 2), cos, sin), _rotated(key.transpose(1, 2), cos, sin)
+    if cache is not None:
+        key, value = cache("key", key), cache("value", value)
+    attended = F.scaled_dot_product_attention(
+        query, key, value, is_causal=tokens > 1, scale=config.head_dim**-0.5, enable_gqa=config.group > 1
+    )
+    attended = attended.transpose(1, 2).reshape(batch, tokens, -1).contiguous()
+    hidden = hidden + linear("self_attn.o_proj", attended)
+    normed = norm(block, "post_attention_layernorm", hidden, config.epsilon)
+    gated = F.silu(linear("mlp.gate_proj", normed)) * linear("mlp.up_proj", normed)
+    return hidden + linear("mlp.down_proj", gated)
+
+
+def norm(block: Tensors, name: str, x: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """RMSNorm: x / rms(x) in float32, rounded to the dtype of x, times the weight; plus a bias where there is one."""
+    wide = x.to(torch.float32)
+    scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
+    out = block[f"{name}.weight"] * scaled.to(x.dtype)
+    bias = block.get(f"{name}.bias")
+    return out if bias is None else (out + bias).to(x.dtype)
+
+
+def embed(model: LlmModel, samples: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """[batch, tokens] of ids → [batch, tokens, hidden], for every sample."""
+    name = f"{EMBEDDING}.weight"
+    table = read_tensors(model, [name])[name]
+    return [F.embedding(ids, table) for ids in samples]
+
+
+def logits(
+    model: LlmModel, hidden: Sequence[torch.Tensor], tensors: Tensors | None = None, epsilon: float | None = None
+) -> list[torch.Tensor]:
+    """[batch, tokens, vocabulary] from what the last block gives.
+
+    Args:
+        tensors: final norm and head by their full names, where they are no longer the model's own.
+    """
+    config = model.config
+    head = head_name(model)
+    held = dict(tensors or {})
+    held |= read_tensors(model, [name for name in (f"{FINAL_NORM}.weight", head) if name not in held])
+    weight = held.get(f"{HEAD}.weight", held[head])
+    return [F.linear(norm(held, FINAL_NORM, x, epsilon or config.epsilon), weight) for x in hidden]
+
+
+def float_forward(model: LlmModel, rope: Rope, samples: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Logits of the float model for samples of ids [batch, tokens], one block in memory at a time.
+
+    Raises:
+        ConfigError: a sample is longer than the model's context.
+    """
+    check_lengths(model, samples)
+    with torch.inference_mode():
+        hidden = embed(model, samples)
+        for index in range(model.config.layers):
+            block = read_block(model, index)
+            hidden = [run_block(model.config, rope, block, x) for x in hidden]
+        return logits(model, hidden)
+
+
+def check_lengths(model: LlmModel, samples: Sequence[torch.Tensor]) -> None:
+    """Raises ConfigError for a sample that has more tokens than the model's context, or ids that it does not know."""
+    for number, ids in enumerate(samples):
+        if ids.shape[-1] > model.config.context:
+            raise ConfigError(
+                f"sample {number} has {ids.shape[-1]} tokens, the model's context is {model.config.context}.",
+                hint="Shorten the text.",
+            )
+        if int(ids.max()) >= model.config.vocabulary:
+            raise ConfigError(
+                f"token {int(ids.max())} of sample {number} is beyond the vocabulary of {model.config.vocabulary}.",
+                hint="The tokenizer belongs to another model.",
+            )
+
+
+def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return (x * cos) + (turned * sin)
