@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from workbench import __version__
-from workbench.commands import prepare, release, search, ship, signing, study
+from workbench.commands import llm, prepare, release, search, ship, signing, study
 from workbench.commands.baseline import baseline
 from workbench.commands.cache import cache
 from workbench.commands.capacity import plan_capacity
@@ -41,6 +41,7 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
         *(release.promote, release.rollback, releases, signing.sign, signing.keygen, ship.lock),
     ),
     "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile),
+    "Language models": (llm.calibrate_llm,),
     "Around it": (cache, cluster),
 }
 """What commands are for: the headings of `workbench --help`, in the order in which a user needs them."""

@@ -44,6 +44,7 @@ def run_block(
     *,
     linear: Linear | None = None,
     cache: Cache | None = None,
+    epsilon: float | None = None,
 ) -> torch.Tensor:
     """One decoder block over whole sequences, causal, without padding mask.
 
@@ -52,10 +53,12 @@ def run_block(
         hidden: [batch, tokens, hidden] in the model's dtype.
         linear: the block's own linears when None.
         cache: what attention reads of keys and values; themselves when None.
+        epsilon: of the two norms before linears; the model's when None.
     """
+    epsilon = epsilon or config.epsilon
     linear = linear or float_linear(block)
     batch, tokens, _ = hidden.shape
-    normed = norm(block, "input_layernorm", hidden, config.epsilon)
+    normed = norm(block, "input_layernorm", hidden, epsilon)
     shape = (batch, tokens, -1, config.head_dim)
     query = linear("self_attn.q_proj", normed).view(shape)
     key = linear("self_attn.k_proj", normed).view(shape)
@@ -72,7 +75,7 @@ def run_block(
     )
     attended = attended.transpose(1, 2).reshape(batch, tokens, -1).contiguous()
     hidden = hidden + linear("self_attn.o_proj", attended)
-    normed = norm(block, "post_attention_layernorm", hidden, config.epsilon)
+    normed = norm(block, "post_attention_layernorm", hidden, epsilon)
     gated = F.silu(linear("mlp.gate_proj", normed)) * linear("mlp.up_proj", normed)
     return hidden + linear("mlp.down_proj", gated)
 
@@ -93,9 +96,7 @@ def embed(model: LlmModel, samples: Sequence[torch.Tensor]) -> list[torch.Tensor
     return [F.embedding(ids, table) for ids in samples]
 
 
-def logits(
-    model: LlmModel, hidden: Sequence[torch.Tensor], tensors: Tensors | None = None, epsilon: float | None = None
-) -> list[torch.Tensor]:
+def logits(model: LlmModel, hidden: Sequence[torch.Tensor], tensors: Tensors | None = None) -> list[torch.Tensor]:
     """[batch, tokens, vocabulary] from what the last block gives.
 
     Args:
@@ -106,7 +107,7 @@ def logits(
     held = dict(tensors or {})
     held |= read_tensors(model, [name for name in (f"{FINAL_NORM}.weight", head) if name not in held])
     weight = held.get(f"{HEAD}.weight", held[head])
-    return [F.linear(norm(held, FINAL_NORM, x, epsilon or config.epsilon), weight) for x in hidden]
+    return [F.linear(norm(held, FINAL_NORM, x, config.epsilon), weight) for x in hidden]
 
 
 def float_forward(model: LlmModel, rope: Rope, samples: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -288,8 +288,11 @@ class Section:
         return values
 
 
-def read_yaml(path: Path, *, version: int = 1) -> Section:
+def read_yaml(path: Path, *, version: int | None = 1) -> Section:
     """The top section of a YAML file whose `version:` key is the one given, for a `with`: leaving it raises.
+
+    Args:
+        version: None for files of others, which have no such key.
 
     Raises:
         ConfigError: the file is missing, too large, not UTF-8, not YAML or beyond a bound (`yaml_nodes`), has a
@@ -299,6 +302,8 @@ def read_yaml(path: Path, *, version: int = 1) -> Section:
     if not isinstance(node, CommentedMap):
         raise ConfigError(f"expected a mapping at the top, got {_kind(node)}.", file=path)
     top = Section(node, path.resolve(), "").__enter__()
+    if version is None:
+        return top
     found = top.integer("version")
     if not top.wrong("version") and found != version:
         raise top.error("version", f"{found} is not supported.", f"This workbench reads version {version}.")

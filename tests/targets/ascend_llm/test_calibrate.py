@@ -1,0 +1,162 @@
+"""The command's work on tiny models: what is written, what is refused, and what a kill leaves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.targets.ascend_llm.folders import LINEAR, STATIC, write_llm, write_texts, write_v0, write_v1
+from workbench.targets.ascend_llm import calibrate as module
+from workbench.targets.ascend_llm.calibrate import DESCRIPTION, WORK, calibrate_llm
+from workbench.targets.ascend_llm.forecast import Forecast, check_room
+from workbench.values.errors import ConfigError, ToolchainError
+
+
+def run(base: Path, cfg: Path, out: str = "out", **more: Any) -> module.CalibratedLlm:
+    return calibrate_llm(base / "model", base / out, cfg=cfg, data=write_texts(base / "texts.jsonl"), **more)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_static_checkpoint_means_nearly_the_float_weights(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model", "qwen2", "float32")
+    done = run(tmp_path, write_v0(tmp_path / "r.yaml"))
+    tensors = load_file(done.folder / "quant_model_weight_w8a8.safetensors")
+    floats = load_file(tmp_path / "model" / "model.safetensors")
+    name = "model.layers.1.mlp.down_proj"
+    meant = tensors[f"{name}.weight"].float() * tensors[f"{name}.weight_scale"].float()
+    step = tensors[f"{name}.weight_scale"].float()
+    assert ((meant - floats[f"{name}.weight"].float()).abs() <= 0.501 * step).all()
+    assert done.types == {"W8A8": 14}
+    assert (done.samples, done.tokens) == (3, 19)
+
+
+def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model")
+    cfg = write_v1(tmp_path / "r.yaml", "{type: flex_smooth_quant}", LINEAR)
+    assert content(run(tmp_path, cfg, "a").folder) == content(run(tmp_path, cfg, "b").folder)
+
+
+def test_a_killed_run_goes_on_behind_the_last_block_and_ends_in_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_llm(tmp_path / "model", num_hidden_layers=3)
+    cfg = write_v0(tmp_path / "r.yaml", "anti_cfg: {anti_method: m4}", STATIC)
+    whole = content(run(tmp_path, cfg, "whole").folder)
+    told: list[str] = []
+
+    def dies(line: str) -> None:
+        told.append(line)
+        if line.startswith("block 2"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, cfg, report=dies)
+    assert not (tmp_path / "out" / DESCRIPTION).exists()
+    done = run(tmp_path, cfg)
+    assert done.resumed == 2
+    assert content(done.folder) == whole
+
+
+@pytest.mark.parametrize("damage", ["block", "streams", "state"])
+def test_damaged_kept_work_is_not_used(tmp_path: Path, damage: str) -> None:
+    write_llm(tmp_path / "model")
+    cfg = write_v0(tmp_path / "r.yaml")
+
+    def dies(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, cfg, report=dies)
+    file = next((tmp_path / "out" / WORK).glob(f"{damage}*"))
+    file.write_bytes(file.read_bytes()[:-3] + b"abc")
+    assert run(tmp_path, cfg).resumed == 0
+
+
+def test_kept_work_of_another_recipe_is_not_used(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model")
+
+    def dies(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, write_v0(tmp_path / "a.yaml"), report=dies)
+    assert run(tmp_path, write_v0(tmp_path / "b.yaml", "calib_cfg: {a_bit: 16, mm_tensor: False}")).resumed == 0
+
+
+def test_tied_embeddings_and_chat_templates_are_written(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model", "llama", tie_word_embeddings=True)
+    done = run(tmp_path, write_v0(tmp_path / "r.yaml"))
+    tensors = load_file(done.folder / "quant_model_weight_w8a8.safetensors")
+    assert torch.equal(tensors["lm_head.weight"], tensors["model.embed_tokens.weight"])
+    assert (done.folder / "chat_template.jinja").is_file()
+
+
+def test_shards_have_an_index_and_hold_the_same(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model")
+    one = run(tmp_path, write_v0(tmp_path / "a.yaml"), "one").folder
+    cfg = write_v0(tmp_path / "b.yaml", STATIC, "calib_save_params: {part_file_size: 0.00001}")
+    many = run(tmp_path, cfg, "many").folder
+    index = json.loads((many / "quant_model_weight_w8a8.safetensors.index.json").read_text())["weight_map"]
+    whole = load_file(one / "quant_model_weight_w8a8.safetensors")
+    assert len(set(index.values())) > 2
+    assert {name: load_file(many / file)[name].tolist() for name, file in index.items()} == {
+        name: value.tolist() for name, value in whole.items()
+    }
+
+
+def test_a_folder_with_a_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model")
+    cfg = write_v0(tmp_path / "r.yaml")
+    run(tmp_path, cfg)
+    with pytest.raises(ConfigError, match="holds a checkpoint and is left alone"):
+        run(tmp_path, cfg)
+
+
+def test_what_the_engine_refuses_is_a_warning_and_with_strict_an_error(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model")
+    cfg = write_v0(tmp_path / "r.yaml", STATIC, "calib_params: {mix_cfg: {'*.v_proj': w8a16}}")
+    assert "needs one type" in run(tmp_path, cfg).warnings[0]
+    with pytest.raises(ConfigError, match=r"vLLM-Ascend would not serve it: model\.layers\.0: q_proj W8A8"):
+        run(tmp_path, cfg, "other", strict=True)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model", vocab_size=9)
+    with pytest.raises(ConfigError, match="has the token 12, the model's vocabulary has 9"):
+        run(tmp_path, write_v0(tmp_path / "r.yaml"))
+
+
+def test_a_text_longer_than_the_context_is_refused(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model", max_position_embeddings=6)
+    with pytest.raises(ConfigError, match="sample 0 has 7 tokens, the model's context is 6"):
+        run(tmp_path, write_v0(tmp_path / "r.yaml"))
+
+
+def test_too_little_memory_or_disk_is_said_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"needs about 1.024e\+06 GiB of memory"):
+        check_room(Forecast(memory_bytes=1 << 50, disk_bytes=0), tmp_path)
+    with pytest.raises(ToolchainError, match=r"needs about 1.024e\+06 GiB on the disk"):
+        check_room(Forecast(memory_bytes=0, disk_bytes=1 << 50), tmp_path / "not" / "there")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"text": "a"}', "has no key 'inputs_pretokenized'"),
+        ("nonsense", "not valid JSON"),
+        ('{"inputs_pretokenized": 3}', "item 0 is 3, not a text"),
+    ],
+)
+def test_texts_of_another_form_are_refused(tmp_path: Path, line: str, said: str) -> None:
+    write_llm(tmp_path / "model")
+    (tmp_path / "bad.jsonl").write_text(line + "\n")
+    cfg = write_v0(tmp_path / "r.yaml")
+    with pytest.raises(ConfigError, match=said):
+        calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=tmp_path / "bad.jsonl")

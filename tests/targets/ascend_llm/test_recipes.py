@@ -1,0 +1,94 @@
+"""Recipes are read strictly: what is not computed is refused by name, with file, line and key."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.targets.ascend_llm.folders import LINEAR, STATIC, WEIGHT, write_llm, write_v0, write_v1
+from workbench.quantization.llm.checkpoint import LlmModel, open_model
+from workbench.quantization.llm.recipe import Quantize, Smooth
+from workbench.targets.ascend_llm.recipes import read_recipe
+from workbench.values.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def qwen2(tmp_path_factory: pytest.TempPathFactory) -> LlmModel:
+    return open_model(write_llm(tmp_path_factory.mktemp("qwen2"), "qwen2"))
+
+
+@pytest.fixture(scope="module")
+def qwen3(tmp_path_factory: pytest.TempPathFactory) -> LlmModel:
+    return open_model(write_llm(tmp_path_factory.mktemp("qwen3"), "qwen3"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (("calib_cfg: {w_bit: 4}",), r"r.yaml:3: spec.calib_cfg.w_bit: weights of other than 8 bits"),
+        (("calib_cfg: {a_bit: 4}",), "activations of 4 bits"),
+        (("calib_cfg: {a_bit: 16, w_method: GPTQ}",), "GPTQ is not computed here"),
+        (("calib_cfg: {a_bit: 16, w_method: HQQ}",), "HQQ is not computed here"),
+        (("calib_cfg: {co_sparse: True}",), "sparse weights"),
+        (("calib_cfg: {w_sym: False}",), "must be true where a_bit is 8"),
+        (("calib_cfg: {act_method: 4}",), "4 is greater than 3"),
+        (("calib_cfg: {disable_names: ['model.layers.9.mlp.up_proj']}",), "is no linear of this model"),
+        (("calib_cfg: {mm_tensr: False}",), "mm_tensor"),
+        (("calib_cfg: {use_fa_quant: True}",), "quantized attention"),
+        (("calib_params: {mix_cfg: {'*.w1': w8a8}}",), "names no linear of this model"),
+        (("calib_params: {mix_cfg: {'*': w4a8_dynamic}}",), "w4a8_dynamic is not computed here"),
+        (("calib_params: {disable_level: 3}",), "expected a text"),
+        (("anti_cfg: {anti_method: m7}",), "'m7' is not allowed"),
+        (("anti_cfg: {anti_method: m4, a_bit: 16}",), "16 is not allowed with m4"),
+    ],
+)
+def test_v0_refuses(tmp_path: Path, qwen2: LlmModel, lines: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_recipe(write_v0(tmp_path / "r.yaml", *lines), qwen2)
+
+
+@pytest.mark.parametrize(
+    ("process", "said"),
+    [
+        ("{type: awq}", r"spec.process\[0\].type: awq is not computed here"),
+        ("{type: gptq}", "gptq is not computed here"),
+        ("{type: something}", "'something' is no process"),
+        (LINEAR.replace("per_channel", "per_group"), "'per_group' is not allowed"),
+        (LINEAR.replace("minmax", "gptq"), "gptq is not computed here"),
+        (LINEAR.replace("int8", "int4"), "int4 is not computed here"),
+        (LINEAR.replace("per_tensor, symmetric: False", "per_token, symmetric: False"), "per_token is symmetric"),
+        (LINEAR[:-1] + ", include: ['*w1*']}", r"'\*w1\*' names nothing of this model"),
+        ("{type: quarot, online: True}", "rotations at run time"),
+        ("{type: iter_smooth, alfa: 0.5}", "alpha"),
+    ],
+)
+def test_v1_refuses(tmp_path: Path, qwen3: LlmModel, process: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_recipe(write_v1(tmp_path / "r.yaml", process), qwen3)
+
+
+def test_an_unknown_generation_is_refused(tmp_path: Path, qwen2: LlmModel) -> None:
+    (tmp_path / "r.yaml").write_text("apiversion: modelslim_v9\nspec: {}\n")
+    with pytest.raises(ConfigError, match="'modelslim_v9' is not allowed"):
+        read_recipe(tmp_path / "r.yaml", qwen2)
+
+
+def test_types_by_layer_take_the_exact_name_before_the_first_pattern(tmp_path: Path, qwen2: LlmModel) -> None:
+    mixed = "calib_params: {mix_cfg: {'*.down_proj': w8a8_dynamic, 'model.layers.1.mlp.down_proj': float}}"
+    recipe = read_recipe(write_v0(tmp_path / "r.yaml", STATIC, mixed), qwen2).recipe
+    stage = recipe.stages[-1]
+    assert isinstance(stage, Quantize)
+    assert [stage.linears[f"model.layers.{b}.mlp.down_proj"].type for b in (0, 1)] == ["W8A8_DYNAMIC", "FLOAT"]
+
+
+def test_m4_is_another_thing_on_qwen3(tmp_path: Path, qwen2: LlmModel, qwen3: LlmModel) -> None:
+    cfg = write_v0(tmp_path / "r.yaml", "anti_cfg: {anti_method: m4}", STATIC)
+    found = [read_recipe(cfg, model).recipe.stages[0] for model in (qwen2, qwen3)]
+    assert [(each.alpha, each.shift) for each in found if isinstance(each, Smooth)] == [(0.9, False), (0.5, True)]
+
+
+def test_several_linear_quants_give_the_strongest_type(tmp_path: Path, qwen3: LlmModel) -> None:
+    weights = f"{{type: linear_quant, qconfig: {{{WEIGHT}}}, include: ['*down_proj*']}}"
+    cfg = write_v1(tmp_path / "r.yaml", weights, LINEAR[:-1] + ", exclude: ['*down_proj*']}")
+    recipe = read_recipe(cfg, qwen3)
+    assert recipe.recipe.type == "W8A8"
+    assert recipe.part_bytes == 4_000_000_000

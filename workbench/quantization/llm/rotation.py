@@ -1,0 +1,86 @@
+"""Rotation of the residual stream by a random Hadamard matrix, and of values by one of a head's size (QuaRot).
+
+What a model computes stays the same: norms are folded into the linears behind them, so that they only divide by the
+root of the mean square, which no rotation changes. Found in the vendor's files to the bit: products in float64, rounded
+to the model's dtype after each; signs of both matrices from the same seed; the residual rotation before the head's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from workbench.quantization.llm.config import LlmConfig
+from workbench.values.errors import ConfigError
+
+_READ_RESIDUAL = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
+_FOLDED = {
+    "input_layernorm": _READ_RESIDUAL[:3],
+    "post_attention_layernorm": _READ_RESIDUAL[3:],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """Attributes:
+    residual: orthogonal [hidden, hidden], float64.
+    head: orthogonal [head_dim, head_dim], float64.
+    """
+
+    residual: torch.Tensor
+    head: torch.Tensor
+
+
+def rotation_of(config: LlmConfig, seed: int) -> Rotation:
+    """The matrices of a model.
+
+    Raises:
+        ConfigError: no Hadamard matrix of a size is known here.
+    """
+    return Rotation(residual=random_hadamard(config.hidden, seed), head=random_hadamard(config.head_dim, seed))
+
+
+def random_hadamard(size: int, seed: int) -> torch.Tensor:
+    """diag(±1) · H / √size, the signs drawn from the seed.
+
+    Raises:
+        ConfigError: the size is no power of two.
+    """
+    if size & (size - 1):
+        raise ConfigError(
+            f"a rotation of {size} values is not built: no power of two.",
+            key="quarot",
+            hint="Leave quarot out for this model.",
+        )
+    signs = torch.randint(0, 2, (size,), generator=torch.Generator().manual_seed(seed)).to(torch.float64) * 2 - 1
+    matrix = torch.ones(1, 1, dtype=torch.float64)
+    while len(matrix) < size:
+        matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)), 0)
+    rotated: torch.Tensor = signs[:, None] * matrix / float(size) ** 0.5
+    return rotated
+
+
+def rotate_block(block: dict[str, torch.Tensor], config: LlmConfig, rotation: Rotation) -> None:
+    """Norms become 1, linears what they are behind and before a rotated stream; `block` is changed."""
+    for norm, names in _FOLDED.items():
+        weight = block[f"{norm}.weight"]
+        for name in names:
+            block[f"{name}.weight"] = read_rotated(block[f"{name}.weight"] * weight, rotation)
+        block[f"{norm}.weight"] = torch.ones_like(weight)
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        for part in ("weight", "bias"):
+            if (value := block.get(f"{name}.{part}")) is not None:
+                block[f"{name}.{part}"] = (rotation.residual.T @ value.to(torch.float64)).to(value.dtype)
+    for part in ("weight", "bias"):
+        if (value := block.get(f"self_attn.v_proj.{part}")) is not None:
+            heads = value.to(torch.float64).view(config.kv_heads, config.head_dim, -1)
+            block[f"self_attn.v_proj.{part}"] = (rotation.head.T @ heads).reshape(value.shape).to(value.dtype)
+    value = block["self_attn.o_proj.weight"]
+    heads = value.to(torch.float64).view(len(value), config.heads, config.head_dim)
+    block["self_attn.o_proj.weight"] = (heads @ rotation.head).reshape(value.shape).to(value.dtype)
+
+
+def read_rotated(weight: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+    """A weight [N, hidden] that reads a rotated stream; an embedding table alike."""
+    return (weight.to(torch.float64) @ rotation.residual).to(weight.dtype)

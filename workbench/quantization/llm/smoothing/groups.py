@@ -1,0 +1,116 @@
+"""Which linears of a block share an input that a scale can be folded into, and the folding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from workbench.quantization.llm.affine import Generation
+from workbench.quantization.llm.config import Family, LlmConfig
+from workbench.quantization.llm.recipe import Group, Smooth
+
+Block = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmoothingGroup:
+    """Linears that read one tensor.
+
+    Attributes:
+        kind: 'norm-linear', 'ov' or 'up-down'.
+        source: module whose output channels are divided: a norm, v_proj or up_proj.
+        reads: the tensor's name, as in `quantized.SOURCES`.
+    """
+
+    kind: Group
+    source: str
+    linears: tuple[str, ...]
+    reads: str
+
+
+INPUT = SmoothingGroup(
+    kind="norm-linear",
+    source="input_layernorm",
+    linears=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    reads="attention",
+)
+POST = SmoothingGroup(
+    kind="norm-linear", source="post_attention_layernorm", linears=("mlp.gate_proj", "mlp.up_proj"), reads="mlp"
+)
+OV = SmoothingGroup(kind="ov", source="self_attn.v_proj", linears=("self_attn.o_proj",), reads="attended")
+UP_DOWN = SmoothingGroup(kind="up-down", source="mlp.up_proj", linears=("mlp.down_proj",), reads="gated")
+
+
+def groups_of(stage: Smooth, family: Family, prefix: str) -> tuple[SmoothingGroup, ...]:
+    """The groups of a block in the order in which they are scaled.
+
+    Later groups see weights that earlier ones have scaled: v0 takes a traced model's norms first (Qwen2, Llama), and
+    Qwen3's linears first; v1 takes up-down, then ov, then norms (msmodelslim.md §5, §6).
+    """
+    if stage.generation == "v1":
+        order = (UP_DOWN, OV, INPUT, POST)
+    else:
+        order = (OV, INPUT, UP_DOWN, POST) if family == "qwen3" else (INPUT, OV, POST, UP_DOWN)
+    return tuple(
+        each
+        for each in order
+        if each.kind in stage.groups
+        and not stage.skipped.intersection(f"{prefix}.{name}" for name in (*each.linears, each.source))
+    )
+
+
+def widest_weights(block: Block, group: SmoothingGroup, *, signed: bool = False) -> torch.Tensor:
+    """Per input channel the largest |weight| of the group's linears, or the largest weight, at least 1e-5."""
+    weights = [block[f"{name}.weight"] for name in group.linears]
+    largest = [(weight if signed else weight.abs()).amax(0) for weight in weights]
+    return torch.stack(largest).amax(0).clamp(min=1e-5)
+
+
+def over_heads(values: torch.Tensor, config: LlmConfig, how: str) -> torch.Tensor:
+    """[heads · head_dim] → [kv_heads · head_dim]: the query heads that share a head of values joined."""
+    grouped = values.view(config.kv_heads, config.group, config.head_dim)
+    return (grouped.mean(1) if how == "mean" else grouped.amax(1)).reshape(-1)
+
+
+def to_heads(values: torch.Tensor, config: LlmConfig) -> torch.Tensor:
+    """[kv_heads · head_dim] → [heads · head_dim]."""
+    return values.view(config.kv_heads, 1, config.head_dim).expand(-1, config.group, -1).reshape(-1)
+
+
+def fold(
+    block: Block,
+    group: SmoothingGroup,
+    config: LlmConfig,
+    scale: torch.Tensor,
+    shift: torch.Tensor | None,
+    generation: Generation,
+) -> None:
+    """Multiply the linears' columns by a scale, and divide what comes before by it; in place of the block's entries.
+
+    Args:
+        scale: [K] of the group's input; for 'ov' [kv_heads · head_dim].
+        shift: [K], of norms alone: subtracted by the norm's new bias, given back by the linears' biases.
+        generation: v0 divides, v1 multiplies by the reciprocal, which differs in the last bit.
+    """
+
+    def divided(values: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+        return values / by if generation == "v0" else values * (1 / by)
+
+    columns = to_heads(scale, config) if group.kind == "ov" else scale
+    for name in group.linears:
+        weight = block[f"{name}.weight"]
+        if shift is not None:
+            added = weight @ shift
+            bias = block.get(f"{name}.bias")
+            block[f"{name}.bias"] = added if bias is None else bias + added
+        block[f"{name}.weight"] = weight * columns
+    source = block[f"{group.source}.weight"]
+    if group.kind == "norm-linear":
+        block[f"{group.source}.weight"] = divided(source, scale)
+        if shift is not None:
+            block[f"{group.source}.bias"] = -shift.to(torch.float32) / scale.to(torch.float32)
+        return
+    block[f"{group.source}.weight"] = divided(source, scale[:, None])
+    if (bias := block.get(f"{group.source}.bias")) is not None:
+        block[f"{group.source}.bias"] = divided(bias, scale)

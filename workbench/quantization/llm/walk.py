@@ -1,0 +1,290 @@
+"""One block on its way through the stages of a recipe.
+
+Each phase has a stream of hidden states of its own. Its pass over block b needs its pass over the blocks before and
+what earlier phases made of b, and no more; so one block is in memory, and beside it the streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+
+from workbench.quantization.llm.affine import Affine, affine, extremes, fake_quantized
+from workbench.quantization.llm.config import LlmConfig
+from workbench.quantization.llm.forward import Cache, Linear, run_block
+from workbench.quantization.llm.observers import Ranging, Spread, observing
+from workbench.quantization.llm.quantized import (
+    SOURCES,
+    QuantizedBlock,
+    QuantizedLinear,
+    quantized_linear,
+    weight_affine,
+)
+from workbench.quantization.llm.recipe import (
+    LinearRecipe,
+    Phase,
+    Quantize,
+    QuantizeCache,
+    Smooth,
+    Stage,
+    Survey,
+)
+from workbench.quantization.llm.rope import Rope
+from workbench.quantization.llm.smoothing.apply import bias_norms, smooth_block, wanted_inputs
+from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
+
+Stream = list[torch.Tensor]
+CACHED = {"self_attn.k_proj": "key", "self_attn.v_proj": "value"}
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkingBlock:
+    """A block on its way through the stages.
+
+    Attributes:
+        tensors: floats by names relative to the block; a quantized linear's weight stays until the block is done.
+        cache: 'key' and 'value' → ranges by channel; `cache_of_outputs` where they are those of k_proj and v_proj
+            themselves rather than of what the cache holds.
+        epsilon: of the norms before linears from here on, where a stage replaced them.
+        spreads: source → how far its largest value stands out, after a survey.
+    """
+
+    index: int
+    prefix: str
+    tensors: dict[str, torch.Tensor]
+    linears: dict[str, QuantizedLinear] = field(default_factory=dict)
+    cache: dict[str, Affine] = field(default_factory=dict)
+    cache_of_outputs: bool = False
+    epsilon: float | None = None
+    spreads: dict[str, float] = field(default_factory=dict)
+
+    def linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """What the linear of that name computes by now."""
+        quantized = self.linears.get(name)
+        if quantized is not None:
+            return quantized.wide(x) if quantized.generation == "v1" else quantized(x)
+        return float_product(x, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias"))
+
+    def _kept(self, name: str, out: torch.Tensor) -> torch.Tensor:
+        """What the cache keeps of keys and values, where its ranges are those of the linears' outputs."""
+        if self.cache_of_outputs and name in CACHED:
+            return fake_quantized(out, self.cache[CACHED[name]])
+        return out
+
+    def final(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """The same when all stages are through, in the model's dtype."""
+        quantized = self.linears.get(name)
+        return self._kept(name, self.linear(name, x) if quantized is None else quantized(x))
+
+    def cached(self, what: str, x: torch.Tensor) -> torch.Tensor:
+        """What attention reads of keys or values [batch, kv_heads, tokens, head_dim]."""
+        by = self.cache.get(what)
+        if by is None or self.cache_of_outputs:
+            return x
+        shape = (1, x.shape[1], 1, x.shape[3])
+        return fake_quantized(x, Affine(scale=by.scale.view(shape), offset=by.offset.view(shape)))
+
+    def done(self) -> QuantizedBlock:
+        """What the stages made of it; weights that are integers now are no longer among its tensors."""
+        gone = {f"{name}.{part}" for name in self.linears for part in ("weight", "bias")}
+        kept = {name: value for name, value in self.tensors.items() if name not in gone}
+        return QuantizedBlock(index=self.index, tensors=kept, linears=self.linears, cache=self.cache)
+
+
+def float_product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """x · weightᵀ + bias in the dtype of x, which is wider than the weight's behind a stage that widened it."""
+    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+
+
+def needs_data(stage: Stage) -> bool:
+    """Whether samples have to run for a stage."""
+    if isinstance(stage, Quantize):
+        return any(each.static or each.weight == "output_mse" for each in stage.linears.values())
+    return isinstance(stage, Smooth | Survey | QuantizeCache)
+
+
+def run_through(
+    config: LlmConfig,
+    rope: Rope,
+    block: WorkingBlock,
+    stream: Stream,
+    linear: Linear | None = None,
+    cache: Cache | None = None,
+) -> Stream:
+    """A stream behind the block as it is by now, each sample replaced as soon as it is through."""
+    for number, hidden in enumerate(stream):
+        stream[number] = run_block(
+            config,
+            rope,
+            block.tensors,
+            hidden,
+            linear=linear or block.linear,
+            cache=cache or block.cached,
+            epsilon=block.epsilon,
+        )
+    return stream
+
+
+def take_phase(config: LlmConfig, rope: Rope, block: WorkingBlock, phase: Phase, stream: Stream) -> None:
+    """The stages of one phase on one block; `stream` is changed to what is behind it."""
+    running = [number for number, stage in enumerate(phase.stages) if needs_data(stage)]
+    for number, stage in enumerate(phase.stages):
+        last = bool(running) and number == running[-1]
+        take_stage(config, rope, block, stage, stream if last else list(stream))
+
+
+def take_stage(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Stage, stream: Stream) -> None:
+    """One stage of one block: its stream goes through, then the block is what the stage makes of it."""
+    if isinstance(stage, Smooth):
+        _smooth(config, rope, block, stage, stream)
+    elif isinstance(stage, Survey):
+        _survey(config, rope, block, stage, stream)
+    elif isinstance(stage, Quantize):
+        _quantize(config, rope, block, stage, stream)
+    elif isinstance(stage, QuantizeCache):
+        _quantize_cache(config, rope, block, stage, stream)
+
+
+def _first_readers(linear: Linear, see: Callable[[str, torch.Tensor], None]) -> Linear:
+    """`linear`, with `see(source, x)` called once for each tensor that linears read."""
+    readers = {source: name for name, source in reversed(SOURCES.items())}
+
+    def watched(name: str, x: torch.Tensor) -> torch.Tensor:
+        if readers[SOURCES[name]] == name:
+            see(SOURCES[name], x)
+        return linear(name, x)
+
+    return watched
+
+
+def _smooth(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Smooth, stream: Stream) -> None:
+    wanted = wanted_inputs(stage, config.family, block.prefix)
+    seen = {source: ChannelStatistics(keep=keep) for source, keep in wanted.items()}
+
+    def see(source: str, x: torch.Tensor) -> None:
+        if source in seen:
+            seen[source].update(x)
+
+    run_through(config, rope, block, stream, _first_readers(block.linear, see))
+    smooth_block(stage, config, block.prefix, block.tensors, seen)
+    if stage.epsilon is not None:
+        block.epsilon = stage.epsilon
+    if stage.norm_bias:
+        bias_norms(block.tensors)
+
+
+def _survey(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Survey, stream: Stream) -> None:
+    spreads = {source: Spread() for source in dict.fromkeys(SOURCES.values())}
+    outputs: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+        out = block.linear(name, x)
+        if stage.cache and name in CACHED:
+            outputs[CACHED[name]] = _wider(outputs.get(CACHED[name]), out.reshape(-1, out.shape[-1]))
+        return out
+
+    run_through(config, rope, block, stream, _first_readers(linear, lambda source, x: spreads[source].update(x)))
+    block.spreads = {source: spread.value for source, spread in spreads.items()}
+    if stage.cache:
+        block.cache = {what: affine(*seen, symmetric=True, generation="v0") for what, seen in outputs.items()}
+        block.cache_of_outputs = True
+
+
+def _quantize_cache(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: QuantizeCache, stream: Stream) -> None:
+    if block.index not in stage.blocks:
+        run_through(config, rope, block, stream)
+        return
+    seen: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def cache(what: str, x: torch.Tensor) -> torch.Tensor:
+        seen[what] = torch.aminmax(x.transpose(1, 2).reshape(-1, x.shape[1] * x.shape[3]), dim=0)  # of the last sample
+        return x
+
+    run_through(config, rope, block, stream, cache=cache)
+    block.cache = {what: affine(*found, symmetric=True, generation="v1") for what, found in seen.items()}
+
+
+def _wider(before: tuple[torch.Tensor, torch.Tensor] | None, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Least and largest of every channel [C] of rows [tokens, C], and of what was seen before."""
+    low, high = torch.aminmax(rows, dim=0)
+    return (low, high) if before is None else (torch.minimum(low, before[0]), torch.maximum(high, before[1]))
+
+
+def _quantize(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Quantize, stream: Stream) -> None:
+    """Weights first; then every sample renews the ranges and is quantized by them at once (msmodelslim.md §4.4)."""
+    names = [name for name in SOURCES if f"{block.prefix}.{name}" in stage.linears]
+    asked = {name: stage.linears[f"{block.prefix}.{name}"] for name in names}
+    asked = {name: recipe for name, recipe in asked.items() if recipe.type != "FLOAT"}
+    squares = _mean_squares(config, rope, block, asked, stream)
+    for name, recipe in asked.items():
+        weight, bias = block.tensors[f"{name}.weight"], block.tensors.get(f"{name}.bias")
+        by = weight_affine(weight, recipe, stage.generation, squares.get(SOURCES[name]))
+        block.linears[name] = quantized_linear(weight, bias, by, recipe, stage.generation, None)
+    if not needs_data(stage):
+        return
+    ranging = _Ranging(block, asked, stage)
+    for number, hidden in enumerate(stream):
+        ranging.sample = number
+        stream[number] = run_through(config, rope, block, [hidden], ranging.linear)[0]
+    for name, recipe in asked.items():
+        if recipe.static:
+            block.linears[name] = block.linears[name].with_input(ranging.range_of(name))
+
+
+class _Ranging:
+    """The linears of a block while their inputs' ranges are found; linears with the same input share one observer."""
+
+    def __init__(self, block: WorkingBlock, asked: dict[str, LinearRecipe], stage: Quantize) -> None:
+        self.sample = 0
+        self._block, self._asked, self._stage = block, asked, stage
+        self._observers: dict[tuple[str, str, bool], Ranging] = {}
+        self._found: dict[tuple[str, str, bool], tuple[int, Affine]] = {}
+
+    def linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        recipe = self._asked.get(name)
+        if recipe is None or not recipe.static:
+            return self._block.linear(name, x)
+        key = self._key(name)
+        if self._found.get(key, (-1, None))[0] != self.sample:
+            if key not in self._observers:
+                self._observers[key] = observing(recipe.observer, self._block.spreads.get(SOURCES[name]))
+            low, high = self._observers[key].update(x)
+            found = affine(low, high, symmetric=recipe.symmetric, generation=self._stage.generation)
+            if x.dtype == torch.bfloat16:  # a histogram's range is float32; float16 models keep it (found in its files)
+                found = Affine(scale=found.scale.to(x.dtype), offset=found.offset.to(x.dtype))
+            self._found[key] = (self.sample, found)
+        by = self._found[key][1]
+        linear = self._block.linears[name]
+        if self._stage.generation == "v1" and recipe.type == "W8A8_MIX":
+            # in calibration the tool's dynamic input has one symmetric range for the sample (msmodelslim.md §9)
+            by = affine(*extremes(x), symmetric=True, generation="v1")
+        return float_product(fake_quantized(x, by), linear.meant, linear.bias)
+
+    def range_of(self, name: str) -> Affine:
+        return self._found[self._key(name)][1]
+
+    def _key(self, name: str) -> tuple[str, str, bool]:
+        recipe = self._asked[name]
+        return SOURCES[name], recipe.observer, recipe.symmetric
+
+
+def _mean_squares(
+    config: LlmConfig, rope: Rope, block: WorkingBlock, asked: dict[str, LinearRecipe], stream: Stream
+) -> dict[str, torch.Tensor]:
+    """Source → mean square of every channel of the float input, where a weight's search asks for it."""
+    wanted = {SOURCES[name] for name, recipe in asked.items() if recipe.weight == "output_mse"}
+    if not wanted:
+        return {}
+    sums: dict[str, torch.Tensor] = {}
+
+    def see(source: str, x: torch.Tensor) -> None:
+        if source in wanted:
+            added = x.reshape(-1, x.shape[-1]).to(torch.float64).pow(2).sum(0)
+            sums[source] = sums[source] + added if source in sums else added
+
+    run_through(config, rope, block, list(stream), _first_readers(block.linear, see))
+    tokens = sum(hidden.shape[0] * hidden.shape[1] for hidden in stream)
+    return {source: (total / tokens).to(torch.float32) for source, total in sums.items()}

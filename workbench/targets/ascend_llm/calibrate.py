@@ -1,0 +1,250 @@
+"""A float model and a recipe → the quantizer's checkpoint: description, weights, and the model's own files.
+
+Work in progress is in `.calibrating` below the folder: a run that was killed goes on behind the last finished block.
+The description is put in place last, so a folder that has one is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from workbench.quantization.llm.checkpoint import EMBEDDING, HEAD, LlmModel, open_model
+from workbench.quantization.llm.recipe import LlmRecipe
+from workbench.quantization.llm.run import (
+    Samples,
+    blocks,
+    left_float,
+    outer_tensors,
+    rotation_of_recipe,
+    start,
+    without,
+)
+from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of
+from workbench.targets.ascend_llm.kept import Kept, block_file, stored_block
+from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe
+from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
+from workbench.targets.ascend_llm.tensors import CACHE_TYPE, block_entries
+from workbench.targets.ascend_llm.texts import calibration_samples, padded_samples, read_texts, read_tokenizer
+from workbench.targets.ascend_llm.weight_file import stored, write_sharded
+from workbench.values.documents.canonical import digest, file_digest
+from workbench.values.documents.input_files import is_file
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.system.files import lock_file
+from workbench.values.system.source_closure import closure_digest
+
+DESCRIPTION = "quant_model_description.json"
+WORK = ".calibrating"
+_COPIED = (".json", ".txt", ".jinja", ".model")
+"""The vendor's v0 copies .json and .py alone, so chat templates and merges are missing there (msmodelslim.md §2)."""
+_LEFT = ("safetensors.index.json", DESCRIPTION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedLlm:
+    """What a run wrote.
+
+    Attributes:
+        files: in the folder, the description last.
+        types: type → how many linears.
+        left_float: linears left float by rank (`disable_level`).
+        warnings: what the serving engine would refuse or compute wrongly.
+        samples, tokens: of the calibration data.
+        resumed: blocks that a killed run had finished.
+        forecast: bytes, as they were estimated before.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    types: dict[str, int]
+    left_float: tuple[str, ...]
+    warnings: tuple[str, ...]
+    samples: int
+    tokens: int
+    resumed: int
+    forecast: Forecast
+
+
+def calibrate_llm(
+    model_folder: Path,
+    to: Path,
+    *,
+    cfg: Path,
+    data: Path | None = None,
+    anti_data: Path | None = None,
+    strict: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+) -> CalibratedLlm:
+    """Quantize a model and write its checkpoint into the folder `to`, made where it is missing.
+
+    Deterministic: the same model, recipe and data give the same bytes, resumed or not.
+
+    Args:
+        cfg: the quantizer's YAML.
+        data: calibration texts; the recipe's own data set, beside the recipe, when None.
+        anti_data: texts for smoothing alone; the recipe's, else the calibration texts, when None.
+        strict: refuse a checkpoint that the serving engine would refuse, rather than warn.
+
+    Raises:
+        ConfigError: a file is missing or damaged, the recipe does not fit, or there is too little memory.
+        ToolchainError: the folder cannot be written, or another run writes it.
+    """
+    model = open_model(model_folder)
+    read = read_recipe(cfg, model)
+    samples = _samples(model, read, cfg, data, anti_data)
+    if (to / DESCRIPTION).exists():
+        raise ConfigError("holds a checkpoint and is left alone.", file=to, hint="Choose another folder or remove it.")
+    if model.surplus:
+        report(f"{len(model.surplus)} tensors have no use in this architecture, such as {model.surplus[0]}")
+    if model.cast:
+        report(f"{len(model.cast)} tensors are rounded to {model.config.dtype}, the model's type in config.json")
+    forecast = forecast_of(model, read.recipe, samples)
+    check_room(forecast, to)
+    left = left_float(model, read.recipe, samples)
+    recipe = without(read.recipe, left)
+    warnings = refused_by_engine(recipe, model)
+    if strict and warnings:
+        raise ConfigError(f"vLLM-Ascend would not serve it: {warnings[0]}", file=cfg, hint="Change the recipe.")
+    try:
+        work = to / WORK
+        work.mkdir(parents=True, exist_ok=True)
+        with lock_file(work / "lock") as lock:
+            if not lock.held:
+                raise ToolchainError(f"another run writes {to}. Wait for it or choose another folder.")
+            kept = Kept(folder=work, key=_key(model, cfg, samples))
+            resumed = _quantize(model, recipe, samples, kept, report)
+            files = _assemble(model, recipe, read, kept, to)
+        shutil.rmtree(work)
+    except OSError as error:
+        raise ToolchainError(
+            f"{to} cannot be written: {error.strerror or error}. Free space or choose another folder; "
+            "the same command goes on behind the last finished block."
+        ) from error
+    return CalibratedLlm(
+        folder=to,
+        files=files,
+        types=_counted(recipe, model),
+        left_float=left,
+        warnings=warnings,
+        samples=len(samples["calibration"]),
+        tokens=sum(each.numel() for each in samples["calibration"]),
+        resumed=resumed,
+        forecast=forecast,
+    )
+
+
+def _samples(model: LlmModel, read: ReadRecipe, cfg: Path, data: Path | None, anti: Path | None) -> Samples:
+    tokenizer = read_tokenizer(model.folder, model.config)
+    file = data or _named(read.data, cfg)
+    if file is None:
+        raise ConfigError("calibration needs texts.", key="--data", hint="Give a .jsonl or .json file.")
+    samples: dict[str, list[torch.Tensor]] = {
+        "calibration": calibration_samples(read_texts(file), tokenizer, model.folder)
+    }
+    smoothing = anti or _named(read.smoothing_data, cfg)
+    if smoothing is not None:
+        samples["smoothing"] = padded_samples(read_texts(smoothing), tokenizer, read.smoothing_batch)
+    return samples  # type: ignore[return-value]  # its keys are the two names of Data
+
+
+def _named(name: str | None, cfg: Path) -> Path | None:
+    return None if name is None else cfg.parent / name
+
+
+def _key(model: LlmModel, cfg: Path, samples: Samples) -> str:
+    """Digest of all that decides the bytes of a checkpoint, the version of torch included: its kernels round."""
+    weights = {file.name: file_digest(file) for file in dict.fromkeys(model.places.values())}
+    ids = {name: [each.tolist() for each in found] for name, found in samples.items()}
+    return digest(
+        {
+            "config": file_digest(model.folder / "config.json"),
+            "weights": weights,
+            "recipe": file_digest(cfg),
+            "ids": ids,
+            "code": closure_digest("workbench.quantization.llm.run", "workbench.targets.ascend_llm.tensors"),
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+        }
+    )
+
+
+def _quantize(model: LlmModel, recipe: LlmRecipe, samples: Samples, kept: Kept, report: Callable[[str], None]) -> int:
+    done, streams = kept.resume()
+    if streams is None:
+        streams = start(model, recipe, samples)
+    elif done:
+        report(f"going on behind block {done} of {model.config.layers}, which an earlier run finished")
+    for block in blocks(model, recipe, streams, first=done):
+        entries = list(block_entries(block, model.prefix(block.index), recipe.generation, model.config.dtype))
+        kept.keep(block.index, entries, streams)
+        report(f"block {block.index + 1} of {model.config.layers}")
+    return done
+
+
+def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, to: Path) -> tuple[str, ...]:
+    description: dict[str, object] = {"version": "1.0.0", "model_quant_type": recipe.type}
+    outer = outer_tensors(model, recipe)
+    names = (f"{EMBEDDING}.weight", f"{HEAD}.weight")
+    tensors = [stored(names[0], outer[names[0]])]
+    for index in range(model.config.layers):
+        found, types = stored_block(kept.folder / block_file(index))
+        tensors += found
+        description.update(types)
+    tensors += [stored(name, value) for name, value in outer.items() if name not in names]
+    tensors.append(stored(names[1], outer[names[1]]))
+    description.update({name: "FLOAT" for name in outer})
+    v1 = recipe.generation == "v1"
+    stem = "quant_model_weights" if v1 else f"quant_model_weight_{recipe.type.lower()}"
+    ready = kept.folder / "ready"
+    shutil.rmtree(ready, ignore_errors=True)
+    ready.mkdir()
+    written: list[str] = []
+    write_sharded(tensors, ready, stem, read.part_bytes, written.append)
+    optional = _optional(model, recipe, ready)
+    _complete(description, v1, optional)
+    for file in sorted(model.folder.iterdir()):
+        if is_file(file) and file.suffix in _COPIED and not file.name.endswith(_LEFT):
+            shutil.copyfile(file, ready / file.name)
+    (ready / DESCRIPTION).write_text(json.dumps(description, indent=4 if v1 else 2) + "\n")
+    return _put_in_place(ready, to)
+
+
+def _complete(description: dict[str, object], v1: bool, optional: dict[str, object]) -> None:
+    """Keys that are no tensor's (msmodelslim.md §3.1)."""
+    if CACHE_TYPE in description.values():
+        description |= {"kv_cache_type": CACHE_TYPE, "kv_quant_type": CACHE_TYPE}
+    if v1:
+        description |= {"metadata": {}, "group_size": 0, "optional": optional}
+
+
+def _optional(model: LlmModel, recipe: LlmRecipe, ready: Path) -> dict[str, object]:
+    rotation = rotation_of_recipe(model, recipe)
+    if rotation is None:
+        return {}
+    (ready / "optional").mkdir()
+    name = "optional/quarot.safetensors"
+    save_file({"global_rotation": rotation.residual.to(torch.float32)}, ready / name)
+    return {"quarot": {"rotation_map": {"global_rotation": name}}}
+
+
+def _put_in_place(ready: Path, to: Path) -> tuple[str, ...]:
+    """Rename all files out of the folder of work, the description last."""
+    found = sorted(str(file.relative_to(ready)) for file in ready.rglob("*") if file.is_file())
+    names = [*(name for name in found if name != DESCRIPTION), DESCRIPTION]
+    for name in names:
+        (to / name).parent.mkdir(exist_ok=True)
+        (ready / name).replace(to / name)
+    return tuple(names)
+
+
+def _counted(recipe: LlmRecipe, model: LlmModel) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for kind in types_of(recipe, model).values():
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts

@@ -1,0 +1,77 @@
+"""Memory and disk that a run will need, estimated before it starts."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.quantization.llm.checkpoint import LlmModel, block_bytes, tensor_shapes
+from workbench.quantization.llm.recipe import LlmRecipe, Smooth
+from workbench.quantization.llm.run import Samples
+from workbench.quantization.llm.walk import needs_data
+from workbench.values.documents.input_files import size_text
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.system.control_groups import available_memory_bytes
+
+_BASE_BYTES = 400 << 20
+"""Of the interpreter with torch, transformers and this package; measured with 320 MiB."""
+_BLOCK_FACTOR = 4
+"""A block's weights stand beside what they mean as integers, the integers, and one float32 copy of the largest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Attributes:
+    memory_bytes: at the peak, estimated.
+    disk_bytes: of the checkpoint and of what a run keeps on the way, estimated.
+    """
+
+    memory_bytes: int
+    disk_bytes: int
+
+
+def forecast_of(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> Forecast:
+    """What a recipe needs on a model with these samples: one block, the embedding, streams and one sample's values."""
+    config = model.config
+    token = config.dtype.itemsize * config.hidden
+    streams = 0
+    for phase in recipe.phases:
+        if any(map(needs_data, phase.stages)):
+            chosen = samples.get(phase.data) or samples["calibration"]
+            streams += 2 * token * sum(each.numel() for each in chosen)
+    longest = max(each.numel() for found in samples.values() for each in found)
+    values = 4 * 4 * longest * max(config.intermediate, config.heads * config.head_dim)
+    kept = 0
+    if any(isinstance(stage, Smooth) and stage.method == "search" for stage in recipe.stages):
+        tokens = sum(each.numel() for each in samples["calibration"])
+        kept = (
+            tokens * config.dtype.itemsize * (2 * config.hidden + config.heads * config.head_dim + config.intermediate)
+        )
+        kept += 6 * 4 * tokens * config.intermediate
+    table = config.dtype.itemsize * config.vocabulary * config.hidden
+    outer = table * (1 if config.tied else 2)
+    weights = sum(math.prod(shape) for shape in tensor_shapes(config).values()) * config.dtype.itemsize
+    return Forecast(
+        memory_bytes=_BASE_BYTES + max(_BLOCK_FACTOR * block_bytes(config), outer + table) + streams + values + kept,
+        disk_bytes=2 * weights + 2 * streams,
+    )
+
+
+def check_room(forecast: Forecast, to: Path) -> None:
+    """Raises ConfigError or ToolchainError before any work where memory or disk cannot hold it."""
+    available = available_memory_bytes()
+    if available is not None and forecast.memory_bytes > available:
+        raise ConfigError(
+            f"the run needs about {size_text(forecast.memory_bytes)} of memory, {size_text(available)} can be had.",
+            key="--data",
+            hint="Give fewer or shorter texts, or a larger machine.",
+        )
+    place = next(folder for folder in (to, *to.parents) if folder.exists())
+    free = shutil.disk_usage(place).free
+    if forecast.disk_bytes > free:
+        raise ToolchainError(
+            f"the run needs about {size_text(forecast.disk_bytes)} on the disk of {to}, {size_text(free)} are free. "
+            "Free space or choose another disk."
+        )

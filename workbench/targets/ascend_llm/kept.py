@@ -1,0 +1,125 @@
+"""What a run keeps so that a killed one goes on: finished blocks and the streams behind the last, with digests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+
+from workbench.quantization.llm.walk import Stream
+from workbench.targets.ascend_llm.tensors import Entry
+from workbench.targets.ascend_llm.weight_file import Stored, stored, write_weights
+from workbench.values.documents.canonical import file_digest
+from workbench.values.documents.json_reader import JsonError, loads
+from workbench.values.system.files import temporary_beside, write_json_atomically
+
+_STATE = "state.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The folder of one run.
+
+    Attributes:
+        key: digest of all that decides the result; work of another key is not used.
+    """
+
+    folder: Path
+    key: str
+
+    def resume(self) -> tuple[int, list[Stream] | None]:
+        """How many blocks are finished and sound, and the streams behind them; (0, None) to begin anew."""
+        state = self._state()
+        if state is None or state.get("key") != self.key:
+            return 0, None
+        done, files = state.get("done"), state.get("files")
+        if not isinstance(done, int) or not isinstance(files, dict):
+            return 0, None
+        try:
+            if any(file_digest(self.folder / name) != digest for name, digest in files.items()):
+                return 0, None
+            read = load_file(self.folder / _streams(done))
+        except (OSError, SafetensorError):
+            return 0, None
+        streams: list[Stream] = [[] for _ in range(int(state.get("phases", 0)))]
+        for name in sorted(read, key=lambda each: tuple(map(int, each.split(".")))):
+            streams[int(name.split(".")[0])].append(read[name])
+        return done, streams
+
+    def keep(self, index: int, entries: Sequence[Entry], streams: Sequence[Stream]) -> None:
+        """Keep a block and the streams behind it; what was kept before stays until this is whole.
+
+        Raises:
+            OSError: as the disk says it.
+        """
+        files = dict((self._state() or {}).get("files", {})) if index else {}
+        files.pop(_streams(index), None)
+        types = {entry.name: entry.type for entry in entries}
+        with temporary_beside(self.folder / block_file(index)) as draft:
+            write_weights([stored(e.name, e.value) for e in entries], draft, {"types": json.dumps(types)})
+        hidden = [stored(f"{p}.{n}", x) for p, stream in enumerate(streams) for n, x in enumerate(stream)]
+        with temporary_beside(self.folder / _streams(index + 1)) as draft:
+            write_weights(hidden, draft)
+        for name in (block_file(index), _streams(index + 1)):
+            files[name] = file_digest(self.folder / name)
+        state = {"key": self.key, "done": index + 1, "phases": len(streams), "files": files}
+        write_json_atomically(self.folder / _STATE, state)
+        (self.folder / _streams(index)).unlink(missing_ok=True)
+
+    def _state(self) -> dict[str, Any] | None:
+        try:
+            value = loads((self.folder / _STATE).read_bytes())
+        except (OSError, JsonError):
+            return None
+        return value if isinstance(value, dict) else None
+
+
+def block_file(index: int) -> str:
+    """Name of a finished block's file."""
+    return f"block_{index:05}.safetensors"
+
+
+def stored_block(file: Path) -> tuple[list[Stored], dict[str, str]]:
+    """The tensors of a kept block, read when they are written, and their types."""
+    with safe_open(file, framework="pt") as block:
+        types: dict[str, str] = json.loads(block.metadata()["types"])
+        shapes = {name: block.get_slice(name) for name in types}
+        found = [
+            Stored(
+                name=name,
+                dtype=_DTYPES[piece.get_dtype()],
+                shape=tuple(piece.get_shape()),
+                read=_reader(file, name),
+            )
+            for name, piece in shapes.items()
+        ]
+    return found, types
+
+
+def _reader(file: Path, name: str) -> Any:
+    def read() -> torch.Tensor:
+        with safe_open(file, framework="pt") as block:
+            value: torch.Tensor = block.get_tensor(name)
+            return value
+
+    return read
+
+
+def _streams(done: int) -> str:
+    return f"streams_{done:05}.safetensors"
+
+
+_DTYPES = {
+    "I8": torch.int8,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+}

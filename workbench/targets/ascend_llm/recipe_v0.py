@@ -1,0 +1,211 @@
+"""Recipes of the older generation, `apiversion: modelslim_v0` (msmodelslim.md §7.1)."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Literal
+
+from workbench.quantization.llm.checkpoint import HEAD, LlmModel
+from workbench.quantization.llm.recipe import (
+    Group,
+    LinearRecipe,
+    LlmRecipe,
+    Observer,
+    Phase,
+    Quantize,
+    Smooth,
+    Survey,
+    Type,
+    WeightMethod,
+)
+from workbench.values.documents.yaml_reader import Section
+from workbench.values.errors import nearest
+
+_OBSERVERS: dict[int, Observer] = {1: "mean_extremes", 2: "truncated_histogram", 3: "automatic"}
+_WEIGHTS: dict[str, WeightMethod] = {"MinMax": "minmax", "MSE": "mse", "OutputMSE": "output_mse"}
+_MIXED: dict[str, Type] = {"w8a8": "W8A8", "w8a16": "W8A16", "w8a8_dynamic": "W8A8_DYNAMIC", "float": "FLOAT"}
+_NORMS: tuple[Group, ...] = ("norm-linear",)
+_ALL: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
+_NOT_BUILT = "is not computed here."
+_OFF = {
+    "use_fa_quant": "quantized attention",
+    "co_sparse": "sparse weights",
+    "is_lowbit": "low-bit weights",
+    "do_smooth": "low-bit smoothing",
+    "nonuniform": "non-uniform quantization",
+    "use_sigma": "sparse weights",
+}
+"""Flags whose True is refused, and what they mean."""
+_WITHOUT_EFFECT = ("fraction", "sigma_factor", "percdamp", "fa_amp")
+"""Numbers of methods that are refused; alone they do nothing."""
+
+
+def read_v0(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
+    """The recipe, and the most gigabytes of one weight file (0: one file).
+
+    Raises:
+        ConfigError: as `recipes.read_recipe`.
+    """
+    phases = []
+    smoothing = _smoothing(spec, model)
+    if smoothing is not None:
+        phases.append(Phase(stages=(smoothing,), data="smoothing"))
+    kind, linear, names, cache = _calibration(spec.section("calib_cfg"), model)
+    worst, by_name = _parameters(spec.section("calib_params"), model, linear)
+    if linear.observer == "automatic" or worst or cache:
+        phases.append(Phase(stages=(Survey(worst=worst, cache=cache),)))
+    linears = {name: by_name.get(name, linear) for name in model.linears() if name not in names}
+    phases.append(Phase(stages=(Quantize(generation="v0", linears=linears),)))
+    part = spec.section("calib_save_params").number("part_file_size", default=0.0, minimum=0.0, maximum=1e6)
+    return LlmRecipe(generation="v0", type=kind, phases=tuple(phases)), part
+
+
+def _smoothing(spec: Section, model: LlmModel) -> Smooth | None:
+    parameters = spec.section("anti_params")
+    if parameters.has("norm_class_name"):
+        parameters.text("norm_class_name")  # the tool finds norms by it; ours are known
+    if not spec.has("anti_cfg"):
+        return None
+    with spec.section("anti_cfg") as section:
+        method = section.text("anti_method", default="m2", choices=("m1", "m2", "m3", "m4", "m5", "m6"))
+        if section.integer("w_bit", default=8) != 8:
+            section.refuse("w_bit", _NOT_BUILT, "8 is.")
+        bits = section.integer("a_bit", default=8)
+        if bits not in ((8, 16) if method == "m3" else (8,)):
+            section.refuse("a_bit", f"{bits} is not allowed with {method}.", "8 is; m3 also takes 16.")
+        symmetric = section.flag("w_sym", default=True)
+        if not symmetric and method != "m3":
+            section.refuse("w_sym", f"is true with {method}.", "m3 alone takes false.")
+        skipped = _linears(section, "disable_anti_names", model)
+        if skipped and method not in ("m3", "m4", "m6"):
+            section.refuse("disable_anti_names", f"has no effect with {method}.", "It works with m3, m4 and m6.")
+        flex = section.section("flex_config")
+        exponents = [
+            flex.optional(key, lambda key: flex.number(key, minimum=0.0, maximum=1.0)) for key in ("alpha", "beta")
+        ]
+        qwen3 = model.config.family == "qwen3"
+        if qwen3 and method not in ("m4", "m6"):
+            section.refuse("anti_method", f"{method} does not run on Qwen3 in the vendor's tool.", "m4 and m6 do.")
+        if method in ("m2", "m3"):
+            section.refuse("anti_method", f"{method} {_NOT_BUILT}", "m1, m4, m5 and m6 are.")
+        return _smooth(method, qwen3, skipped, exponents[0], exponents[1])
+
+
+def _smooth(method: str, qwen3: bool, skipped: frozenset[str], alpha: float | None, beta: float | None) -> Smooth:
+    if method == "m4":
+        a, b = (0.5, 0.5) if qwen3 else (0.9, 1 - 0.9)
+        return Smooth(
+            method="power", generation="v0", groups=_ALL, alpha=a, beta=b, shift=qwen3, skipped=skipped, norm_bias=True
+        )
+    if method == "m6":
+        how: Literal["power", "search"] = "search" if alpha is None or beta is None else "power"
+        return Smooth(
+            method=how,
+            generation="v0",
+            groups=_ALL,
+            alpha=alpha or 0.0,
+            beta=beta or 0.0,
+            skipped=skipped,
+            head_reduction="max",
+        )
+    return Smooth(method="power" if method == "m1" else "cbq", generation="v0", groups=_NORMS, norm_bias=True)
+
+
+def _calibration(section: Section, model: LlmModel) -> tuple[Type, LinearRecipe, frozenset[str], bool]:
+    """Type of the whole, recipe of a linear, linears left float, and whether the cache is quantized."""
+    with section:
+        if section.integer("w_bit", default=8) != 8:
+            section.refuse("w_bit", f"weights of other than 8 bits: {_NOT_BUILT}", "8 is.")
+        bits = section.integer("a_bit", default=8)
+        if bits not in (8, 16):
+            section.refuse("a_bit", f"activations of {bits} bits: {_NOT_BUILT}", "8 is, and 16 for weights alone.")
+        act = section.integer("act_method", default=1, minimum=1, maximum=3)
+        method = section.text("w_method", default="MinMax")
+        if method not in _WEIGHTS:
+            rule = f"{method} {_NOT_BUILT}" if method in ("GPTQ", "HQQ", "NF") else f"{method!r} is not allowed."
+            section.refuse("w_method", rule, f"Computed: MinMax, and {', '.join(list(_WEIGHTS)[1:])} of our own.")
+            method = "MinMax"
+        by_tensor = section.flag("mm_tensor", default=True)
+        symmetric = section.flag("w_sym", default=True)
+        dynamic, mixed = section.flag("is_dynamic", default=False), section.flag("pdmix", default=False)
+        if bits == 8 and not symmetric:
+            section.refuse("w_sym", "must be true where a_bit is 8.")
+        if bits == 16 and (dynamic or mixed):
+            section.refuse("is_dynamic" if dynamic else "pdmix", "needs a_bit 8.")
+        if dynamic and mixed:
+            section.refuse("pdmix", "and is_dynamic exclude each other.")
+        names = _linears(section, "disable_names", model)
+        if not section.flag("disable_last_linear", default=True):
+            section.refuse("disable_last_linear", f"a quantized lm_head {_NOT_BUILT}", "Leave it true.")
+        for key, words in _OFF.items():
+            if section.flag(key, default=False):
+                section.refuse(key, f"{words}: {_NOT_BUILT}")
+        section.flag("open_outlier", default=True)  # of low-bit weights alone
+        section.integer("group_size", default=64, minimum=0)  # of 4 bits alone
+        for key in _WITHOUT_EFFECT:
+            section.number(key, default=0.0)
+        if section.number("pr", default=1.0) != 1.0:
+            section.refuse("pr", "drops layers by chance.", "1.0 is computed.")
+        cache = section.flag("use_kvcache_quant", default=False)
+        if cache and model.config.qk_norm:
+            section.refuse(
+                "use_kvcache_quant",
+                "writes empty scales on models with norms of q and k in the vendor's tool (msmodelslim.md §4.8).",
+                "A v1 recipe with dynamic_cache quantizes their cache.",
+            )
+        kind: Type = "W8A16" if bits == 16 else "W8A8_DYNAMIC" if dynamic else "W8A8_MIX" if mixed else "W8A8"
+        linear = LinearRecipe(
+            type=kind,
+            observer=_OBSERVERS[act],
+            weight=_WEIGHTS[method],
+            weight_symmetric=symmetric,
+            by_channel=not by_tensor,
+        )
+        return kind, linear, names, cache
+
+
+def _parameters(section: Section, model: LlmModel, linear: LinearRecipe) -> tuple[int, dict[str, LinearRecipe]]:
+    """How many linears stay float by rank, and linears whose type differs from the rest."""
+    with section:
+        level = section.text("disable_level", default="L0")
+        if not (level[:1] == "L" and level[1:].isdigit() and len(level) < 7):
+            section.refuse("disable_level", f"{level!r} is no level.", "L0, L1, L2 … leave so many linears float.")
+            level = "L0"
+        mixed = section.section("mix_cfg")
+        wanted: dict[str, Type] = {}
+        for pattern in mixed.names():
+            kind = mixed.text(pattern)
+            if kind not in _MIXED:
+                rule = f"{kind} {_NOT_BUILT}" if "w4" in kind else f"{kind!r} is not allowed."
+                mixed.refuse(pattern, rule, nearest(kind, _MIXED))
+                continue
+            if not any(pattern == name or fnmatch.fnmatchcase(name, pattern) for name in (*model.linears(), HEAD)):
+                mixed.refuse(pattern, "names no linear of this model.", nearest(pattern, _near(model)))
+            wanted[pattern] = _MIXED[kind]
+        found: dict[str, LinearRecipe] = {}
+        for name in model.linears():
+            matching = next((kind for pattern, kind in wanted.items() if fnmatch.fnmatchcase(name, pattern)), None)
+            if (chosen := wanted.get(name, matching)) is not None:
+                found[name] = LinearRecipe(
+                    type=chosen,
+                    observer=linear.observer,
+                    weight=linear.weight,
+                    weight_symmetric=linear.weight_symmetric,
+                    by_channel=linear.by_channel,
+                )
+        return int(level[1:]), found
+
+
+def _linears(section: Section, key: str, model: LlmModel) -> frozenset[str]:
+    names = section.texts(key, default=())
+    known = {*model.linears(), HEAD}
+    for name in names:
+        if name not in known:
+            section.refuse(key, f"{name!r} is no linear of this model.", nearest(name, _near(model)))
+    return frozenset(names)
+
+
+def _near(model: LlmModel) -> list[str]:
+    """Names to propose instead: of the first and the last block, since all are too many to compare."""
+    known = list(model.linears())
+    return [*known[:7], *known[-7:]]

@@ -1,0 +1,229 @@
+"""Recipes of the newer generation, `apiversion: modelslim_v1` (msmodelslim.md §7.2)."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+
+from workbench.quantization.llm.checkpoint import LlmModel
+from workbench.quantization.llm.recipe import (
+    TYPES,
+    Group,
+    LinearRecipe,
+    LlmRecipe,
+    Observer,
+    Phase,
+    Quantize,
+    QuantizeCache,
+    Rotate,
+    Smooth,
+    Stage,
+    Type,
+    WeightMethod,
+)
+from workbench.values.documents.yaml_reader import Section
+
+_STRENGTH: tuple[Type, ...] = ("FLOAT", "W8A16", "W8A8_DYNAMIC", "W8A8_MIX", "W8A8")
+_TYPES: dict[str, Type] = {"per_tensor": "W8A8", "per_token": "W8A8_DYNAMIC", "pd_mix": "W8A8_MIX"}
+_OBSERVERS: dict[str, Observer] = {"minmax": "extremes", "histogram": "histogram"}
+_WEIGHTS: dict[str, WeightMethod] = {"minmax": "minmax", "mse": "mse", "output_mse": "output_mse"}
+_GROUPS: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
+_PROCESSES = ("linear_quant", "dynamic_cache", "smooth_quant", "iter_smooth", "flex_smooth_quant", "quarot")
+_REFUSED = ("awq", "flex_awq_ssz", "gptq", "autoround", "fa3_quant", "group", "kv_smooth", "linear_sparse")
+_REPLACED_EPSILON = 1e-6
+"""Of the norms that iter_smooth and smooth_quant put in place of a model's (msmodelslim.md §6)."""
+_ADVICE = f"Computed: {', '.join(_PROCESSES)}."
+
+
+def read_v1(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
+    """The recipe, and the most gigabytes of one weight file (0: one file).
+
+    Raises:
+        ConfigError: as `recipes.read_recipe`.
+    """
+    spec.text("runner", default="auto", choices=("auto", "layer_wise", "model_wise", "dp_layer_wise"))
+    if spec.raw("prior", None):
+        spec.refuse("prior", "stages before the main one are not computed here.", "Leave the key out.")
+    stages: list[Stage] = []
+    rotate: Rotate | None = None
+    quantized: dict[str, Type] = {}
+    if not spec.has("process"):
+        spec.refuse("process", "is missing.", _ADVICE)
+    for section in spec.items("process"):
+        with section:
+            kind = section.text("type")
+            if kind not in _PROCESSES:
+                rule = f"{kind} is not computed here." if kind in _REFUSED else f"{kind!r} is no process."
+                section.refuse("type", rule, _ADVICE)
+                section.leave_the_rest()
+            elif kind == "quarot":
+                if stages:
+                    section.refuse("type", "quarot must be the first process.")
+                rotate = _rotation(section)
+            elif kind == "linear_quant":
+                stages.append(_linears(section, model, quantized))
+            elif kind == "dynamic_cache":
+                stages.append(_cache(section, model))
+            else:
+                stages.append(_smoothing(section, kind, model))
+    strongest = max(quantized.values(), key=_STRENGTH.index, default=TYPES[-1])
+    return LlmRecipe(generation="v1", type=strongest, phases=(Phase(stages=tuple(stages)),), rotate=rotate), _part_size(
+        spec
+    )
+
+
+def _part_size(spec: Section) -> float:
+    size = 4.0
+    for section in spec.items("save"):
+        with section:
+            kind = section.text("type")
+            if kind != "ascendv1_saver":
+                section.refuse("type", f"{kind!r} is not written here.", "ascendv1_saver is.")
+            size = section.number("part_file_size", default=4.0, minimum=0.0, maximum=1e6)
+    return size
+
+
+def _rotation(section: Section) -> Rotate:
+    if section.flag("online", default=False):
+        section.refuse("online", "rotations at run time are not computed here.", "false is.")
+    if section.integer("block_size", default=-1, minimum=-1) != -1:
+        section.refuse("block_size", "rotations of blocks are not computed here.", "-1, the whole stream, is.")
+    section.integer("max_tp_size", default=4, minimum=1)  # of online rotations alone
+    section.flag("export_extra_info", default=True)
+    return Rotate()
+
+
+def _linears(section: Section, model: LlmModel, quantized: dict[str, Type]) -> Quantize:
+    config = section.section("qconfig")
+    weight_symmetric, method = _weight(config)
+    kind, observer, symmetric = _activation(config)
+    chosen = [name for name in _matching(section, list(model.linears())) if name not in quantized]
+    quantized.update(dict.fromkeys(chosen, kind))
+    linear = LinearRecipe(
+        type=kind, observer=observer, symmetric=symmetric, weight=method, weight_symmetric=weight_symmetric
+    )
+    return Quantize(generation="v1", linears=dict.fromkeys(chosen, linear))
+
+
+def _weight(config: Section) -> tuple[bool, WeightMethod]:
+    with config.section("weight") as weight:
+        if not config.has("weight"):
+            config.refuse("weight", "is missing.", "scope per_channel, dtype int8, symmetric true, method minmax.")
+        weight.text("scope", choices=("per_channel",))
+        _int8(weight)
+        symmetric = weight.flag("symmetric", default=True)
+        if not symmetric:
+            weight.refuse("symmetric", "asymmetric weights are not computed in this generation.", "true is.")
+        method = weight.text("method", default="minmax")
+        if method not in _WEIGHTS:
+            weight.refuse(
+                "method", f"{method} is not computed here.", "minmax is, and of our own methods mse and output_mse."
+            )
+            method = "minmax"
+        _no_extras(weight)
+        return symmetric, _WEIGHTS[method]
+
+
+def _activation(config: Section) -> tuple[Type, Observer, bool]:
+    if not config.has("act"):
+        return "W8A16", "extremes", True
+    with config.section("act") as act:
+        scope = act.text("scope", choices=tuple(_TYPES))
+        _int8(act)
+        symmetric = act.flag("symmetric", default=scope == "per_token")
+        if scope == "per_token" and not symmetric:
+            act.refuse("symmetric", "per_token is symmetric.", "Write true.")
+        if scope == "pd_mix" and symmetric:
+            act.refuse("symmetric", "pd_mix is asymmetric.", "Write false.")
+        method = act.text("method", default="minmax", choices=tuple(_OBSERVERS))
+        if method == "histogram" and scope != "per_tensor":
+            act.refuse("method", "histogram is for per_tensor.", "Write minmax.")
+        mean = act.section("ext").text("aggregation_type", default="max", choices=("max", "mean"))
+        if mean == "mean":
+            act.refuse("ext", "aggregation_type mean is not computed here.", "Leave it out.")
+        return _TYPES.get(scope, "W8A8"), _OBSERVERS.get(method, "extremes"), symmetric
+
+
+def _int8(section: Section) -> None:
+    dtype = section.text("dtype", default="int8")
+    if dtype != "int8":
+        section.refuse("dtype", f"{dtype} is not computed here.", "int8 is.")
+
+
+def _no_extras(section: Section) -> None:
+    if section.raw("ext", {}):
+        section.refuse("ext", "no extras are known of this method.")
+
+
+def _cache(section: Section, model: LlmModel) -> QuantizeCache:
+    with section.section("qconfig") as config:
+        config.text("scope", choices=("per_channel",))
+        _int8(config)
+        if not config.flag("symmetric", default=True):
+            config.refuse("symmetric", "the cache is symmetric.", "Write true.")
+        config.text("method", default="minmax", choices=("minmax",))
+        _no_extras(config)
+    names = {f"{model.prefix(block)}.self_attn": block for block in range(model.config.layers)}
+    return QuantizeCache(blocks=frozenset(names[name] for name in _matching(section, list(names))))
+
+
+def _smoothing(section: Section, kind: str, model: LlmModel) -> Smooth:
+    qwen3 = model.config.family == "qwen3"
+    groups: Sequence[Group] = _GROUPS if qwen3 and kind != "smooth_quant" else _GROUPS[:1]
+    if section.has("enable_subgraph_type"):
+        wanted = section.texts("enable_subgraph_type")
+        for each in wanted:
+            if each not in (*_GROUPS, "linear-linear"):
+                section.refuse("enable_subgraph_type", f"{each!r} is no type of a subgraph.")
+        groups = [each for each in groups if each in wanted]
+    sources = [
+        f"{model.prefix(block)}.{name}"
+        for block in range(model.config.layers)
+        for name in ("input_layernorm", "post_attention_layernorm", "self_attn.v_proj", "mlp.up_proj")
+    ]
+    left = frozenset(sources) - frozenset(_matching(section, sources))
+    if kind == "flex_smooth_quant":
+        exponents = [
+            section.optional(key, lambda key: section.number(key, minimum=0.0, maximum=1.0))
+            for key in ("alpha", "beta")
+        ]
+        if (exponents[0] is None) != (exponents[1] is None):
+            section.refuse("alpha", "and beta are given together or not at all.")
+        return Smooth(
+            method="power" if exponents[0] is not None else "search",
+            generation="v1",
+            groups=tuple(groups),
+            alpha=exponents[0] or 0.0,
+            beta=exponents[1] or 0.0,
+            skipped=left,
+            head_reduction="max" if qwen3 else "mean",
+            per_token=True,
+        )
+    alpha = section.number("alpha", default=0.5 if kind == "smooth_quant" else 0.9, minimum=0.0, maximum=1.0)
+    if not section.flag("symmetric", default=True):
+        section.refuse("symmetric", "shifting is not computed in this generation.", "true is.")
+    if kind == "iter_smooth":
+        section.number("scale_min", default=1e-5, minimum=1e-5, maximum=1e-5)
+    return Smooth(
+        method="power",
+        generation="v1",
+        groups=tuple(groups),
+        alpha=alpha,
+        beta=1 - alpha,
+        skipped=left,
+        signed_weights=kind == "iter_smooth",
+        epsilon=_REPLACED_EPSILON,
+    )
+
+
+def _matching(section: Section, names: Sequence[str]) -> list[str]:
+    """Of the names those that a pattern includes and none excludes; a pattern that names nothing is refused."""
+    found: dict[str, set[str]] = {}
+    for key, default in (("include", ("*",)), ("exclude", ())):
+        found[key] = set()
+        for pattern in section.texts(key, default=default):
+            matched = fnmatch.filter(names, pattern)
+            if not matched and "lm_head" not in pattern and "embed_tokens" not in pattern:
+                section.refuse(key, f"{pattern!r} names nothing of this model.", f"Names are like {names[0]}.")
+            found[key].update(matched)
+    return [name for name in names if name in found["include"] and name not in found["exclude"]]

@@ -1,0 +1,68 @@
+"""What vLLM-Ascend makes of a description, as rules with reasons (msmodelslim.md §8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from workbench.quantization.llm.checkpoint import LlmModel
+from workbench.quantization.llm.recipe import LlmRecipe, Quantize
+
+FUSED: dict[str, tuple[str, ...]] = {
+    "qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+}
+"""Linears that the engine loads as one, which has one type."""
+
+
+def types_of(recipe: LlmRecipe, model: LlmModel) -> dict[str, str]:
+    """Full name of every linear → its type in the description."""
+    types = dict.fromkeys(model.linears(), "FLOAT")
+    for stage in recipe.stages:
+        if isinstance(stage, Quantize):
+            types.update({name: how.type for name, how in stage.linears.items()})
+    return types
+
+
+def refused_by_engine(recipe: LlmRecipe, model: LlmModel) -> tuple[str, ...]:
+    """Sentences on what the engine would refuse, or compute wrongly, of a checkpoint of this recipe."""
+    types = types_of(recipe, model)
+    return (*_mixed(types, model), *_asymmetric(recipe), *_of_dtype(types, model))
+
+
+def _mixed(types: Mapping[str, str], model: LlmModel) -> list[str]:
+    found = []
+    for fused, parts in FUSED.items():
+        for block in range(model.config.layers):
+            kinds = {part: types[f"{model.prefix(block)}.{part}"] for part in parts}
+            if len(set(kinds.values())) > 1:
+                told = ", ".join(f"{part.rpartition('.')[2]} {kind}" for part, kind in kinds.items())
+                found.append(
+                    f"{model.prefix(block)}: {told}. vLLM-Ascend loads them as one {fused} and needs one type."
+                )
+    return _few(found)
+
+
+def _asymmetric(recipe: LlmRecipe) -> list[str]:
+    for stage in recipe.stages:
+        if isinstance(stage, Quantize) and any(
+            how.type == "W8A16" and not how.weight_symmetric for how in stage.linears.values()
+        ):
+            return [
+                "W8A16 with asymmetric weights: vLLM-Ascend hands weight_offset to a kernel that adds it, while the "
+                "file means a subtraction."
+            ]
+    return []
+
+
+def _of_dtype(types: Mapping[str, str], model: LlmModel) -> list[str]:
+    if model.config.dtype == torch.float32 and {"W8A8", "W8A8_MIX"} & set(types.values()):
+        return [
+            "a float32 model: vLLM-Ascend knows no deq_scale for it. Convert the model to bfloat16 or float16 first."
+        ]
+    return []
+
+
+def _few(found: Sequence[str], most: int = 3) -> list[str]:
+    return [*found[:most], f"… and {len(found) - most} more blocks."] if len(found) > most else list(found)

@@ -1,0 +1,133 @@
+"""Calibration texts as token ids: the vendor's files of texts, the model's own tokenizer (msmodelslim.md §7.1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from workbench.quantization.llm.config import LlmConfig
+from workbench.values.documents.input_files import is_file, open_lines, read_text
+from workbench.values.documents.json_reader import parse_json, read_json
+from workbench.values.errors import ConfigError
+
+TEXT_KEY = "inputs_pretokenized"
+MOST_TEXTS = 10_000
+_MOST_BYTES = 1 << 28
+_MOST_TOKENIZER_BYTES = 1 << 27
+_ADDS_BEGIN = ("LlamaTokenizer", "LlamaTokenizerFast")
+"""Classes that put the token of beginning before a text unless tokenizer_config.json says otherwise."""
+
+
+def read_texts(path: Path) -> list[str]:
+    """The texts of a `.jsonl` file (key `inputs_pretokenized`) or of a `.json` list.
+
+    Raises:
+        ConfigError: no such file, not JSON, a line without the key, no text, or too many.
+    """
+    texts: list[object] = []
+    if path.suffix == ".json":
+        found = read_json(path, limit_bytes=_MOST_BYTES)
+        if not isinstance(found, list):
+            raise ConfigError("expected a list of texts.", file=path)
+        texts = list(found)
+    elif path.suffix == ".jsonl":
+        with open_lines(path, limit_bytes=_MOST_BYTES) as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    value = parse_json(line, file=path, line=number)
+                    if not isinstance(value, dict) or TEXT_KEY not in value:
+                        raise ConfigError(f"has no key {TEXT_KEY!r}.", file=path, line=number)
+                    texts.append(value[TEXT_KEY])
+    else:
+        raise ConfigError("is neither .jsonl nor .json.", file=path)
+    if not texts or len(texts) > MOST_TEXTS:
+        raise ConfigError(f"holds {len(texts)} texts; from 1 to {MOST_TEXTS} are read.", file=path)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str) or not text:
+            raise ConfigError(f"item {number} is {text!r}, not a text.", file=path)
+    return [str(text) for text in texts]
+
+
+def read_tokenizer(folder: Path, config: LlmConfig) -> Tokenizer:
+    """The model's tokenizer.json, without padding and truncation.
+
+    Raises:
+        ConfigError: no such file, no tokenizer, or more tokens than the model's vocabulary.
+    """
+    file = folder / "tokenizer.json"
+    text = read_text(file, limit_bytes=_MOST_TOKENIZER_BYTES)
+    try:
+        tokenizer = Tokenizer.from_str(text)
+    except Exception as error:  # tokenizers raises bare Exception for every malformed file
+        raise ConfigError(f"is no tokenizer: {error}.", file=file) from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+    if largest >= config.vocabulary:
+        raise ConfigError(
+            f"has the token {largest}, the model's vocabulary has {config.vocabulary}.",
+            file=file,
+            hint="The tokenizer belongs to another model.",
+        )
+    return tokenizer
+
+
+def calibration_samples(texts: Sequence[str], tokenizer: Tokenizer, folder: Path) -> list[torch.Tensor]:
+    """One sample for each text, [1, tokens], with the tokenizer's special tokens.
+
+    Raises:
+        ConfigError: a text has no token.
+    """
+    before, behind = _special(tokenizer, folder)
+    samples = [[*before, *tokenizer.encode(text, add_special_tokens=True).ids, *behind] for text in texts]
+    for number, ids in enumerate(samples):
+        if not ids:
+            raise ConfigError(f"text {number} has no token.")
+    return [torch.tensor([ids]) for ids in samples]
+
+
+def padded_samples(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> list[torch.Tensor]:
+    """Batches of texts [batch, tokens] without special tokens, padded on the right with token 0 and unmasked.
+
+    So the padding is part of what is observed, as in the vendor's tool (msmodelslim.md §9).
+    """
+    ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    samples = []
+    for start in range(0, len(ids), batch):
+        part = ids[start : start + batch]
+        longest = max(map(len, part))
+        if longest == 0:
+            raise ConfigError(f"texts {start} to {start + len(part) - 1} have no token.")
+        samples.append(torch.tensor([each + [0] * (longest - len(each)) for each in part]))
+    return samples
+
+
+def _special(tokenizer: Tokenizer, folder: Path) -> tuple[list[int], list[int]]:
+    """Tokens that tokenizer_config.json asks for and the tokenizer's own template does not add."""
+    file = folder / "tokenizer_config.json"
+    said = _settings(file) if is_file(file) else {}
+    if not isinstance(said, dict):
+        raise ConfigError("holds no JSON object.", file=file)
+    llama = said.get("tokenizer_class") in _ADDS_BEGIN
+    found = []
+    for key, default, token in (("add_bos_token", llama, "bos_token"), ("add_eos_token", False, "eos_token")):
+        name = said.get(token)
+        name = name.get("content") if isinstance(name, dict) else name
+        number = tokenizer.token_to_id(name) if isinstance(name, str) else None
+        added = tokenizer.encode("a", add_special_tokens=True).ids
+        there = number is not None and number in (added[:1] if token == "bos_token" else added[-1:])
+        found.append([number] if said.get(key, default) and number is not None and not there else [])
+    return found[0], found[1]
+
+
+def _settings(file: Path) -> object:
+    """transformers writes "no limit" as an integer of 100 bits, which our strict JSON refuses; no number is asked for
+    here, so integers are read as floats."""
+    try:
+        return json.loads(read_text(file, limit_bytes=_MOST_BYTES), parse_int=float)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not valid JSON: {error}.", file=file) from error
