@@ -140,9 +140,9 @@ def test_a_text_longer_than_the_context_is_refused(tmp_path: Path) -> None:
 
 
 def test_too_little_memory_or_disk_is_said_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"needs about 1.024e\+06 GiB of memory"):
+    with pytest.raises(ConfigError, match=r"needs about 1.049e\+06 GiB of memory"):
         check_room(Forecast(memory_bytes=1 << 50, disk_bytes=0), tmp_path)
-    with pytest.raises(ToolchainError, match=r"needs about 1.024e\+06 GiB on the disk"):
+    with pytest.raises(ToolchainError, match=r"needs about 1.049e\+06 GiB on the disk"):
         check_room(Forecast(memory_bytes=0, disk_bytes=1 << 50), tmp_path / "not" / "there")
 
 

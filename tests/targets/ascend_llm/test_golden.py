@@ -28,7 +28,6 @@ NOT_COMPUTED = {
     "v0_m2_antiset__qwen2_fp16": "m2 is refused: its error measure is not found yet",
     "v0_m3_w8a16__qwen2_bf16": "m3 is refused: its error measure is not found yet",
     "v0_disable__qwen3_bf16": "the tool ranks linears by something else than msmodelslim.md §4.4 says",
-    "v0_mixcfg__qwen2_bf16": "one range behind W8A16 and dynamic linears is a step away",
     "v0_static_act2__qwen3_fp16": "one of twelve histograms ends at another bin",
     "v1_flex_smooth__qwen3_bf16": "searched exponents differ in bfloat16, where errors are nearly alike",
     "v1_histogram__qwen2_bf16": "the histogram's search ends elsewhere",

@@ -27,6 +27,8 @@ class LinearRecipe:
         symmetric: of the input.
         weight: 'minmax'; 'mse' has the least Σ (q·s − w)² of a row; 'output_mse' the same with every column weighted
             by the mean square of its input, so that what matters is the error of the output. The last two are ours.
+        ranged: while ranges are found, the input of a dynamic linear is quantized by one too, as the tool does with
+            those of `mix_cfg` [found in its files].
         weight_symmetric, by_channel: of the weight; one scale for each output channel, or one for all.
     """
 
@@ -36,6 +38,7 @@ class LinearRecipe:
     weight: WeightMethod = "minmax"
     weight_symmetric: bool = True
     by_channel: bool = True
+    ranged: bool = False
 
     @property
     def static(self) -> bool:

@@ -245,7 +245,7 @@ class _Ranging:
 
     def linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
         recipe = self._asked.get(name)
-        if recipe is None or not recipe.static:
+        if recipe is None or not (recipe.static or recipe.ranged):
             return self._block.linear(name, x)
         key = self._key(name)
         if self._found.get(key, (-1, None))[0] != self.sample:

@@ -188,6 +188,7 @@ def _parameters(section: Section, model: LlmModel, linear: LinearRecipe) -> tupl
             if (chosen := wanted.get(name, matching)) is not None:
                 found[name] = LinearRecipe(
                     type=chosen,
+                    ranged=chosen == "W8A8_DYNAMIC" != linear.type,
                     observer=linear.observer,
                     weight=linear.weight,
                     weight_symmetric=linear.weight_symmetric,
