@@ -87,10 +87,9 @@ def conclusion(document: Document) -> Paragraph:
 @BOTH
 def test_it_has_the_parts_of_such_a_report_in_their_order(language: Language) -> None:
     wanted = {
-        "zh": ["结论", "环境", "转换", "精度比对", "INT8", "性能", "服务", "容量与成本", "风险", "变更", "复现"],
-        "en": ["Conclusion", "Environment", "Conversion", "Precision", "INT8", "Performance", "Service", "Capacity",
-               "Risks", "Record of changes", "Commands"],
-    }[language]  # fmt: skip
+        "zh": "结论 判定依据 环境 转换 精度比对 INT8 性能 服务 容量与成本 风险 变更 复现",
+        "en": "Conclusion How Environment Conversion Precision INT8 Performance Service Capacity Risks Record Commands",
+    }[language].split()
     for material in (least(), most()):
         titles = [s.title for s in written_report(material, language).sections]
         assert len(titles) == len(wanted)

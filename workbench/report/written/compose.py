@@ -8,7 +8,7 @@ from workbench.report.written.conditions import conversion, environment
 from workbench.report.written.document import Document, Language, numbered
 from workbench.report.written.drawing import chinese_font
 from workbench.report.written.fleet import fleet
-from workbench.report.written.goals import goals
+from workbench.report.written.goals import basis, goals
 from workbench.report.written.material import Material
 from workbench.report.written.performance import performance
 from workbench.report.written.precision import int8, precision
@@ -33,6 +33,7 @@ def written_report(m: Material, language: Language) -> Document:
     in_pictures: Language = "en" if language == "zh" and chinese_font() is None else language
     target = installed_target(m.chosen.candidate.target)
     device = m.best.toolchain.device
+    judged = basis(m, language)
     source = (_BUNDLE if m.is_bundle else _EXPERIMENT)(language, name=m.source)
     document = Document(
         language=language,
@@ -48,6 +49,7 @@ def written_report(m: Material, language: Language) -> Document:
         ),
         sections=(
             goals(m, language),
+            *(() if judged is None else (judged,)),
             environment(m, language),
             conversion(m, language),
             precision(m, language),

@@ -69,7 +69,6 @@ def environment(m: Material, language: Language) -> Section:
     ]
     return Section(
         title=_ENVIRONMENT(language),
-        own_page=True,
         blocks=(
             Paragraph(text=key(language), kind="note"),
             _items(_MACHINE(language), items, language),

@@ -149,6 +149,19 @@ _NOTES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 
+_WORDS = (
+    ("float32 compiled", "目标平台 float32"),
+    ("float16 compiled", "目标平台 FP16"),
+    ("served", "交付产物"),
+    ("old platform", "原平台"),
+    ("pytorch", "PyTorch"),
+    ("the service on its card", "服务占用的卡内存"),
+    ("the service's processes", "服务进程"),
+    ("the whole card", "整卡"),
+)
+"""What notes name, the longer first."""
+
+
 def note_words(note: str, language: Language) -> str:
     if language == "en" or not note:
         return note
@@ -158,5 +171,8 @@ def note_words(note: str, language: Language) -> str:
 def _chinese(part: str) -> str:
     for pattern, chinese in _NOTES:
         if found := pattern.fullmatch(part):
-            return found.expand(chinese)
+            said = found.expand(chinese)
+            for english, word in _WORDS:
+                said = said.replace(english, word)
+            return said
     return f"“{part}”"

@@ -70,7 +70,9 @@ _PROCESSES = Text(
 _MONEY = Text(zh="，月成本由 {before} 降至 {after} {currency}", en=", {after} {currency} a month instead of {before}")
 _LOADED = Text(zh="实际压测", en="measured under real load")
 _GOALS = Text(zh="指标达成情况", en="Goals against results")
-_HEADS = Text(zh="指标|目标值|实测值|原平台|结论|说明", en="goal|limit|result|old platform|state|about")
+_HEADS = Text(zh="指标|目标值|实测值|原平台|结论", en="goal|limit|result|old platform|state")
+_BASIS = Text(zh="判定依据", en="How each goal was judged")
+_BASIS_HEADS = Text(zh="指标|结论|依据", en="goal|state|why")
 _NOTE = Text(
     zh="方括号内为 95 % 置信区间。未测的指标不视为达标；带〔推算〕〔预测〕字样的数值不是实测值，不作为达标依据。",
     en="In brackets: 95 % intervals. What was not measured is not met; figures marked modelled or predicted are no "
@@ -92,10 +94,15 @@ class _Goal:
     about: str
 
 
-def goals(m: Material, language: Language) -> Section:
+def _goals(m: Material, language: Language) -> list[_Goal]:
     judged = list(_of_verdict(m, language))
     told = {(goal.name, goal.limit) for goal in judged}
-    found = [*judged, *(goal for goal in _of_experiment(m, language) if (goal.name, goal.limit) not in told)]
+    return [*judged, *(goal for goal in _of_experiment(m, language) if (goal.name, goal.limit) not in told)]
+
+
+def goals(m: Material, language: Language) -> Section:
+    """One page; what each goal was judged by stands in `basis`."""
+    found = _goals(m, language)
     blocks: list[Block] = [_conclusion(m, found, language)]
     if m.none_fits:
         blocks.append(Paragraph(text=_NONE_FITS(language), kind="warning"))
@@ -106,7 +113,7 @@ def goals(m: Material, language: Language) -> Section:
                 caption=_GOALS(language),
                 heads=tuple(_HEADS(language).split("|")),
                 rows=tuple(_row(goal, m, language) for goal in found),
-                widths=(0.17, 0.14, 0.2, 0.12, 0.14, 0.23),
+                widths=(0.25, 0.18, 0.27, 0.12, 0.18),
                 note=_NOTE(language),
             )
         )
@@ -121,8 +128,26 @@ def _row(goal: _Goal, m: Material, language: Language) -> tuple[Cell, ...]:
         goal.result,
         Cell(text=goal.published, figure=True),
         outcome,
-        text(goal.about),
     )
+
+
+def basis(m: Material, language: Language) -> Section | None:
+    """Under what conditions each goal was measured, or why it was not; None without goals."""
+    found = _goals(m, language)
+    if not found:
+        return None
+    rows = tuple(
+        (text(goal.name), outcome_cell(goal.outcome, language, limited=goal.limited, emulated=m.emulated), text(why))
+        for goal in found
+        if (why := goal.about or "–")
+    )
+    table = Table(
+        caption=_BASIS(language),
+        heads=tuple(_BASIS_HEADS(language).split("|")),
+        rows=rows,
+        widths=(0.25, 0.18, 0.57),
+    )
+    return Section(title=_BASIS(language), own_page=True, blocks=(table,))
 
 
 def _conclusion(m: Material, found: list[_Goal], language: Language) -> Paragraph:

@@ -133,7 +133,7 @@ def _old_platform(m: Material, language: Language, in_pictures: Language) -> Ite
         caption=_OLD(language),
         heads=tuple(_OLD_HEADS(language).split("|")),
         rows=tuple(_old_row(each, language) for each in compared),
-        widths=(0.28, 0.22, 0.32, 0.18),
+        widths=(0.25, 0.2, 0.29, 0.26),
     )
     for unit, name in _CHARTS.items():
         drawn = [each for each in compared if each.unit == unit and each.figure is not None]
@@ -143,12 +143,12 @@ def _old_platform(m: Material, language: Language, in_pictures: Language) -> Ite
 
 def _old_row(each: Criterion, language: Language) -> tuple[Cell, ...]:
     ratio = not_measured(language)
-    if each.figure is not None and each.published:
-        ratio = Cell(text=f"{each.figure.value / each.published:.1%}", figure=True)
+    if each.share_percent is not None:
+        ratio = figure(each.share_percent, language, each.level, digits=1, unit="%")
     return (
         text(criterion_name(each, language)),
         figure(each.published, language, unit=each.unit),
-        figure(each.figure, language, unit=each.unit),
+        figure(each.figure, language, each.level, unit=each.unit),
         ratio,
     )
 
@@ -161,7 +161,7 @@ def _old_chart(name: Text, drawn: list[Criterion], language: Language, in_pictur
         assert found is not None, "only measured figures are drawn"
         bars.append(Bar(label=of + _OLD_BAR(in_pictures), value=each.published or 0.0))
         new = of + _NEW_BAR(in_pictures)
-        bars.append(Bar(label=new, value=found.value, low=found.low, high=found.high, strong=True))
+        bars.append(Bar(label=new, value=found.value, low=found.low, high=found.high, evidence=each.level, strong=True))
     limits = [each.limit for each in drawn if each.limit is not None]
     unit = unit_words(drawn[0].unit, in_pictures)
     limit = (_LIMIT(in_pictures, value=f"{limits[0]:,.4g}"), limits[0]) if len(limits) == 1 == len(drawn) else None

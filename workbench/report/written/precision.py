@@ -75,7 +75,7 @@ _BEYOND = Text(zh="超限", en="beyond limits")
 _RESCALED = Text(zh="均衡所致", en="rescaled")
 
 _INT8 = Text(zh="INT8 量化", en="INT8")
-_FLOAT = Text(zh="交付方案未量化（{what}）。", en="What ships is not quantized ({what}).")
+_FLOAT = Text(zh="交付方案未量化：{what}。", en="What ships is not quantized: {what}.")
 _BEST_INT8 = Text(
     zh="搜索中精度损失最小的 INT8 候选为 {what}（{id}），其状态：{standing}。",
     en="The INT8 candidate with the least drop is {what} ({id}): {standing}.",
