@@ -20,6 +20,7 @@ from tests.report.written.materials import (
     most,
     on_holdout,
 )
+from workbench.load.run import _doubts
 from workbench.report.written.compose import written_report
 from workbench.report.written.criteria import about_words, note_words
 from workbench.report.written.document import (
@@ -265,6 +266,15 @@ NOTED = {
     "a drop that few samples cannot prove": {"accuracy_drop_pp": estimate(0.3, 0.9), "accuracy_samples": 400},
     "no INT8": {"int8": False, "fidelity": replace(FIDELITY, missing={}, paths=())},
 }
+
+
+def test_whatever_a_load_notes_is_said_in_chinese() -> None:
+    end = {"interrupted": True, "failed_connections": 3}
+    few, failing = (_doubts(requests, 90, 0.95, end) for requests in (90, 5000))
+
+    for notes in (*few, *failing):
+        assert notes
+        assert not [note for note in notes if "“" in note_words(note, "zh")]
 
 
 @pytest.mark.parametrize("case", NOTED)

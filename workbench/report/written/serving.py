@@ -230,5 +230,5 @@ def _card_row(one: LoadResult, card: DeviceUse, language: Language) -> tuple[Cel
         cell(card.power_w),
         cell(card.utilization_percent),
         cell(card.temperature_c),
-        text(card.source),
+        text(note_words(card.source, language)),
     )
