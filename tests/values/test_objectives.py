@@ -1,11 +1,14 @@
 """Directions, constraints, and the Pareto front."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.evaluations import evaluation, service
+from tests.evaluations import estimate, evaluation, service
 from workbench.values.errors import ConfigError
+from workbench.values.fidelity import Agreement, Fidelity, OutputAgreement
 from workbench.values.metrics import metrics
 from workbench.values.objectives import (
     METRICS,
@@ -27,7 +30,16 @@ points_3d = st.lists(st.tuples(small, small, small), max_size=10)
 
 def test_every_metric_is_one_that_an_evaluation_can_have() -> None:
     own_unit = {"accuracy_drop"}  # of a metric that is no share, in place of accuracy_drop_pp
-    assert set(METRICS) - own_unit <= set(metrics(evaluation(drop_pp=0.1, scheme="static", served=service())))
+    output = OutputAgreement(
+        output="logits", samples=8, elements=32, worst_cosine=0.99, mean_cosine=0.999, max_abs=0.02, mae=0.003
+    )
+    served = Agreement(
+        path="served", reference="float32", outputs=(output,), samples=8, top1=estimate(1.0, 0.0), accuracy={}
+    )
+    found = Fidelity(candidate_id="c", data="validation", paths=(served,), missing={})
+    known = replace(evaluation(drop_pp=0.1, scheme="static", served=service()), fidelity=found)
+
+    assert set(METRICS) - own_unit <= set(metrics(known))
 
 
 def test_an_unknown_metric_is_refused_with_the_nearest_name() -> None:
