@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from workbench.load.intervals import percentiles, throughput
+from workbench.load.intervals import percentiles, share, throughput
 
 
 def test_values_are_nearest_rank_percentiles() -> None:
@@ -69,3 +69,25 @@ def test_a_short_window_still_has_an_interval() -> None:
     assert rate.value == pytest.approx(200)
     assert rate.low < 200 < rate.high or rate.low == rate.high == 200
     assert seconds == (100,)
+
+
+def test_weights_count_for_what_they_are() -> None:
+    rate, seconds = throughput(np.array([0.5, 1.5, 1.6]), 2.0, np.array([10.0, 1.0, 2.0]))
+
+    assert rate.value == pytest.approx(6.5)
+    assert seconds == (10, 3)
+
+
+def test_a_share_has_the_interval_of_its_blocks_and_of_its_count() -> None:
+    at = np.arange(0, 40, 0.1)
+    all_kept = share(at, np.ones(400, dtype=np.bool_), 40.0, span_ms=10.0, seed=0)
+    none_kept = share(at, np.zeros(400, dtype=np.bool_), 40.0, span_ms=10.0, seed=0)
+    spread = share(at, np.arange(400) % 2 == 0, 40.0, span_ms=10.0, seed=0)
+    together = share(at, at < 20, 40.0, span_ms=10.0, seed=0)
+
+    assert (all_kept.value, all_kept.high) == (1.0, 1.0)
+    assert all_kept.low == pytest.approx(0.025 ** (1 / 400), abs=1e-6), "Clopper and Pearson"
+    assert (none_kept.value, none_kept.low) == (0.0, 0.0)
+    assert none_kept.high == pytest.approx(1 - 0.025 ** (1 / 400), abs=1e-6)
+    assert spread.value == together.value == 0.5
+    assert together.high - together.low > 2 * (spread.high - spread.low), "neighbours in time fail together"

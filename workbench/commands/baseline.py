@@ -17,6 +17,7 @@ from workbench.commands.console import err, out
 from workbench.commands.load_runs import Conditions, Runs, run_loads
 from workbench.commands.loading import (
     KSERVE,
+    OPENAI,
     PREDICT,
     Asking,
     Batch,
@@ -102,6 +103,8 @@ def record(
         raise ConfigError(f"{url!r} is no URL of a running server.", key="url", hint="Write http://HOST:PORT.")
     if split not in ("validation", "holdout"):
         raise ConfigError(f"{split!r} is none of validation, holdout.", key="--split")
+    if protocol == OPENAI:
+        raise ConfigError(f"{OPENAI} is for `workbench load`: a baseline is of a classifier.", key="--protocol")
     limits = read_baseline(limits_of).limits if limits_of is not None else USUAL_LIMITS
     how = asking(
         protocol, model, model_version, tensors, map_input, length, batch, metrics_url, host_allowed, map_output

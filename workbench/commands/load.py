@@ -14,6 +14,7 @@ import typer
 from workbench.commands.console import err, out
 from workbench.commands.load_runs import Runs, conditions_like, conditions_of, run_loads
 from workbench.commands.loading import (
+    OPENAI,
     PREDICT,
     Asking,
     Batch,
@@ -32,6 +33,18 @@ from workbench.commands.loading import (
     check_host,
     facts_of,
     open_server,
+)
+from workbench.commands.loading_tokens import (
+    AUTO,
+    TIMEOUT_S,
+    TOKENS_TIMEOUT_S,
+    EndpointName,
+    IgnoreEos,
+    LatencyMs,
+    MaxTokens,
+    TpotMs,
+    TtftMs,
+    asking_tokens,
 )
 from workbench.commands.options import AsJson
 from workbench.commands.options import seconds as seconds_of
@@ -75,7 +88,9 @@ def load(
     connections: Annotated[
         int | None, typer.Option(min=1, help="at most open at once; default: 256 (open loop)")
     ] = None,
-    timeout: Annotated[str, typer.Option(help="for one answer")] = "30s",
+    timeout: Annotated[
+        str | None, typer.Option(help=f"for one answer; default: {TIMEOUT_S:g}s, {OPENAI} {TOKENS_TIMEOUT_S:g}s")
+    ] = None,
     data: Data = None,
     experiment: ExperimentFile = None,
     protocol: Protocol = PREDICT,
@@ -86,6 +101,12 @@ def load(
     length: Length = None,
     batch: Batch = 1,
     metrics_url: MetricsUrl = None,
+    endpoint: EndpointName = AUTO,
+    max_tokens: MaxTokens = None,
+    ignore_eos: IgnoreEos = False,
+    ttft_ms: TtftMs = None,
+    tpot_ms: TpotMs = None,
+    latency_ms: LatencyMs = None,
     baseline: Annotated[
         Path | None,
         typer.Option(
@@ -114,12 +135,15 @@ def load(
     """Load a service with real requests: latency, throughput, errors, what the server did; and a verdict.
 
     A closed loop measures what so many waiting clients get. An open loop (--rate, --trace) sends on time whatever the
-    server does and counts latency from the intended moment, so a stall is seen by every request it delays.
+    server does and counts latency from the intended moment, so a stall is seen by every request it delays. Of servers
+    that stream tokens, times to the first token and between tokens, tokens per second and goodput besides.
     """
     from workbench.shipping.acceptance import read_baseline
     from workbench.shipping.acceptance.text import verdict_lines
 
     asked = _load(concurrency, rate, trace)
+    if protocol == OPENAI and baseline is not None:
+        raise ConfigError("a verdict is of a service that classifies, not of tokens.", key="--baseline, --protocol")
     against = read_baseline(baseline) if baseline is not None else None
     if against is None and (float_bundle is not None or fidelity is not None):
         raise ConfigError("is for a verdict.", key="--float, --fidelity", hint="Name the --baseline as well.")
@@ -130,17 +154,23 @@ def load(
     settings = {"--workers": workers, "--max-batch-size": max_batch_size, "--batch-timeout-ms": batch_timeout_ms}
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)
+    if timeout is None:
+        timeout_s = TOKENS_TIMEOUT_S if protocol == OPENAI else TIMEOUT_S
+    else:
+        timeout_s = seconds_of(timeout, "--timeout")
     runs = Runs(
         seconds=seconds,
         warmup_s=warm_s,
         max_requests=max_requests,
         connections=connections,
-        timeout_s=seconds_of(timeout, "--timeout"),
+        timeout_s=timeout_s,
         seed=seed,
         to=to,
         quiet=as_json,
     )
     how = asking(protocol, model, model_version, tensors, map_input, length, batch, metrics_url, host_allowed)
+    limits = ttft_ms, tpot_ms, latency_ms
+    target, how = asking_tokens(target, how, endpoint, max_tokens, ignore_eos, limits, seed=seed, timeout_s=timeout_s)
     if "://" in target:
         check_host(target, how)
     key = os.environ.get(api_key_env)

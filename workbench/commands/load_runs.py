@@ -129,7 +129,7 @@ def _one(server: Server, plan: LoadPlan, asked_with: Question, one: Conditions, 
     from workbench.load.device import nvidia_readers
 
     devices = server.devices
-    if devices is None and asked_with.served is not None and is_loopback(plan.address[0]):
+    if devices is None and asked_with.foreign and is_loopback(plan.address[0]):
         devices = nvidia_readers()  # another platform's server on this machine
     times = f"times-{one.name}.npz" if runs.to is not None else None
     result = run_load(

@@ -1,6 +1,7 @@
 """What `workbench load` and `workbench baseline record` share: who is asked, and with what requests.
 
-A server is one behind a URL, of ours or of the open inference protocol, or one of our own over a bundle.
+A server is one behind a URL, of ours, of the open inference protocol or of OpenAI's API (`loading_tokens`), or one of
+our own over a bundle.
 """
 
 from __future__ import annotations
@@ -28,18 +29,21 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.load import Request
     from workbench.load.device import DeviceReaders
     from workbench.load.kserve.served import ServedModel
+    from workbench.load.openai.prompts import Generation
     from workbench.load.plan import Wire
+    from workbench.load.token_figures import TokenLimits
     from workbench.values.model import Model
     from workbench.values.preprocess import Preprocessor, Text
 
-PREDICT, KSERVE = "predict", "kserve-v2"
+PREDICT, KSERVE, OPENAI = "predict", "kserve-v2", "openai"
 _MOST_INFO_BYTES = 1 << 20
 _TRITON_METRICS = 8002
 
+_PLATFORMS = f"{PREDICT} (our service), {KSERVE} (Triton, KServe, MLServer; grpc://HOST:PORT for gRPC)"
 Protocol = Annotated[
-    str, typer.Option(help=f"{PREDICT} (our service) or {KSERVE} (Triton, KServe, MLServer; grpc://HOST:PORT for gRPC)")
+    str, typer.Option(help=f"{_PLATFORMS}, or {OPENAI} (vLLM, MindIE and others that stream tokens; only `load`)")
 ]
-ModelName = Annotated[str, typer.Option("--model", help=f"of a {KSERVE} server; default: the only one")]
+ModelName = Annotated[str, typer.Option("--model", help=f"of a {KSERVE} or {OPENAI} server; default: the only one")]
 ModelVersion = Annotated[str, typer.Option(help="of that model; default: the server's choice")]
 TensorsForm = Annotated[
     str, typer.Option("--tensors", help="of kserve-v2 over HTTP: json, binary, or auto: binary where the server has it")
@@ -82,6 +86,7 @@ class Asking:
 
     Attributes:
         model: name on the server.
+        generation, limits: of servers that stream tokens; `base` the path of their API, `timeout_s` for one answer.
     """
 
     protocol: str = PREDICT
@@ -94,12 +99,24 @@ class Asking:
     batch: int = 1
     metrics_url: str | None = None
     allowed_hosts: tuple[str, ...] = ()
+    generation: Generation | None = None
+    limits: TokenLimits | None = None
+    base: str = ""
+    timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
-        if self.protocol not in (PREDICT, KSERVE):
-            raise ConfigError(f"{self.protocol!r} is none of {PREDICT}, {KSERVE}.", key="--protocol")
-        if self.protocol == PREDICT and (self.model or self.version or self.renamed_inputs):
-            raise ConfigError(f"is for --protocol {KSERVE}.", key="--model, --model-version, --map-input")
+        if self.protocol not in (PREDICT, KSERVE, OPENAI):
+            raise ConfigError(f"{self.protocol!r} is none of {PREDICT}, {KSERVE}, {OPENAI}.", key="--protocol")
+        if self.protocol == PREDICT and self.model:
+            raise ConfigError(f"is for --protocol {KSERVE} or {OPENAI}.", key="--model")
+        if self.protocol != KSERVE and (self.version or self.renamed_inputs or self.tensors != "auto"):
+            raise ConfigError(f"is for --protocol {KSERVE}.", key="--model-version, --map-input, --tensors")
+        if self.protocol == OPENAI and (self.length is not None or self.batch > 1):
+            raise ConfigError(
+                "a request is one prompt of its own length.",
+                key="--length, --batch",
+                hint="Lengths of answers: max_tokens in a prompt's line, or --max-tokens.",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +124,7 @@ class Question:
     """What is sent: everything of a LoadPlan that depends on it.
 
     Attributes:
-        served: the server's model, where it speaks kserve-v2.
+        served: the server's model, where it speaks kserve-v2; `model` its name where it streams tokens.
     """
 
     requests: Sequence[str | Request]
@@ -116,6 +133,12 @@ class Question:
     metrics: tuple[str, int] | None
     asking: Asking
     served: ServedModel | None = None
+    model: str = ""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is another platform's server."""
+        return self.served is not None or self.asking.protocol == OPENAI
 
     @property
     def of_plan(self) -> dict[str, Any]:
@@ -123,7 +146,8 @@ class Question:
         return {
             "path": self.path,
             "wire": self.wire,
-            "model": self.served.name if self.served is not None else "",
+            "model": self.served.name if self.served is not None else self.model,
+            **({"limits": self.asking.limits} if self.asking.limits is not None else {}),
             "batch": self.asking.batch,
             "length": self.asking.length,
             "metrics": self.metrics,
@@ -203,8 +227,12 @@ def question(server: Server, how: Asking, data: Path | None, experiment: Path | 
     """The requests, from the experiment's texts, from a file, or from the bundle's golden samples."""
     if how.protocol == KSERVE:
         return _of_another_platform(server, how, data, experiment)
+    if how.protocol == OPENAI:
+        from workbench.commands.loading_tokens import question_of_tokens
+
+        return question_of_tokens(server, how, data, experiment)
     requests = _bodies(server, how, data, experiment)
-    return Question(requests=requests, path="/predict", wire="predict", metrics=_metrics(how), asking=how)
+    return Question(requests=requests, path="/predict", wire="predict", metrics=metrics_of(how), asking=how)
 
 
 def dataset_of(data: Path | None, experiment: Path | None) -> tuple[Dataset, Model | None] | None:
@@ -266,7 +294,7 @@ def _of_another_platform(server: Server, how: Asking, data: Path | None, experim
         requests=requests,
         path=f"{path_of(model.name, model.version)}/infer",
         wire=wire,
-        metrics=_metrics(how, server.url),
+        metrics=metrics_of(how, server.url),
         asking=how,
         served=model,
     )
@@ -357,7 +385,7 @@ def _texts_of(data: Path) -> list[Text]:
     return found
 
 
-def _metrics(how: Asking, url: str | None = None) -> tuple[str, int] | None:
+def metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:
     """Where /metrics is, if it is not at the URL itself: Triton has a port of its own for it."""
     if how.metrics_url is not None:
         parts = urlsplit(how.metrics_url)

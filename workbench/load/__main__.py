@@ -7,6 +7,7 @@ tell when the window that counts begins and ends. An API key comes in the enviro
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import importlib.util
 import json
@@ -17,14 +18,18 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.load.client import Clients
+from workbench.load.client import Clients, open_http
 from workbench.load.http1 import encode_request
 from workbench.load.plan import LoadPlan
 from workbench.load.run import BODIES, END, HEADS, KEY_VARIABLE, PLAN, TIMES
 from workbench.values.documents.canonical import decode
+
+if TYPE_CHECKING:
+    from workbench.load.openai.connection import Streams
 
 _ORDER = 100_000
 """Requests whose texts are drawn before; a longer run begins again."""
@@ -41,7 +46,8 @@ def main(folder: Path) -> None:
     rounds = -(-_ORDER // len(requests))
     order = np.concatenate([random.permutation(len(requests)) for _ in range(rounds)])
     over_grpc = plan.wire == "kserve-v2/grpc"
-    clients = Clients(plan, requests, order, _open_grpc() if over_grpc else None)
+    streams = _streams() if plan.streams else None
+    clients = Clients(plan, requests, order, _opened(plan, streams))
     cpu_s: dict[str, float] = {}
 
     def phase(name: str) -> None:
@@ -69,6 +75,7 @@ def main(folder: Path) -> None:
     spent_s = cpu_s.get("measured", time.process_time()) - cpu_s.get("measuring", 0.0)
     recording = clients.recording
     begin = recording.begin_s
+    of_streams: dict[str, Any] = streams.arrays(begin) if streams is not None else {}
     np.savez(
         folder / TIMES,
         begin_s=begin,  # of time.perf_counter, the one clock of all processes of a host
@@ -76,6 +83,7 @@ def main(folder: Path) -> None:
         sent_s=np.array(recording.sent_s) - begin,
         done_s=np.array(recording.done_s) - begin,
         outcome=np.array(recording.outcome, dtype=np.int16),
+        **of_streams,
     )
     end = {
         "began_at": began_at,
@@ -84,7 +92,10 @@ def main(folder: Path) -> None:
         "failed_connections": clients.failed_connections,
         "interrupted": clients.interrupted,
         "loop": "uvloop" if quick else "asyncio",
+        "woken_late_p99_s": float(np.quantile(clients.woken_late_s, 0.99)) if clients.woken_late_s else 0.0,
     }
+    if streams is not None:
+        end |= {"server_error": streams.error, "full": streams.full}
     (folder / END).write_text(json.dumps(end), encoding="utf-8")
 
 
@@ -92,7 +103,8 @@ def _requests(folder: Path, plan: LoadPlan) -> list[bytes]:
     """The bytes of every request, of HTTP with their heads."""
     content = (folder / BODIES).read_bytes()
     key = os.environ.get(KEY_VARIABLE)
-    keyed = {"X-API-Key": key} if key else {}
+    name, value = ("Authorization", f"Bearer {key}") if plan.streams else ("X-API-Key", key)
+    keyed = ({name: value} if key and value else {}) | ({"Accept": "text/event-stream"} if plan.streams else {})
     found, at = [], 0
     for length, headers in json.loads((folder / HEADS).read_text(encoding="utf-8")):
         body = content[at : at + length]
@@ -104,10 +116,23 @@ def _requests(folder: Path, plan: LoadPlan) -> list[bytes]:
     return found
 
 
-def _open_grpc() -> Callable[[Clients, float], Awaitable[None]]:
-    from workbench.load.kserve.grpc_client import open_grpc
+def _streams() -> Streams:
+    from workbench.load.openai.connection import Streams
 
-    return open_grpc
+    return Streams()
+
+
+def _opened(plan: LoadPlan, streams: Streams | None) -> Callable[[Clients, float], Awaitable[None]]:
+    """What opens one connection more; modules of other protocols are imported only where they are spoken."""
+    if streams is not None:
+        from workbench.load.openai.connection import open_stream
+
+        return functools.partial(open_stream, streams)
+    if plan.wire == "kserve-v2/grpc":
+        from workbench.load.kserve.grpc_client import open_grpc
+
+        return open_grpc
+    return open_http
 
 
 def _allow_files(count: int) -> None:

@@ -75,15 +75,26 @@ class Connected(Protocol):
         """The clients are told `lost`."""
 
 
+class Reader(Protocol):
+    """Bytes of an answer to one request; one answer at a time. `status` may be one of the negative codes."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def keep_alive(self) -> bool: ...
+    def feed(self, data: bytes) -> bool: ...
+    def end(self) -> bool: ...
+
+
 class Connection(asyncio.Protocol):
     """The same over HTTP/1.1."""
 
     __slots__ = ("busy", "clients", "failed", "idle_since_s", "intended_s", "reader", "sent_s", "transport")
 
-    def __init__(self, clients: Clients, intended_s: float | None) -> None:
+    def __init__(self, clients: Clients, intended_s: float | None, reader: Reader) -> None:
         self.clients = clients
         self.intended_s = intended_s if intended_s is not None else -1.0
-        self.reader = AnswerReader()
+        self.reader = reader
         self.transport: asyncio.Transport | None = None
         self.busy = False
         self.failed = True  # until the first answer: a server that accepts and closes is not asked in a tight loop
@@ -113,10 +124,12 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.busy:
-            if exc is None and self.reader.end():
-                self._finish(self.reader.status)
-            else:
-                self._finish(CLOSED)
+            try:
+                whole = exc is None and self.reader.end()
+                outcome = self.reader.status if whole else CLOSED
+            except ProtocolError:
+                outcome = GARBAGE
+            self._finish(outcome)
         self.transport = None
         self.clients.lost(self)
 
@@ -136,9 +149,10 @@ class Connection(asyncio.Protocol):
         else:
             self.close()
 
-    def _finish(self, outcome: int) -> None:
+    def _finish(self, outcome: int, done_s: float | None = None) -> None:
         self.busy, self.failed = False, outcome < 0
-        self.clients.recording.add(self.intended_s, self.sent_s, time.perf_counter(), outcome)
+        done_s = time.perf_counter() if done_s is None else done_s
+        self.clients.recording.add(self.intended_s, self.sent_s, done_s, outcome)
 
 
 class Clients:
@@ -151,7 +165,10 @@ class Clients:
         order: npt.NDArray[np.int64],
         opened: Callable[[Clients, float], Awaitable[None]] | None = None,
     ) -> None:
-        """`opened` opens one connection more, for a request intended at that moment; None for HTTP/1.1."""
+        """`opened` opens one connection more, for a request intended at that moment; None for HTTP/1.1.
+
+        `woken_late_s` is how late the event loop came, every 50 ms: what the clients themselves add to a moment.
+        """
         self.plan, self._requests, self._order = plan, requests, order.tolist()
         self._opened = opened if opened is not None else open_http
         self._closed_loop = plan.load.arrivals == "closed"
@@ -167,6 +184,7 @@ class Clients:
         self._ending: set[asyncio.Task[None]] = set()
         self._opened_since_collection = 0
         self._blocked_until_s = 0.0
+        self.woken_late_s = array("d")
         self.failed_connections = 0
         self.interrupted = False
         self.end_s = 0.0
@@ -352,8 +370,10 @@ class Clients:
     async def _sweep(self) -> None:
         """Requests that waited too long, an end that nobody reports, a parent that died."""
         while True:
+            due_s = time.perf_counter() + _SWEEP_S
             await asyncio.sleep(_SWEEP_S)
             now = time.perf_counter()
+            self.woken_late_s.append(now - due_s)
             for connection in tuple(self._connections):
                 if connection.busy and now - connection.sent_s > self.plan.timeout_s:
                     connection.expire()
@@ -376,4 +396,6 @@ class Clients:
 async def open_http(clients: Clients, intended_s: float) -> None:
     """One connection more over HTTP/1.1; raises OSError where nobody takes it."""
     host, port = clients.plan.address
-    await asyncio.get_running_loop().create_connection(lambda: Connection(clients, intended_s), host, port)
+    await asyncio.get_running_loop().create_connection(
+        lambda: Connection(clients, intended_s, AnswerReader()), host, port
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 
 class ProtocolError(Exception):
@@ -11,6 +12,7 @@ class ProtocolError(Exception):
 
 LONGEST_HEAD_BYTES = 65_536
 LONGEST_BODY_BYTES = 64 * 1024 * 1024
+_MOST_DIGITS = 20
 
 
 def encode_request(path: str, host: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
@@ -25,6 +27,42 @@ def encode_request(path: str, host: str, body: bytes, headers: Mapping[str, str]
         if "\r" in line or "\n" in line:
             raise ValueError("a header holds a line break")
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+class Head(NamedTuple):
+    """Attributes: length: of the body; None where its chunks, or the connection's end, say where it ends."""
+
+    status: int
+    keep_alive: bool
+    length: int | None
+    chunked: bool
+
+
+def parse_head(head: bytes) -> Head:
+    """Of an answer, lower-cased and without the empty line behind it.
+
+    Raises:
+        ProtocolError: no HTTP/1.1 answer, an interim one, or a length that is none or too large.
+    """
+    if not head.startswith(b"http/1.") or not head[9:12].isdigit() or head[8:9] != b" ":
+        raise ProtocolError("no HTTP/1.1 answer")
+    status = int(head[9:12])
+    if status < 200:  # 1xx: nothing this client sends asks for it
+        raise ProtocolError(f"an interim answer, status {status}")
+    keep_alive = b"\r\nconnection: close" not in head and head[7:8] == b"1"
+    chunked = b"\r\ntransfer-encoding:" in head
+    at = head.find(b"\r\ncontent-length:")
+    if at < 0:
+        if status in (204, 304):
+            return Head(status, keep_alive, 0, False)
+        return Head(status, keep_alive and chunked, None, chunked)
+    stop = head.find(b"\r\n", at + 2)
+    text = (head[at + 17 :] if stop < 0 else head[at + 17 : stop]).strip()
+    if not text.isdigit() or len(text) > _MOST_DIGITS:
+        raise ProtocolError(f"Content-Length {text[:20]!r}")
+    if int(text) > LONGEST_BODY_BYTES:
+        raise ProtocolError(f"an answer of more than {LONGEST_BODY_BYTES} bytes")
+    return Head(status, keep_alive, int(text), chunked)
 
 
 class AnswerReader:
@@ -89,28 +127,15 @@ class AnswerReader:
 
     def _read_head(self, head: bytes) -> bool:
         """Take in a head, lower-cased; True when the body ends with the connection."""
-        if not head.startswith(b"http/1.") or not head[9:12].isdigit() or head[8:9] != b" ":
-            raise ProtocolError("no HTTP/1.1 answer")
-        self.status = int(head[9:12])
-        if self.status < 200:  # 1xx: nothing this client sends asks for it
-            raise ProtocolError(f"an interim answer, status {self.status}")
-        self.keep_alive = b"\r\nconnection: close" not in head and head[7:8] == b"1"
-        at = head.find(b"\r\ncontent-length:")
-        if at < 0:
-            if self.status in (204, 304):
-                self._left = self.body_bytes = 0
-                return False
-            if b"\r\ntransfer-encoding:" in head:
-                raise ProtocolError("a chunked answer, which this client does not read")
-            self.keep_alive, self.body_bytes = False, 0
-            return True
-        stop = head.find(b"\r\n", at + 2)
-        text = (head[at + 17 :] if stop < 0 else head[at + 17 : stop]).strip()
-        if not text.isdigit():
-            raise ProtocolError(f"Content-Length {text[:20]!r}")
-        self._left = self.body_bytes = int(text)
-        self._check_size(self._left)
-        return False
+        found = parse_head(head)
+        self.status, self.keep_alive = found.status, found.keep_alive
+        if found.length is not None:
+            self._left = self.body_bytes = found.length
+            return False
+        if found.chunked:
+            raise ProtocolError("a chunked answer, which this client does not read")
+        self.body_bytes = 0
+        return True
 
     def _check_size(self, size: int) -> None:
         if size > LONGEST_BODY_BYTES:

@@ -27,7 +27,13 @@ _FEWEST_INTERVALS = 5
 
 
 def percentiles(
-    at_s: Floats, latency_ms: Floats, window_s: float, probabilities: Sequence[float], *, seed: int
+    at_s: Floats,
+    latency_ms: Floats,
+    window_s: float,
+    probabilities: Sequence[float],
+    *,
+    seed: int,
+    span_ms: float | None = None,
 ) -> tuple[Estimate, ...]:
     """Nearest-rank percentiles with 95 % intervals.
 
@@ -38,13 +44,13 @@ def percentiles(
     Args:
         at_s: [requests] when each was due, 0 to `window_s`.
         latency_ms: [requests], in the same order; not empty.
+        span_ms: how long what neighbours share lasts, for values that are no latencies; the median of the values
+            otherwise.
     """
     order = np.argsort(latency_ms, kind="stable")
     values = latency_ms[order]
     count = len(values)
-    shortest_s = max(_SHORTEST_BLOCK_S, _BLOCK_LATENCIES * float(np.median(values)) / 1000)
-    blocks = min(_MOST_BLOCKS, max(_FEWEST_BLOCKS, int(window_s / shortest_s)))
-    block = np.minimum((at_s[order] / window_s * blocks).astype(np.int64), blocks - 1)
+    block, blocks = _blocks(at_s[order], window_s, float(np.median(values)) if span_ms is None else span_ms)
     ranks = min(count, _RANKS)
     rank = np.arange(count) * ranks // count
     per_block = np.zeros((blocks, ranks))
@@ -64,7 +70,33 @@ def percentiles(
     return tuple(found)
 
 
-def throughput(done_s: Floats, window_s: float) -> tuple[Estimate, tuple[int, ...]]:
+def share(at_s: Floats, kept: npt.NDArray[np.bool_], window_s: float, *, span_ms: float, seed: int) -> Estimate:
+    """Share of requests that keep something, with a 95 % interval.
+
+    By the same blocks as `percentiles`, and at least as wide as the exact one of independent requests (Clopper and
+    Pearson, Biometrika 26, 1934, 404-413): blocks that all keep it would say that every request ever will.
+
+    Args:
+        at_s, kept: [requests]; not empty.
+        span_ms: how long what neighbours share lasts.
+    """
+    from scipy import special
+
+    block, blocks = _blocks(at_s, window_s, span_ms)
+    all_of, kept_of = np.zeros(blocks), np.zeros(blocks)
+    np.add.at(all_of, block, 1.0)
+    np.add.at(kept_of, block, kept.astype(np.float64))
+    drawn = np.random.default_rng(seed).multinomial(blocks, np.full(blocks, 1 / blocks), size=_RESAMPLES)
+    asked = drawn @ all_of
+    tail = _expanded_tail(blocks)
+    low, high = np.quantile((drawn @ kept_of)[asked > 0] / asked[asked > 0], [tail, 1 - tail])
+    count, good = len(kept), int(kept.sum())
+    least = float(special.betaincinv(good, count - good + 1, 0.025)) if good else 0.0
+    most = float(special.betaincinv(good + 1, count - good, 0.975)) if good < count else 1.0
+    return Estimate(value=good / count, low=min(float(low), least), high=max(float(high), most))
+
+
+def throughput(done_s: Floats, window_s: float, weights: Floats | None = None) -> tuple[Estimate, tuple[int, ...]]:
     """Answers per second over the window with a 95 % interval, and the answers in each second.
 
     The interval is Student's over whole seconds, or over tenths of the window where it is shorter than ten seconds.
@@ -72,20 +104,30 @@ def throughput(done_s: Floats, window_s: float) -> tuple[Estimate, tuple[int, ..
 
     Args:
         done_s: when each answer was whole, 0 to `window_s`.
+        weights: what each counts for, such as the tokens of a chunk; 1 without.
     """
     length_s = 1.0 if window_s >= 10 else window_s / 10
     intervals = max(_FEWEST_INTERVALS, int(window_s / length_s))
     from scipy import special
 
-    counts, _ = np.histogram(done_s, bins=intervals, range=(0.0, intervals * length_s))
-    value = len(done_s) / window_s
+    counts, _ = np.histogram(done_s, bins=intervals, range=(0.0, intervals * length_s), weights=weights)
+    value = (len(done_s) if weights is None else float(weights.sum())) / window_s
     spread = float(counts.std(ddof=1)) / math.sqrt(intervals) / length_s
     half = -float(special.stdtrit(intervals - 1, 0.025)) * spread
-    seconds, _ = np.histogram(done_s, bins=max(1, math.ceil(window_s)), range=(0.0, max(1, math.ceil(window_s))))
+    seconds, _ = np.histogram(
+        done_s, bins=max(1, math.ceil(window_s)), range=(0.0, max(1, math.ceil(window_s))), weights=weights
+    )
     return (
         Estimate(value=value, low=max(0.0, value - half), high=value + half),
         tuple(int(count) for count in seconds),
     )
+
+
+def _blocks(at_s: Floats, window_s: float, span_ms: float) -> tuple[npt.NDArray[np.int64], int]:
+    """(the block of each request, how many there are)."""
+    shortest_s = max(_SHORTEST_BLOCK_S, _BLOCK_LATENCIES * span_ms / 1000)
+    blocks = min(_MOST_BLOCKS, max(_FEWEST_BLOCKS, int(window_s / shortest_s)))
+    return np.clip((at_s / window_s * blocks).astype(np.int64), 0, blocks - 1), blocks
 
 
 def _rank(probability: float, count: int) -> int:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
+from workbench.load.token_figures import TokenLimits
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceLoad
 
@@ -20,9 +21,9 @@ MOST_BATCH = 1024
 _DEFAULT_CONNECTIONS = 256
 _PORTS = {"http": 80, "grpc": 8001}
 
-Wire = Literal["predict", "kserve-v2/json", "kserve-v2/binary", "kserve-v2/grpc"]
-"""What requests look like: our own POST /predict, or the open inference protocol over HTTP with tensors as JSON, over
-HTTP with tensors as bytes, over gRPC."""
+Wire = Literal["predict", "kserve-v2/json", "kserve-v2/binary", "kserve-v2/grpc", "openai/chat", "openai/completions"]
+"""What requests look like: our own POST /predict; the open inference protocol over HTTP with tensors as JSON, over HTTP
+with tensors as bytes, over gRPC; OpenAI's API for chats and for completions, both answered by streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class LoadPlan:
         outstanding: requests of an open loop waiting or in flight; what comes on top is counted as not sent.
         timeout_s: from sending to the whole answer.
         allowed_hosts: hosts other than this one that may be loaded.
+        limits: of streams of tokens, that goodput is counted by.
     """
 
     url: str
@@ -63,6 +65,7 @@ class LoadPlan:
     timeout_s: float = 30.0
     seed: int = 0
     allowed_hosts: tuple[str, ...] = ()
+    limits: TokenLimits = TokenLimits()  # noqa: RUF009  # a frozen value
 
     def __post_init__(self) -> None:
         limits = {
@@ -136,6 +139,11 @@ class LoadPlan:
         if self.metrics is None and self.wire == "kserve-v2/grpc":
             return None
         return self.metrics or self.address
+
+    @property
+    def streams(self) -> bool:
+        """Whether answers are streams of tokens."""
+        return self.wire.startswith("openai/")
 
     @property
     def host_header(self) -> str:

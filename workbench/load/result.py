@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.load.plan import Wire
+from workbench.load.token_figures import TokenFigures
 from workbench.values.device_use import DeviceUse
-from workbench.values.documents.canonical import decode, encode
+from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.documents.json_reader import loads
 from workbench.values.measurement import Estimate
 from workbench.values.service import ServiceLoad
@@ -85,6 +86,7 @@ class LoadResult:
         per_second: successful answers in each second of the window.
         client_share: processor time of the load generator per second; it is one thread.
         reliable: False says that the figures must not be relied on; `notes` say why, and what else should be known.
+        tokens: where answers were streams of tokens.
         times: file with every request's times, beside this result; None when it was not kept.
     """
 
@@ -119,6 +121,7 @@ class LoadResult:
     model: str = ""
     batch: int = 1
     length: int | None = None
+    tokens: TokenFigures | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
     @property
     def failed(self) -> int:

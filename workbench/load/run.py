@@ -26,6 +26,7 @@ import psutil
 
 from workbench.load.device import DeviceReaders, DeviceWatch
 from workbench.load.intervals import percentiles, throughput
+from workbench.load.openai.figures import token_doubts, token_figures
 from workbench.load.outcomes import ERROR_KINDS
 from workbench.load.plan import LoadPlan, is_loopback
 from workbench.load.requests import Request
@@ -63,8 +64,8 @@ def run_load(
         server_pid: first process of the server, watched with all below it; None to look for who listens on the port
             of this machine.
         times_to: file (npz) that receives every request's times: `intended_s`, `sent_s`, `done_s` from the load's
-            begin (its warm-up included), `outcome` (a status, or a code of `workbench.load.client`), and `begin_s`
-            by the host's monotonic clock. None to keep none.
+            begin (its warm-up included), `outcome` (a status, or a code of `workbench.load.outcomes`), and `begin_s`
+            by the host's monotonic clock; of streams those of `Streams` besides. None to keep none.
         devices: the server's cards, where they are in this machine; None to look for their gauges in its /metrics.
 
     Raises:
@@ -82,11 +83,15 @@ def run_load(
         watch = _Watch(plan, api_key, pid, devices)
         _run_child(folder, plan, api_key, watch)
         end = json.loads((folder / END).read_text(encoding="utf-8"))
-        result = _result(folder, plan, end, watch)
+        result = _result(folder, plan, end, watch, _distinct(bodies))
         if times_to is not None:
             with temporary_beside(times_to) as draft:
                 shutil.copyfile(folder / TIMES, draft)
     return result
+
+
+def _distinct(bodies: Sequence[str | Request]) -> int:
+    return len({body if isinstance(body, str) else body.body for body in bodies})
 
 
 def _write_requests(folder: Path, bodies: Sequence[str | Request]) -> None:
@@ -194,9 +199,10 @@ def _follow(child: subprocess.Popen[str], watch: _Watch) -> None:
             watch.end()
 
 
-def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: _Watch) -> LoadResult:
-    with np.load(folder / TIMES, allow_pickle=False) as stored:
-        intended, sent, done, outcome = (stored[n] for n in ("intended_s", "sent_s", "done_s", "outcome"))
+def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: _Watch, prompts: int) -> LoadResult:
+    with np.load(folder / TIMES, allow_pickle=False) as found:
+        stored = dict(found)
+    intended, sent, done, outcome = (stored[n] for n in ("intended_s", "sent_s", "done_s", "outcome"))
     window_s = float(end["end_s"]) - plan.warmup_s
     if window_s <= 0:
         raise ConfigError(
@@ -225,6 +231,11 @@ def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: _Watch) ->
     share = float(end["cpu_s"]) / window_s
     requests, answered = int(within.sum()), int(chosen.sum())
     reasons, notes = _doubts(requests, answered, share, end)
+    tokens = None
+    if plan.streams:
+        tokens = token_figures(stored, plan, end, prompts)
+        doubts = token_doubts(tokens, plan, end, window_s, answered, p50.value if p50 is not None else None)
+        reasons, notes = reasons + doubts[0], notes + doubts[1]
     return LoadResult(
         url=plan.url,
         wire=plan.wire,
@@ -256,6 +267,7 @@ def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: _Watch) ->
         server=watch.server,
         processes=watch.processes,
         device=watch.device,
+        tokens=tokens,
     )
 
 

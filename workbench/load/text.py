@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from workbench.load.result import LoadResult, ServerFigures, ServerProcesses
+from workbench.load.token_figures import TokenFigures
 from workbench.values.device_use import DeviceUse
 from workbench.values.measurement import Estimate
 
@@ -24,6 +25,8 @@ def result_lines(result: LoadResult) -> list[str]:
         for name, value in (("P50", result.p50_ms), ("P95", result.p95_ms), ("P99", result.p99_ms)):
             lines.append(_line(f"latency {name}", f"{estimate_words(value)} ms"))
         lines[-1] += f"; longest {short(result.longest_ms)} ms"
+    if result.tokens is not None:
+        lines.extend(_tokens(result.tokens))
     lines.append(_line("requests", _counts(result)))
     if result.late_p99_ms is not None:
         lines.append(_line("sent", f"P99 {short(result.late_p99_ms)} ms after the intended moment"))
@@ -37,7 +40,30 @@ def result_lines(result: LoadResult) -> list[str]:
     return lines
 
 
+def _tokens(found: TokenFigures) -> Iterable[str]:
+    """A stream by its tokens."""
+    rows = (("first token", found.ttft_ms), ("per token", found.tpot_ms), ("between", found.between_ms))
+    for name, spread in rows:
+        if spread is not None:
+            values = (("P50", spread.p50), ("P95", spread.p95), ("P99", spread.p99))
+            yield _line(name, ", ".join(f"{what} {estimate_words(value)}" for what, value in values) + " ms")
+    answers = max(1, found.counted_by_usage + found.by_chunks)
+    counted = "by the server's usage" if not found.by_chunks else "by chunks"
+    if found.by_chunks and found.counted_by_usage:
+        counted = f"{found.counted_by_usage} answers by usage, {found.by_chunks} by chunks"
+    mean = f"{short(found.output_tokens / answers)} an answer in the mean, counted {counted}"
+    yield _line("output", f"{estimate_words(found.output_tokens_per_s)} tokens/s; {mean}")
+    if found.prompts:
+        yield _line("prompts", f"{short(found.prompt_tokens / found.prompts)} tokens in the mean")
+    if found.goodput is not None:
+        good = found.goodput
+        kept = f"{100 * good.share.value:.1f} % ({100 * good.share.low:.1f} to {100 * good.share.high:.1f}) of requests"
+        yield _line("goodput", f"{estimate_words(good.rate_per_s)} requests/s; {kept} keep {good.limits}")
+
+
 def _conditions(result: LoadResult) -> str:
+    if result.tokens is not None:
+        return f"{result.wire}, model {result.model}; {result.tokens.prompts_known} prompts"
     length = "texts of their own lengths" if result.length is None else f"{result.length} tokens"
     samples = f"{result.batch} samples" if result.batch > 1 else "1 sample"
     model = f", model {result.model}" if result.model else ""

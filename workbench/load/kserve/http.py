@@ -9,8 +9,9 @@ import http.client
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from workbench.load.exchange import body_words, exchange
 from workbench.load.kserve.datatypes import BYTES, from_bytes, from_numbers, to_bytes
 from workbench.load.kserve.served import ServedModel, ServedTensor
 from workbench.load.requests import Request
@@ -19,8 +20,6 @@ from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.preprocess import Array
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
-MOST_ANSWER_BYTES = 256 << 20
-_TIMEOUT_S = 30.0
 
 
 def path_of(name: str, version: str) -> str:
@@ -98,11 +97,11 @@ def http_ask(url: str, path: str, request: Request) -> dict[str, Array]:
     """
     headers = {"Content-Type": "application/json", **request.headers}
     try:
-        status, found, content = _exchange(url, "POST", f"{path}/infer", request.body, headers)
+        status, found, content = exchange(url, "POST", f"{path}/infer", request.body, headers)
     except (OSError, http.client.HTTPException) as error:
         raise MeasureError(f"{url} did not answer: {error}.", transient=True) from error
     if status != 200:
-        raise MeasureError(f"{url}{path}/infer: status {status}: {_words(content)}")
+        raise MeasureError(f"{url}{path}/infer: status {status}: {body_words(content)}")
     return _outputs(content, found.get(HEADER_LENGTH.lower()))
 
 
@@ -126,7 +125,7 @@ def _outputs(content: bytes, head_length: str | None) -> dict[str, Array]:
                 at += size
     except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise MeasureError(
-            f"no answer of this protocol ({type(error).__name__}: {error}): {_words(content)}"
+            f"no answer of this protocol ({type(error).__name__}: {error}): {body_words(content)}"
         ) from error
     return outputs
 
@@ -140,7 +139,7 @@ def _shape(written: Any) -> tuple[int, ...]:
 def _only_model(url: str) -> str:
     """Its name, by the repository's index, which Triton and MLServer have."""
     try:
-        status, _, content = _exchange(url, "POST", "/v2/repository/index", b"{}", {"Content-Type": "application/json"})
+        status, _, content = exchange(url, "POST", "/v2/repository/index", b"{}", {"Content-Type": "application/json"})
         entries = loads(content) if status == 200 else []
     except (OSError, http.client.HTTPException, JsonError):
         entries = []
@@ -153,31 +152,15 @@ def _only_model(url: str) -> str:
 
 def _got(url: str, path: str, otherwise: str) -> dict[str, Any]:
     try:
-        status, _, content = _exchange(url, "GET", path, None, {})
+        status, _, content = exchange(url, "GET", path, None, {})
         body = loads(content) if status == 200 else None
     except (OSError, http.client.HTTPException) as error:
         raise ConfigError(f"{url} does not answer: {error}.", key="url") from error
     except JsonError:
         body = None
     if not isinstance(body, dict):
-        raise ConfigError(f"{url} {otherwise} (status {status} at {path}: {_words(content)}).", key="url")
+        raise ConfigError(f"{url} {otherwise} (status {status} at {path}: {body_words(content)}).", key="url")
     return body
-
-
-def _exchange(
-    url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-) -> tuple[int, dict[str, str], bytes]:
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=_TIMEOUT_S)
-    try:
-        connection.request(method, path, body=body, headers=dict(headers))
-        answer = connection.getresponse()
-        content = answer.read(MOST_ANSWER_BYTES + 1)
-        if len(content) > MOST_ANSWER_BYTES:
-            raise MeasureError(f"{url}{path} answers with more than {MOST_ANSWER_BYTES} bytes.")
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, content
-    finally:
-        connection.close()
 
 
 def _tensors(entries: Any) -> tuple[ServedTensor, ...]:
@@ -185,7 +168,3 @@ def _tensors(entries: Any) -> tuple[ServedTensor, ...]:
         ServedTensor(name=str(e["name"]), datatype=str(e["datatype"]), shape=tuple(int(size) for size in e["shape"]))
         for e in entries
     )
-
-
-def _words(content: bytes) -> str:
-    return " ".join(content[:300].decode("utf-8", "replace").split()) or "nothing"

@@ -1,0 +1,120 @@
+"""`workbench load --protocol openai` as a user runs it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from tests.load.openai.streams import refusing, streaming, text_events
+from tests.load.servers import delayed, serving
+from workbench.commands.baseline import record
+from workbench.commands.load import load
+from workbench.load import read_result
+from workbench.values.errors import ConfigError
+
+app = typer.Typer()
+app.command()(load)
+
+
+def run(*arguments: object) -> Result:
+    environment = {"COLUMNS": "200", "MY_KEY": "sk-2"}
+    return CliRunner().invoke(app, [str(a) for a in arguments], env=environment)
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    (tmp_path / "p.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "hello"}], "max_tokens": 9, "id": 1}\n"bye"\n', encoding="utf-8"
+    )
+    return tmp_path / "p.jsonl"
+
+
+def test_a_stream_is_loaded_printed_and_kept(prompts: Path, tmp_path: Path) -> None:
+    with serving(streaming(text_events(4), 0.01, 0.005)) as server:
+        done = run(
+            *(f"{server.url}/v1", "--protocol", "openai", "--model", "m", "--data", prompts, "--concurrency", 2),
+            *("--duration", "1s", "--warmup", "0.2s", "--max-tokens", 5, "--ignore-eos", "--seed", 4),
+            *("--ttft-ms", 60_000, "--tpot-ms", 60_000, "--latency-ms", 60_000),
+            *("--api-key-env", "MY_KEY", "--to", tmp_path / "out"),
+        )
+
+    assert done.exit_code == 0, done.output
+    for words in ("openai/chat, model m; 2 prompts", "first token", "per token", "tokens/s", "by the server's usage"):
+        assert words in done.stdout
+    assert "100.0 %" in done.stdout
+    assert "not sent: id" in done.stderr
+    kept = read_result(tmp_path / "out" / "load-closed-2.json")
+    assert kept.wire == "openai/chat"
+    assert kept.tokens is not None
+    assert kept.tokens.output_tokens == 4 * kept.answered > 0
+    assert kept.tokens.goodput is not None
+    assert kept.tokens.goodput.limits.ttft_ms == 60_000
+    probe, *sent = [json.loads(body) for body in server.bodies]
+    assert probe["max_tokens"] == 1
+    assert {(b["max_tokens"], b["ignore_eos"], b["temperature"], b["seed"]) for b in sent} == {
+        (9, True, 0, 4),
+        (5, True, 0, 4),
+    }
+    assert all(b"POST /v1/chat/completions " in head and b"Bearer sk-2" in head for head in server.heads)
+
+
+def test_json_has_the_figures_by_token(prompts: Path) -> None:
+    with serving(streaming(text_events(3))) as server:
+        done = run(
+            *(server.url, "--protocol", "openai", "--model", "m", "--data", prompts, "--rate", 20, "--json"),
+            *("--duration", "1s", "--warmup", "0.1s"),
+        )
+
+    assert done.exit_code == 0, done.output
+    (found,) = json.loads(done.stdout)["loads"]
+    assert found["tokens"]["output_tokens"] == 3 * found["answered"]
+    assert found["tokens"]["ttft_ms"]["p50"]["low"] <= found["tokens"]["ttft_ms"]["p50"]["value"]
+
+
+def test_a_server_that_refuses_is_quoted(prompts: Path) -> None:
+    refused = refusing(b"ignore_eos", "400 Bad Request", "ignore_eos is not supported", streaming(text_events(1)))
+    with serving(refused) as server:
+        done = run(server.url, "--protocol", "openai", "--model", "m", "--data", prompts, "--ignore-eos")
+
+    assert isinstance(done.exception, ConfigError)
+    assert "status 400: ignore_eos is not supported" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--protocol", "openai", "--length", "5"), "one prompt of its own length"),
+        (("--protocol", "openai", "--batch", "5"), "one prompt of its own length"),
+        (("--protocol", "openai", "--tensors", "json"), "is for --protocol kserve-v2"),
+        (("--protocol", "openai", "--endpoint", "embeddings"), "none of auto, chat, completions"),
+        (("--protocol", "openai", "--ttft-ms", "0"), "is no limit"),
+        (("--protocol", "openai"), "does not say what to ask"),
+        (("--max-tokens", "5"), "is for --protocol openai"),
+        (("--ttft-ms", "5"), "is for --protocol openai"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: tuple[str, ...], words: str) -> None:
+    with serving(delayed(0)) as server:
+        done = run(server.url, "--model", "m" if "openai" in options else "", *options)
+    assert isinstance(done.exception, ConfigError)
+    assert words in str(done.exception)
+
+
+def test_other_hosts_bundles_and_baselines_are_refused(prompts: Path, tmp_path: Path) -> None:
+    openai = ("--protocol", "openai", "--model", "m", "--data", prompts)
+    (tmp_path / "b.yaml").write_text("version: 1\n", encoding="utf-8")
+    for arguments, words in (
+        (("http://example.org/v1", *openai), "is not this machine"),
+        (("https://127.0.0.1:1/v1", *openai), "no address of a service"),
+        ((tmp_path, *openai), "a bundle is served by our own service"),
+        (("http://127.0.0.1:1", *openai, "--baseline", tmp_path / "b.yaml"), "not of tokens"),
+    ):
+        done = run(*arguments)
+        assert isinstance(done.exception, ConfigError)
+        assert words in str(done.exception)
+    other = typer.Typer()
+    other.command()(record)
+    done = CliRunner().invoke(other, ["http://127.0.0.1:1", "--to", str(tmp_path / "x.yaml"), "--protocol", "openai"])
+    assert "a baseline is of a classifier" in str(done.exception)

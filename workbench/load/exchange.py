@@ -1,0 +1,39 @@
+"""One question to a server over HTTP, beside a load: its metadata, a first answer. Within bounds of size and time."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from workbench.values.errors import MeasureError
+
+MOST_ANSWER_BYTES = 256 << 20
+_TIMEOUT_S = 30.0
+
+
+def exchange(
+    url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+) -> tuple[int, dict[str, str], bytes]:
+    """(status, headers by their lower-cased names, body).
+
+    Raises:
+        MeasureError: more than `MOST_ANSWER_BYTES`.
+        OSError, http.client.HTTPException: nobody answers, or not with HTTP.
+    """
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=_TIMEOUT_S)
+    try:
+        connection.request(method, path, body=body, headers=dict(headers))
+        answer = connection.getresponse()
+        content = answer.read(MOST_ANSWER_BYTES + 1)
+        if len(content) > MOST_ANSWER_BYTES:
+            raise MeasureError(f"{url}{path} answers with more than {MOST_ANSWER_BYTES} bytes.")
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, content
+    finally:
+        connection.close()
+
+
+def body_words(content: bytes) -> str:
+    """The beginning of an answer's body, for an error."""
+    return " ".join(content[:300].decode("utf-8", "replace").split()) or "nothing"
