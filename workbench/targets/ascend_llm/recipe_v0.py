@@ -86,8 +86,8 @@ def _smoothing(spec: Section, model: LlmModel) -> Smooth | None:
         qwen3 = model.config.family == "qwen3"
         if qwen3 and method not in ("m4", "m6"):
             section.refuse("anti_method", f"{method} does not run on Qwen3 in the vendor's tool.", "m4 and m6 do.")
-        if method in ("m2", "m3"):
-            section.refuse("anti_method", f"{method} {_NOT_BUILT}", "m1, m4, m5 and m6 are.")
+        if method == "m3":
+            section.refuse("anti_method", f"{method} {_NOT_BUILT}", "m1, m2, m4, m5 and m6 are.")
         return _smooth(method, qwen3, skipped, exponents[0], exponents[1])
 
 
@@ -108,7 +108,8 @@ def _smooth(method: str, qwen3: bool, skipped: frozenset[str], alpha: float | No
             skipped=skipped,
             head_reduction="max",
         )
-    return Smooth(method="power" if method == "m1" else "cbq", generation="v0", groups=_NORMS, norm_bias=True)
+    of: dict[str, Literal["power", "outlier_suppression", "cbq"]] = {"m2": "outlier_suppression", "m5": "cbq"}
+    return Smooth(method=of.get(method, "power"), generation="v0", groups=_NORMS, norm_bias=True)
 
 
 def _calibration(section: Section, model: LlmModel) -> tuple[Type, LinearRecipe, frozenset[str], bool]:

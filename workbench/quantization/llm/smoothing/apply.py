@@ -18,10 +18,10 @@ from workbench.quantization.llm.smoothing.groups import (
 )
 from workbench.quantization.llm.smoothing.outliers import outlier_scale
 from workbench.quantization.llm.smoothing.scales import grouped_power_scale
-from workbench.quantization.llm.smoothing.search import searched_exponents
+from workbench.quantization.llm.smoothing.search import searched_exponents, threshold_scale
 from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
 
-_KEPT = {"power": 0, "cbq": 0, "outlier_suppression": 1, "awq": 1, "search": None}
+_KEPT = {"power": 0, "cbq": 0, "outlier_suppression": 1, "search": None}
 """Samples whose inputs a method needs again; None for all."""
 _NORMS = ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm")
 
@@ -67,7 +67,7 @@ def _scale(
             generation=stage.generation,
         )
         return grouped_power_scale(stage, config, group, seen.largest, widest, alpha, beta)
-    raise NotImplementedError
+    return threshold_scale(seen, widest, weights)
 
 
 def _whole(config: LlmConfig, group: SmoothingGroup, scale: torch.Tensor) -> torch.Tensor:
