@@ -1,5 +1,6 @@
 """`workbench load --protocol openai` as a user runs it."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.load.openai.streams import refusing, streaming, text_events
+from tests.load.openai.streams import event, refusing, streaming, text_events
 from tests.load.servers import delayed, serving
+from tests.tiny_texts import write_text_workspace
 from workbench.commands.baseline import record
 from workbench.commands.load import load
 from workbench.load import read_result
@@ -71,6 +73,45 @@ def test_json_has_the_figures_by_token(prompts: Path) -> None:
     (found,) = json.loads(done.stdout)["loads"]
     assert found["tokens"]["output_tokens"] == 3 * found["answered"]
     assert found["tokens"]["ttft_ms"]["p50"]["low"] <= found["tokens"]["ttft_ms"]["p50"]["value"]
+
+
+def test_completions_end_with_a_reason_and_no_done_where_a_server_sends_none(tmp_path: Path) -> None:
+    """As `transformers serve` ends its streams."""
+    (tmp_path / "p.jsonl").write_text('{"prompt": "once upon"}\n{"prompt": [5, 6]}\n', encoding="utf-8")
+    words = [event({"choices": [{"text": word}]}) for word in ("a ", "time")]
+    end = event({"choices": [{"text": "", "finish_reason": "length"}], "usage": {"completion_tokens": 2}})
+    with serving(streaming([*words, end])) as server:
+        done = run(
+            *(f"{server.url}/api/v1", "--protocol", "openai", "--model", "m", "--data", tmp_path / "p.jsonl", "--json"),
+            *("--concurrency", 1, "--duration", "0.5s", "--warmup", "0.1s"),
+        )
+
+    assert done.exit_code == 0, done.output
+    (found,) = json.loads(done.stdout)["loads"]
+    assert found["wire"] == "openai/completions"
+    assert found["errors"] == {}
+    assert found["tokens"]["output_tokens"] == found["tokens"]["chunks"] == 2 * found["answered"] > 0
+    assert all(b"POST /api/v1/completions " in head for head in server.heads)
+    assert {json.dumps(json.loads(body)["prompt"]) for body in server.bodies} == {'"once upon"', "[5, 6]"}
+
+
+@pytest.mark.parametrize("source", ["--data", "--experiment"])
+def test_texts_of_a_dataset_are_chats(tmp_path: Path, source: str) -> None:
+    experiment = write_text_workspace(tmp_path)
+    named = experiment if source == "--experiment" else next((tmp_path / "calibration").glob("*.yaml"))
+    with serving(streaming(text_events(1))) as server:
+        done = run(
+            *(server.url, "--protocol", "openai", "--model", "m", source, named),
+            *("--concurrency", 1, "--duration", "0.3s", "--warmup", "0.1s"),
+        )
+
+    assert done.exit_code == 0, done.output
+    asked = {json.loads(body)["messages"][0]["content"] for body in server.bodies}
+    texts = {
+        row["text"] for row in csv.DictReader((tmp_path / "data" / "validation.csv").read_text("utf-8").splitlines())
+    }
+    assert asked
+    assert asked <= texts
 
 
 def test_a_server_that_refuses_is_quoted(prompts: Path) -> None:

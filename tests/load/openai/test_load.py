@@ -208,8 +208,12 @@ def test_a_server_that_refuses_stream_options_is_asked_without() -> None:
 @pytest.mark.parametrize(
     ("handler", "error", "words"),
     [
-        (delayed(0, answer("404 Not Found", b'{"error": {"message": "no model m"}}')), ConfigError, "404: no model m"),
-        (delayed(0, answer("400 Bad Request", b'{"detail": "ignore_eos"}')), ConfigError, "status 400: ignore_eos"),
+        (
+            delayed(0, answer("404 Not Found", b'{"error": {"message": "no model m"}}')),
+            ConfigError,
+            r"404: no model m\.",
+        ),
+        (delayed(0, answer("400 Bad Request", b'{"detail": "ignore_eos"}')), ConfigError, r"status 400: ignore_eos\."),
         (delayed(0, answer(body=b'{"choices": []}')), MeasureError, "without a stream of events"),
         (delayed(0, whole([event({"error": {"message": "no card"}})])), MeasureError, r"no card"),
         (delayed(0, b"SSH-2.0-OpenSSH\r\n\r\n"), MeasureError, "no answer of this protocol"),

@@ -82,7 +82,7 @@ def probed(
         raise MeasureError(f"{address}{path}: {ERROR_KINDS[status]} ({words}).")
     if status != 200:
         raise ConfigError(
-            f"{address}{path} answers with status {status}: {words}",
+            f"{address}{path} answers with status {status}: {words.rstrip('.')}.",
             key="url",
             hint="Look at --model, --endpoint, --max-tokens, --ignore-eos, and at --api-key-env for its key.",
         )
