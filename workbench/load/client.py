@@ -165,10 +165,7 @@ class Clients:
         order: npt.NDArray[np.int64],
         opened: Callable[[Clients, float], Awaitable[None]] | None = None,
     ) -> None:
-        """`opened` opens one connection more, for a request intended at that moment; None for HTTP/1.1.
-
-        `woken_late_s` is how late the event loop came, every 50 ms: what the clients themselves add to a moment.
-        """
+        """`opened` opens one connection more, for a request intended at that moment; None for HTTP/1.1."""
         self.plan, self._requests, self._order = plan, requests, order.tolist()
         self._opened = opened if opened is not None else open_http
         self._closed_loop = plan.load.arrivals == "closed"
@@ -184,7 +181,7 @@ class Clients:
         self._ending: set[asyncio.Task[None]] = set()
         self._opened_since_collection = 0
         self._blocked_until_s = 0.0
-        self.woken_late_s = array("d")
+        self.woken_late_s = array("d")  # every 50 ms: how late the loop came, which is in all that it times
         self.failed_connections = 0
         self.interrupted = False
         self.end_s = 0.0

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import http.client
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -84,17 +86,16 @@ def lit_server(log: Path) -> Iterator[str]:
         port = int(free.getsockname()[1])
     with log.open("wb") as output:
         program = Path(__file__).with_name("lit_server.py")
-        child = subprocess.Popen([sys.executable, str(program), str(port)], stdout=output, stderr=output)
+        child = subprocess.Popen(
+            [sys.executable, str(program), str(port)], stdout=output, stderr=output, start_new_session=True
+        )
         try:
             _wait_for(port, child, log)
             yield f"http://127.0.0.1:{port}"
         finally:
-            child.terminate()
-            try:
-                child.wait(20)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # its workers outlive a first process that is told to end
+            child.wait()
 
 
 def _wait_for(port: int, child: subprocess.Popen[bytes], log: Path) -> None:
