@@ -29,7 +29,7 @@ _OBSERVERS: dict[str, Observer] = {"minmax": "extremes", "histogram": "histogram
 _WEIGHTS: dict[str, WeightMethod] = {"minmax": "minmax", "mse": "mse", "output_mse": "output_mse"}
 _GROUPS: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
 _PROCESSES = ("linear_quant", "dynamic_cache", "smooth_quant", "iter_smooth", "flex_smooth_quant", "quarot")
-_REFUSED = ("awq", "flex_awq_ssz")
+_REFUSED = ("awq", "flex_awq_ssz", "gptq")
 _REPLACED_EPSILON = 1e-6
 """Of the norms that iter_smooth and smooth_quant put in place of a model's (msmodelslim.md §6)."""
 _ADVICE = f"Computed: {', '.join(_PROCESSES)}."
