@@ -23,6 +23,7 @@ from workbench.shipping.acceptance import (
     write_baseline,
 )
 from workbench.shipping.acceptance.text import verdict_lines
+from workbench.shipping.acceptance.verdict import data_needed
 from workbench.values.errors import ConfigError
 from workbench.values.fidelity import Agreement, Fidelity, FidelityPath, OutputAgreement
 from workbench.values.measurement import Estimate
@@ -420,3 +421,9 @@ def test_text_shows_every_criterion_with_its_outcome() -> None:
     for criterion in verdict.criteria:
         assert any(criterion.name in line and criterion.outcome in line for line in lines)
     assert any("P99" in line and "20 (19.8 to 20.2)" in line for line in result_lines(loads[0]))
+
+
+def test_how_much_data_a_limit_needs_is_said_in_plain_numbers() -> None:
+    needed = data_needed(Estimate(value=0.0, low=0.0, high=6.02), 0.5, 60, "samples")
+
+    assert needed == "about 140 times as much data would decide it, 8700 samples instead of 60"

@@ -55,7 +55,7 @@ from workbench.values.system.files import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.load import LoadResult
-    from workbench.shipping.acceptance import Baseline, Verdict
+    from workbench.shipping.acceptance import Baseline, LoadFigures, Verdict
     from workbench.values.fidelity import Fidelity
     from workbench.values.service import ServiceLoad
 
@@ -182,9 +182,10 @@ def load(
     interrupted = any(r.interrupted for r in results.values())
     verdict = None
     if against is not None:
-        floats: list[LoadResult] = []
-        if float_bundle is not None and not interrupted and not emulated:
-            floats = _float_loads(str(float_bundle), how, against, replace(runs, to=None), key, data, experiment)
+        floats: list[LoadFigures] = []
+        if float_bundle is not None and not interrupted:
+            runs = replace(runs, to=None)
+            floats = _float_loads(float_bundle, emulated, how, against, runs, key, data, experiment)
         verdict = _verdict(against, list(results.values()), floats, server, facts, fidelity, data, experiment)
     if verdict is not None and to is not None:
         text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
@@ -221,25 +222,34 @@ def _warmup_s(asked: ServiceLoad, seconds: float) -> float:
 
 
 def _float_loads(
-    bundle: str,
+    bundle: Path,
+    emulated: bool,
     how: Asking,
     against: Baseline,
     runs: Runs,
     api_key: str | None,
     data: Path | None,
     experiment: Path | None,
-) -> list[LoadResult]:
-    """The float model's service, for what INT8 promises: under the baseline's load of most clients."""
+) -> list[LoadFigures]:
+    """The float model's service, for what INT8 promises: under the baseline's load of most clients, or, as what it is
+    held against, by the times that an emulated device's model gave."""
+    from workbench.bundle import read_bundle
+    from workbench.commands.modelled_loads import modelled_loads
+    from workbench.shipping.acceptance import of_load
+
+    if emulated:
+        return modelled_loads(read_bundle(bundle), against, data, experiment)
     theirs = [load for load in against.loads if load.throughput_per_s is not None]
-    with open_server(bundle, {}, api_key) as server:
+    with open_server(str(bundle), {}, api_key) as server:
         conditions = [conditions_like(load) for load in sorted(theirs, key=lambda load: load.concurrency)[-1:]]
-        return [result for _, _, result in run_loads(server, how, conditions, runs, data, experiment)]
+        results = run_loads(server, how, conditions, runs, data, experiment)
+        return [found for _, _, result in results if (found := of_load(result)) is not None]
 
 
 def _verdict(
     against: Baseline,
     results: Sequence[LoadResult],
-    floats: Sequence[LoadResult],
+    floats: Sequence[LoadFigures],
     server: Server,
     facts: Mapping[str, Any],
     fidelity: Path | None,
@@ -265,7 +275,7 @@ def _verdict(
     return judge(
         against,
         loads=loads,
-        float_loads=[found for result in floats if (found := of_load(result)) is not None],
+        float_loads=floats,
         fidelity=_fidelity(server, fidelity),
         accuracy_drop_pp=drop,
         accuracy_level="measured held-out" if split == "holdout" else "measured",

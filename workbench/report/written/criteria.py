@@ -128,7 +128,7 @@ _NOTES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"ours is known of (.*)", r"我方已知 \1"),
         (r"nothing told the card's power during the load", "压测期间没有功耗读数"),
         (r"the baseline has no load with a throughput", "基线中没有带吞吐的负载"),
-        (r"about ([\d.e+]+) times as much data would decide it", r"约需 \1 倍数据方可判定"),
+        (r"about ([\d.]+) times as much data would decide it", r"约需 \1 倍数据方可判定"),
         (r"more than (\d+) times as much data would be needed", r"需 \1 倍以上的数据"),
         (r"no amount of data decides it: the figure is the limit itself", "数值等于目标值，增加数据也无法判定"),
         (r"(\d+) samples instead of (\d+)", r"需 \1 个样本（现有 \2 个）"),

@@ -129,7 +129,8 @@ def data_needed(figure: Estimate, limit: float, have: float, unit: str) -> str:
     if times > _MOST_TIMES:
         return f"more than {_MOST_TIMES:.0f} times as much data would be needed"
     whole = f", {_rounded_up(have * times)} {unit} instead of {have:.4g}" if have else ""
-    return f"about {max(times, 1.1):.2g} times as much data would decide it{whole}"
+    more = f"{max(times, 1.1):.2g}" if times < 10 else f"{float(f'{times:.2g}'):.0f}"
+    return f"about {more} times as much data would decide it{whole}"
 
 
 def share(ours: Estimate, theirs: Estimate) -> Estimate:
