@@ -1,7 +1,8 @@
 """What a bundle made on an emulated device would do under a baseline's loads: a rehearsal of a verdict.
 
 Loads of such a service measure the emulator on this host. The times of calls that the device's model gave, which the
-bundle holds, are simulated as the sweep simulated them; every figure is modelled and says so.
+bundle holds, are simulated as the sweep simulated them; every figure is modelled, says so, and has the interval of the
+clocks that may be right.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def modelled_loads(bundle: Bundle, against: Baseline, data: Path | None, experim
     """
     import numpy as np
 
+    from workbench.prediction.other_clocks import with_other_clocks
     from workbench.prediction.simulation import figures, simulate
     from workbench.shipping.acceptance import of_prediction
     from workbench.values.service import ServiceLoad
@@ -55,5 +57,6 @@ def modelled_loads(bundle: Bundle, against: Baseline, data: Path | None, experim
         simulated = simulate(
             curve, manifest.service, load, predicted.host, lengths, bins, devices=1, requests=_REQUESTS, seed=0
         )
-        found.append(of_prediction(figures(simulated), theirs.length, service_memory=memory))
+        shown = with_other_clocks(service, figures(simulated), predicted.host, lengths, bins, seed=0)
+        found.append(of_prediction(shown, theirs.length, service_memory=memory))
     return found
