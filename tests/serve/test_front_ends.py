@@ -113,7 +113,7 @@ def test_a_front_end_that_is_killed_costs_its_own_connections_and_nobody_else_s(
         while not stop.is_set():
             try:
                 ends.append(ask(service).status)
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:  # cut before an answer, or within one
                 ends.append(type(error).__name__)
 
     threads = [threading.Thread(target=go_on, daemon=True) for _ in range(6)]

@@ -21,6 +21,7 @@ BASE_PACKAGES = (
     "typer",
     "rich",
     "plotly",
+    "matplotlib",
     "psutil",
     "scipy",
     "scikit-learn",
