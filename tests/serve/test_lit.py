@@ -85,6 +85,7 @@ def test_a_worker_that_cannot_be_started_leaves_no_file_open_whatever_step_faile
     limits, here = resource.getrlimit(resource.RLIMIT_NOFILE), psutil.Process()
     lowest, errors = os.open("/dev/null", os.O_RDONLY), list[int | None]()
     os.close(lowest)
+    gc.collect()  # what tests before this one left to the collector is not counted as this one's
     before = here.num_fds()
     for spare in range(20):
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + spare, limits[1]))
@@ -100,6 +101,6 @@ def test_a_worker_that_cannot_be_started_leaves_no_file_open_whatever_step_faile
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         gc.collect()
-        assert here.num_fds() == before, f"with {spare} files to spare"
+        assert here.num_fds() <= before, f"with {spare} files to spare"  # threads that end meanwhile close theirs
     assert {*errors} == {errno.EMFILE}
     assert len(errors) > 4
