@@ -257,6 +257,12 @@ def test_nothing_of_an_emulated_device_counts_as_measured() -> None:
 # --- predicting ----------------------------------------------------------------------------------------------------
 
 
+def test_the_baseline_is_exported_by_its_name(swept: tuple[Path, workbench.SweepResult], tmp_path: Path) -> None:
+    done = workbench.export(str(swept[0]), str(tmp_path / "bundle"), candidate="baseline", register=False)
+
+    assert done.candidate.quantization.scheme == "none"
+
+
 def test_predictions_are_the_service_s_and_the_golden_outputs(bundle: Path) -> None:
     with workbench.load_bundle(str(bundle)) as model:
         answers = model.predict(TEXTS)

@@ -58,6 +58,13 @@ def test_the_verdict_names_the_jump_and_the_first_tensor_beyond_the_limits() -> 
     )
 
 
+def test_where_all_is_within_the_limits_a_jump_does_not_sound_like_a_fault() -> None:
+    sentences = comparison_verdict(found(GOOD, replace(JUMP, within_limits=True), replace(OUTPUT, within_limits=True)))
+
+    assert sentences[0].startswith("More than rounding first comes in at jumping (Add /encoder/layer.0/dense/Add): 29")
+    assert sentences[1].startswith("The outputs are within the limits")
+
+
 def test_nan_is_said_before_anything_else() -> None:
     broken = replace(JUMP, tensor="broken", not_finite=7, relative_error=WORST, added_error=WORST)
 

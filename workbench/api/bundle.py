@@ -12,7 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from workbench.api.opening import find_candidate, journal_of, opened, summary_of
+from workbench.api.opening import journal_of, named_candidate, opened, summary_of
 from workbench.api.registered import register as add_version
 from workbench.bundle import Bundle, Manifest, VerifyReport, check_bundle, preprocessor_of, read_bundle, verify_bundle
 from workbench.bundle.fingerprint import Policy
@@ -64,7 +64,7 @@ def export(
 
     Args:
         to: folder to create.
-        candidate: id or its first digits, or a candidate JSON file; None for the recommended one.
+        candidate: id or its first digits, 'baseline', or a candidate JSON file; None for the recommended one.
         allow_emulated: permit a result that was not measured on a device.
         secret: key to sign the bundle with.
         settings: how the deployment files are written.
@@ -79,7 +79,7 @@ def export(
     with opened(experiment, workspace) as (question, bench):
         journal = journal_of(question)
         if candidate is not None:
-            chosen = find_candidate(candidate, journal)
+            chosen = named_candidate(candidate, question)
         else:
             recommended = summary_of(question, journal).recommended
             if recommended is None:
