@@ -19,7 +19,9 @@ from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
 def export(
     experiment: ExperimentFile,
     to: Annotated[Path, typer.Option(help="folder to create")],
-    candidate: Annotated[str | None, typer.Option(help="id, JSON file, or baseline; default: the recommended candidate")] = None,
+    candidate: Annotated[
+        str | None, typer.Option(help="id, JSON file, or baseline; default: the recommended candidate")
+    ] = None,
     allow_emulated: Annotated[bool, typer.Option(help="permit a result that was not measured on a device")] = False,
     register: Annotated[bool, typer.Option(help="make it a version in MLflow's Model Registry")] = True,
     sign: SigningKey = None,
