@@ -27,6 +27,8 @@ def profile(*, modelled: bool = True) -> DeviceProfile:
         operators_us=60.0,
         computing_us=60.0,
         idle_us=40.0,
+        edges_us=0.0,
+        short_gaps_us=0.0,
         operators=(OperatorTime(op_type="MatMulV2", core="AI_CORE", calls=2, total_us=60.0, share=1.0, int8=True),),
         conversion_share=0.0,
         quantization_share=0.0,

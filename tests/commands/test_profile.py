@@ -39,7 +39,10 @@ def test_the_profile_is_told_to_programs_with_its_level(profiled: Done) -> None:
     assert found["executions"] == 5
     causes = {cause for bubble in found["bubbles"] for cause in bubble["within"]}
     assert {"host launch", "host copy"} <= causes
-    assert found["idle_us"] == pytest.approx(sum(b["total_us"] for b in found["bubbles"]), rel=0.05)
+    assert found["causes"].keys() >= causes
+    assert sum(b["total_us"] for b in found["bubbles"]) <= sum(found["causes"].values()) + 0.001
+    told = found["edges_us"] + found["short_gaps_us"] + sum(found["causes"].values())
+    assert found["idle_us"] == pytest.approx(told, abs=0.001)
     assert [use["dtype"] for use in found["cube"]] == ["float16"]
     assert 0 < found["cube"][0]["of_peak"] < 1
 

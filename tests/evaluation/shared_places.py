@@ -117,7 +117,7 @@ class Team:
         self._open.append(store)
         return store, said, faults
 
-    def shared(self, report: Callable[[str], None] = print, patience_s: float = 5.0) -> SharedStore:
+    def shared(self, report: Callable[[str], None] = print, patience_s: float = 60.0) -> SharedStore:
         return open_shared_store(self.url, report=report, patience_s=patience_s)
 
     def close(self) -> None:

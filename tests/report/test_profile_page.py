@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from tests.profiled import profile
@@ -36,6 +37,15 @@ def test_names_from_a_table_are_text_and_never_markup() -> None:
     assert "mm</script><b>" not in page
     assert "<bert>" not in page
     assert "<copies>" not in page
+
+
+def test_the_bar_of_idle_time_holds_all_of_it() -> None:
+    found = replace(profile(), idle_us=60.0, edges_us=15.0, short_gaps_us=5.0)
+
+    page = profile_html(found, "bert")
+
+    assert "before the first operator and after the last 12.5%" in page
+    assert "gaps below half a microsecond 4.2%" in page
 
 
 def test_modelled_times_are_marked_and_measured_ones_are_not() -> None:

@@ -1,5 +1,6 @@
 """What is printed of a profile."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tests.profiled import profile
@@ -36,6 +37,17 @@ def test_the_text_says_where_the_time_goes_when_it_idles_and_what_to_try() -> No
     assert any("workbench evaluate e" in line and "not in the space" in line for line in lines)
     assert any("serving.batch: choices [8]" in line for line in lines)
     assert lines[-1] == "note: a table ends within a row"
+
+
+def test_idle_time_that_is_in_no_line_of_its_own_is_told_too() -> None:
+    found = replace(profile(), idle_us=100.0, edges_us=10.0, short_gaps_us=5.0, causes={"host launch": 85.0})
+
+    lines = profile_lines(found)
+
+    assert "    6.2%  before the first operator and after the last" in lines
+    assert "   28.1%  in further gaps" in lines
+    assert "    3.1%  in gaps below half a microsecond" in lines
+    assert not any("before the first operator" in line for line in profile_lines(profile()))
 
 
 def test_measured_times_say_so() -> None:

@@ -92,16 +92,11 @@ def _whole(profile: DeviceProfile) -> str:
     whole = profile.computing_us + profile.idle_us
     if not whole:
         return ""
-    causes, told = profile.causes, sum(profile.causes.values())
+    causes = profile.causes
     parts = [("computing", profile.computing_us, "#2457c5")]
     parts += [(cause, us, _CAUSE_COLORS[cause]) for cause, us in sorted(causes.items(), key=lambda item: -item[1])]
-    parts.append(
-        (
-            "before the first and after the last operator, and gaps below half a microsecond",
-            max(0.0, profile.idle_us - told),
-            "#eceff3",
-        )
-    )
+    parts.append(("before the first operator and after the last", profile.edges_us, "#d5dae2"))
+    parts.append(("gaps below half a microsecond", profile.short_gaps_us, "#eceff3"))
     bars = "".join(
         f'<i style="width:{100 * us / whole:.3f}%;background:{color}" title="{_text(name)} {us / whole:.1%}"></i>'
         for name, us, color in parts

@@ -74,9 +74,14 @@ def _idle(profile: DeviceProfile, top: int) -> list[str]:
             f"  stream {use.stream} of device {use.device}: idle {use.idle_share:.1%} of {use.span_us / 1000:.3f} ms, "
             f"{count_of(use.tasks, 'task')}"
         )
-    for bubble in profile.bubbles[:top]:
-        lines.append(f"  {_bubble(bubble, whole)}")
-    return lines
+    shown = profile.bubbles[:top]
+    lines += [f"  {_bubble(bubble, whole)}" for bubble in shown]
+    rest = {
+        "before the first operator and after the last": profile.edges_us,
+        "in further gaps": sum(profile.causes.values()) - sum(bubble.total_us for bubble in shown),
+        "in gaps below half a microsecond": profile.short_gaps_us,
+    }
+    return lines + [f"  {us / whole:6.1%}  {where}" for where, us in rest.items() if us > whole / 2000]
 
 
 def _bubble(bubble: Bubble, whole_us: float) -> str:

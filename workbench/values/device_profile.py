@@ -188,9 +188,11 @@ class DeviceProfile:
         span_us: first start to last end, over all devices.
         operators_us: of all operators, one after the other.
         computing_us: in which an operator ran on the cores of a device, summed over devices; `idle_us` the rest of
-            their spans.
+            their spans, which is `edges_us`, `short_gaps_us` and the sum of `causes`.
+        edges_us: idle before the first operator of a device and after its last, where copies mostly are.
+        short_gaps_us: idle in gaps of less than half a microsecond, which are no bubbles.
         bubbles: those that cost most.
-        causes: why the cores idled → microseconds, over all gaps of half a microsecond and longer.
+        causes: why the cores idled → microseconds, over all gaps of half a microsecond and longer, listed or not.
         conversion_share, quantization_share, product_share: of `operators_us`: what only changes types and layouts,
             what only quantizes, and matrix products with convolutions.
         int8_share: of the products' time, what ran on INT8; None where the tables have no data types.
@@ -206,6 +208,8 @@ class DeviceProfile:
     operators_us: float
     computing_us: float
     idle_us: float
+    edges_us: float
+    short_gaps_us: float
     operators: tuple[OperatorTime, ...]
     conversion_share: float
     quantization_share: float

@@ -74,12 +74,7 @@ def test_dynamic_net(tree: Path, tmp_path: Path) -> None:
 def test_bench(tree: Path, tmp_path: Path) -> None:
     data, model = load_device_data("Ascend910B3"), multilayer()
     expected = (execute_us(model, 0, data) + 4 * stream_us(model, 0, data)) / 5 / 1000
-    for _ in range(5):  # a stream waits for a host that is kept from its next call: that adds, and never takes away
-        said = run("bench_like.py", tree, saved(model, tmp_path), "5")
-        assert "NPU_compute_time (ms): min =" in said
-        device = float(said.split("device ")[1].split()[0])
-        assert device >= expected * (1 - 1e-3)
-        if device <= expected * (1 + 1e-3):
-            break
-    else:
-        pytest.fail(f"{device} ms a call in the last of five runs instead of {expected}")
+    said = run("bench_like.py", tree, saved(model, tmp_path), "5")
+    assert "NPU_compute_time (ms): min =" in said
+    # a stream waits for a host that is kept from its next call: that adds, and never takes away; so the least of many
+    assert float(said.split("device ")[1].split()[0]) == pytest.approx(expected, rel=1e-3)

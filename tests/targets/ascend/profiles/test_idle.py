@@ -54,6 +54,26 @@ def test_each_gap_has_its_neighbours_and_what_filled_it(tmp_path: Path) -> None:
     assert found.span_us == 310
 
 
+def test_all_idle_time_is_told_also_what_is_no_bubble(tmp_path: Path) -> None:
+    operators = [
+        operator("a", 0, 10),
+        operator("b", 10.4, 10),  # a gap that is too short
+        operator("c", 30.4, 5),  # one of 10
+        operator("a", 7, 20, device=1),
+    ]
+    tasks = [
+        task("MEMCPY_ASYNC", -50, 20),  # 50 before the first operator
+        task("MEMCPY_ASYNC", 40.4, 3),  # 8 behind the last
+        task("MEMCPY_ASYNC", 27, 4, device=1),  # 4 behind the other device's
+        task("MEMCPY_ASYNC", 100, 4, device=2),  # a device on which no operator ran
+    ]
+
+    found = read_profile([put(tmp_path, operators, tasks)])
+
+    assert (found.edges_us, found.short_gaps_us, found.causes) == (66, 0.4, {"scheduling": 10})
+    assert found.idle_us == pytest.approx(76.4)
+
+
 def test_a_start_of_the_epoch_keeps_its_nanoseconds(tmp_path: Path) -> None:
     """1717575960208070.758 µs is nearer to its neighbours than a float can tell."""
     found = read_profile([put(tmp_path, [operator("a", 0, 0.5), operator("b", 1.123, 0.5)])])

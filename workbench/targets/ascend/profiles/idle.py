@@ -50,11 +50,18 @@ def stream_uses(tasks: Tasks) -> tuple[StreamUse, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTime:
-    """Of one device: nanoseconds between its first start and its last end, and those in which its cores computed."""
+    """Of one device: nanoseconds between its first start and its last end, and those in which its cores computed.
+
+    Attributes:
+        edges_ns: before the first operator and after the last; all of it where none ran on the cores.
+        short_gaps_ns: between operators, in gaps that are too short to be bubbles.
+    """
 
     device: str
     span_ns: int
     computing_ns: int
+    edges_ns: int
+    short_gaps_ns: int
 
 
 def device_times(tasks: Tasks) -> tuple[DeviceTime, ...]:
@@ -63,11 +70,15 @@ def device_times(tasks: Tasks) -> tuple[DeviceTime, ...]:
     for device, own in _by_device(tasks):
         start, end = tasks.start[own], tasks.start[own] + tasks.duration[own]
         computing = np.isin(tasks.kind[own], _COMPUTING)
+        span_ns, first, last = int(end.max() - start.min()), start[computing], end[computing]
+        gaps = _gaps_ns(first, last)
         found.append(
             DeviceTime(
                 device=device,
-                span_ns=int(end.max() - start.min()),
-                computing_ns=_covered_ns(start[computing], end[computing]),
+                span_ns=span_ns,
+                computing_ns=_covered_ns(first, last),
+                edges_ns=span_ns - int(last.max() - first.min()) if len(first) else span_ns,
+                short_gaps_ns=int(gaps[gaps < _SHORTEST_NS].sum()),
             )
         )
     return tuple(found)
@@ -214,6 +225,13 @@ def _of_one_execution(tasks: Tasks, row: Ints) -> Iterator[Ints]:
 def _ends(spans: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
     table = np.array(spans, dtype=np.int64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
+
+
+def _gaps_ns(start: Ints, end: Ints) -> Ints:
+    """Lengths of what lies between intervals and in none of them."""
+    order = np.argsort(start, kind="stable")
+    gaps: Ints = np.maximum(0, start[order][1:] - np.maximum.accumulate(end[order])[:-1])
+    return gaps
 
 
 def _covered_ns(start: Ints, end: Ints) -> int:

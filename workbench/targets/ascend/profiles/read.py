@@ -79,6 +79,8 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
         operators_us=total,
         computing_us=computing_us,
         idle_us=sum(time.span_ns for time in times) / 1000 - computing_us,
+        edges_us=sum(time.edges_ns for time in times) / 1000,
+        short_gaps_us=sum(time.short_gaps_ns for time in times) / 1000,
         operators=tuple(
             OperatorTime(
                 op_type=operator.op_type,
