@@ -28,6 +28,7 @@ from workbench.quantization.llm.run import (
 )
 from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of
 from workbench.targets.ascend_llm.kept import Kept, block_file, stored_block
+from workbench.targets.ascend_llm.quant_description import DESCRIPTION
 from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE, block_entries
@@ -39,7 +40,6 @@ from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import lock_file
 from workbench.values.system.source_closure import closure_digest
 
-DESCRIPTION = "quant_model_description.json"
 WORK = ".calibrating"
 _COPIED = (".json", ".txt", ".jinja", ".model")
 """The vendor's v0 copies .json and .py alone, so chat templates and merges are missing there (msmodelslim.md §2)."""

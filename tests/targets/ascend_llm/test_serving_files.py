@@ -1,0 +1,142 @@
+"""Files for serving a checkpoint: what the scripts do, and what is said not to work."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.quantization.llm.tiny_models import config_of
+from tests.targets.ascend_llm.checkpoints import DYNAMIC, MIXED, STATIC, checkpoint
+from workbench.quantization.llm.config import read_config
+from workbench.targets.ascend_llm.serving_files import (
+    MINDIE_INSTALL,
+    MINDIE_MODEL,
+    MINDIE_SERVER,
+    README,
+    VLLM,
+    parallel_sizes,
+    served_facts,
+    serving_files,
+)
+from workbench.values.errors import ConfigError
+
+
+def laid_out(to: Path, folder: Path, name: str = "tiny") -> Path:
+    """A folder with model/ and deploy/, as in a bundle."""
+    facts = served_facts(folder, name)
+    (to / "deploy" / "mindie").mkdir(parents=True)
+    for file, text in serving_files(facts, facts.config.written).items():
+        (to / "deploy" / file).write_text(text)
+    (to / "model").symlink_to(folder)
+    return to / "deploy"
+
+
+def asked_of_vllm(deploy: Path, *options: str, **variables: str) -> list[str]:
+    """The arguments that the script gives to `vllm`; the program of that name writes them down."""
+    programs = deploy / "programs"
+    programs.mkdir()
+    program = programs / "vllm"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", **variables}
+    done = subprocess.run(
+        ["sh", str(deploy / VLLM), *options], env=environment, capture_output=True, text=True, timeout=20, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_the_command_names_quantization_dtype_and_length_of_this_checkpoint(tmp_path: Path) -> None:
+    said = asked_of_vllm(laid_out(tmp_path, checkpoint()), "--port", "8100", TENSOR_PARALLEL="2")
+    assert said[:2] == ["serve", str(tmp_path / "model")]
+    options = dict(zip(said[2::2], said[3::2], strict=True))
+    assert options == {
+        "--served-model-name": "tiny",
+        "--quantization": "ascend",
+        "--dtype": "bfloat16",
+        "--max-model-len": "64",
+        "--tensor-parallel-size": "2",
+        "--max-logprobs": "20",
+        "--host": "127.0.0.1",
+        "--port": "8100",
+    }
+
+
+def test_more_cards_than_heads_divide_into_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        asked_of_vllm(laid_out(tmp_path, checkpoint()), TENSOR_PARALLEL="3")
+    assert failed.value.returncode == 2
+    assert "TENSOR_PARALLEL=3" in failed.value.stderr
+
+
+def test_mindies_copy_has_the_type_in_its_config_and_closed_permissions(tmp_path: Path) -> None:
+    deploy = laid_out(tmp_path, checkpoint())
+    to = tmp_path / "installed"
+    subprocess.run(["sh", str(deploy / MINDIE_INSTALL), str(to)], check=True, timeout=20)
+    assert json.loads((to / "config.json").read_text())["quantize"] == "w8a8"
+    assert {path.name for path in to.iterdir()} == {path.name for path in checkpoint().iterdir()}
+    assert {path.stat().st_mode & 0o777 for path in to.iterdir()} == {0o640}
+    assert to.stat().st_mode & 0o777 == 0o750
+    again = subprocess.run(["sh", str(deploy / MINDIE_INSTALL), str(to)], capture_output=True, timeout=20, check=False)
+    assert again.returncode != 0
+
+
+def test_mindie_knows_pdmix_by_another_name_and_other_types_in_lower_case() -> None:
+    for lines, name in (((STATIC[:-1] + ", pdmix: True}",), "w8a8_pdmix"), ((DYNAMIC,), "w8a8_dynamic")):
+        facts = served_facts(checkpoint(lines=lines), "tiny")
+        files = serving_files(facts, facts.config.written)
+        assert json.loads(files[MINDIE_MODEL])["quantize"] == name
+        assert f'"quantize": "{name}"' in files[README]
+        assert json.loads(files[MINDIE_SERVER])["BackendConfig"]["ModelDeployConfig"]["maxSeqLen"] == 64
+
+
+def test_a_static_float32_checkpoint_has_no_command_and_says_why() -> None:
+    facts = served_facts(checkpoint(dtype="float32"), "tiny")
+    files = serving_files(facts, facts.config.written)
+    assert VLLM not in files
+    assert "no deq_scale parameter" in files[README]
+    dynamic = served_facts(checkpoint(dtype="float32", lines=(DYNAMIC,)), "tiny")
+    assert VLLM in serving_files(dynamic, dynamic.config.written)
+
+
+def test_what_a_checkpoint_holds_decides_what_its_readme_warns_of() -> None:
+    def readme(*lines: str) -> str:
+        facts = served_facts(checkpoint(lines=lines), "tiny")
+        return serving_files(facts, facts.config.written)[README]
+
+    plain = readme(STATIC)
+    assert "deq_scale is stored as float32" in plain
+    assert "8-bit cache" not in plain
+    assert "there was no card" in plain
+    cached = readme(STATIC[:-1] + ", use_kvcache_quant: True}")
+    assert "v0.18.0 or later" in cached
+    assert "this is bfloat16, a qwen2 model" in cached
+    mixed = readme(STATIC, MIXED)
+    assert "12 linears W8A8, 2 linears W8A8_DYNAMIC" in mixed
+    assert "Types differ by layer" in mixed
+    assert "decode node" in readme(STATIC[:-1] + ", pdmix: True}")
+    assert "Norms have a bias" in readme("anti_cfg: {anti_method: m4}", STATIC)
+
+
+def test_heads_of_an_eight_bit_cache_are_not_repeated_over_cards(tmp_path: Path) -> None:
+    made = {**config_of("qwen2"), "num_attention_heads": 8, "hidden_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps(made))
+    config = read_config(tmp_path)
+    assert parallel_sizes(config, cache=False) == (1, 2, 4, 8)
+    assert parallel_sizes(config, cache=True) == (1, 2)
+
+
+def test_a_description_without_a_linear_is_refused_by_its_name(tmp_path: Path) -> None:
+    for name in ("config.json", "quant_model_description.json"):
+        found = json.loads((checkpoint() / name).read_text())
+        found.pop("model.layers.1.mlp.up_proj.weight", None)
+        (tmp_path / name).write_text(json.dumps(found))
+    with pytest.raises(ConfigError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
+        served_facts(tmp_path, "tiny")
+
+
+def test_a_name_becomes_one_that_no_shell_reads(tmp_path: Path) -> None:
+    facts = served_facts(checkpoint(), "$(rm -rf ~) `x`; 模型")
+    assert facts.name == "rm-rf-x"
+    assert served_facts(checkpoint(), "模型").name == "model"

@@ -1,0 +1,309 @@
+"""Files for serving a finished checkpoint with vLLM-Ascend or MindIE: commands, flags, versions, what does not work.
+
+No card was there: every file says that it was not run. Facts stand beside their sources; what follows from them without
+being said there is marked [inferred].
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.quantization.llm.config import DTYPES, LlmConfig, read_config
+from workbench.targets.ascend_llm.quant_description import DESCRIPTION, FLOAT, read_description, types_of_linears
+from workbench.targets.ascend_llm.tensors import CACHE_TYPE
+
+README, VLLM = "README.md", "serve_vllm.sh"
+MINDIE_MODEL, MINDIE_SERVER, MINDIE_INSTALL = "mindie/config.json", "mindie/server.json", "mindie/install.sh"
+_MOST_CARDS = 16
+_STATIC = ("W8A8", "W8A8_MIX")
+_LONGEST = 32_768
+"""Tokens that the files allow a request where the model would take more: keys and values of a longest request must fit
+the card's memory beside the weights; the variable MAX_MODEL_LEN says another number."""
+_MINDIE_TYPES = {"W8A8_MIX": "w8a8_pdmix"}
+"""Where MindIE's name is not the type in lower case: its sources know QuantType.W8A8_PDMIX [inferred of the file]."""
+_VERSIONS = {
+    "W8A8": "v0.9.0rc2 or later, experimental there (its Quantization Guide of v0.9.1)",
+    "W8A8_DYNAMIC": "v0.9.0rc2 or later, experimental there (its Quantization Guide of v0.9.1)",
+    "W8A8_MIX": "the first release after v0.11.0 or later (pull request 4235; the release [inferred])",
+    "W8A16": "a release of 2026: v0.11.0 has it not (issue 4267), the sources of August 2026 do (msmodelslim.md §8)",
+    "C8": "v0.18.0 or later (pull requests 7474 and 8007); v0.12.0rc1's was another model's, v0.13.0rc1 has none "
+    "(issue 5630)",
+}
+"""What of vLLM-Ascend reads a type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedFacts:
+    """What the files say of a checkpoint.
+
+    Attributes:
+        name: of Latin letters, digits, dots and dashes alone; the engines serve it by that.
+        kind: `model_quant_type` of the description.
+        types: type → how many linears of the blocks; the most frequent first.
+        cache: keys and values are kept in 8 bits.
+        norm_bias: norms have a bias, as v0's smoothing writes it.
+        parallel: numbers of cards that vLLM can deal the model over.
+    """
+
+    name: str
+    config: LlmConfig
+    kind: str
+    types: Mapping[str, int]
+    cache: bool
+    norm_bias: bool
+    parallel: tuple[int, ...]
+
+    @property
+    def dtype(self) -> str:
+        """As vLLM's `--dtype` and config.json name it."""
+        return next(name for name, dtype in DTYPES.items() if dtype == self.config.dtype)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a request, prompt and answer."""
+        return min(self.config.context, _LONGEST)
+
+    @property
+    def static(self) -> bool:
+        """Whether any linear has the deq_scale whose encoding is bound to the dtype."""
+        return any(kind in self.types for kind in _STATIC)
+
+
+def served_facts(folder: Path, name: str) -> ServedFacts:
+    """Read config.json and the description of a checkpoint folder.
+
+    Raises:
+        ConfigError: one is missing or malformed.
+    """
+    config = read_config(folder)
+    described = read_description(folder / DESCRIPTION)
+    counts: dict[str, int] = {}
+    for kind in types_of_linears(described, config).values():
+        counts[kind] = counts.get(kind, 0) + 1
+    cache = described.get("kv_cache_type") == CACHE_TYPE
+    return ServedFacts(
+        name=re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "model",
+        config=config,
+        kind=described.get("model_quant_type", FLOAT),
+        types=dict(sorted(counts.items(), key=lambda found: -found[1])),
+        cache=cache,
+        norm_bias=any(key.endswith("norm.bias") for key in described),
+        parallel=parallel_sizes(config, cache=cache),
+    )
+
+
+def parallel_sizes(config: LlmConfig, *, cache: bool) -> tuple[int, ...]:
+    """Numbers of cards, from 1 to 16, that every split of vLLM's tensor parallelism comes out even on.
+
+    Query heads and the inner size of the MLP are split; heads of keys and values are split, or repeated where there are
+    fewer than cards (vLLM's QKVParallelLinear). Scales of an 8-bit cache are split by cards (pull request 7474), so
+    their heads cannot be repeated [inferred].
+    """
+    keys = config.kv_heads
+    return tuple(
+        cards
+        for cards in range(1, _MOST_CARDS + 1)
+        if config.heads % cards == 0
+        and config.intermediate % cards == 0
+        and (keys % cards == 0 or (cards % keys == 0 and not cache))
+    )
+
+
+def serving_files(facts: ServedFacts, written: Mapping[str, object]) -> dict[str, str]:
+    """Name → text of the files under deploy/ of a bundle whose checkpoint lies in model/.
+
+    Without serve_vllm.sh where vLLM-Ascend has no parameter for what the file holds; README.md says why.
+
+    Args:
+        written: the checkpoint's config.json, which MindIE wants with one key more.
+    """
+    files = {README: _readme(facts)}
+    if not refused_by_vllm(facts):
+        files[VLLM] = _vllm(facts)
+    patched = {**written, "quantize": _mindie_type(facts)}
+    files[MINDIE_MODEL] = json.dumps(patched, indent=2, ensure_ascii=False) + "\n"
+    files[MINDIE_SERVER] = json.dumps(_server(facts), indent=2) + "\n"
+    files[MINDIE_INSTALL] = _INSTALL
+    return files
+
+
+def refused_by_vllm(facts: ServedFacts) -> str:
+    """Why vLLM-Ascend does not load the checkpoint although its types are known to it; '' where nothing is known."""
+    if facts.dtype == "float32" and facts.static:
+        return (
+            "The model is float32, and vLLM-Ascend has no deq_scale parameter for it (msmodelslim.md §8). With --dtype "
+            "float16 it has one of the file's type [inferred], but then every step rounds to float16, and no figure "
+            "here holds. Convert the float model to bfloat16 or float16, and quantize that."
+        )
+    return ""
+
+
+def _vllm(facts: ServedFacts) -> str:
+    allowed = "|".join(map(str, facts.parallel))
+    return f"""\
+#!/bin/sh
+# Serves the checkpoint in ../model with vLLM-Ascend. Not run: there was no card. See README.md beside it.
+#   sh serve_vllm.sh [further options of `vllm serve`]
+#   TENSOR_PARALLEL  cards: {", ".join(map(str, facts.parallel))}; 1 where it is not set
+#   MAX_MODEL_LEN    tokens of a request with its answer, at most {facts.config.context}
+set -eu
+folder=$(cd "$(dirname "$0")/../model" && pwd)
+cards=${{TENSOR_PARALLEL:-1}}
+case "$cards" in
+    {allowed}) ;;
+    *) echo "TENSOR_PARALLEL=$cards: {facts.config.heads} heads and {facts.config.kv_heads} heads of keys and values \
+are dealt over {allowed} cards" >&2; exit 2 ;;
+esac
+# --dtype is the checkpoint's own: the encoding of deq_scale is bound to it
+exec vllm serve "$folder" \\
+    --served-model-name {facts.name} \\
+    --quantization ascend \\
+    --dtype {facts.dtype} \\
+    --max-model-len "${{MAX_MODEL_LEN:-{facts.longest}}}" \\
+    --tensor-parallel-size "$cards" \\
+    --max-logprobs 20 \\
+    --host 127.0.0.1 \\
+    "$@"
+"""
+
+
+def _mindie_type(facts: ServedFacts) -> str:
+    return _MINDIE_TYPES.get(facts.kind, facts.kind.lower())
+
+
+def _server(facts: ServedFacts) -> dict[str, object]:
+    """Keys of the server's conf/config.json that concern the model (MindIE 2.1.RC1, 配置参数说明(服务化))."""
+    model = {
+        "modelInstanceType": "Standard",
+        "modelName": facts.name,
+        "modelWeightPath": f"/path/to/{facts.name}",
+        "worldSize": 1,
+        "backendType": "atb",
+        "trustRemoteCode": False,
+    }
+    deployed = {
+        "maxSeqLen": facts.longest,
+        "maxInputTokenLen": facts.longest - 1,
+        "truncation": False,
+        "ModelConfig": [model],
+    }
+    return {"BackendConfig": {"npuDeviceIds": [[0]], "ModelDeployConfig": deployed}}
+
+
+_INSTALL = """\
+#!/bin/sh
+# Copies the checkpoint to a new folder as MindIE wants it. Not run with MindIE: there was no card.
+#   sh install.sh /path/to/new/folder
+set -eu
+to=${1:?usage: sh install.sh NEW_FOLDER}
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir "$to"
+cp -R "$here/../../model/." "$to/"
+cp "$here/config.json" "$to/config.json"
+find "$to" -type d -exec chmod 750 {} +
+find "$to" -type f -exec chmod 640 {} +
+"""
+
+
+def _readme(facts: ServedFacts) -> str:
+    kinds = ", ".join(f"{count} linears {kind}" for kind, count in facts.types.items())
+    refused = refused_by_vllm(facts)
+    start = (
+        f"**Not servable as it is.** {refused}"
+        if refused
+        else f"```\nsh {VLLM}\n```\n\n{_bullets(_vllm_notes(facts))}\n\nReads it: {_needs(facts)}."
+    )
+    return f"""\
+# Serving {facts.name}
+
+{kinds}{", keys and values in 8 bits" if facts.cache else ""}; every other step in {facts.dtype}. The checkpoint is \
+the folder `model/` beside this one.
+
+**Nothing here was run: there was no card.** Commands and flags are from public documents; [inferred] marks what they \
+do not say. Replay `golden/prompts.json` on the device before anything depends on it: `workbench verify` says how far \
+the processor is from it, the device was never asked.
+
+## vLLM-Ascend
+
+{start}
+
+## MindIE
+
+```
+sh mindie/install.sh /path/to/{facts.name}
+```
+
+copies the checkpoint, with `"quantize": "{_mindie_type(facts)}"` in config.json, and the permissions that MindIE \
+asks for. `mindie/server.json` holds the keys of the server's `conf/config.json` that concern the model; merge them \
+there.
+
+{_bullets(_mindie_notes(facts))}
+"""
+
+
+def _needs(facts: ServedFacts) -> str:
+    kinds = [kind for kind in facts.types if kind in _VERSIONS] + ([CACHE_TYPE] if facts.cache else [])
+    return "; ".join(f"{kind}, {_VERSIONS[kind]}" for kind in kinds) or "any version, as nothing is quantized"
+
+
+def _vllm_notes(facts: ServedFacts) -> list[str]:
+    config = facts.config
+    notes = [
+        "`--quantization ascend` makes it read `quant_model_description.json`, which must keep that name "
+        "(msmodelslim.md §8). No `--trust-remote-code`: the model's own code is never needed.",
+        f"Cards (`TENSOR_PARALLEL`): {', '.join(map(str, facts.parallel))}; {config.heads} heads, {config.kv_heads} "
+        "heads of keys and values.",
+        f"`--max-model-len` {facts.longest}; the model takes {config.context} at most.",
+    ]
+    if facts.static:
+        stored = "float32" if facts.dtype == "bfloat16" else "int64 with the bits of float32"
+        notes.append(
+            f"Leave `--dtype {facts.dtype}`: deq_scale is stored as {stored}, which no other dtype reads "
+            "(msmodelslim.md §3.3)."
+        )
+    if "W8A8_MIX" in facts.types:
+        notes.append(
+            "W8A8_MIX is static only on a decode node of a deployment that separates prefill from decode; elsewhere "
+            "every step is dynamic (pull request 4235)."
+        )
+    if facts.cache:
+        notes.append(
+            "The 8-bit cache needs no flag: the description says it (`kv_cache_type`). Maintainers name Qwen3 alone "
+            f"of our families (issue 5630); this is a {config.family} model."
+        )
+    if facts.norm_bias:
+        notes.append("Norms have a bias, which is loaded because keys contain `norm.bias` (msmodelslim.md §8).")
+    if facts.dtype == "float32":
+        notes.append("The model is float32; cards compute matrix products in 16 bits [inferred], so answers differ.")
+    return notes
+
+
+def _mindie_notes(facts: ServedFacts) -> list[str]:
+    notes = [
+        "Versions after 2.1.RC1: that one and older ones want another layout, the tool's `--mindie_format` (CANN "
+        "8.5.0, 模型量化).",
+        "Permissions: no file above 640 and no folder above 750, all owned by the user that starts the server; it "
+        "checks config.json (its own message: other groups must have none). The same of weights and folders is said "
+        "of MindIE-SD [inferred of the LLM server].",
+        "`worldSize` is the number of cards, `npuDeviceIds` has one list of as many.",
+    ]
+    if len([kind for kind in facts.types if kind != FLOAT]) > 1:
+        notes.append(
+            "Types differ by layer: config.json names the checkpoint's, the description each tensor's [inferred]."
+        )
+    if facts.cache:
+        notes.append(
+            "An 8-bit cache is documented with W8A8 and float16 alone, for LLaMA3.1-8B and 70B, Qwen2-7B and 72B "
+            f"(MindIE 2.0.RC1, KV Cache int8); this is {facts.dtype}, a {facts.config.family} model."
+        )
+    if facts.dtype == "float32":
+        notes.append("No document speaks of float32 models.")
+    return notes
+
+
+def _bullets(notes: list[str]) -> str:
+    return "\n".join(f"- {note}" for note in notes)
