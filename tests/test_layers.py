@@ -82,6 +82,7 @@ VALUES = (
             "setting_groups",
             "significance",
             "paired_scores",
+            "simultaneous",
             "bins",
             "clocks",
         ),

@@ -1,0 +1,162 @@
+"""Likelihood, KL and top-1 agreement of logits, against what is computed at once."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.quantization.llm.tiny_models import VOCABULARY, write_model
+from workbench.quantization.llm import outcomes as module
+from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.forwards import float_logits
+from workbench.quantization.llm.outcomes import TextOutcomes, float_outcomes, joined, text_outcomes
+from workbench.quantization.llm.reference import float_reference
+from workbench.quantization.llm.windows import Window, windows_of
+from workbench.values.errors import MeasureError
+
+
+def windows(count: int = 3, tokens: int = 9, first: int = 1) -> list[Window]:
+    random = torch.Generator().manual_seed(5)
+    return [
+        Window(ids=torch.randint(0, VOCABULARY, (1, tokens + n), generator=random), first=first) for n in range(count)
+    ]
+
+
+def logits_of(
+    cut: list[Window], seed: int, scale: float = 3.0, dtype: torch.dtype = torch.float32
+) -> list[torch.Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    return [(scale * torch.randn(1, each.ids.shape[-1], VOCABULARY, generator=random)).to(dtype) for each in cut]
+
+
+def scored(seed: int, *, first: int = 1, dtype: torch.dtype = torch.float32) -> tuple[TextOutcomes, TextOutcomes]:
+    cut = windows(first=first)
+    ours, theirs = logits_of(cut, 1, dtype=dtype), logits_of(cut, seed, dtype=dtype)
+    return float_outcomes(cut, ours), text_outcomes("a", cut, ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("first", [1, 4])
+def test_figures_equal_a_direct_computation(first: int, dtype: torch.dtype) -> None:
+    _, found = scored(2, first=first, dtype=dtype)
+    cut = windows(first=first)
+    for number, (window, ours, theirs) in enumerate(
+        zip(cut, logits_of(cut, 1, dtype=dtype), logits_of(cut, 2, dtype=dtype), strict=True)
+    ):
+        p, q = (F.log_softmax(x[0, first - 1 : -1].double(), -1) for x in (ours, theirs))
+        assert found.nll[number] == pytest.approx(float(F.nll_loss(q, window.targets, reduction="sum")))
+        assert found.kl[number] == pytest.approx(float(F.kl_div(q, p, log_target=True, reduction="sum")))
+        assert found.agreed[number] == int((p.argmax(-1) == q.argmax(-1)).sum())
+        assert found.predictions[number] == window.ids.shape[-1] - first
+    assert found.perplexity == pytest.approx(math.exp(found.nll.sum() / found.predictions.sum()))
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 1000), scale=st.floats(0.01, 100))
+def test_kl_is_never_negative_and_zero_between_equals(seed: int, scale: float) -> None:
+    cut = windows(2)
+    ours, theirs = logits_of(cut, seed, scale), logits_of(cut, seed + 1, scale)
+    assert (text_outcomes("a", cut, ours, theirs).kl >= 0).all()
+    same = text_outcomes("a", cut, ours, ours)
+    assert (same.kl == 0).all()
+    assert (same.agreed == same.predictions).all()
+    assert np.array_equal(same.nll, float_outcomes(cut, ours).nll)
+
+
+def test_shifting_all_logits_of_a_place_changes_nothing() -> None:
+    cut = windows()
+    ours = logits_of(cut, 1)
+    moved = [x.double() + torch.arange(x.shape[1])[None, :, None] for x in ours]
+    assert text_outcomes("a", cut, ours, moved).kl == pytest.approx(0, abs=1e-12)
+
+
+def test_blocks_of_places_give_the_same_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = scored(2)[1]
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 8 * VOCABULARY * 2)  # the size of a block is no argument of a user's
+    parts = scored(2)[1]
+    assert parts.nll == pytest.approx(whole.nll, rel=1e-14)
+    assert parts.kl == pytest.approx(whole.kl, rel=1e-14)
+    assert np.array_equal(parts.agreed, whole.agreed)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_logit_that_is_no_number_is_an_error_that_names_window_and_checkpoint(value: float) -> None:
+    cut = windows()
+    ours, theirs = logits_of(cut, 1), logits_of(cut, 2)
+    theirs[1][0, 3, 7] = value
+    with pytest.raises(MeasureError, match=r"static: 1 logits of window 5 are NaN or infinite"):
+        text_outcomes("static", cut, ours, theirs, numbered_from=4)
+    with pytest.raises(MeasureError, match="the float model: 1 logits of window 1"):
+        float_outcomes(cut, theirs)
+
+
+def test_logits_of_another_vocabulary_or_too_few_windows_are_refused() -> None:
+    cut = windows()
+    ours = logits_of(cut, 1)
+    with pytest.raises(MeasureError, match="window 0 has logits of shape"):
+        text_outcomes("a", cut, ours, [x[..., :-1] for x in ours])
+    with pytest.raises(ValueError, match="zip"):
+        text_outcomes("a", cut, ours, ours[:-1])
+
+
+def test_parts_join_to_the_whole() -> None:
+    _, whole = scored(2)
+    cut = windows()
+    ours, theirs = logits_of(cut, 1), logits_of(cut, 2)
+    parts = [text_outcomes("a", cut[a:b], ours[a:b], theirs[a:b]) for a, b in ((0, 1), (1, 3))]
+    assert np.array_equal(joined(parts).kl, whole.kl)
+    assert np.array_equal(joined(parts).first(2).nll, whole.nll[:2])
+
+
+def test_perplexity_of_a_model_is_that_of_its_logits(tmp_path: Path) -> None:
+    model = open_model(write_model(tmp_path / "m", "qwen3", "float32"))
+    text = torch.randint(0, VOCABULARY, (1, 50), generator=torch.Generator().manual_seed(3))
+    cut = windows_of(text, window=16, stride=16)
+    ids = [each.ids for each in cut]
+    reference = float_reference(model, ids)
+    found = float_outcomes(cut, reference.logits())
+    nll = sum(
+        float(F.cross_entropy(logits[0, :-1], window.ids[0, 1:], reduction="sum"))
+        for logits, window in zip(float_logits(model)(ids), cut, strict=True)
+    )
+    assert found.perplexity == pytest.approx(math.exp(nll / 46), rel=1e-6)
+
+
+def test_kept_states_are_read_again_and_give_logits_to_the_bit(tmp_path: Path) -> None:
+    model = open_model(write_model(tmp_path / "m", "llama", "bfloat16"))
+    ids = [each.ids for each in windows()]
+    first = float_reference(model, ids, kept_in=tmp_path / "kept")
+    (file,) = (tmp_path / "kept").glob("*.safetensors")
+    written = file.stat().st_ino
+    again = float_reference(model, ids, kept_in=tmp_path / "kept")
+    assert file.stat().st_ino == written
+    for a, b, c in zip(first.logits(), again.logits(), float_logits(model)(ids), strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "no seal"])
+def test_damaged_kept_states_are_made_again(tmp_path: Path, harm: str) -> None:
+    model = open_model(write_model(tmp_path / "m", "llama", "bfloat16"))
+    ids = [each.ids for each in windows()]
+    first = float_reference(model, ids, kept_in=tmp_path / "kept")
+    (file,) = (tmp_path / "kept").glob("*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content[:-9] if harm == "cut" else content)
+    if harm == "no seal":
+        file.with_suffix(".json").unlink()
+    again = float_reference(model, ids, kept_in=tmp_path / "kept")
+    assert all(torch.equal(a, b) for a, b in zip(first.states, again.states, strict=True))
+
+
+def test_other_windows_have_states_of_their_own(tmp_path: Path) -> None:
+    model = open_model(write_model(tmp_path / "m", "llama", "bfloat16"))
+    for count in (2, 3):
+        float_reference(model, [each.ids for each in windows(count)], kept_in=tmp_path / "kept")
+    assert len(list((tmp_path / "kept").glob("*.safetensors"))) == 2

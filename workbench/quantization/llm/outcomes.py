@@ -1,0 +1,151 @@
+"""What a model's logits are worth on windows of text: likelihood of the tokens, distance from the float model's.
+
+    reference = float_reference(model, windows)                  # `reference`: once, for every checkpoint
+    outcomes = text_outcomes("a", windows, reference.logits(), forward([w.ids for w in windows]))
+
+All sums are in float64, over blocks of places, so that beside two windows' logits little memory is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from workbench.quantization.llm.windows import Window
+from workbench.values.errors import MeasureError
+
+Floats = npt.NDArray[np.float64]
+_BLOCK_BYTES = 1 << 25
+"""Of one block's float64 logits; half a dozen such arrays stand beside each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TextOutcomes:
+    """One model over some windows, window by window in one order; all arrays [windows].
+
+    Attributes:
+        nll: sum of −log p of the tokens that count, in nats.
+        predictions: how many those are.
+        kl: sum over them of KL(float ‖ this model), Σ_v p_float (log p_float − log p), in nats; 0 of the float model.
+        agreed: how many have the same most likely token as in the float model, the first one of equal ones.
+    """
+
+    nll: Floats
+    predictions: npt.NDArray[np.int64]
+    kl: Floats
+    agreed: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.nll)
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean −log p of a token."""
+        return float(np.exp(self.nll.sum() / self.predictions.sum()))
+
+    def first(self, count: int) -> TextOutcomes:
+        """Of the first windows alone."""
+        return TextOutcomes(
+            nll=self.nll[:count],
+            predictions=self.predictions[:count],
+            kl=self.kl[:count],
+            agreed=self.agreed[:count],
+        )
+
+
+def joined(parts: Sequence[TextOutcomes]) -> TextOutcomes:
+    """Parts of one model one after another; at least one."""
+    return TextOutcomes(
+        nll=np.concatenate([part.nll for part in parts]),
+        predictions=np.concatenate([part.predictions for part in parts]),
+        kl=np.concatenate([part.kl for part in parts]),
+        agreed=np.concatenate([part.agreed for part in parts]),
+    )
+
+
+def text_outcomes(
+    name: str,
+    windows: Sequence[Window],
+    reference: Iterable[torch.Tensor],
+    logits: Iterable[torch.Tensor],
+    *,
+    numbered_from: int = 0,
+) -> TextOutcomes:
+    """One model beside the float model, window by window.
+
+    Args:
+        name: of the model, for errors.
+        reference, logits: [1, tokens, vocabulary] of each window, of the float model and of this one; one at a time is
+            taken from either.
+        numbered_from: the number of the first window, for errors.
+
+    Raises:
+        MeasureError: a logit is NaN or infinite, or the two have another vocabulary or length than each other.
+    """
+    rows: list[tuple[float, int, float, int]] = []
+    for number, (window, ours, theirs) in enumerate(zip(windows, reference, logits, strict=True), numbered_from):
+        _check("the float model", number, window, ours, ours.shape[-1])
+        _check(name, number, window, theirs, ours.shape[-1])
+        rows.append(_scored(window, ours, theirs))
+    return _of_rows(rows)
+
+
+def float_outcomes(windows: Sequence[Window], logits: Iterable[torch.Tensor]) -> TextOutcomes:
+    """The float model's own: it agrees with itself everywhere.
+
+    Raises:
+        MeasureError: a logit is NaN or infinite.
+    """
+    rows = []
+    for number, (window, given) in enumerate(zip(windows, logits, strict=True)):
+        _check("the float model", number, window, given, given.shape[-1])
+        nll = sum(-float(block.gather(1, targets[:, None]).sum()) for block, targets in _blocks(window, given))
+        rows.append((nll, window.predictions, 0.0, window.predictions))
+    return _of_rows(rows)
+
+
+def _scored(window: Window, ours: torch.Tensor, theirs: torch.Tensor) -> tuple[float, int, float, int]:
+    nll, kl, agreed = 0.0, 0.0, 0
+    for (p, targets), (q, _) in zip(_blocks(window, ours), _blocks(window, theirs), strict=True):
+        nll -= float(q.gather(1, targets[:, None]).sum())
+        agreed += int((p.argmax(1) == q.argmax(1)).sum())
+        kl += float((p.exp() * (p - q)).sum())
+    return nll, window.predictions, kl, agreed
+
+
+def _blocks(window: Window, logits: torch.Tensor) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+    """(log-probabilities float64 [places, vocabulary], targets [places]) of the places that count."""
+    places = max(1, _BLOCK_BYTES // (8 * logits.shape[-1]))
+    counted = logits[0, window.first - 1 : -1]
+    for start in range(0, window.predictions, places):
+        block = counted[start : start + places].to(torch.float64)
+        yield torch.log_softmax(block, dim=1), window.targets[start : start + places]
+
+
+def _check(name: str, number: int, window: Window, logits: torch.Tensor, vocabulary: int) -> None:
+    expected = (1, window.ids.shape[-1], vocabulary)
+    if tuple(logits.shape) != expected:
+        raise MeasureError(
+            f"{name}: window {number} has logits of shape {tuple(logits.shape)}, the float model's are {expected}. "
+            "Judge checkpoints of this model only."
+        )
+    # a sum is finite where every value is, and quicker to look at; finite values may add up to infinity
+    if not bool(torch.isfinite(logits.sum(dtype=torch.float64))) and (bad := int((~torch.isfinite(logits)).sum())):
+        raise MeasureError(
+            f"{name}: {bad} logits of window {number} are NaN or infinite. "
+            "A scale is damaged, or a layer overflows its dtype: leave that layer float, or smooth it."
+        )
+
+
+def _of_rows(rows: Sequence[tuple[float, int, float, int]]) -> TextOutcomes:
+    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+    return TextOutcomes(
+        nll=np.array(columns[0], dtype=np.float64),
+        predictions=np.array(columns[1], dtype=np.int64),
+        kl=np.array(columns[2], dtype=np.float64),
+        agreed=np.array(columns[3], dtype=np.int64),
+    )

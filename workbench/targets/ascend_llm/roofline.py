@@ -1,0 +1,256 @@
+"""What a served model weighs on a card, and what a prompt and a token would take: modelled, never measured.
+
+    kernel  = launch + max(cube, vector, memory)
+    cube    = 2 · rows · in · out / (peak of the type × what large products reach of it)
+    memory  = weights and cached keys and values from HBM, activations from L2, each / (bandwidth × what streams reach)
+    vector  = bytes × instructions per element / (256 bytes × vector cores × clock × what kernels reach)
+
+A linear is one kernel, q, k and v together and gate and up together, as engines load them (msmodelslim.md §8); a
+dynamic or static input is quantized by a kernel before it. Attention is one kernel. Nothing is added for an engine's
+scheduler, sampling or network, nor for several cards. Times come with 95 % of the clocks that may be right: two
+centres, the chip's platform file and its data sheet, each moved by what is not known (`values.clocks.ensemble`).
+Ratios between two recipes are taken clock by clock and are much surer than times.
+
+A float32 model is priced in float16, which is what vLLM's `dtype: auto` makes of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from workbench.quantization.llm.checkpoint import block_shapes, tensor_shapes
+from workbench.quantization.llm.config import LlmConfig
+from workbench.targets.ascend_llm.roofline_clock import roofline_clock
+from workbench.values.clocks.ensemble import ensemble, interval
+from workbench.values.clocks.statement import CallCosts, Work, summed
+from workbench.values.measurement import Estimate
+
+CHIP = "Ascend910B3"
+_FUSED = (
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    ("self_attn.o_proj",),
+    ("mlp.gate_proj", "mlp.up_proj"),
+    ("mlp.down_proj",),
+)
+_WIDE = 4
+"""Bytes of an element in the vector unit, float32 [inferred]."""
+_INSTRUCTIONS: Mapping[str, int] = {
+    "norm": 13,
+    "rotate": 4,
+    "softmax": 12,
+    "gate": 10,
+    "quantize": 4,
+    "quantize_by_token": 6,
+    "dequantize_by_token": 2,
+    "dequantize_weight": 2,
+    "dequantize_cache": 2,
+}
+"""Vector instructions per element, counted from formulas [inferred]; a norm adds the residual before it, as engines'
+kernels do."""
+_CUBE_SIDE = 16
+"""The cube multiplies blocks of 16 rows (atc.md §7.2): one token costs as much as 16."""
+_FLOAT_BYTES = 2
+_SCALE_BYTES: Mapping[str, int] = {"W8A8": 4 + 4 + 2 + 2, "W8A8_MIX": 4 + 4 + 2 + 2}
+"""Bytes for each output channel beside the weights: quant_bias, deq_scale, weight_scale, weight_offset (msmodelslim.md
+§8); the other types have the last two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedShape:
+    """What a service does at once.
+
+    Attributes:
+        batch: prompts, or sequences that get a token each.
+        prompt_tokens: of each prompt.
+        context: tokens in the cache when a token is made.
+    """
+
+    batch: int = 1
+    prompt_tokens: int = 512
+    context: int = 1024
+
+    def __post_init__(self) -> None:
+        if min(self.batch, self.prompt_tokens, self.context) < 1:
+            raise ValueError("batch, prompt and context have at least one element each")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSize:
+    """Attributes:
+    weights_bytes: in the card's memory, one card; embedding and scales included.
+    kv_bytes_per_token: of keys and values of all layers, one sequence.
+    """
+
+    weights_bytes: int
+    kv_bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelledTimes:
+    """Times under the clock that is run, with 95 % of those that may be right; modelled.
+
+    Attributes:
+        prefill_ms: until the first token, all prompts of the batch at once.
+        decode_ms: of one further token of every sequence.
+        prefill, decode: what they are made of.
+    """
+
+    prefill_ms: Estimate
+    decode_ms: Estimate
+    prefill: CallCosts
+    decode: CallCosts
+
+
+def served_size(config: LlmConfig, types: Mapping[str, str], *, quantized_cache: bool) -> ServedSize:
+    """What a card holds.
+
+    Args:
+        types: full name of every linear of the blocks → its type in the description ('FLOAT', 'W8A8' …).
+        quantized_cache: keys and values are int8 (C8), with a scale and an offset by channel.
+    """
+    total = 0
+    for name, shape in tensor_shapes(config).items():
+        if name == "lm_head.weight" and config.tied:
+            continue
+        kind = types.get(name.removesuffix(".weight"), "FLOAT")
+        elements = math.prod(shape)
+        total += elements * _FLOAT_BYTES if kind == "FLOAT" else elements + shape[0] * _SCALE_BYTES.get(kind, 4)
+    channels = 2 * config.layers * config.kv_heads * config.head_dim
+    if quantized_cache:
+        return ServedSize(weights_bytes=total + channels * 2 * _FLOAT_BYTES, kv_bytes_per_token=channels)
+    return ServedSize(weights_bytes=total, kv_bytes_per_token=channels * _FLOAT_BYTES)
+
+
+def modelled_times(
+    config: LlmConfig,
+    types: Mapping[str, str],
+    *,
+    quantized_cache: bool,
+    shape: ServedShape | None = None,
+    chip: str = CHIP,
+) -> ModelledTimes:
+    """Prefill and decode of a served model.
+
+    Deterministic. Only times of one shape and chip should be compared with each other.
+
+    Args:
+        types, quantized_cache: as for `served_size`. The linears of a fused group are priced each by its own type.
+        shape: one prompt of 512 tokens, a context of 1024, when None.
+
+    Raises:
+        ValueError: an unknown type or chip.
+    """
+    shape = shape or ServedShape()
+    clocks = ensemble(roofline_clock(chip))
+    prefill = summed(_works(config, types, quantized_cache, shape, decode=False))
+    decode = summed(_works(config, types, quantized_cache, shape, decode=True))
+    times = clocks.call_ms([prefill, decode])
+    return ModelledTimes(prefill_ms=interval(times[0]), decode_ms=interval(times[1]), prefill=prefill, decode=decode)
+
+
+def time_ratio(ours: CallCosts, theirs: CallCosts, *, chip: str = CHIP) -> Estimate:
+    """How long ours takes over theirs, with 95 % of the clocks that may be right; modelled."""
+    times = ensemble(roofline_clock(chip)).call_ms([ours, theirs])
+    return interval(times[0] / times[1])
+
+
+def _works(
+    config: LlmConfig, types: Mapping[str, str], quantized_cache: bool, shape: ServedShape, *, decode: bool
+) -> Iterator[Work]:
+    rows = shape.batch * (1 if decode else shape.prompt_tokens)
+    yield _kernel(near=2 * _FLOAT_BYTES * rows * config.hidden)  # rows of the embedding
+    for index in range(config.layers):
+        yield _elementwise("norm", rows * config.hidden)
+        yield from _linears(config, types, index, _FUSED[0], rows, decode=decode)
+        heads = config.heads + config.kv_heads
+        if config.qk_norm:
+            yield _elementwise("norm", rows * heads * config.head_dim)
+        yield _elementwise("rotate", rows * heads * config.head_dim)
+        yield _attention(config, quantized_cache, shape, decode=decode)
+        yield from _linears(config, types, index, _FUSED[1], rows, decode=decode)
+        yield _elementwise("norm", rows * config.hidden)
+        yield from _linears(config, types, index, _FUSED[2], rows, decode=decode)
+        yield _elementwise("gate", rows * config.intermediate)
+        yield from _linears(config, types, index, _FUSED[3], rows, decode=decode)
+    # logits are made of the last place of each sequence alone
+    yield _elementwise("norm", shape.batch * config.hidden)
+    yield from _product("FLOAT", shape.batch, config.hidden, config.vocabulary)
+
+
+def _linears(
+    config: LlmConfig, types: Mapping[str, str], index: int, names: tuple[str, ...], rows: int, *, decode: bool
+) -> Iterator[Work]:
+    """The kernels of linears that read one tensor; those of one type are one product."""
+    shapes = block_shapes(config)
+    by_type: dict[str, int] = {}
+    for name in names:
+        kind = types.get(f"model.layers.{index}.{name}", "FLOAT")
+        if kind == "W8A8_MIX":  # pdmix: dynamic in prefill, static in decode (msmodelslim.md §8)
+            kind = "W8A8" if decode else "W8A8_DYNAMIC"
+        by_type[kind] = by_type.get(kind, 0) + shapes[f"{name}.weight"][0]
+    inner = shapes[f"{names[0]}.weight"][1]
+    for kind, outer in by_type.items():
+        yield from _product(kind, rows, inner, outer)
+
+
+def _product(kind: str, rows: int, inner: int, outer: int) -> Iterator[Work]:
+    """[rows, inner] × [inner, outer], with the kernel that quantizes its input where it has one."""
+    padded = math.ceil(rows / _CUBE_SIDE) * _CUBE_SIDE
+    flops = 2 * padded * inner * outer
+    given, gives = rows * inner, rows * outer
+    if kind == "FLOAT":
+        yield _kernel(
+            cube=("matrix_float16", flops), far=_FLOAT_BYTES * inner * outer, near=_FLOAT_BYTES * (given + gives)
+        )
+    elif kind == "W8A8":
+        yield _elementwise("quantize", given, gives=1)
+        yield _kernel(cube=("matrix_int8", flops), far=inner * outer, near=given + _FLOAT_BYTES * gives)
+    elif kind == "W8A8_DYNAMIC":
+        yield _elementwise("quantize_by_token", given, gives=1)
+        yield _kernel(
+            cube=("matrix_int8", flops),
+            far=inner * outer,
+            near=given + _FLOAT_BYTES * gives,
+            vector=_INSTRUCTIONS["dequantize_by_token"] * _WIDE * gives,
+        )
+    elif kind == "W8A16":
+        yield _kernel(
+            cube=("matrix_float16", flops),
+            far=inner * outer,
+            near=_FLOAT_BYTES * (given + gives),
+            vector=_INSTRUCTIONS["dequantize_weight"] * _WIDE * inner * outer,
+        )
+    else:
+        raise ValueError(f"{kind!r} is no type of a linear that has a price")
+
+
+def _attention(config: LlmConfig, quantized_cache: bool, shape: ServedShape, *, decode: bool) -> Work:
+    """Both products and the softmax of all heads, without writing scores; a prompt sees half of its square."""
+    seen = shape.context if decode else (shape.prompt_tokens + 1) / 2
+    rows = shape.batch * (1 if decode else shape.prompt_tokens)
+    # the query heads of a group are rows of one product, so a decoded token fills the cube's rows in part only
+    filled = math.ceil(config.group / _CUBE_SIDE) * _CUBE_SIDE / config.group if decode else 1.0
+    scores = rows * config.heads * seen
+    cached = 2 * shape.batch * config.kv_heads * config.head_dim * (shape.context if decode else 0)
+    vector = _INSTRUCTIONS["softmax"] * _WIDE * scores
+    if quantized_cache:
+        vector += _INSTRUCTIONS["dequantize_cache"] * _WIDE * cached
+    return _kernel(
+        cube=("matrix_float16", 4 * scores * config.head_dim * filled),
+        far=cached * (1 if quantized_cache else _FLOAT_BYTES),
+        near=_FLOAT_BYTES * rows * config.head_dim * 2 * (config.heads + config.kv_heads),
+        vector=vector,
+    )
+
+
+def _elementwise(what: str, elements: float, *, gives: int = _FLOAT_BYTES) -> Work:
+    return _kernel(near=elements * (_FLOAT_BYTES + gives), vector=_INSTRUCTIONS[what] * _WIDE * elements)
+
+
+def _kernel(*, cube: tuple[str, float] | None = None, far: float = 0.0, near: float = 0.0, vector: float = 0.0) -> Work:
+    """One launch, then the longest of what cube, vector unit and the two memories do."""
+    parts = [("far_memory", far), ("near_memory", near), ("vector", vector), *([cube] if cube else [])]
+    beside = tuple(((name, round(amount / 1e6, 9)),) for name, amount in parts if amount)
+    return Work(count=1, before=(("kernel_launch", 1.0),), beside=beside)
