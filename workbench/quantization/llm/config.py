@@ -75,8 +75,11 @@ class LlmConfig:
         return self.heads // self.kv_heads
 
 
-def read_config(folder: Path) -> LlmConfig:
+def read_config(folder: Path, *, quantized: bool = False) -> LlmConfig:
     """The configuration of a model folder.
+
+    Args:
+        quantized: the folder may say that its weights are quantized; whoever reads them knows how.
 
     Raises:
         ConfigError: no such file, not JSON, an architecture or a kind of rotary positions that is not supported, a
@@ -89,7 +92,7 @@ def read_config(folder: Path) -> LlmConfig:
     if not isinstance(found, dict):
         raise ConfigError("holds no JSON object.", file=file)
     family = _family(found, file)
-    if found.get("quantization_config") or found.get("quantize"):
+    if not quantized and (found.get("quantization_config") or found.get("quantize")):
         raise ConfigError(
             "the model is quantized already.", file=file, key="quantization_config", hint="Give the float model."
         )

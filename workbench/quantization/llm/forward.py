@@ -29,6 +29,8 @@ Linear = Callable[[str, torch.Tensor], torch.Tensor]
 """(name relative to the block, x [batch, tokens, in]) → [batch, tokens, out]."""
 Cache = Callable[[str, torch.Tensor], torch.Tensor]
 """('key' after rotation, or 'value'; [batch, kv_heads, tokens, head_dim]) → what attention reads."""
+Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""(query [batch, heads, tokens, head_dim], key, value [batch, kv_heads, tokens, head_dim]) → as query."""
 
 
 def float_linear(block: Tensors) -> Linear:
@@ -45,6 +47,8 @@ def run_block(
     linear: Linear | None = None,
     cache: Cache | None = None,
     epsilon: float | None = None,
+    attention: Attention | None = None,
+    position: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """One decoder block over whole sequences, causal, without padding mask.
 
@@ -54,6 +58,8 @@ def run_block(
         linear: the block's own linears when None.
         cache: what attention reads of keys and values; themselves when None.
         epsilon: of the two norms before linears; the model's when None.
+        attention: over the tokens given, causal, when None.
+        position: of the first token of every sequence [batch]; 0 for all when None.
     """
     epsilon = epsilon or config.epsilon
     linear = linear or float_linear(block)
@@ -66,18 +72,23 @@ def run_block(
         query = norm(block, "self_attn.q_norm", query, config.epsilon)
         key = norm(block, "self_attn.k_norm", key, config.epsilon)
     value = linear("self_attn.v_proj", normed).view(shape).transpose(1, 2)
-    cos, sin = rotations(rope, tokens, config.dtype)
+    cos, sin = rotations(rope, tokens, config.dtype, position)
     query, key = _rotated(query.transpose(1, 2), cos, sin), _rotated(key.transpose(1, 2), cos, sin)
     if cache is not None:
         key, value = cache("key", key), cache("value", value)
-    attended = F.scaled_dot_product_attention(
-        query, key, value, is_causal=tokens > 1, scale=config.head_dim**-0.5, enable_gqa=config.group > 1
-    )
+    attended = causal_attention(config, query, key, value) if attention is None else attention(query, key, value)
     attended = attended.transpose(1, 2).reshape(batch, tokens, -1).contiguous()
     hidden = hidden + linear("self_attn.o_proj", attended)
     normed = norm(block, "post_attention_layernorm", hidden, epsilon)
     gated = F.silu(linear("mlp.gate_proj", normed)) * linear("mlp.up_proj", normed)
     return hidden + linear("mlp.down_proj", gated)
+
+
+def causal_attention(config: LlmConfig, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Of as many tokens as there are keys, or of the last token alone."""
+    return F.scaled_dot_product_attention(
+        query, key, value, is_causal=query.shape[2] > 1, scale=config.head_dim**-0.5, enable_gqa=config.group > 1
+    )
 
 
 def norm(block: Tensors, name: str, x: torch.Tensor, epsilon: float) -> torch.Tensor:
@@ -116,7 +127,7 @@ def float_forward(model: LlmModel, rope: Rope, samples: Sequence[torch.Tensor]) 
     Raises:
         ConfigError: a sample is longer than the model's context.
     """
-    check_lengths(model, samples)
+    check_lengths(model.config, samples)
     with torch.inference_mode():
         hidden = embed(model, samples)
         for index in range(model.config.layers):
@@ -125,17 +136,17 @@ def float_forward(model: LlmModel, rope: Rope, samples: Sequence[torch.Tensor]) 
         return logits(model, hidden)
 
 
-def check_lengths(model: LlmModel, samples: Sequence[torch.Tensor]) -> None:
+def check_lengths(config: LlmConfig, samples: Sequence[torch.Tensor]) -> None:
     """Raises ConfigError for a sample that has more tokens than the model's context, or ids that it does not know."""
     for number, ids in enumerate(samples):
-        if ids.shape[-1] > model.config.context:
+        if ids.shape[-1] > config.context:
             raise ConfigError(
-                f"sample {number} has {ids.shape[-1]} tokens, the model's context is {model.config.context}.",
+                f"sample {number} has {ids.shape[-1]} tokens, the model's context is {config.context}.",
                 hint="Shorten the text.",
             )
-        if int(ids.max()) >= model.config.vocabulary:
+        if int(ids.max()) >= config.vocabulary:
             raise ConfigError(
-                f"token {int(ids.max())} of sample {number} is beyond the vocabulary of {model.config.vocabulary}.",
+                f"token {int(ids.max())} of sample {number} is beyond the vocabulary of {config.vocabulary}.",
                 hint="The tokenizer belongs to another model.",
             )
 

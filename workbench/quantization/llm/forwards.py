@@ -1,58 +1,274 @@
-"""Ids in, logits out: what judges of a language model ask for, whoever computes it.
+"""Ids in, logits or continuations out: what judges of a language model ask for, whoever computes it.
 
-A `Forward` is given windows of ids, each [1, tokens], and yields the logits of each, [1, tokens, vocabulary], in their
-order and one at a time, so that no more than one window's logits are in memory. Every block is read once for all
-windows of a call; beside it stand the hidden states of the windows, [1, tokens, hidden] each.
+    forward = float_logits(open_model(folder))
+    for logits in forward(windows): ...                       # one window at a time
+    answers = greedy(float_decoder(open_model(folder)), prompts, 32)
+
+Every block is read once for all windows of a call, and in `greedy` once for all prompts of a step; beside it stand the
+hidden states of the windows, [1, tokens, hidden] each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 
-from workbench.quantization.llm.checkpoint import FINAL_NORM, LlmModel, head_name, read_block, read_tensors
-from workbench.quantization.llm.forward import check_lengths, embed, logits, run_block
-from workbench.quantization.llm.rope import rope_of
+from workbench.quantization.llm.checkpoint import (
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    LlmModel,
+    Tensors,
+    head_name,
+    read_block,
+    read_tensors,
+)
+from workbench.quantization.llm.config import LlmConfig
+from workbench.quantization.llm.forward import (
+    Attention,
+    Cache,
+    Linear,
+    causal_attention,
+    check_lengths,
+    float_linear,
+    norm,
+    run_block,
+)
+from workbench.quantization.llm.rope import Rope, rope_of
+from workbench.values.errors import MeasureError
 
 Forward = Callable[[Sequence[torch.Tensor]], Iterator[torch.Tensor]]
-"""Ids of windows, each [1, tokens] → logits of each, [1, tokens, vocabulary], in the model's dtype."""
+"""Ids of windows, each [1, tokens] → logits of each, [1, tokens, vocabulary], in the model's dtype, in their order and
+one at a time in memory."""
+Stage = Literal["prefill", "decode"]
+"""How a server would compute tokens: a whole prompt at once, or one after another. It makes a difference where a type
+is quantized differently in the two (W8A8_MIX), and where keys and values are kept as integers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningBlock:
+    """Attributes:
+    tensors: norms, by names relative to the block.
+    kept: what attention reads later of keys [batch, kv_heads, tokens, head_dim] or values that went into the cache.
+    """
+
+    tensors: Tensors
+    linear: Linear
+    kept: Cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoder:
+    """A model as the steps of its computation.
+
+    Attributes:
+        embedding: read when a call begins: [vocabulary, hidden].
+        head: likewise: final norm and output projection by their full names.
+        block: (index, stage) → how that block computes.
+    """
+
+    config: LlmConfig
+    rope: Rope
+    embedding: Callable[[], torch.Tensor]
+    head: Callable[[], Tensors]
+    block: Callable[[int, Stage], RunningBlock]
+
+
+def float_decoder(model: LlmModel, *, keep: bool = False) -> Decoder:
+    """The float model as it is on disk, every step in its own dtype.
+
+    Args:
+        keep: what was read stays in memory, for quick further calls; otherwise one block is in memory at a time.
+    """
+
+    def embedding() -> torch.Tensor:
+        return read_tensors(model, [f"{EMBEDDING}.weight"])[f"{EMBEDDING}.weight"]
+
+    def head() -> Tensors:
+        read = read_tensors(model, [f"{FINAL_NORM}.weight", head_name(model)])
+        return {**read, f"{HEAD}.weight": read[head_name(model)]}
+
+    def block(index: int) -> RunningBlock:
+        tensors = read_block(model, index)
+        return RunningBlock(tensors=tensors, linear=float_linear(tensors), kept=lambda _, x: x)
+
+    held = lru_cache(maxsize=None)(block) if keep else block
+    return Decoder(
+        config=model.config,
+        rope=rope_of(model.config),
+        embedding=lru_cache(embedding) if keep else embedding,
+        head=lru_cache(head) if keep else head,
+        block=lambda index, _: held(index),
+    )
 
 
 def float_logits(model: LlmModel, *, keep: bool = False) -> Forward:
-    """The float model as it is on disk, every step in its own dtype.
+    """`logits_of` the float model.
 
     Deterministic for one number of threads and one version of torch.
 
     Args:
-        keep: blocks, embedding and head stay in memory after the first call, for quick further calls; otherwise one
-            block is in memory at a time.
+        keep: as for `float_decoder`.
+    """
+    return logits_of(float_decoder(model, keep=keep), "prefill")
+
+
+def logits_of(decoder: Decoder, stage: Stage) -> Forward:
+    """Logits of every token of windows.
+
+    In stage 'decode' every token is computed as if it had come alone: attention reads what the cache keeps of it and of
+    all before it.
 
     Raises:
         ConfigError: (when logits are asked for) a window is longer than the context, an id is beyond the vocabulary, or
-            a weight cannot be read or is NaN or infinite.
+            a weight cannot be read or used.
+        MeasureError: a block gives values that are NaN or infinite.
     """
-    rope = rope_of(model.config)
-    blocks: dict[int, dict[str, torch.Tensor]] = {}
-
-    def block(index: int) -> dict[str, torch.Tensor]:
-        if not keep:
-            return read_block(model, index)
-        if index not in blocks:
-            blocks[index] = read_block(model, index)
-        return blocks[index]
 
     def forward(windows: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        check_lengths(model, windows)
+        check_lengths(decoder.config, windows)
         with torch.inference_mode():
-            hidden = embed(model, windows)
-            for index in range(model.config.layers):
-                tensors = block(index)
-                hidden = [run_block(model.config, rope, tensors, x) for x in hidden]
-        last = read_tensors(model, [f"{FINAL_NORM}.weight", head_name(model)])
-        for number in range(len(hidden)):
+            embedding = decoder.embedding()
+            hidden = [F.embedding(ids, embedding) for ids in windows]
+            del embedding
+            for index in range(decoder.config.layers):
+                block = decoder.block(index, stage)
+                cache = block.kept if stage == "decode" else None
+                for number, x in enumerate(hidden):
+                    hidden[number] = _run(decoder, block, x, cache=cache)
+                    _check_finite(hidden[number], index, f"window {number}")
+        head = decoder.head()
+        for x in hidden:
             with torch.inference_mode():  # not around the yield: the mode would be the caller's too
-                given = logits(model, [hidden[number]], last)[0]
+                given = _logits(decoder.config, head, x)
             yield given
 
     return forward
+
+
+def greedy(
+    decoder: Decoder, prompts: Sequence[torch.Tensor], tokens: int, *, ends: frozenset[int] = frozenset()
+) -> list[torch.Tensor]:
+    """The most probable continuation of every prompt; of equal logits the lowest id.
+
+    A prompt is computed in stage 'prefill', every further token in stage 'decode' on the kept keys and values. All
+    prompts go step by step together, so that a block serves them all while it is in memory.
+
+    Args:
+        prompts: ids, each [1, tokens].
+        tokens: of each continuation, at most.
+        ends: ids behind which a continuation stops; they belong to it.
+
+    Returns:
+        For every prompt the ids that follow it, [n] with n at most `tokens`, less where the context is full.
+
+    Raises:
+        ConfigError, MeasureError: as `logits_of`.
+    """
+    check_lengths(decoder.config, prompts)
+    found: list[list[int]] = [[] for _ in prompts]
+    running = list(range(len(prompts))) if tokens > 0 else []
+    sizes = [ids.shape[1] + tokens for ids in prompts]
+    stores = [[_Store(decoder.config, size) for size in sizes] for _ in range(decoder.config.layers)]
+    embedding, head = decoder.embedding(), decoder.head()
+    with torch.inference_mode():
+        last = _prefilled(decoder, embedding, prompts, stores) if running else []
+        for step in range(tokens):
+            if step:
+                position = torch.tensor([prompts[number].shape[1] + step - 1 for number in running])
+                given = F.embedding(torch.tensor([[found[number][-1]] for number in running]), embedding)
+                kept = [[stores[index][number] for number in running] for index in range(decoder.config.layers)]
+                last = list(_decoded(decoder, given, position, kept, step)[:, None])
+            chosen = _logits(decoder.config, head, torch.cat(last))[:, 0].argmax(-1).tolist()
+            for number, token in zip(running, chosen, strict=True):
+                found[number].append(token)
+            running = [
+                number
+                for number in running
+                if found[number][-1] not in ends and prompts[number].shape[1] + step < decoder.config.context
+            ]
+            if not running:
+                break
+    return [torch.tensor(ids, dtype=torch.int64) for ids in found]
+
+
+class _Store:
+    """Keys and values of one prompt in one block, as attention reads them later."""
+
+    def __init__(self, config: LlmConfig, size: int) -> None:
+        shape = (2, 1, config.kv_heads, size, config.head_dim)
+        self._held = torch.empty(shape, dtype=config.dtype)
+        self._length = 0
+
+    def add(self, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both of all tokens so far, [1, kv_heads, tokens, head_dim], with the new ones behind."""
+        end = self._length + key.shape[2]
+        self._held[0][:, :, self._length : end] = key
+        self._held[1][:, :, self._length : end] = value
+        self._length = end
+        return self._held[0][:, :, :end], self._held[1][:, :, :end]
+
+
+def _prefilled(
+    decoder: Decoder, embedding: torch.Tensor, prompts: Sequence[torch.Tensor], stores: Sequence[Sequence[_Store]]
+) -> list[torch.Tensor]:
+    """The last token of every prompt behind the last block, each [1, 1, hidden]; the stores are filled."""
+    hidden = [F.embedding(ids, embedding) for ids in prompts]
+    for index, ours in enumerate(stores):
+        block = decoder.block(index, "prefill")
+        for number, (x, store) in enumerate(zip(hidden, ours, strict=True)):
+            hidden[number] = _run(decoder, block, x, attention=_filling(decoder.config, block.kept, store))
+            _check_finite(hidden[number], index, f"prompt {number}")
+    return [x[:, -1:] for x in hidden]
+
+
+def _decoded(
+    decoder: Decoder, x: torch.Tensor, position: torch.Tensor, stores: Sequence[Sequence[_Store]], step: int
+) -> torch.Tensor:
+    """One token of every running prompt through all blocks, [prompts, 1, hidden]."""
+    for index, ours in enumerate(stores):
+        block = decoder.block(index, "decode")
+        x = _run(decoder, block, x, attention=_extending(decoder.config, block.kept, ours), position=position)
+        _check_finite(x, index, f"token {step} behind the prompts")
+    return x
+
+
+def _filling(config: LlmConfig, kept: Cache, store: _Store) -> Attention:
+    def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        store.add(kept("key", key), kept("value", value))
+        return causal_attention(config, query, key, value)
+
+    return attention
+
+
+def _extending(config: LlmConfig, kept: Cache, stores: Sequence[_Store]) -> Attention:
+    def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        key, value = kept("key", key), kept("value", value)
+        rows = []
+        for row, store in enumerate(stores):
+            part = slice(row, row + 1)
+            rows.append(causal_attention(config, query[part], *store.add(key[part], value[part])))
+        return torch.cat(rows)
+
+    return attention
+
+
+def _run(decoder: Decoder, block: RunningBlock, x: torch.Tensor, **how: Any) -> torch.Tensor:
+    return run_block(decoder.config, decoder.rope, block.tensors, x, linear=block.linear, **how)
+
+
+def _logits(config: LlmConfig, head: Tensors, x: torch.Tensor) -> torch.Tensor:
+    return F.linear(norm(head, FINAL_NORM, x, config.epsilon), head[f"{HEAD}.weight"])
+
+
+def _check_finite(hidden: torch.Tensor, block: int, which: str) -> None:
+    if not bool(torch.isfinite(hidden).all()):
+        raise MeasureError(
+            f"block {block} gives values that are NaN or infinite for {which}; {hidden.dtype} does not hold them. "
+            "Compare with the float model: a smoothing or a scale may be wrong."
+        )

@@ -45,8 +45,20 @@ def rope_of(config: LlmConfig) -> Rope:
     return Rope(frequencies=found.to(torch.float32), attention=float(attention))
 
 
-def rotations(rope: Rope, tokens: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine and sine of positions 0 … tokens-1: [tokens, head_dim], computed in float32, rounded to `dtype`."""
-    angles = torch.arange(tokens, dtype=torch.float32)[:, None] * rope.frequencies
+def rotations(
+    rope: Rope, tokens: int, dtype: torch.dtype, first: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosine and sine of every position, computed in float32, rounded to `dtype`.
+
+    Args:
+        first: position of the first token of every sequence [batch]; 0 for all when None.
+
+    Returns:
+        Both [tokens, head_dim], or with `first` [batch, 1, tokens, head_dim].
+    """
+    positions = torch.arange(tokens, dtype=torch.float32)
+    if first is not None:
+        positions = (positions + first.to(torch.float32)[:, None])[:, None]
+    angles = positions[..., None] * rope.frequencies
     both = torch.cat((angles, angles), dim=-1)
     return (both.cos() * rope.attention).to(dtype), (both.sin() * rope.attention).to(dtype)

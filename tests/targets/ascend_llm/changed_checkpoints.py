@@ -1,0 +1,64 @@
+"""Small checkpoints as a run leaves them, to be changed tensor by tensor."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.targets.ascend_llm.folders import STATIC, WEIGHT, write_llm, write_texts, write_v0, write_v1
+from workbench.targets.ascend_llm.calibrate import calibrate_llm
+
+DYNAMIC = f"{{type: linear_quant, qconfig: {{act: {{scope: per_token, symmetric: True}}, {WEIGHT}}}}}"
+MIX = f"{{type: linear_quant, qconfig: {{act: {{scope: pd_mix, symmetric: False}}, {WEIGHT}}}}}"
+CACHE = "{type: dynamic_cache, qconfig: {scope: per_channel, dtype: int8, symmetric: True, method: minmax}}"
+
+
+def write_checkpoint(
+    folder: Path, *processes: str, v0: str = STATIC, family: str = "qwen2", dtype: str = "bfloat16", **changes: Any
+) -> Path:
+    """A checkpoint below `folder`: by processes of v1, or by v0's lines, static W8A8 unless given."""
+    model = write_llm(folder / "model", family, dtype, **changes)
+    data = write_texts(folder / "texts.jsonl")
+    cfg = folder / "recipe.yaml"
+    cfg = write_v1(cfg, *processes) if processes else write_v0(cfg, v0)
+    return calibrate_llm(model, folder / "checkpoint", cfg=cfg, data=data).folder
+
+
+def copied(checkpoint: Path, to: Path) -> Path:
+    shutil.copytree(checkpoint, to)
+    return to
+
+
+def weight_file(folder: Path) -> Path:
+    return next(folder.glob("quant_model_weight*.safetensors"))
+
+
+def change(folder: Path, name: str, new: torch.Tensor | Callable[[torch.Tensor], torch.Tensor] | None) -> Path:
+    """Replace a tensor, or take it out of its file."""
+    file = weight_file(folder)
+    tensors = load_file(file)
+    if new is None:
+        tensors.pop(name)
+    else:
+        tensors[name] = new if isinstance(new, torch.Tensor) else new(tensors[name])
+    file.unlink()  # the old file may be mapped still
+    save_file({key: value.clone() for key, value in tensors.items()}, file)
+    return folder
+
+
+def describe(folder: Path, **changes: object) -> Path:
+    """Change keys of the description; None takes one out. Dots of a name are written as __."""
+    file = folder / "quant_model_description.json"
+    found = json.loads(file.read_text())
+    for key, value in changes.items():
+        name = key.replace("__", ".")
+        if value is None:
+            del found[name]
+        else:
+            found[name] = value
+    file.write_text(json.dumps(found))
+    return folder

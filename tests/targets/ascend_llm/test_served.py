@@ -1,0 +1,251 @@
+"""A checkpoint folder is taken as vLLM-Ascend would take it, and refused with file, tensor and reason."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.targets.ascend_llm.changed_checkpoints import (
+    CACHE,
+    DYNAMIC,
+    change,
+    copied,
+    describe,
+    weight_file,
+    write_checkpoint,
+)
+from tests.targets.ascend_llm.folders import LINEAR
+from workbench.targets.ascend_llm.served import read_served
+from workbench.targets.ascend_llm.served_block import check_values, read_served_block
+from workbench.values.errors import ConfigError
+
+Q, K, DOWN = (f"model.layers.0.{name}" for name in ("self_attn.q_proj", "self_attn.k_proj", "mlp.down_proj"))
+
+
+@pytest.fixture(scope="module")
+def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("static"))
+
+
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("cached"), CACHE, LINEAR, family="qwen3")
+
+
+def read(folder: Path) -> None:
+    check_values(read_served(folder))
+
+
+def test_a_checkpoint_of_ours_is_read_with_its_types_and_dtypes(static: Path) -> None:
+    served = read_served(static)
+    block = read_served_block(served, 1)
+    assert set(served.types.values()) == {"W8A8"}
+    assert (served.unserved, served.ignored, served.cached) == ((), (), frozenset())
+    linear = block.linears["self_attn.q_proj"]
+    assert linear.weight.dtype == torch.int8
+    assert linear.factors is not None
+    assert linear.input is not None
+    assert (linear.factors.dtype, linear.input.offset.dtype) == (torch.float32, torch.int8)
+
+
+def test_factors_of_float16_are_the_bits_of_those_of_float32(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, dtype="float16")
+    linear = read_served_block(read_served(folder), 0).linears["mlp.down_proj"]
+    assert linear.input is not None
+    assert linear.scale is not None
+    assert linear.factors is not None
+    assert torch.equal(linear.factors, (linear.input.scale * linear.scale).to(torch.float32))
+
+
+def test_a_float32_model_is_read_and_said_to_be_unserved(tmp_path: Path) -> None:
+    assert "bfloat16 and float16 alone" in read_served(write_checkpoint(tmp_path, dtype="float32")).unserved[0]
+
+
+def test_config_json_for_mindie_is_read(static: Path, tmp_path: Path) -> None:
+    folder = copied(static, tmp_path / "c")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantize": "w8a8"}))
+    assert read_served(folder).config.layers == 2
+
+
+def test_a_quantized_cache_is_found_by_its_tensors(cached: Path) -> None:
+    served = read_served(cached)
+    assert served.cached == {0, 1}
+    assert set(read_served_block(served, 0).cache) == {"key", "value"}
+
+
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no-weights": (lambda f: weight_file(f).unlink(), "holds 0 weight files"),
+    "cut-short": (
+        lambda f: weight_file(f).write_bytes(weight_file(f).read_bytes()[:3000]),
+        "no readable safetensors file",
+    ),
+    "no-description": (lambda f: (f / "quant_model_description.json").unlink(), "quant_model_description.json"),
+    "mixed-types": (
+        lambda f: describe(f, **{f"{K}.weight".replace(".", "__"): "FLOAT"}),
+        r"q_proj W8A8, k_proj FLOAT, v_proj W8A8\. vLLM-Ascend loads them as one qkv_proj",
+    ),
+    "no-type": (
+        lambda f: describe(f, **{f"{DOWN}.weight".replace(".", "__"): None}),
+        "is missing; the engine looks up",
+    ),
+    "other-type": (
+        lambda f: describe(f, **{f"{DOWN}.weight".replace(".", "__"): "W4A8_DYNAMIC"}),
+        "'W4A8_DYNAMIC' is not computed here",
+    ),
+    "number-for-type": (
+        lambda f: describe(f, **{f"{DOWN}.weight".replace(".", "__"): 8}),
+        "expected the name of a type",
+    ),
+    "quantized-head": (lambda f: describe(f, lm_head__weight="W8A8"), "embedding and head stay FLOAT"),
+    "groups": (lambda f: describe(f, group_size=64), "scales of groups of 64"),
+    "attention": (lambda f: describe(f, fa_quant_type="FAQuant"), "quantized attention"),
+    "online-rotation": (lambda f: describe(f, metadata={"quarot": {"x": 1}}), "rotations at run time"),
+    "listed-alone": (lambda f: describe(f, model__extra="FLOAT"), "model.extra: is listed, but in no weight file"),
+    "unlisted": (lambda f: describe(f, model__norm__weight=None), "model.norm.weight is not listed"),
+    "missing-tensor": (
+        lambda f: change(describe(f, **{f"{Q}.quant_bias".replace(".", "__"): None}), f"{Q}.quant_bias", None),
+        "has no tensor model.layers.0.self_attn.q_proj.quant_bias of a W8A8 linear",
+    ),
+    "float-weight": (
+        lambda f: change(f, f"{Q}.weight", lambda w: w.to(torch.bfloat16)),
+        "weight of a W8A8 linear is BF16, not I8",
+    ),
+    "factors-of-float16": (
+        lambda f: change(f, f"{Q}.deq_scale", lambda d: d.view(torch.int32).to(torch.int64)),
+        r"deq_scale of a W8A8 linear is I64, not F32 for a torch.bfloat16 model",
+    ),
+    "flat-scale": (
+        lambda f: change(f, f"{Q}.weight_scale", lambda s: s.flatten()),
+        r"weight_scale of a W8A8 linear has shape \[32\], the engine has \[32, 1\]",
+    ),
+    "one-scale": (
+        lambda f: change(f, f"{Q}.weight_scale", lambda s: s[:1].clone()),
+        "one scale for each output channel",
+    ),
+    "two-inputs": (lambda f: change(f, f"{Q}.input_scale", lambda s: s.repeat(2)), r"input_scale .* has shape \[2\]"),
+    "nan-scale": (
+        lambda f: change(f, f"{Q}.weight_scale", lambda s: s * float("nan")),
+        "weight_scale holds 32 values that are NaN",
+    ),
+    "zero-scale": (
+        lambda f: change(f, f"{DOWN}.input_scale", lambda s: s * 0),
+        "input_scale holds 0.0; a scale is positive",
+    ),
+    "negative-factor": (
+        lambda f: change(f, f"{DOWN}.deq_scale", lambda s: -s),
+        "deq_scale holds -.*; a factor is positive",
+    ),
+    "half-an-offset": (
+        lambda f: change(f, f"{DOWN}.input_offset", lambda o: o * 0 + 0.5),
+        "input_offset is 0.5; the engine holds it as int8",
+    ),
+    "offset-beyond": (lambda f: change(f, f"{DOWN}.input_offset", lambda o: o * 0 + 130), "input_offset is 130.0"),
+    "weight-offset": (
+        lambda f: change(f, f"{DOWN}.weight_offset", lambda o: o + 1),
+        "weight_offset is not zero everywhere",
+    ),
+    "sum-beyond": (
+        lambda f: change(f, f"{DOWN}.quant_bias", lambda b: b.index_fill(0, torch.tensor([3]), 2**31 - 1)),
+        "quant_bias is 2147483647 in row 3, where the sum may leave int32",
+    ),
+    "two-ranges": (
+        lambda f: change(f, f"{K}.input_scale", lambda s: s * 2),
+        "k_proj has input_scale .* the engine has one pair for qkv_proj",
+    ),
+    "nan-norm": (
+        lambda f: change(f, "model.layers.1.input_layernorm.weight", lambda w: w / 0),
+        "layers.1.input_layernorm.weight holds 32 values that are NaN or infinite",
+    ),
+    "float-model-beside": (
+        lambda f: save_file({"model.norm.weight": torch.ones(32)}, f / "model.safetensors"),
+        "model.norm.weight is in model.safetensors too",
+    ),
+    "index-of-the-float-model": (
+        lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {}}'),
+        "the engine loads only what an index of this name lists",
+    ),
+    "index-without-map": (
+        lambda f: (f / "a.safetensors.index.json").write_text('{"weight_map": [1]}'),
+        "holds no map from tensors to files",
+    ),
+    "missing-shard": (
+        lambda f: weight_file(f).rename(f / "quant_model_weight_w8a8-00001-of-00002.safetensors"),
+        "shard quant_model_weight_w8a8-00002-of-00002.safetensors is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "said"), BAD.values(), ids=BAD)
+def test_what_an_engine_would_refuse_or_compute_wrongly_is_refused(
+    static: Path, tmp_path: Path, damage: Callable[[Path], object], said: str
+) -> None:
+    folder = copied(static, tmp_path / "c")
+    damage(folder)
+    with pytest.raises(ConfigError, match=said) as error:
+        read(folder)
+    assert str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda f: describe(f, kv_cache_type=None), "kv_cache_type: is missing although C8 tensors are listed"),
+        (lambda f: describe(f, kv_cache_type="C4"), "'C4' is not 'C8'"),
+        (lambda f: describe(f, **{f"{K}.kv_cache_offset".replace(".", "__"): None}), "is missing although"),
+        (lambda f: change(f, f"{K}.kv_cache_offset", lambda o: o + 1), "the engine reads the cache back by its scale"),
+        (lambda f: change(f, f"{K}.kv_cache_scale", lambda s: s * 1e-45), "holds 0.0; a scale is positive"),
+        (
+            lambda f: change(
+                describe(f, **{"model.layers.0.self_attn.v_proj.k_proj.kv_cache_scale".replace(".", "__"): "C8"}),
+                "model.layers.0.self_attn.v_proj.k_proj.kv_cache_scale",
+                torch.zeros(0),
+            ),
+            "is no tensor of this architecture.*use dynamic_cache of v1",
+        ),
+    ],
+)
+def test_a_quantized_cache_that_an_engine_would_misread_is_refused(
+    cached: Path, tmp_path: Path, damage: Callable[[Path], object], said: str
+) -> None:
+    folder = copied(cached, tmp_path / "c")
+    damage(folder)
+    with pytest.raises(ConfigError, match=said):
+        read(folder)
+
+
+def test_asymmetric_weights_alone_are_refused(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, v0="calib_cfg: {a_bit: 16, w_sym: False, mm_tensor: False}")
+    with pytest.raises(ConfigError, match="weight_offset is not zero everywhere; W8A16 kernels"):
+        read(folder)
+
+
+def test_a_bias_that_the_engine_skips_is_refused_where_no_integer_bias_holds_it(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, DYNAMIC, family="qwen3")
+    bias = "model.layers.0.mlp.up_proj.bias"
+    change(describe(folder, **{bias.replace(".", "__"): "FLOAT"}), bias, torch.zeros(56))
+    with pytest.raises(ConfigError, match="qwen3 has no bias there, so the engine skips it, and a W8A8_DYNAMIC linear"):
+        read(folder)
+
+
+def test_a_tied_head_that_differs_from_the_embedding_is_refused(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, tie_word_embeddings=True)
+    read(folder)
+    change(folder, "lm_head.weight", lambda w: w + 1)
+    with pytest.raises(ConfigError, match=r"lm_head.weight differs from model.embed_tokens.weight"):
+        read(folder)
+
+
+def test_a_tied_head_may_be_absent(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, tie_word_embeddings=True)
+    read(change(folder, "lm_head.weight", None))
+
+
+def test_a_scale_whose_reciprocal_float16_does_not_hold_is_refused(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, dtype="float16")
+    change(folder, f"{DOWN}.input_scale", lambda s: s * 0 + 2.0**-20)
+    with pytest.raises(ConfigError, match=r"input_scale holds .*, whose reciprocal is beyond torch.float16"):
+        read(folder)

@@ -1,0 +1,391 @@
+"""A finished checkpoint folder as vLLM-Ascend's loader sees it, ours or the vendor's (msmodelslim.md §3, §8).
+
+Here stand the rules that headers decide: which files, which tensors, of which type and shape. What values have to be
+stands in `served_block`, which reads one block at a time. Everything that the engine would refuse, or load and compute
+wrongly, is refused with file, tensor and reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from workbench.quantization.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, LINEARS, NORMS, block_shapes
+from workbench.quantization.llm.config import LlmConfig, read_config
+from workbench.quantization.llm.recipe import TYPES, Type
+from workbench.targets.ascend_llm.serving_rules import FUSED
+from workbench.targets.ascend_llm.tensors import CACHE_TYPE, CACHED
+from workbench.values.documents.input_files import is_file
+from workbench.values.documents.json_reader import read_json
+from workbench.values.errors import ConfigError, nearest
+
+DESCRIPTION = "quant_model_description.json"
+STATIC = ("W8A8", "W8A8_MIX")
+"""Types with a range of their input in the file."""
+_FLOATS = ("F16", "BF16", "F32")
+_MOST_DESCRIPTION_BYTES = 1 << 26
+_MOST_FILES = 1000
+_ABOUT_ALL = {
+    *("version", "model_quant_type", "kv_cache_type", "kv_quant_type", "group_size", "metadata", "optional"),
+    *("fa_quant_type", "reduce_quant_type"),
+}
+"""Keys of the description that are no tensor's (msmodelslim.md §3.1)."""
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A tensor in a file: `dtype` as safetensors names it."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A checkpoint whose files, names, types and shapes an engine would take.
+
+    Attributes:
+        types: full name of a linear → its type, every linear.
+        tensors: full name → where it is.
+        cached: blocks whose keys and values are kept as int8.
+        ignored: tensors that the engine skips, biases which `quant_bias` holds already.
+        unserved: sentences on why the engine would not run this model, though it is computed here: a float32 model.
+    """
+
+    folder: Path
+    config: LlmConfig
+    types: Mapping[str, Type]
+    tensors: Mapping[str, Held]
+    cached: frozenset[int]
+    ignored: tuple[str, ...]
+    unserved: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    shape: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    optional: bool = False
+
+
+def read_served(folder: Path) -> Served:
+    """Look at a folder: config.json, the description, the headers of all weight files, and whether they fit.
+
+    Raises:
+        ConfigError: with file, tensor and reason.
+    """
+    config = read_config(folder, quantized=True)
+    file = folder / DESCRIPTION
+    description = _description(file)
+    tensors = _held(folder)
+    types = _types(config, description, file)
+    cached = _cached(config, description, file)
+    wanted = dict(_wanted(config, types, cached, description))
+    ignored = _check_surplus(config, types, tensors, wanted)
+    _check_listed(config, description, tensors, file)
+    for name, want in wanted.items():
+        _check_header(name, want, tensors.get(name), types, config, folder)
+    return Served(
+        folder=folder,
+        config=config,
+        types=MappingProxyType(types),
+        tensors=MappingProxyType({name: held for name, held in tensors.items() if name not in ignored}),
+        cached=cached,
+        ignored=ignored,
+        unserved=_unserved(config, types),
+    )
+
+
+def linear_shapes(config: LlmConfig) -> dict[str, tuple[int, int, bool]]:
+    """Linear of a block → rows, columns, and whether the architecture has a bias there."""
+    shapes = block_shapes(config)
+    return {name: (*shapes[f"{name}.weight"], f"{name}.bias" in shapes) for name in LINEARS}  # type: ignore[misc]  # 2-D
+
+
+def _description(file: Path) -> dict[str, str]:
+    found = read_json(file, limit_bytes=_MOST_DESCRIPTION_BYTES)
+    if not isinstance(found, dict):
+        raise ConfigError("holds no JSON object.", file=file)
+    if found.get("fa_quant_type"):
+        raise ConfigError("quantized attention is not computed here.", file=file, key="fa_quant_type")
+    if found.get("group_size"):
+        raise ConfigError(
+            f"scales of groups of {found['group_size']} columns are not computed here.", file=file, key="group_size"
+        )
+    metadata = found.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("quarot"):
+        raise ConfigError("rotations at run time are not computed here.", file=file, key="metadata.quarot")
+    if found.get("kv_cache_type") not in (None, CACHE_TYPE):
+        raise ConfigError(
+            f"{found['kv_cache_type']!r} is not {CACHE_TYPE!r}, the only kind of cache that the engine reads here.",
+            file=file,
+            key="kv_cache_type",
+        )
+    types = {key: value for key, value in found.items() if key not in _ABOUT_ALL}
+    for key, value in types.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"expected the name of a type, got {value!r}.", file=file, key=key)
+    if any(value == CACHE_TYPE for value in types.values()) and found.get("kv_cache_type") != CACHE_TYPE:
+        raise ConfigError(
+            f"is missing although {CACHE_TYPE} tensors are listed; the engine would keep a float cache.",
+            file=file,
+            key="kv_cache_type",
+        )
+    return types
+
+
+def _held(folder: Path) -> dict[str, Held]:
+    """Every tensor of every .safetensors file of the folder: the engine loads them all, whatever an index says."""
+    files = sorted(path for path in folder.glob("*.safetensors") if is_file(path))
+    if not files or len(files) > _MOST_FILES:
+        raise ConfigError(
+            f"holds {len(files)} weight files; expected from 1 to {_MOST_FILES} .safetensors.", file=folder
+        )
+    _check_shards(folder, {path.name for path in files})
+    held: dict[str, Held] = {}
+    for file in files:
+        for name, found in _header(file):
+            if name in held:
+                raise ConfigError(
+                    f"{name} is in {held[name].file.name} too; the engine loads every .safetensors file of a folder.",
+                    file=file,
+                    hint="Remove the file that does not belong to this checkpoint, such as the float model's.",
+                )
+            held[name] = found
+    return held
+
+
+def _check_shards(folder: Path, names: set[str]) -> None:
+    float_index = folder / "model.safetensors.index.json"
+    for index in sorted(folder.glob("*.safetensors.index.json")):
+        listed = read_json(index, limit_bytes=_MOST_DESCRIPTION_BYTES)
+        places = listed.get("weight_map") if isinstance(listed, dict) else None
+        if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
+            raise ConfigError("holds no map from tensors to files.", file=index, key="weight_map")
+        if missing := sorted(set(places.values()) - names):
+            raise ConfigError(
+                f"shard {missing[0]} is missing.", file=index, hint="Copy the whole folder, or calibrate again."
+            )
+        if index == float_index and (left_out := sorted(names - set(places.values()))):
+            raise ConfigError(
+                f"does not list {left_out[0]}; the engine loads only what an index of this name lists.",
+                file=index,
+                hint="It is the float model's; remove it.",
+            )
+    for name in sorted(names):
+        if (shard := _SHARD.fullmatch(name)) is not None:
+            parts = {f"{shard[1]}-{number:05}-of-{shard[3]}.safetensors" for number in range(1, int(shard[3]) + 1)}
+            if missing := sorted(parts - names):
+                raise ConfigError(f"shard {missing[0]} is missing.", file=folder, hint="Copy the whole folder.")
+
+
+def _header(file: Path) -> Iterator[tuple[str, Held]]:
+    try:
+        with safe_open(file, framework="pt") as stored:
+            for name in stored.keys():  # noqa: SIM118  # no mapping: it has no iterator
+                piece = stored.get_slice(name)
+                yield name, Held(file=file, dtype=piece.get_dtype(), shape=tuple(piece.get_shape()))
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(
+            f"is no readable safetensors file: {error}.", file=file, hint="It is damaged or cut short; copy it again."
+        ) from error
+
+
+def _types(config: LlmConfig, description: Mapping[str, str], file: Path) -> dict[str, Type]:
+    types: dict[str, Type] = {}
+    for block in range(config.layers):
+        for linear in LINEARS:
+            key = f"model.layers.{block}.{linear}.weight"
+            types[key.removesuffix(".weight")] = _type(description, key, file)
+    for name in (EMBEDDING, HEAD):
+        if name == HEAD and config.tied and f"{HEAD}.weight" not in description:
+            continue
+        if (kind := _type(description, f"{name}.weight", file)) != "FLOAT":
+            raise ConfigError(f"{kind} is not computed here; embedding and head stay FLOAT.", file=file, key=name)
+    for block in range(config.layers):
+        for fused, parts in FUSED.items():
+            kinds = {part: types[f"model.layers.{block}.{part}"] for part in parts}
+            if len(set(kinds.values())) > 1:
+                told = ", ".join(f"{part.rpartition('.')[2]} {kind}" for part, kind in kinds.items())
+                raise ConfigError(
+                    f"{told}. vLLM-Ascend loads them as one {fused} and needs one type.",
+                    file=file,
+                    key=f"model.layers.{block}",
+                    hint="Quantize them alike, or leave all of them float.",
+                )
+    return types
+
+
+def _type(description: Mapping[str, str], key: str, file: Path) -> Type:
+    kind = description.get(key)
+    if kind is None:
+        raise ConfigError(
+            "is missing; the engine looks up the type of every linear, of the embedding and the head.",
+            file=file,
+            key=key,
+        )
+    if kind not in TYPES:
+        raise ConfigError(
+            f"{kind!r} is not computed here.",
+            file=file,
+            key=key,
+            hint=nearest(kind, TYPES) or f"Types: {', '.join(TYPES)}.",
+        )
+    return kind
+
+
+def _cached(config: LlmConfig, description: Mapping[str, str], file: Path) -> frozenset[int]:
+    found = set()
+    for block in range(config.layers):
+        keys = [
+            f"model.layers.{block}.{linear}.kv_cache_{part}"
+            for linear in CACHED.values()
+            for part in ("scale", "offset")
+        ]
+        there = [key for key in keys if key in description]
+        if there and len(there) < len(keys):
+            missing = next(key for key in keys if key not in description)
+            raise ConfigError(f"is missing although {there[0]} is listed.", file=file, key=missing)
+        if there:
+            found.add(block)
+    return frozenset(found)
+
+
+def _wanted(
+    config: LlmConfig, types: Mapping[str, Type], cached: frozenset[int], description: Mapping[str, str]
+) -> Iterator[tuple[str, _Wanted]]:
+    """Every tensor that the engine has a parameter for; `optional` where it starts from a value that serves."""
+
+    def norm(name: str, size: int) -> Iterator[tuple[str, _Wanted]]:
+        yield f"{name}.weight", _Wanted(shape=(size,), dtypes=_FLOATS)
+        if f"{name}.bias" in description:
+            yield f"{name}.bias", _Wanted(shape=(size,), dtypes=_FLOATS)
+
+    table = _Wanted(shape=(config.vocabulary, config.hidden), dtypes=_FLOATS)
+    yield f"{EMBEDDING}.weight", table
+    for block in range(config.layers):
+        prefix = f"model.layers.{block}"
+        for name in NORMS:
+            yield from norm(f"{prefix}.{name}", config.hidden)
+        if config.qk_norm:
+            for which in ("q", "k"):
+                yield from norm(f"{prefix}.self_attn.{which}_norm", config.head_dim)
+        for linear, (rows, columns, biased) in linear_shapes(config).items():
+            name = f"{prefix}.{linear}"
+            yield from _linear(name, types[name], rows, columns, biased, config.dtype)
+        if block in cached:
+            size = config.kv_heads * config.head_dim
+            for linear in CACHED.values():
+                for part in ("scale", "offset"):
+                    yield f"{prefix}.{linear}.kv_cache_{part}", _Wanted(shape=(size,), dtypes=_FLOATS)
+    yield from norm(FINAL_NORM, config.hidden)
+    yield f"{HEAD}.weight", _Wanted(shape=table.shape, dtypes=_FLOATS, optional=config.tied)
+
+
+def _linear(
+    name: str, kind: Type, rows: int, columns: int, biased: bool, dtype: torch.dtype
+) -> Iterator[tuple[str, _Wanted]]:
+    """The tensors of a linear (msmodelslim.md §3.2)."""
+    yield f"{name}.weight", _Wanted(shape=(rows, columns), dtypes=_FLOATS if kind == "FLOAT" else ("I8",))
+    if biased:
+        yield f"{name}.bias", _Wanted(shape=(rows,), dtypes=_FLOATS, optional=kind == "W8A8")
+    if kind == "FLOAT":
+        return
+    for part in ("weight_scale", "weight_offset"):
+        yield f"{name}.{part}", _Wanted(shape=(rows, 1), dtypes=_FLOATS, optional=kind == "W8A8")
+    if kind in STATIC:
+        yield f"{name}.input_scale", _Wanted(shape=(1,), dtypes=_FLOATS)
+        yield f"{name}.input_offset", _Wanted(shape=(1,), dtypes=(*_FLOATS, "I8"))
+        yield f"{name}.quant_bias", _Wanted(shape=(rows,), dtypes=("I32",))
+        yield f"{name}.deq_scale", _Wanted(shape=(rows,), dtypes=("F32",) if dtype == torch.bfloat16 else ("I64",))
+
+
+def _check_header(
+    name: str, want: _Wanted, held: Held | None, types: Mapping[str, Type], config: LlmConfig, folder: Path
+) -> None:
+    linear, _, part = name.rpartition(".")
+    kind = f" of a {types[linear]} linear" if linear in types else ""
+    if held is None:
+        if want.optional:
+            return
+        raise ConfigError(
+            f"has no tensor {name}{kind}; the engine would compute with whatever is in its memory.",
+            file=folder,
+            hint="The checkpoint is not whole; copy it again.",
+        )
+    if held.dtype not in want.dtypes:
+        why = ""
+        if part == "deq_scale":
+            why = f" for a {config.dtype} model (bfloat16: float32; float16: the bits of float32 as int64)"
+        raise ConfigError(f"{name}{kind} is {held.dtype}, not {' or '.join(want.dtypes)}{why}.", file=held.file)
+    if held.shape != want.shape:
+        hint = None
+        if part in ("weight_scale", "weight_offset"):
+            hint = "The engine reads one scale for each output channel (mm_tensor: False)."
+        raise ConfigError(
+            f"{name}{kind} has shape {list(held.shape)}, the engine has {list(want.shape)}.", file=held.file, hint=hint
+        )
+
+
+def _check_surplus(
+    config: LlmConfig, types: Mapping[str, Type], tensors: Mapping[str, Held], wanted: Mapping[str, _Wanted]
+) -> tuple[str, ...]:
+    """Refuse tensors that the engine has no parameter for; it skips biases, which is right where quant_bias has them.
+
+    That biases are skipped is [inferred] from vLLM's loader of these families.
+    """
+    skipped = []
+    for name, held in tensors.items():
+        if name in wanted or name.endswith("rotary_emb.inv_freq"):
+            continue
+        linear, _, part = name.rpartition(".")
+        if part == "bias" and linear in types:
+            if types[linear] == "W8A8":
+                skipped.append(name)
+                continue
+            raise ConfigError(
+                f"{name}: {config.family} has no bias there, so the engine skips it, and a {types[linear]} linear has "
+                "it nowhere else. What comes out would lack the shift of the smoothing.",
+                file=held.file,
+                hint="Use W8A8 for this linear, or a smoothing without shift.",
+            )
+        raise ConfigError(
+            f"{name} is no tensor of this architecture; the engine would stop at it.",
+            file=held.file,
+            hint="v0 writes such names for a quantized cache of Qwen3; use dynamic_cache of v1."
+            if "kv_cache" in name
+            else "The file belongs to another model, or was written by another tool.",
+        )
+    return tuple(skipped)
+
+
+def _check_listed(config: LlmConfig, description: Mapping[str, str], tensors: Mapping[str, Held], file: Path) -> None:
+    """The description and the files name the same tensors (msmodelslim.md §3.1)."""
+    for name in description:
+        if name not in tensors and not (config.tied and name == f"{HEAD}.weight"):
+            raise ConfigError(
+                "is listed, but in no weight file of the folder.",
+                file=file,
+                key=name,
+                hint="A weight file is missing; copy the whole folder.",
+            )
+    for name, held in tensors.items():
+        if name not in description:
+            raise ConfigError(f"{name} is not listed in {DESCRIPTION}.", file=held.file)
+
+
+def _unserved(config: LlmConfig, types: Mapping[str, Type]) -> tuple[str, ...]:
+    if config.dtype != torch.float32:
+        return ()
+    found = ["a float32 model: vLLM-Ascend computes quantized models in bfloat16 and float16 alone."]
+    if set(STATIC) & set(types.values()):
+        found.append("a float32 model: it knows no deq_scale for it. The factors are taken whole here.")
+    return tuple(found)
