@@ -127,7 +127,7 @@ def float_forward(model: LlmModel, rope: Rope, samples: Sequence[torch.Tensor]) 
     Raises:
         ConfigError: a sample is longer than the model's context.
     """
-    check_lengths(model.config, samples)
+    check_lengths(model, samples)
     with torch.inference_mode():
         hidden = embed(model, samples)
         for index in range(model.config.layers):
@@ -136,7 +136,12 @@ def float_forward(model: LlmModel, rope: Rope, samples: Sequence[torch.Tensor]) 
         return logits(model, hidden)
 
 
-def check_lengths(config: LlmConfig, samples: Sequence[torch.Tensor]) -> None:
+def check_lengths(model: LlmModel, samples: Sequence[torch.Tensor]) -> None:
+    """Raises as `check_ids`."""
+    check_ids(model.config, samples)
+
+
+def check_ids(config: LlmConfig, samples: Sequence[torch.Tensor]) -> None:
     """Raises ConfigError for a sample that has more tokens than the model's context, or ids that it does not know."""
     for number, ids in enumerate(samples):
         if ids.shape[-1] > config.context:

@@ -34,7 +34,7 @@ from workbench.quantization.llm.forward import (
     Cache,
     Linear,
     causal_attention,
-    check_lengths,
+    check_ids,
     float_linear,
     norm,
     run_block,
@@ -131,7 +131,7 @@ def logits_of(decoder: Decoder, stage: Stage) -> Forward:
     """
 
     def forward(windows: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        check_lengths(decoder.config, windows)
+        check_ids(decoder.config, windows)
         with torch.inference_mode():
             embedding = decoder.embedding()
             hidden = [F.embedding(ids, embedding) for ids in windows]
@@ -170,7 +170,7 @@ def greedy(
     Raises:
         ConfigError, MeasureError: as `logits_of`.
     """
-    check_lengths(decoder.config, prompts)
+    check_ids(decoder.config, prompts)
     found: list[list[int]] = [[] for _ in prompts]
     running = list(range(len(prompts))) if tokens > 0 else []
     sizes = [ids.shape[1] + tokens for ids in prompts]

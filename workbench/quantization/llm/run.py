@@ -43,7 +43,7 @@ def start(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> list[Stream]:
     for phase in recipe.phases:
         if phase.data not in embedded and any(map(needs_data, phase.stages)):
             chosen = samples.get(phase.data) or samples["calibration"]
-            check_lengths(model.config, chosen)
+            check_lengths(model, chosen)
             embedded[phase.data] = _embedded(model, chosen, rotation)
     return [list(embedded[phase.data]) if any(map(needs_data, phase.stages)) else [] for phase in recipe.phases]
 
