@@ -19,7 +19,7 @@ def answer(status: str = "200 OK", body: bytes = ANSWER, headers: str = "") -> b
 
 
 class Server:
-    """Attributes: requests, bodies seen; `stalled_s`: when (perf_counter) it stood still."""
+    """Attributes: requests, bodies seen; `stalled_s`: (begin, end), by perf_counter, of every time it stood still."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
@@ -29,6 +29,7 @@ class Server:
         self.bodies: list[bytes] = []
         self.heads: list[bytes] = []
         self.arrived_s: list[float] = []
+        self.stalled_s: list[tuple[float, float]] = []
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -39,16 +40,22 @@ class Server:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def stall(self, seconds: float) -> None:
         """Block the event loop, as a busy process would."""
-        self._loop.call_soon_threadsafe(time.sleep, seconds)
+
+        def stand_still() -> None:
+            began = time.perf_counter()
+            time.sleep(seconds)
+            self.stalled_s.append((began, time.perf_counter()))
+
+        self._loop.call_soon_threadsafe(stand_still)
 
     def _run(self) -> None:
         try:

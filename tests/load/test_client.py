@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.load.servers import Handler, Server, answer, delayed, serving
@@ -23,6 +24,8 @@ from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceLoad
 
+PATIENT = {"duration_s": 120.0, "timeout_s": 60.0}
+"""Of loads that end by a count of requests, however slow the machine is."""
 BODIES = bodies_of_texts(["loan pay", "due", ["张", "三"]])
 
 
@@ -31,7 +34,7 @@ def loaded(server: Server, load: ServiceLoad, times_to: Path | None = None, **pl
     return run_load(LoadPlan(url=server.url, load=load, **settings), BODIES, times_to=times_to)  # type: ignore[arg-type]  # numbers only
 
 
-def test_a_closed_loop_sees_the_servers_delay_and_no_more() -> None:
+def test_a_closed_loop_sees_the_servers_delay_and_no_more(tmp_path: Path) -> None:
     spent: list[float] = []
 
     async def handle(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bool:
@@ -41,21 +44,22 @@ def test_a_closed_loop_sees_the_servers_delay_and_no_more() -> None:
         spent.append(time.perf_counter() - began)
         return True
 
-    for _ in range(4):  # a busy machine adds to what a client sees, and never takes away: one load of them is enough
-        spent.clear()
-        with serving(handle) as server:
-            result = loaded(server, ServiceLoad(concurrency=10))
-        assert result.p50_ms is not None
-        truth_ms = float(np.median(spent)) * 1000
-        assert result.p50_ms.value >= truth_ms
-        if result.p50_ms.value <= truth_ms + 2:
-            break
-    else:
-        pytest.fail(f"the client saw {result.p50_ms.value} ms of {truth_ms} ms in every load")
+    with serving(handle) as server:
+        load = ServiceLoad(concurrency=10)
+        result = loaded(server, load, tmp_path / "times.npz", max_requests=300, warmup_s=0, **PATIENT)
 
-    assert result.throughput_per_s.value == pytest.approx(10_000 / result.mean_ms, rel=0.1)  # type: ignore[operator]  # checked above
+    with np.load(tmp_path / "times.npz") as stored:
+        sent, done = np.sort(stored["sent_s"]), np.sort(stored["done_s"])
+        seen = stored["done_s"] - stored["intended_s"]
+    # what a machine does to both adds, and never takes away: the least of many is undisturbed
+    assert min(spent) <= seen.min() <= min(spent) + 0.002
+    assert result.p50_ms is not None
+    assert result.p50_ms.value == pytest.approx(1000 * float(np.median(seen)), rel=0.05)
+    assert result.mean_ms == pytest.approx(1000 * float(seen.mean()))
+    assert (sent[10:] >= done[:-10]).all(), "each client waits for its answer"
+    assert result.throughput_per_s.value == pytest.approx((done < result.window_s).sum() / result.window_s)
     assert result.statuses == {"200": result.answered}
-    assert result.requests == result.answered > 100
+    assert result.requests == result.answered == 300
     # /metrics is read at the window's begin and end, and once for gauges of cards, which this server has none of
     assert server.connections == 10 + 3, "clients keep their connections"
 
@@ -71,29 +75,32 @@ def test_every_body_is_sent_before_any_is_sent_again() -> None:
 
 def test_an_open_loop_sends_when_it_is_due_whatever_the_server_does(tmp_path: Path) -> None:
     """200 ms of standstill must be seen by all requests that were due meanwhile, not by one for each connection."""
-    stalled: list[float] = []
+    for _ in range(8):  # a machine that stands still itself may leave nothing due: then it is asked again
 
-    def stall(server: Server) -> None:
-        while server.requests < 300:
-            time.sleep(0.01)
-        stalled.append(time.perf_counter())
-        server.stall(0.2)
+        def stall(server: Server) -> None:
+            while server.requests < 300:
+                time.sleep(0.01)
+            server.stall(0.2)
 
-    with serving(delayed(0.002)) as server:
-        trouble = threading.Thread(target=stall, args=(server,))
-        while_loading = ServiceLoad(arrivals="poisson", rate_per_s=400)
-        trouble.start()
-        result = loaded(server, while_loading, tmp_path / "times.npz", duration_s=1.4, warmup_s=0)
-        trouble.join()
+        with serving(delayed(0.002)) as server:
+            trouble = threading.Thread(target=stall, args=(server,))
+            while_loading = ServiceLoad(arrivals="poisson", rate_per_s=400)
+            trouble.start()
+            result = loaded(server, while_loading, tmp_path / "times.npz", duration_s=1.4, warmup_s=0, timeout_s=60)
+            trouble.join()
 
-    with np.load(tmp_path / "times.npz") as stored:
-        intended, done = stored["intended_s"] + stored["begin_s"], stored["done_s"] + stored["begin_s"]
-    due = (intended > stalled[0] + 0.05) & (intended < stalled[0] + 0.19)
-    assert due.sum() > 25
-    assert (done[due] >= stalled[0] + 0.2).all()
+        ((began, ended),) = server.stalled_s
+        with np.load(tmp_path / "times.npz") as stored:
+            intended, done = stored["intended_s"] + stored["begin_s"], stored["done_s"] + stored["begin_s"]
+        due = (intended > began) & (intended < ended)
+        assert (done[due] >= ended).all()
+        assert result.answered == result.requests
+        if due.sum() > 25:
+            break
+    else:
+        pytest.fail("hardly a request was due while the server stood still, eight times")
     assert result.longest_ms is not None
-    assert result.longest_ms > 150
-    assert result.answered == result.requests
+    assert result.longest_ms >= 1000 * (ended - intended[due].min()) - 0.001
 
 
 def test_poisson_arrivals_come_at_their_rate_and_are_counted_from_their_moment(tmp_path: Path) -> None:
@@ -112,14 +119,18 @@ def test_poisson_arrivals_come_at_their_rate_and_are_counted_from_their_moment(t
     assert result.p50_ms.value == pytest.approx(np.median(waited_ms), rel=0.05)
 
 
-def test_a_trace_is_replayed_as_it_is() -> None:
+def test_a_trace_is_replayed_as_it_is(tmp_path: Path) -> None:
     times = (0.0, 0.1, 0.1, 0.3)
     with serving(delayed(0)) as server:
-        result = loaded(server, ServiceLoad(arrivals="trace", trace_s=times), duration_s=0.4, warmup_s=0)
+        trace = ServiceLoad(arrivals="trace", trace_s=times)
+        result = loaded(server, trace, tmp_path / "times.npz", duration_s=0.4, warmup_s=0, timeout_s=60)
 
-    gaps = np.diff(server.arrived_s)
-    assert result.requests == 4
-    assert gaps == pytest.approx([0.1, 0.0, 0.2], abs=0.05)
+    with np.load(tmp_path / "times.npz") as stored:
+        intended, sent, begin = stored["intended_s"], stored["sent_s"], float(stored["begin_s"])
+    assert result.requests == result.answered == 4
+    assert intended == pytest.approx(times)
+    assert (sent >= intended).all()
+    assert (np.array(server.arrived_s) - begin >= sent).all()
 
 
 def test_what_cannot_be_sent_is_counted() -> None:
@@ -145,22 +156,20 @@ def loaded_or_error(server: Server, **plan: float) -> LoadResult:
 
 def test_statuses_are_counted_and_only_successes_are_timed() -> None:
     async def handle(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bool:
-        if server.requests % 4 == 0:
-            await asyncio.sleep(0.1)
+        if server.requests % 4:
             writer.write(answer("503 Service Unavailable", b"", "Retry-After: 1\r\n"))
         else:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
             writer.write(answer())
         return True
 
     with serving(handle) as server:
-        result = loaded(server, ServiceLoad(concurrency=4))
+        result = loaded(server, ServiceLoad(concurrency=4), max_requests=80, warmup_s=0, **PATIENT)
 
-    assert set(result.statuses) == {"200", "503"}
-    assert result.statuses["200"] == result.answered
-    assert result.statuses["503"] == pytest.approx(result.requests / 4, abs=2)
-    assert result.p95_ms is not None
-    assert result.p95_ms.value < 80
+    assert result.statuses == {"200": 20, "503": 60}
+    assert result.answered == 20
+    assert result.p50_ms is not None
+    assert result.p50_ms.value >= 50, "three of four answers came at once"
     assert not result.reliable
     assert "no successful answer" in result.notes[0]
 
@@ -199,7 +208,9 @@ def test_a_broken_server_is_reported_by_kind(fault: str) -> None:
         return await chosen(server, body, writer)
 
     with serving(handle) as server:
-        result = loaded(server, ServiceLoad(concurrency=2), timeout_s=0.15, duration_s=0.4, warmup_s=0)
+        # only where nothing ever comes may a request time out, however slow the machine is
+        plan = PATIENT | ({"timeout_s": 0.3} if broken is never else {})
+        result = loaded(server, ServiceLoad(concurrency=2), max_requests=30, warmup_s=0, **plan)
 
     assert set(result.errors) == {kind}
     assert result.answered + result.errors[kind] == result.requests
@@ -217,19 +228,19 @@ def test_a_server_that_closes_after_every_answer_is_loaded_all_the_same() -> Non
 
     for handler in (handle, without_length):
         with serving(handler) as server:
-            result = loaded(server, ServiceLoad(concurrency=4), duration_s=0.3, warmup_s=0)
+            result = loaded(server, ServiceLoad(concurrency=4), max_requests=40, warmup_s=0, **PATIENT)
 
         assert result.failed == 0
-        assert result.answered > 20
+        assert result.answered == 40
         assert server.connections >= result.answered
 
 
 def test_big_answers_are_whole_before_they_count() -> None:
     body = os.urandom(500_000)
     with serving(delayed(0.001, answer(body=body))) as server:
-        result = loaded(server, ServiceLoad(concurrency=3), duration_s=0.5, warmup_s=0)
+        result = loaded(server, ServiceLoad(concurrency=3), max_requests=12, warmup_s=0, **PATIENT)
 
-    assert result.answered > 10
+    assert result.answered == 12
     assert result.failed == 0
 
 
@@ -245,10 +256,10 @@ def test_nobody_at_the_address_is_said_in_words() -> None:
 def test_the_count_ends_a_run_early() -> None:
     for load in (ServiceLoad(concurrency=3), ServiceLoad(arrivals="poisson", rate_per_s=500)):
         with serving(delayed(0.001)) as server:
-            result = loaded(server, load, max_requests=40, duration_s=20, warmup_s=0)
+            result = loaded(server, load, max_requests=40, warmup_s=0, **PATIENT)
 
             assert server.requests == result.requests == 40
-            assert result.window_s < 20, "the time it was given"
+            assert result.window_s < PATIENT["duration_s"], "the time it was given"
 
 
 def test_an_api_key_is_sent_and_kept_out_of_files_and_arguments() -> None:
@@ -264,17 +275,17 @@ def test_ctrl_c_ends_with_what_was_measured() -> None:
         "import sys\n"
         "from workbench.load import LoadPlan, run_load\n"
         "from workbench.values.service import ServiceLoad\n"
-        "plan = LoadPlan(url=sys.argv[1], load=ServiceLoad(concurrency=2), duration_s=60, warmup_s=0.1)\n"
+        "plan = LoadPlan(url=sys.argv[1], load=ServiceLoad(concurrency=2), duration_s=250, warmup_s=0.1)\n"
         "result = run_load(plan, ['{}'])\n"
-        "print(result.interrupted, result.answered > 0, result.window_s < 30)\n"
+        "print(result.interrupted, result.answered > 0, result.window_s < 240)\n"
     )
     with serving(delayed(0.002)) as server:
         child = subprocess.Popen([sys.executable, "-c", code, server.url], stdout=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while server.requests < 200 and time.monotonic() < deadline:
             time.sleep(0.05)
         child.send_signal(signal.SIGINT)
-        output, _ = child.communicate(timeout=30)
+        output, _ = child.communicate(timeout=100)
 
     assert output.split() == ["True", "True", "True"]
     assert child.returncode == 0
@@ -285,21 +296,30 @@ def test_clients_end_when_who_started_them_is_killed() -> None:
         "import sys\n"
         "from workbench.load import LoadPlan, run_load\n"
         "from workbench.values.service import ServiceLoad\n"
-        "run_load(LoadPlan(url=sys.argv[1], load=ServiceLoad(concurrency=2), duration_s=60), ['{}'])\n"
+        "run_load(LoadPlan(url=sys.argv[1], load=ServiceLoad(concurrency=2), duration_s=250), ['{}'])\n"
     )
     with serving(delayed(0.002)) as server:
         child = subprocess.Popen([sys.executable, "-c", code, server.url])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while server.requests < 50 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert server.requests >= 50
+        clients = psutil.Process(child.pid).children(recursive=True)
+        assert clients
         child.kill()
         child.wait()
-        time.sleep(1.0)
-        seen = server.requests
-        time.sleep(0.5)
+        while time.monotonic() < deadline and any(map(alive, clients)):
+            time.sleep(0.05)
 
-        assert server.requests == seen
+        assert not any(map(alive, clients))
+
+
+def alive(process: psutil.Process) -> bool:
+    """Not where it has ended and nobody has asked how."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_low_limit_of_open_files_is_raised_or_said() -> None:
@@ -318,7 +338,7 @@ def test_a_low_limit_of_open_files_is_raised_or_said() -> None:
                 [sys.executable, "-c", code, json.dumps(encode(plan)), str(limit)],
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=120,
             )
             for limit in (hard, 128)
         ]

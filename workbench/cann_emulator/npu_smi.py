@@ -8,6 +8,7 @@ idle and busy cards (`ascend910b3.yaml`, power).
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -25,7 +26,6 @@ from workbench.cann_emulator.state import (
 )
 from workbench.cann_emulator.tree import DRIVER_VERSION, FIRMWARE_VERSION
 
-_DATA = load_device_data("Ascend910B3")
 _LINE = "+---------------------------+---------------+----------------------------------------------------+"
 _DOUBLE = _LINE.replace("-", "=")
 _FULL = "+" + "-" * (len(_LINE) - 2) + "+"
@@ -45,6 +45,13 @@ Options:
        -c %d          Chip ID"""
 
 
+@functools.cache
+def _idle_and_busy_w() -> tuple[float, float]:
+    """Read only where power is asked for: this program runs often."""
+    data = load_device_data("Ascend910B3")
+    return data.idle_w, data.busy_w
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Card:
     """One card with its single chip; its NPU id equals its logic id here."""
@@ -57,7 +64,8 @@ class _Card:
 
     @property
     def power_w(self) -> float:
-        return _DATA.idle_w + (_DATA.busy_w - _DATA.idle_w) * self.load_percent / 100
+        idle_w, busy_w = _idle_and_busy_w()
+        return idle_w + (busy_w - idle_w) * self.load_percent / 100
 
     @property
     def temperature_c(self) -> int:

@@ -29,13 +29,17 @@ CANN_VERSIONS: tuple[Cann, ...] = ("8.5.0", "8.1.RC1")
 DRIVER_VERSION, FIRMWARE_VERSION = "25.3.rc1", "7.8.0.2.212"
 """[inferred] A driver that 8.5.0 supports, and a firmware of its time; `npu-smi info -t board` shows both."""
 
-_EMULATOR = f"{NAME} {source_digest()}"
 _SOURCE = Path(__file__).parent
 _PACKAGES = ("compiler", "ge-compiler", "ge-executor", "opp", "runtime", "toolkit")
 _PROGRAMS = {"atc": "atc", "npu-smi": "npu_smi", "msprof": "msprof", "amct_onnx": "amct_onnx"}
 _MODULES = ("acl", "amct_onnx")
 _ATTEMPTS = 100
 _AI_CORE = "opp/built-in/op_impl/ai_core/tbe"
+
+
+def _emulator() -> str:
+    """What every file of a tree says of itself; not asked for where only this module's versions are."""
+    return f"{NAME} {source_digest()}"
 
 
 def cache_folder() -> Path:
@@ -130,7 +134,7 @@ def _is_foreign(root: Path) -> bool:
 
 
 def _mark(root: Path, cann: Cann) -> str:
-    return f"{_EMULATOR}\n{cann}\n{sys.executable}\n{_SOURCE}\n{root}\n"
+    return f"{_emulator()}\n{cann}\n{sys.executable}\n{_SOURCE}\n{root}\n"
 
 
 def _put(draft: Path, root: Path, mark: str) -> None:
@@ -178,7 +182,7 @@ def _fill(draft: Path, root: Path, cann: Cann) -> None:
     for module in _MODULES:
         _write_modules(draft / "python/site-packages" / module, module)
     # As a wheel leaves it, so that its version is found without importing it
-    metadata = f"Metadata-Version: 2.1\nName: amct_onnx\nVersion: {cann}\nSummary: {_EMULATOR}\n"
+    metadata = f"Metadata-Version: 2.1\nName: amct_onnx\nVersion: {cann}\nSummary: {_emulator()}\n"
     _write(draft / f"python/site-packages/amct_onnx-{cann}.dist-info/METADATA", metadata)
 
 
@@ -189,7 +193,7 @@ def _write(file: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _origin() -> str:
-    return f"Emulator={_EMULATOR}\n"
+    return f"Emulator={_emulator()}\n"
 
 
 def _version_info(cann: Cann) -> str:
@@ -200,7 +204,7 @@ def _program(module: str) -> str:
     """As the vendor's launcher, it puts its own folders first and hands on argv and exit status (atc.md §1)."""
     return f"""\
 #!/bin/sh
-# {_EMULATOR}: an emulator, not the vendor's program
+# {_emulator()}: an emulator, not the vendor's program
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd -P)
 LD_LIBRARY_PATH="$root/lib64${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
 PYTHONPATH={shlex.quote(str(_SOURCE.parents[1]))}:"$root/python/site-packages${{PYTHONPATH:+:$PYTHONPATH}}"
@@ -210,7 +214,7 @@ exec {shlex.quote(sys.executable)} -P -m workbench.cann_emulator.{module} "$@"
 
 
 def _set_env(root: Path) -> str:
-    lines = [f"# {_EMULATOR}: source me, from sh or bash"]
+    lines = [f"# {_emulator()}: source me, from sh or bash"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in variables(root).items()]
     for name, folders in search_paths(root).items():
         front = shlex.quote(":".join(map(str, folders)))

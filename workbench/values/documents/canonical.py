@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _LATER = "left out while it has its default"
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 class DecodeError(ValueError):
@@ -34,9 +35,12 @@ def added_later(default: T) -> T:
 
 def encode(value: object) -> Any:
     """Plain JSON data (dict, list, str, int, float, bool, None) of dataclasses, mappings, tuples and paths."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = {f.name: (f, getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {n: encode(v) for n, (f, v) in found.items() if not (f.metadata.get(_LATER) and v == f.default)}
+    kind: Any = type(value)
+    if kind in _SCALARS:
+        return value
+    if (fields := _fields(kind)) is not None:
+        found = [(name, getattr(value, name), later, default) for name, later, default in fields]
+        return {name: encode(part) for name, part, later, default in found if not (later and part == default)}
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -48,18 +52,40 @@ def encode(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} has no canonical JSON form")
 
 
+@functools.cache
+def _fields(kind: type) -> tuple[tuple[str, bool, Any], ...] | None:
+    """(name, whether it is left out while it has its default, default) of a dataclass; None for any other type."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple((field.name, bool(field.metadata.get(_LATER)), field.default) for field in dataclasses.fields(kind))
+
+
 def canonical_json(value: object) -> str:
     """The one text form of a value: sorted keys, no spaces, UTF-8, no NaN.
 
     Raises:
         ValueError: a float is NaN or infinite.
     """
-    return json.dumps(encode(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text_of_plain(encode(value))
+
+
+def text_of_plain(data: object) -> str:
+    """`canonical_json` of what `encode` or `json.loads` gave, which is not gone through once more.
+
+    Raises:
+        ValueError: a float is NaN or infinite.
+    """
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def digest(value: object) -> str:
     """sha256 (64 hex) of `canonical_json(value)`; the same in every process and on every machine."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+    return digest_of_plain(encode(value))
+
+
+def digest_of_plain(data: object) -> str:
+    """`digest` of what `encode` or `json.loads` gave."""
+    return hashlib.sha256(text_of_plain(data).encode()).hexdigest()
 
 
 def file_digest(path: Path) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.values.documents.canonical import canonical_json, digest, encode
+from workbench.values.documents.canonical import digest_of_plain, encode, text_of_plain
 from workbench.values.errors import ToolchainError
 from workbench.values.system.files import write_bytes_atomically
 
@@ -40,7 +40,11 @@ def write_sealed(path: Path, value: Mapping[str, object]) -> None:
 def sealed(value: Mapping[str, object]) -> bytes:
     """What `write_sealed` writes."""
     body = encode(value)
-    return (canonical_json({**body, _SEAL: digest(body)}) + "\n").encode()
+    return _with_seal(body, digest_of_plain(body))
+
+
+def _with_seal(body: dict[str, Any], seal: object) -> bytes:
+    return (text_of_plain({**body, _SEAL: seal}) + "\n").encode()
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -68,7 +72,7 @@ def unsealed(data: bytes) -> dict[str, Any]:
         seal = value.pop(_SEAL, None)
         if seal is None:
             raise Unsound("carries no sha256")
-        same = (canonical_json({**value, _SEAL: seal}) + "\n").encode() == data and digest(value) == seal
+        same = _with_seal(value, seal) == data and digest_of_plain(value) == seal
     except (ValueError, RecursionError) as error:
         raise Unsound("is not JSON any more") from error
     if not same:
