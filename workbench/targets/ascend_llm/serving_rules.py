@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from workbench.quantization.llm.checkpoint import LlmModel
-from workbench.quantization.llm.recipe import LlmRecipe, Quantize
+from workbench.quantization.llm.checkpoint import LlmModel, block_shapes
+from workbench.quantization.llm.recipe import LlmRecipe, Quantize, Smooth, Survey
 
 FUSED: dict[str, tuple[str, ...]] = {
     "qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -28,7 +28,15 @@ def types_of(recipe: LlmRecipe, model: LlmModel) -> dict[str, str]:
 def refused_by_engine(recipe: LlmRecipe, model: LlmModel) -> tuple[str, ...]:
     """Sentences on what the engine would refuse, or compute wrongly, of a checkpoint of this recipe."""
     types = types_of(recipe, model)
-    return (*_mixed(types, model), *_asymmetric(recipe), *_of_dtype(types, model))
+    return (
+        *_mixed(types, model),
+        *_asymmetric(recipe),
+        *_of_one_scale(recipe),
+        *_skipped_biases(recipe, types, model),
+        *_cache_before_rotation(recipe),
+        *_tied_and_rotated(recipe, model),
+        *_of_dtype(types, model),
+    )
 
 
 def _mixed(types: Mapping[str, str], model: LlmModel) -> list[str]:
@@ -54,6 +62,47 @@ def _asymmetric(recipe: LlmRecipe) -> list[str]:
                 "file means a subtraction."
             ]
     return []
+
+
+def _of_one_scale(recipe: LlmRecipe) -> list[str]:
+    quantized = (stage for stage in recipe.stages if isinstance(stage, Quantize))
+    if any(how.type != "FLOAT" and not how.by_channel for stage in quantized for how in stage.linears.values()):
+        return ["one scale for a whole weight: vLLM-Ascend reads one for each output channel. Set mm_tensor: False."]
+    return []
+
+
+def _skipped_biases(recipe: LlmRecipe, types: Mapping[str, str], model: LlmModel) -> list[str]:
+    """A shift becomes a bias of the linears behind a norm; only a static linear holds it in integers as well."""
+    if not any(isinstance(stage, Smooth) and stage.shift for stage in recipe.stages):
+        return []
+    shapes = block_shapes(model.config)
+    lost = [
+        f"{name} ({kind})"
+        for name, kind in types.items()
+        for linear in [name.partition("layers.")[2].partition(".")[2]]
+        if kind != "W8A8" and any(linear in parts for parts in FUSED.values()) and f"{linear}.bias" not in shapes
+    ]
+    if not lost:
+        return []
+    return [f"{lost[0]} and {len(lost) - 1} more: the shift is in a bias that vLLM-Ascend skips. Use W8A8 there."]
+
+
+def _cache_before_rotation(recipe: LlmRecipe) -> list[str]:
+    if any(isinstance(stage, Survey) and stage.cache for stage in recipe.stages):
+        return [
+            "use_kvcache_quant takes the ranges of keys before rotation; vLLM-Ascend quantizes keys after it. Use "
+            "dynamic_cache of modelslim_v1."
+        ]
+    return []
+
+
+def _tied_and_rotated(recipe: LlmRecipe, model: LlmModel) -> list[str]:
+    if recipe.rotate is None or not model.config.tied:
+        return []
+    return [
+        "a rotation changes embedding and head in different ways, and config.json ties them: vLLM-Ascend would take "
+        "the embedding for both. Write tie_word_embeddings: false into the checkpoint's config.json."
+    ]
 
 
 def _of_dtype(types: Mapping[str, str], model: LlmModel) -> list[str]:
