@@ -23,17 +23,7 @@ GOLDEN = next(
 MANIFEST = GOLDEN / "manifest.json"
 CASES: list[dict[str, Any]] = json.loads(MANIFEST.read_text())["cases"] if MANIFEST.is_file() else []
 LEFT_OUT = {"model.embed_tokens.weight", "lm_head.weight"}
-NOT_COMPUTED = {
-    "v0_m2__qwen2_bf16": "some scales are a rounding step away",
-    "v0_m2__qwen2_fp16": "some scales are a rounding step away, and one of six searches ends elsewhere",
-    "v0_m2_antiset__qwen2_fp16": "some scales are a rounding step away",
-    "v0_m3_w8a16__qwen2_bf16": "m3 is refused: its error measure is not found yet",
-    "v0_disable__qwen3_bf16": "the tool ranks linears by something else than msmodelslim.md §4.4 says",
-    "v0_static_act2__qwen3_fp16": "one of twelve histograms ends at another bin",
-    "v1_flex_smooth__qwen3_bf16": "searched exponents differ in bfloat16, where errors are nearly alike",
-    "v1_histogram__qwen2_bf16": "the histogram's search ends elsewhere",
-    "v1_histogram__qwen3_fp32": "the histogram's search ends elsewhere",
-}
+NOT_COMPUTED = {}
 """Cases that do not agree, and what is known of it; `strict`, so that one that agrees again must leave the list."""
 OTHER_LOGITS = {"v0_kv8__qwen2_bf16": "the tool's fake-quantized cache is not found yet; the file is right"}
 

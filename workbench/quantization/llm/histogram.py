@@ -7,7 +7,7 @@ float32 but for the running sums, as there.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,37 +61,49 @@ class TruncatedHistogram:
 
 
 class Histogram:
-    """Today's histogram; the range it gives ends at values of the last sample (msmodelslim.md §4.7)."""
+    """Today's histogram as the newer generation uses it; its range ends at values of the last sample (§4.7).
+
+    float16 is counted in float16, as there: beyond 2048 counts of a bin are rounded.
+    """
 
     def __init__(self) -> None:
         self._counts: torch.Tensor | None = None
         self._low = self._high = torch.empty(0)
 
     def update(self, x: torch.Tensor) -> Range:
-        """Count a sample; its least and largest value within the range of least error, in its dtype, shape (1,)."""
-        wide = x.to(torch.float32)
-        low, high = torch.aminmax(wide)
+        """Count a sample; its least and largest value within the range that is found, shape (1,).
+
+        The range is float32 for bfloat16 samples, else of their dtype. Values that are not finite are left out. A
+        sample of one value is not counted: its value is the range.
+        """
+        x = x[torch.isfinite(x)]
+        low, high = torch.aminmax(x)
+        if bool(low == high):
+            return low.reshape(1), high.reshape(1)
+        x = x if x.dtype == torch.float16 else x.to(torch.float32)
+        self._count(x)
+        assert self._counts is not None  # it was counted just now
+        least, most = crossed_search(self._counts, self._low, self._high)
+        inside = x[(x >= least) & (x <= most)]
+        if inside.numel():
+            least, most = torch.aminmax(inside)
+        return least.reshape(1), most.reshape(1)
+
+    def _count(self, x: torch.Tensor) -> None:
+        low, high = (each.to(torch.float32) for each in torch.aminmax(x))
         if self._counts is None:
-            self._counts, self._low, self._high = _counted(wide, low.item(), high.item()), low, high
-        else:
-            low, high = torch.minimum(low, self._low), torch.maximum(high, self._high)
-            counts = _counted(wide, low.item(), high.item())
-            self._counts = counts + self._within(low, high)
-            self._low, self._high = low, high
-        least, most = least_error(self._counts, self._low, self._high)
-        inside = x[(wide >= least) & (wide <= most)]
-        if inside.numel() == 0:
-            return least.to(x.dtype), most.to(x.dtype)
-        found = torch.aminmax(inside)
-        return found[0].reshape(1), found[1].reshape(1)
+            self._counts, self._low, self._high = _counted(x, low.item(), high.item()), low, high
+            return
+        low, high = torch.minimum(low, self._low), torch.maximum(high, self._high)
+        counts = _counted(x, low.item(), high.item())
+        self._counts = (counts + self._within(low, high)).to(x.dtype)
+        self._low, self._high = low, high
 
     def _within(self, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         """What was counted so far, in the bins of a wider range."""
         assert self._counts is not None  # update counts first
         if bool(low == self._low) and bool(high == self._high):
             return self._counts
-        if bool(self._low == self._high):
-            return _counted(self._low, low.item(), high.item()) * self._counts.sum()
         fine = self._counts.repeat_interleave(_UPSAMPLING) / _UPSAMPLING
         width = (self._high - self._low) / (BINS * _UPSAMPLING)
         middles = torch.linspace(self._low.item(), self._high.item(), BINS * _UPSAMPLING + 1)[:-1] + 0.5 * width
@@ -109,30 +121,59 @@ def least_error(counts: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> 
         counts: float32 [2048] over low … high.
     """
     width = (high - low) / BINS
+    start, end = _searched(counts, (high.item() - low.item()) / BINS, crossed=False)
+    return (low + width * start).reshape(1), (low + width * (end + 1)).reshape(1)
+
+
+def crossed_search(counts: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> Range:
+    """The range that the newer generation of the tool takes, float32 scalars.
+
+    There the two ends are exchanged when one is moved: the upper end jumps to the lower quantile's bin or the lower end
+    to the upper one's. The error grows at once unless values are so rare that both quantiles lie far on one side, so
+    the whole range is the usual answer (found in its files and by comparison with the tool).
+
+    Args:
+        counts: float32 or float16 [2048] over low … high.
+    """
+    width = high / BINS - low / BINS
+    start, end = _searched(counts, high.item() / BINS - low.item() / BINS, crossed=True)
+    return low + width * start, (end + 1) * (low / (end + 1) + width)
+
+
+def _searched(counts: torch.Tensor, width: float, *, crossed: bool) -> tuple[int, int]:
+    """First and last bin of the range that is kept."""
     total = counts.sum().item()
-    # as torch compares a float32 tensor with a Python number: the number is rounded to float32
-    sums: list[float] = torch.cumsum(counts, 0).tolist()
-    lower, upper, start, end, least = 0.0, 1.0, 0, BINS - 1, float("inf")
+    sums = torch.cumsum(counts, 0).numpy()  # may fall a little: merged counts are rounded differences
+
+    def limit(quantile: float) -> np.floating[Any]:
+        # as torch compares a tensor with a Python number: the number is rounded to the tensor's dtype
+        rounded: np.floating[Any] = sums.dtype.type(quantile * total)
+        return rounded
+
+    lower, upper, start, end = 0.0, 1.0, 0, BINS - 1
+    least = _error(counts, width, start, end) if crossed else float("inf")
     while lower < upper:
         next_lower, next_upper = lower + STEP, upper - STEP
-        left = min(bisect_left(sums, _single(next_lower * total), start, end), end)
-        right = max(bisect_right(sums, _single(next_upper * total), start, end + 1) - 1, start)
+        reached = sums[start:end] >= limit(next_lower)
+        left = start + int(reached.argmax()) if reached.any() else end
+        below = sums[end:start:-1] <= limit(next_upper)
+        right = end - int(below.argmax()) if below.any() else start
         next_start, next_end = start, end
-        if left - start > end - right:
+        if crossed and right - start > end - left:
+            next_end, upper = left, next_upper
+        elif crossed:
+            next_start, lower = right, next_lower
+        elif left - start > end - right:
             next_start, lower = left, next_lower
         else:
             next_end, upper = right, next_upper
         if (next_start, next_end) == (start, end):
             continue
-        error = _error(counts, (high.item() - low.item()) / BINS, next_start, next_end)
+        error = _error(counts, width, next_start, next_end)
         if error > least:
             break
         least, start, end = error, next_start, next_end
-    return (low + width * start).reshape(1), (low + width * (end + 1)).reshape(1)
-
-
-def _single(value: float) -> float:
-    return float(np.float32(value))
+    return start, end
 
 
 def _counted(x: torch.Tensor, low: float, high: float) -> torch.Tensor:

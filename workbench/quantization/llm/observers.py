@@ -69,7 +69,11 @@ def observing(kind: Observer, spread: float | None) -> Ranging:
 
 
 class Spread:
-    """How far the largest value stands out: max |x| / the largest standard deviation of a sample."""
+    """How far the largest value stands out: max |x| / the largest standard deviation of a sample.
+
+    The deviation is that of x − (high + low) of every channel of the sample: twice the middle, as the tool has it
+    (found by comparison with it).
+    """
 
     def __init__(self) -> None:
         self._seen = 0
@@ -77,11 +81,13 @@ class Spread:
         self._deviation: torch.Tensor | None = None
 
     def update(self, x: torch.Tensor) -> None:
-        """See a sample; those after the fifth change nothing."""
+        """See a sample [batch, tokens, K]; those after the fifth change nothing."""
         self._seen += 1
         if self._seen > SURVEYED_SAMPLES:
             return
-        largest, deviation = x.abs().max(), x.std()
+        rows = x.reshape(-1, x.shape[-1])
+        low, high = torch.aminmax(rows, dim=0)
+        largest, deviation = rows.abs().max(), (rows - (high + low)).std()
         self._largest = largest if self._largest is None else torch.maximum(largest, self._largest)
         self._deviation = deviation if self._deviation is None else torch.maximum(deviation, self._deviation)
 

@@ -51,7 +51,7 @@ class Smooth:
     """Move outliers of activations into weights, by scales of channels that are folded where the graph allows it.
 
     Attributes:
-        method: 'outlier_suppression' is m2, 'cbq' m5; 'power' is s = a^alpha / w^beta (m1, m4, m6 with given
+        method: 'outlier_suppression' is m2, 'awq' m3, 'cbq' m5; 'power' is s = a^alpha / w^beta (m1, m4, m6 with given
             exponents and v1's smooth_quant, iter_smooth, flex_smooth_quant); 'search' looks for the exponents (m6,
             flex_smooth_quant).
         alpha, beta: of 'power'.
@@ -64,10 +64,11 @@ class Smooth:
         head_reduction: how 'ov' joins the query heads that share a head of values: 'mean' of the scales, or 'max' of
             the statistics before.
         per_token: inputs of 'search' are quantized by token and symmetric rather than by tensor and asymmetric.
+        symmetric_weights: how 'awq' quantizes weights while it compares.
         epsilon: of the norms in later passes, where the tool replaces them; None leaves the model's.
     """
 
-    method: Literal["power", "outlier_suppression", "cbq", "search"]
+    method: Literal["power", "outlier_suppression", "awq", "cbq", "search"]
     generation: Generation
     groups: tuple[Group, ...]
     alpha: float = 0.5
@@ -78,6 +79,7 @@ class Smooth:
     signed_weights: bool = False
     head_reduction: Literal["mean", "max"] = "mean"
     per_token: bool = False
+    symmetric_weights: bool = True
     epsilon: float | None = None
 
 

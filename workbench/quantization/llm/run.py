@@ -71,7 +71,8 @@ def blocks(
 def left_float(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> tuple[str, ...]:
     """Full names of the linears whose inputs stand out most, as many as the recipe leaves float (`disable_level`).
 
-    Linears with the same input have the same spread; the earlier comes first.
+    Linears with the same input have the same spread; the earlier comes first. Those that the recipe leaves float by
+    name are not counted.
     """
     if not recipe.worst:
         return ()
@@ -80,7 +81,9 @@ def left_float(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> tuple[st
     spreads: dict[str, float] = {}
     for block in _working(model, looking, start(model, looking, samples), 0):
         spreads |= {f"{block.prefix}.{name}": block.spreads[source] for name, source in SOURCES.items()}
-    return tuple(sorted(spreads, key=lambda name: -spreads[name])[: recipe.worst])
+    quantized = {name for stage in recipe.stages if isinstance(stage, Quantize) for name in stage.linears}
+    ranked = sorted((name for name in spreads if name in quantized), key=lambda name: -spreads[name])
+    return tuple(ranked[: recipe.worst])
 
 
 def without(recipe: LlmRecipe, names: Sequence[str]) -> LlmRecipe:

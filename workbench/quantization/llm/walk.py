@@ -242,6 +242,7 @@ class _Ranging:
         self._block, self._asked, self._stage = block, asked, stage
         self._observers: dict[tuple[str, str, bool], Ranging] = {}
         self._found: dict[tuple[str, str, bool], tuple[int, Affine]] = {}
+        self._bounds: dict[tuple[str, str, bool], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
         recipe = self._asked.get(name)
@@ -253,15 +254,19 @@ class _Ranging:
                 self._observers[key] = observing(recipe.observer, self._block.spreads.get(SOURCES[name]))
             low, high = self._observers[key].update(x)
             found = affine(low, high, symmetric=recipe.symmetric, generation=self._stage.generation)
-            if x.dtype == torch.bfloat16:  # a histogram's range is float32; float16 models keep it (found in its files)
+            if x.dtype == torch.bfloat16 and self._stage.generation == "v0":
+                # a histogram's range is float32, which float16 models and v1 keep (found in the tool's files)
                 found = Affine(scale=found.scale.to(x.dtype), offset=found.offset.to(x.dtype))
-            self._found[key] = (self.sample, found)
+            self._found[key], self._bounds[key] = (self.sample, found), (low.view(()), high.view(()))
         by = self._found[key][1]
         linear = self._block.linears[name]
         if self._stage.generation == "v1" and recipe.type == "W8A8_MIX":
             # in calibration the tool's dynamic input has one symmetric range for the sample (msmodelslim.md §9)
             by = affine(*extremes(x), symmetric=True, generation="v1")
-        return float_product(fake_quantized(x, by), linear.meant, linear.bias)
+        given = fake_quantized(x, by)
+        if recipe.observer == "histogram":  # the tool cuts what rounding carries beyond the range
+            given = given.clamp(*self._bounds[key])
+        return float_product(given, linear.meant, linear.bias)
 
     def range_of(self, name: str) -> Affine:
         return self._found[self._key(name)][1]

@@ -86,12 +86,12 @@ def _smoothing(spec: Section, model: LlmModel) -> Smooth | None:
         qwen3 = model.config.family == "qwen3"
         if qwen3 and method not in ("m4", "m6"):
             section.refuse("anti_method", f"{method} does not run on Qwen3 in the vendor's tool.", "m4 and m6 do.")
-        if method == "m3":
-            section.refuse("anti_method", f"{method} {_NOT_BUILT}", "m1, m2, m4, m5 and m6 are.")
-        return _smooth(method, qwen3, skipped, exponents[0], exponents[1])
+        return _smooth(method, qwen3, skipped, exponents[0], exponents[1], symmetric)
 
 
-def _smooth(method: str, qwen3: bool, skipped: frozenset[str], alpha: float | None, beta: float | None) -> Smooth:
+def _smooth(
+    method: str, qwen3: bool, skipped: frozenset[str], alpha: float | None, beta: float | None, symmetric: bool
+) -> Smooth:
     if method == "m4":
         a, b = (0.5, 0.5) if qwen3 else (0.9, 1 - 0.9)
         return Smooth(
@@ -108,8 +108,19 @@ def _smooth(method: str, qwen3: bool, skipped: frozenset[str], alpha: float | No
             skipped=skipped,
             head_reduction="max",
         )
-    of: dict[str, Literal["power", "outlier_suppression", "cbq"]] = {"m2": "outlier_suppression", "m5": "cbq"}
-    return Smooth(method=of.get(method, "power"), generation="v0", groups=_NORMS, norm_bias=True)
+    of: dict[str, Literal["outlier_suppression", "awq", "cbq"]] = {
+        "m2": "outlier_suppression",
+        "m3": "awq",
+        "m5": "cbq",
+    }
+    return Smooth(
+        method=of.get(method, "power"),
+        generation="v0",
+        groups=_NORMS,
+        skipped=skipped,
+        norm_bias=True,
+        symmetric_weights=symmetric,
+    )
 
 
 def _calibration(section: Section, model: LlmModel) -> tuple[Type, LinearRecipe, frozenset[str], bool]:

@@ -79,7 +79,9 @@ def integer_bias(linear: QuantizedLinear, given: Affine, deq: torch.Tensor, gene
     if linear.bias is None:
         return torch.round(-correction).to(torch.int32)
     by = deq.flatten()
-    bias = linear.bias.to(torch.float32) / by if generation == "v0" else linear.bias / by.to(linear.bias.dtype)
+    if generation == "v1":  # in the dtype of the scales: that of the model, or float32 behind a histogram
+        by = by.to(given.scale.dtype)
+    bias = linear.bias / by
     return torch.round(bias.to(torch.float32) - correction).to(torch.int32)
 
 

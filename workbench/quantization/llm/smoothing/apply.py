@@ -13,15 +13,14 @@ from workbench.quantization.llm.smoothing.groups import (
     SmoothingGroup,
     fold,
     groups_of,
-    to_heads,
     widest_weights,
 )
 from workbench.quantization.llm.smoothing.outliers import outlier_scale
 from workbench.quantization.llm.smoothing.scales import grouped_power_scale
-from workbench.quantization.llm.smoothing.search import searched_exponents, threshold_scale
+from workbench.quantization.llm.smoothing.search import ratio_scale, searched_exponents, threshold_scale
 from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
 
-_KEPT = {"power": 0, "cbq": 0, "outlier_suppression": 1, "search": None}
+_KEPT = {"power": 0, "cbq": 0, "outlier_suppression": 1, "awq": 1, "search": None}
 """Samples whose inputs a method needs again; None for all."""
 _NORMS = ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm")
 
@@ -58,18 +57,10 @@ def _scale(
     if stage.method == "cbq":
         return outlier_scale(seen)
     weights = [block[f"{name}.weight"] for name in group.linears]
+    biases = [block.get(f"{name}.bias") for name in group.linears]
     if stage.method == "search":
-        alpha, beta = searched_exponents(
-            lambda a, b: _whole(config, group, grouped_power_scale(stage, config, group, seen.largest, widest, a, b)),
-            weights,
-            seen.inputs,
-            per_token=stage.per_token,
-            generation=stage.generation,
-        )
+        alpha, beta = searched_exponents(weights, seen.inputs, per_token=stage.per_token)
         return grouped_power_scale(stage, config, group, seen.largest, widest, alpha, beta)
-    return threshold_scale(seen, widest, weights)
-
-
-def _whole(config: LlmConfig, group: SmoothingGroup, scale: torch.Tensor) -> torch.Tensor:
-    """One scale for each input channel of the group."""
-    return to_heads(scale, config) if group.kind == "ov" else scale
+    if stage.method == "awq":
+        return ratio_scale(seen, weights, biases, symmetric=stage.symmetric_weights)
+    return threshold_scale(seen, widest, weights, biases)

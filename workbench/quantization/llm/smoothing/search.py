@@ -1,4 +1,8 @@
-"""Scales that are searched for: the error of a group's output decides (msmodelslim.md §5 m2, m3, m6; §6)."""
+"""Scales that are searched for: the error of a group's output decides (msmodelslim.md §5 m2, m3, m6; §6).
+
+The order of operations, and what is rounded in a comparison and what is not, was found by watching which tensor
+operations the vendor's tool carries out.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +11,54 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 
-from workbench.quantization.llm.affine import Generation, affine, by_token, extremes, fake_quantized
+from workbench.quantization.llm.affine import (
+    HIGHEST,
+    LOWEST,
+    SMALLEST_SCALE,
+    affine,
+    extremes,
+    fake_quantized,
+)
+from workbench.quantization.llm.smoothing.scales import SMALLEST, power_scale
 from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
 
-_GRID = 0.05
-_STEPS = 21
+_STEP = 0.05
+_EXPONENTS = 21
 _THRESHOLDS = 100
+_RATIOS = 20
+_SMALLEST_RATIO_SCALE = 1e-4
+_ALIKE = 3
+"""Deviations within which the largest value of an input must lie for its channels to be alike."""
 
 
 def searched_exponents(
-    scale: Callable[[float, float], torch.Tensor],
-    weights: Sequence[torch.Tensor],
-    inputs: Sequence[torch.Tensor],
-    *,
-    per_token: bool,
-    generation: Generation,
+    weights: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], *, per_token: bool
 ) -> tuple[float, float]:
     """(alpha, beta) with the least relative output error: alpha first with beta = 1 − alpha, then beta; ties go late.
 
+    Tried is always a^alpha · w^−beta of every input channel, also where heads will share a scale afterwards.
+
     Args:
-        scale: of an exponent pair, over the group's input channels.
         weights: [N, K] of the group's linears.
-        inputs: [tokens, K] of every sample.
+        inputs: [batch, tokens, K] of every sample.
+        per_token: inputs by token and symmetric; else by tensor, neither widened to hold zero nor clipped.
     """
     weight = torch.cat(list(weights), 0)
-    x = torch.cat(list(inputs), 0)
-    exact = F.linear(x, weight)
-    size = exact.pow(2).mean().sqrt()
+    x = torch.cat([each.reshape(-1, each.shape[-1]) for each in inputs], 0).to(weight.dtype)
+    exact = x @ weight.T
+    size = exact.pow(2).mean().pow(0.5)
+    largest, widest = x.abs().amax(0, keepdim=True), weight.abs().amax(0, keepdim=True)
 
     def error(alpha: float, beta: float) -> float:
-        by = scale(alpha, beta)
-        scaled = weight * by
-        given = x / by
-        q = (
-            by_token(given, symmetric=True, generation=generation)
-            if per_token
-            else affine(*extremes(given), symmetric=False, generation=generation)
-        )
-        fake = fake_quantized(scaled, affine(*extremes(scaled, -1), symmetric=True, generation=generation))
-        out = F.linear(fake_quantized(given, q), fake)
-        return float((out - exact).pow(2).mean().sqrt() / size)
+        by = largest.pow(alpha) * widest.pow(-beta)
+        given = _by_row(x / by) if per_token else _by_tensor(x / by)
+        out = given @ _by_row(weight * by).T
+        return float((out - exact).pow(2).mean().pow(0.5) / size)
 
     def best(tried: Callable[[float], tuple[float, float]]) -> float:
         found, least = 0.0, float("inf")
-        for step in range(_STEPS):
-            value = step * _GRID
+        for step in range(_EXPONENTS):
+            value = round(step * _STEP, 2)
             if (now := error(*tried(value))) <= least:
                 found, least = value, now
         return found
@@ -60,29 +67,107 @@ def searched_exponents(
     return alpha, best(lambda value: (alpha, value))
 
 
-def threshold_scale(seen: ChannelStatistics, widest: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+def _by_row(values: torch.Tensor) -> torch.Tensor:
+    """Symmetric, −127 … 127, without a floor of the step."""
+    step = values.abs().amax(-1, keepdim=True) / HIGHEST
+    return torch.round(values / step).clamp_(-HIGHEST, HIGHEST) * step
+
+
+def _by_tensor(values: torch.Tensor) -> torch.Tensor:
+    low, high = torch.aminmax(values)
+    step = ((high - low) / 255).clamp(min=SMALLEST_SCALE)
+    offset = torch.round(-low / step) + LOWEST
+    return (torch.round(values / step + offset) - offset) * step
+
+
+def threshold_scale(
+    seen: ChannelStatistics,
+    widest: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor | None],
+) -> torch.Tensor:
     """m2, after Outlier Suppression+: √above / √widest for channels beyond a threshold, 1 for the others.
 
-    Of 100 thresholds from the deviation up, the one with the least squared error of the outputs for the first sample,
-    its input quantized by tensor, symmetric; the first of those with equal errors. The weights stay float while errors
-    are compared, although msmodelslim.md §5 has them quantized: so 17 of 18 searches in the vendor's files choose the
-    same channels. The scales are the vendor's in 10 of 18 groups, in the others a rounding step of the dtype away.
+    Of 100 thresholds from the deviation up to the largest value, the one with the least squared error for the first
+    sample; of equal errors the first. The input is shifted and quantized by tensor, weights are scaled to integers but
+    not rounded; nothing is shifted in the result. Compared are the outputs of three linears after an attention without
+    mask and positions, in which keys are one head, else those of the first linear. Where the largest value is within
+    three deviations, every channel is scaled by √largest / √widest, as m1 does.
+
+    Args:
+        biases: of the linears.
+    """
+    most, deviation = seen.above.max(), seen.deviation
+    if bool(deviation * _ALIKE >= most):
+        return power_scale(seen.largest, widest, 0.5, 0.5)
+    x = seen.inputs[0]
+    if len(weights) < 3:
+        weights, biases = weights[:1], biases[:1]
+    exact = _compared([F.linear(x, w, b) for w, b in zip(weights, biases, strict=True)])
+    moved = [(seen.shift[None] @ weight.T)[0] for weight in weights]
+    given_back = [m if b is None else m + b for m, b in zip(moved, biases, strict=True)]
+    ones = torch.ones_like(widest)
+    found, least, before = ones, float("inf"), None
+    for number in range(_THRESHOLDS):
+        threshold = (most - deviation) * number / (_THRESHOLDS - 1) + deviation
+        beyond = torch.maximum(ones, seen.above / threshold)
+        scaled = ((beyond * threshold).pow(0.5) / widest.pow(0.5)).clamp(min=SMALLEST)
+        by = torch.where(beyond <= 1, beyond, scaled)
+        if before is not None and torch.equal(by, before):
+            continue
+        before = by
+        given = (x - seen.shift) / by
+        fake = fake_quantized(given, affine(*extremes(given), symmetric=False, generation="v0"))
+        outs = [F.linear(fake, _unrounded(w * by), b) for w, b in zip(weights, given_back, strict=True)]
+        error = float(F.mse_loss(exact, _compared(outs)))
+        if error < least:
+            found, least = by, error
+    return found
+
+
+def _compared(outs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Of a norm's linears what the tool compares: q, k and v [batch, tokens, N] through an attention, or the first."""
+    if len(outs) == 1:
+        return outs[0]
+    query, key, value = outs
+    size = key.shape[-1]
+    root = torch.tensor(float(size), dtype=key.dtype).sqrt()
+    scores = [part @ key.transpose(-2, -1) / root for part in query.view(*query.shape[:2], -1, size).unbind(2)]
+    return torch.cat([torch.softmax(each, -1) @ value for each in scores], -1).to(torch.float32)
+
+
+def _unrounded(weight: torch.Tensor) -> torch.Tensor:
+    step = affine(*extremes(weight), symmetric=True, generation="v0").scale
+    return (weight / step).clamp(LOWEST, HIGHEST) * step
+
+
+def ratio_scale(
+    seen: ChannelStatistics,
+    weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor | None],
+    *,
+    symmetric: bool,
+) -> torch.Tensor:
+    """m3, after AWQ: mean^r / √(largest · least of mean^r), of the mean |x| of the first sample.
+
+    Of r = 0, 0.05 … 0.95 the one with the least sum of mean squared errors of the linears' outputs, their weights
+    quantized by channel; of equal errors the first.
+
+    Args:
+        biases: of the linears.
+        symmetric: of the weights.
     """
     x = seen.inputs[0]
-    weight = torch.cat(list(weights), 0)
-    exact = F.linear(x, weight)
-    largest = seen.above.max()
-    found, least, tried = torch.ones_like(widest), float("inf"), -1
-    for step in range(_THRESHOLDS):
-        threshold = seen.deviation + (largest - seen.deviation) * step / _THRESHOLDS
-        beyond = seen.above > threshold
-        if int(beyond.sum()) == tried:  # a higher threshold beyond which are the same channels
-            continue
-        tried = int(beyond.sum())
-        by = torch.where(beyond, seen.above.sqrt() / widest.sqrt(), torch.ones_like(widest))
-        given = x / by
-        fake = fake_quantized(given, affine(*extremes(given), symmetric=True, generation="v0"))
-        error = float((F.linear(fake, weight * by) - exact).to(torch.float32).pow(2).sum())
+    exact = [F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+    found, least = torch.ones_like(seen.first_mean), float("inf")
+    for step in range(_RATIOS):
+        raised = seen.first_mean.pow(step / _RATIOS).clamp(min=_SMALLEST_RATIO_SCALE)
+        by = raised / (raised.max() * raised.min()).sqrt()
+        error = 0.0
+        for weight, bias, out in zip(weights, biases, exact, strict=True):
+            scaled = weight * by
+            fake = fake_quantized(scaled, affine(*extremes(scaled, -1), symmetric=symmetric, generation="v0")) / by
+            error += float((out - F.linear(x, fake, bias)).to(torch.float32).pow(2).mean())
         if error < least:
             found, least = by, error
     return found

@@ -14,7 +14,7 @@ class ChannelStatistics:
     above: the largest x − shift, with the shift of each sample's moment; `largest_shifted` the same of |x − shift|.
     deviation: of a scalar: the largest standard deviation of a sample's x − shift.
     first_mean: mean |x| of the first sample; `mean`: of all tokens.
-    inputs: the samples [tokens, K], where they are kept.
+    inputs: the samples [batch, tokens, K], where they are kept.
     """
 
     def __init__(self, *, keep: int | None) -> None:
@@ -48,7 +48,7 @@ class ChannelStatistics:
         self._sum = added if self._sum is None else self._sum + added
         self._tokens += len(rows)
         if self._keep is None or len(self.inputs) < self._keep:
-            self.inputs.append(rows)
+            self.inputs.append(x)
 
     @property
     def mean(self) -> torch.Tensor:
