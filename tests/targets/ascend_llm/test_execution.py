@@ -1,5 +1,6 @@
 """What a checkpoint computes equals the documented formulas to the last bit, block by block as in one piece."""
 
+import gc
 import json
 import shutil
 from pathlib import Path
@@ -69,7 +70,7 @@ def a_linear(kind: Type, dtype: torch.dtype, seed: int, outputs: int = 5, column
 
 def computed(linear: ServedLinear, x: torch.Tensor, stage: Stage = "decode") -> torch.Tensor:
     block = ServedBlock(index=0, tensors={}, linears={"mlp.down_proj": linear}, cache={})
-    return running_block(block, x.dtype, stage).linear("mlp.down_proj", x)
+    return running_block(block, x.dtype)(stage).linear("mlp.down_proj", x)
 
 
 def simulated_static(linear: ServedLinear, x: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -209,6 +210,13 @@ def test_one_block_at_a_time_and_all_in_memory_give_the_same_close_to_float(tmp_
     for ours, expected in zip(once, floats, strict=True):
         assert (ours.shape, ours.dtype) == (expected.shape, expected.dtype)
         assert 0 < float((ours - expected).norm() / expected.norm()) < 1
+
+
+def test_blocks_that_stay_in_memory_hold_nothing_of_a_window(tmp_path: Path) -> None:
+    forward = served_logits(read_served(write_checkpoint(tmp_path)), keep=True)
+    assert next(forward([torch.ones(1, 29, dtype=torch.int64)])).shape[1] == 29
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, torch.Tensor) and 29 in each.shape]
 
 
 def test_a_fresh_prompt_does_not_show_a_quantized_cache_and_generated_tokens_do(tmp_path: Path) -> None:

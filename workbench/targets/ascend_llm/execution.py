@@ -7,8 +7,9 @@ how a card adds up the terms of a float sum is not documented. Nothing here is m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -30,10 +31,14 @@ from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.served_block import (
     ServedBlock,
     ServedLinear,
+    check_tied,
     read_served_block,
     read_served_embedding,
     read_served_head,
 )
+
+_LAST_READERS = {source: name for name, source in SOURCES.items()}
+"""Tensor → the last linear of a block that reads it."""
 
 
 def served_logits(served: Served, *, stage: Stage = "decode", keep: bool = False) -> Forward:
@@ -64,35 +69,34 @@ def served_decoder(served: Served, *, keep: bool = False) -> Decoder:
         keep: as for `served_logits`.
     """
 
-    def block(index: int) -> ServedBlock:
-        return read_served_block(served, index)
+    def block(index: int) -> Callable[[Stage], RunningBlock]:
+        return running_block(read_served_block(served, index), served.config.dtype)
 
     def embedding() -> torch.Tensor:
         return read_served_embedding(served)
 
     def head() -> dict[str, torch.Tensor]:
+        checked()
         return read_served_head(served)
 
-    def running(index: int, stage: Stage) -> RunningBlock:
-        return running_block(held(index), served.config.dtype, stage)
-
+    checked = lru_cache(partial(check_tied, served))
     held = lru_cache(maxsize=None)(block) if keep else block
     return Decoder(
         config=served.config,
         rope=rope_of(served.config),
         embedding=lru_cache(embedding) if keep else embedding,
         head=lru_cache(head) if keep else head,
-        block=running,
+        block=lambda index, stage: held(index)(stage),
     )
 
 
-def running_block(block: ServedBlock, dtype: torch.dtype, stage: Stage) -> RunningBlock:
-    """How a block computes in a stage; linears that read one tensor share its integers."""
+def running_block(block: ServedBlock, dtype: torch.dtype) -> Callable[[Stage], RunningBlock]:
+    """How a block computes, by stage; linears that read one tensor share its integers."""
     floats = float_linear(block.tensors)
     meant = {name: _meant(linear) for name, linear in block.linears.items() if linear.type == "W8A16"}
     latest: dict[tuple[str, bool], tuple[torch.Tensor, _Integers]] = {}
 
-    def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+    def linear(stage: Stage, name: str, x: torch.Tensor) -> torch.Tensor:
         ours = block.linears.get(name)
         if ours is None:
             return floats(name, x)
@@ -100,14 +104,17 @@ def running_block(block: ServedBlock, dtype: torch.dtype, stage: Stage) -> Runni
             return F.linear(x, meant[name], ours.bias)
         static = ours.type == "W8A8" or (ours.type == "W8A8_MIX" and stage == "decode")
         key = SOURCES[name], static
-        if key not in latest or latest[key][0] is not x:
-            latest[key] = (x, _integers(ours, x, static))
-        return _output(ours, latest[key][1], dtype).view(*x.shape[:-1], -1)
+        seen, integers = latest.pop(key, (None, None))
+        if integers is None or seen is not x:
+            integers = _integers(ours, x, static)
+        if _LAST_READERS[SOURCES[name]] != name:  # nothing of a window stays with a block that stays in memory
+            latest[key] = (x, integers)
+        return _output(ours, integers, dtype).view(*x.shape[:-1], -1)
 
     def kept(what: str, x: torch.Tensor) -> torch.Tensor:
         return cached(x, block.cache[what]) if what in block.cache else x
 
-    return RunningBlock(tensors=block.tensors, linear=linear, kept=kept)
+    return lambda stage: RunningBlock(tensors=block.tensors, linear=partial(linear, stage), kept=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

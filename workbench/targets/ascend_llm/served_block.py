@@ -118,12 +118,9 @@ def read_served_head(served: Served) -> dict[str, torch.Tensor]:
     """Final norm and output projection by their full names, in the model's dtype (a norm's bias in float32).
 
     Raises:
-        ConfigError: as `read_served_block`, or config.json ties the head to an embedding that differs from it.
+        ConfigError: as `read_served_block`.
     """
-    name = f"{HEAD}.weight"
-    if served.config.tied:
-        check_tied(served)
-        name = f"{EMBEDDING}.weight"
+    name = f"{EMBEDDING}.weight" if served.config.tied else f"{HEAD}.weight"
     wanted = [
         name,
         *(f"{FINAL_NORM}.{part}" for part in ("weight", "bias") if f"{FINAL_NORM}.{part}" in served.tensors),
@@ -157,8 +154,9 @@ def check_values(served: Served) -> None:
     """Read everything once, a block at a time.
 
     Raises:
-        ConfigError: as `read_served_block` and `read_served_head`.
+        ConfigError: as `read_served_block` and `check_tied`.
     """
+    check_tied(served)
     read_served_embedding(served)
     read_served_head(served)
     for index in range(served.config.layers):
