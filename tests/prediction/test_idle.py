@@ -1,12 +1,13 @@
 """Calls after an idle wait: how they are timed, and what a simulation makes of them."""
 
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.prediction.simulation.services import exact, served, trace_ms
+from tests.session_clock import Clock
+from workbench.prediction import idle
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.idle import slower_after_idle
 from workbench.targets.base import Array, Feeds
@@ -17,25 +18,28 @@ SLOWER = (AfterIdle(wait_ms=10.0, slower_ms=1.0), AfterIdle(wait_ms=50.0, slower
 
 
 class Dozing:
-    """A session that takes 30 ms more where it did nothing for 20 ms."""
+    """A session that takes 30 ms instead of 1 where it did nothing for 20 ms."""
 
-    def __init__(self) -> None:
-        self.last = time.perf_counter()
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.last = clock, clock.perf_counter()
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
-        slept = time.perf_counter() - self.last >= 0.02
-        time.sleep(0.03 if slept else 0.0)  # what is timed: a call slower after a wait
-        self.last = time.perf_counter()
+        self.clock.call(30.0 if self.clock.perf_counter() - self.last >= 0.02 else 1.0)
+        self.last = self.clock.perf_counter()
         return {}
 
     def close(self) -> None:
         pass
 
 
-def test_a_session_that_dozes_off_is_found_out() -> None:
-    shorter, longer = slower_after_idle(Dozing(), [{}], waits_ms=(1.0, 25.0), repeats=3)
+def test_a_session_that_dozes_off_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(idle, "time", clock)  # the clock that calls are timed by
 
-    assert shorter.slower_ms < 25 <= longer.slower_ms < 100
+    shorter, longer = slower_after_idle(Dozing(clock), [{}], waits_ms=(1.0, 25.0), repeats=3)
+
+    assert shorter.slower_ms < 1
+    assert longer.slower_ms == pytest.approx(29, rel=0.05)
 
 
 def test_a_call_takes_longer_the_longer_its_worker_had_nothing_to_do() -> None:

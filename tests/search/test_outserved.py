@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evaluations import estimate, evaluation, service
+from tests.session_clock import Clock
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.api.opening import summary_of
 from workbench.evaluation import measure
@@ -157,25 +158,6 @@ service: {concurrency: 8, curve: 0.1s, confirm: 0, host: {request_ms: 0.05, batc
     )
 )
 BITS = ("AttentionFusion", "BiasGeluFusion", "FastGeluFusion")
-
-
-class Clock:
-    """Time that passes in sessions alone, a little unevenly: a busy machine changes nothing of what is measured."""
-
-    def __init__(self) -> None:
-        self.now_ms, self.rng = 0.0, np.random.default_rng(0)
-
-    def perf_counter_ns(self) -> int:
-        return round(self.now_ms * 1e6)
-
-    def perf_counter(self) -> float:
-        return self.now_ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        self.now_ms += seconds * 1000
-
-    def call(self, takes_ms: float) -> None:
-        self.now_ms += takes_ms * math.exp(self.rng.normal(0, 0.01))
 
 
 class Timed:

@@ -167,7 +167,7 @@ class Running:
     log: Path
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=90)
         with contextlib.closing(connection):
             connection.request(method, path, body, headers)
             response = connection.getresponse()
@@ -194,7 +194,7 @@ class Running:
         main = psutil.Process(self.process.pid)
         return [main, *main.children(recursive=True)]
 
-    def wait_until(self, what: Any, seconds: float = 60) -> None:
+    def wait_until(self, what: Any, seconds: float = 120) -> None:
         until = time.monotonic() + seconds
         while not what():
             assert time.monotonic() < until, self.log.read_text()
@@ -202,7 +202,7 @@ class Running:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(90)
 
 
 def launch(bundle: Path, log: Path, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from workbench.serve.protocol import BoundedHttp
 @contextlib.contextmanager
 def clients(port: int, count: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
-        made = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5)) for _ in range(count)]
+        made = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(count)]
         for client in made:
             client.sendall(sent)
         yield made
@@ -38,9 +39,10 @@ def test_beyond_the_bound_who_has_sent_no_request_gives_way(bounds: tuple[int, i
     connections = Connections(most=bounds[0], most_of_address=bounds[1])
     with serving(connections) as server, clients(port_of(server), 4, b"POST /predict HT") as silent:
         time.sleep(1.1)  # who has just come is left alone
-        said, _ = talk(port_of(server), posted(b"{}"), wait_s=0.2)
+        said, _ = talk(port_of(server), posted(b"{}"), answers=1, wait_s=0.1)
 
         assert said.startswith(b"HTTP/1.1 200 ")
+        assert select.select(silent, [], [], 60)[0], "nobody gave way"
         assert [closed(client) for client in silent].count(True) == 1
         assert (connections.displaced, connections.refused) == (1, 0)
 
@@ -50,7 +52,7 @@ def test_who_is_being_answered_never_gives_way_and_the_newcomer_is_told() -> Non
     unfinished = posted(b"x" * 100)[:-1]
     with serving(connections) as server, clients(port_of(server), 4, unfinished) as asking:
         time.sleep(1.1)
-        said, _ = talk(port_of(server), wait_s=1.0)
+        said, _ = talk(port_of(server), answers=1, wait_s=0.1)
         for client in asking:
             client.sendall(b"x")
             assert client.recv(1000).startswith(b"HTTP/1.1 200 ")

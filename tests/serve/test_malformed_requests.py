@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import psutil
 import pytest
 
@@ -120,7 +121,7 @@ def test_many_long_texts_of_one_request_do_not_hold_up_the_others(service: Runni
 
     assert answer.result().status == 200
     assert len(others) >= 4
-    assert max(others) < 0.6 * seconds
+    assert np.median(others) < 0.3 * seconds
 
 
 def test_the_limit_of_open_files_is_raised_as_far_as_allowed(service: Running) -> None:
