@@ -1,13 +1,32 @@
-"""Language models: a float model and a recipe in, a checkpoint for serving out."""
+"""Language models: a float model and a recipe in, a checkpoint for serving out; and which checkpoint keeps answers."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from workbench.quantization.llm.differences import FEW_WINDOWS
 from workbench.targets.ascend_llm.calibrate import CalibratedLlm
 from workbench.targets.ascend_llm.calibrate import calibrate_llm as _calibrate
+from workbench.targets.ascend_llm.judge import Judging
+from workbench.targets.ascend_llm.judge import judge as _judge
+from workbench.targets.ascend_llm.judgement import Alike, JudgedModel, Judgement
+from workbench.targets.ascend_llm.roofline import ServedShape
+
+__all__ = [
+    "FEW_WINDOWS",
+    "Alike",
+    "CalibratedLlm",
+    "JudgedModel",
+    "Judgement",
+    "Judging",
+    "ServedShape",
+    "calibrate_llm",
+    "judge_llm",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -45,3 +64,28 @@ def calibrate_llm(
         strict=strict,
         report=on_message,
     )
+
+
+def judge_llm(
+    model: Path | str,
+    checkpoints: Sequence[Path | str],
+    judging: Judging,
+    *,
+    on_message: Callable[[str], None] = _log.info,
+) -> Judgement:
+    """Judge checkpoints of a float model by texts, questions and prompts, paired with intervals; with their sizes and
+    modelled times.
+
+    The float model's states are kept in the user's cache, so that further checkpoints are judged quicker.
+
+    Args:
+        judging: what to judge on.
+        on_message: told in a sentence how far it is.
+
+    Raises:
+        ConfigError: a file is missing, damaged or of another model, or there is too little memory.
+        MeasureError: a model gives values that are NaN or infinite; names it and the window.
+    """
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    kept = judging.kept_in or home / "workbench" / "float-states"
+    return _judge(Path(model), [Path(each) for each in checkpoints], replace(judging, kept_in=kept), report=on_message)

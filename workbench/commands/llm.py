@@ -56,3 +56,65 @@ def calibrate_llm(
         err.print(f"warning: {warning}", highlight=False, soft_wrap=True)
     for name in done.files:
         out.print(f"wrote {done.folder / name}", highlight=False, soft_wrap=True)
+
+
+def judge_llm(
+    model: Annotated[Path, typer.Argument(help="folder of the float model", show_default=False)],
+    checkpoints: Annotated[list[Path], typer.Argument(help="folders of its checkpoints", show_default=False)],
+    text: Annotated[
+        list[Path] | None, typer.Option(help="text to predict: a plain file, or .jsonl or .json; repeat for several")
+    ] = None,
+    choices: Annotated[
+        list[Path] | None, typer.Option(help="questions: CSV of MMLU or C-Eval, .jsonl, or a folder of them")
+    ] = None,
+    prompts: Annotated[Path | None, typer.Option(help="prompts to continue greedily: .jsonl, .json or lines")] = None,
+    window: Annotated[int, typer.Option(min=2, help="tokens that a model is given at once")] = 512,
+    stride: Annotated[int | None, typer.Option(min=1, help="tokens between windows; default: the window")] = None,
+    windows: Annotated[int | None, typer.Option(min=1, help="no more windows than this; default: all")] = None,
+    stop_above: Annotated[
+        float | None,
+        typer.Option(help="stop a checkpoint whose perplexity is certainly above so many times float's"),
+    ] = None,
+    by: Annotated[Literal["letter", "text"], typer.Option(help="what of an option is scored")] = "letter",
+    shots: Annotated[int, typer.Option(min=0, help="answered examples before each question")] = 0,
+    examples: Annotated[
+        list[Path] | None, typer.Option(help="where examples are taken from: dev files, or a folder of them")
+    ] = None,
+    answer_tokens: Annotated[int, typer.Option(min=1, help="tokens of each continuation")] = 32,
+    stage: Annotated[
+        Literal["prefill", "decode"], typer.Option(help="whose arithmetic: of fresh prompts, or of generated tokens")
+    ] = "decode",
+    batch: Annotated[int, typer.Option(min=1, help="of the modelled times")] = 1,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="likewise")] = 512,
+    context: Annotated[int, typer.Option(min=1, help="likewise: tokens in the cache")] = 1024,
+    as_json: AsJson = False,
+) -> None:
+    """Which checkpoint of a language model keeps its answers, executed on the processor and compared in pairs."""
+    from workbench.api.llm import Judging, ServedShape
+    from workbench.api.llm import judge_llm as run
+    from workbench.commands.llm_tables import print_judgement
+
+    found = run(
+        model,
+        checkpoints,
+        Judging(
+            texts=tuple(text or ()),
+            window=window,
+            stride=window if stride is None else stride,
+            windows=windows,
+            stop_above=stop_above,
+            questions=tuple(choices or ()),
+            examples=tuple(examples or ()),
+            by=by,
+            shots=shots,
+            prompts=prompts,
+            answer_tokens=answer_tokens,
+            stage=stage,
+            shape=ServedShape(batch=batch, prompt_tokens=prompt_tokens, context=context),
+        ),
+        on_message=lambda line: err.print(line, highlight=False, soft_wrap=True),
+    )
+    if as_json:
+        out.print_json(json.dumps(encode(found)))
+        return
+    print_judgement(found)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.quantization.llm.checkpoint import LlmModel, block_bytes, tensor_shapes
+from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.recipe import LlmRecipe, Smooth
 from workbench.quantization.llm.run import Samples
 from workbench.quantization.llm.walk import needs_data
@@ -19,6 +20,8 @@ _BASE_BYTES = 400 << 20
 """Of the interpreter with torch, transformers and this package: 335 MiB were resident before work began, in one run."""
 _BLOCK_FACTOR = 4
 """A block's weights stand beside what they mean as integers, the integers, and one float32 copy of the largest."""
+_SCORING_BYTES = 6 << 25
+"""Of a block of logits in float64, half a dozen times, where a window is scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +62,46 @@ def forecast_of(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> Forecas
     )
 
 
-def check_room(forecast: Forecast, to: Path) -> None:
-    """Raises ConfigError or ToolchainError before any work where memory or disk cannot hold it."""
+def judging_bytes(config: LlmConfig, *, tokens: int, longest: int) -> int:
+    """Memory that judging needs at the peak, estimated: a block, the head, hidden states, two windows' logits.
+
+    Args:
+        tokens: of all windows, whose states of the float model are kept.
+        longest: tokens of the longest input.
+    """
+    state = config.dtype.itemsize * config.hidden
+    table = config.dtype.itemsize * config.vocabulary * config.hidden
+    values = 4 * 4 * longest * max(config.intermediate, config.heads * config.head_dim)
+    logits = 2 * longest * config.vocabulary * config.dtype.itemsize
+    return (
+        _BASE_BYTES
+        + 2 * table
+        + _BLOCK_FACTOR * block_bytes(config)
+        + 2 * tokens * state
+        + values
+        + logits
+        + _SCORING_BYTES
+    )
+
+
+def check_memory(needed_bytes: int, key: str) -> None:
+    """Raises ConfigError before any work where memory cannot hold it.
+
+    Args:
+        key: the option that would make it less.
+    """
     available = available_memory_bytes()
-    if available is not None and forecast.memory_bytes > available:
+    if available is not None and needed_bytes > available:
         raise ConfigError(
-            f"the run needs about {size_text(forecast.memory_bytes)} of memory, {size_text(available)} can be had.",
-            key="--data",
+            f"the run needs about {size_text(needed_bytes)} of memory, {size_text(available)} can be had.",
+            key=key,
             hint="Give fewer or shorter texts, or a larger machine.",
         )
+
+
+def check_room(forecast: Forecast, to: Path) -> None:
+    """Raises ConfigError or ToolchainError before any work where memory or disk cannot hold it."""
+    check_memory(forecast.memory_bytes, "--data")
     place = next(folder for folder in (to, *to.parents) if folder.exists())
     free = shutil.disk_usage(place).free
     if forecast.disk_bytes > free:

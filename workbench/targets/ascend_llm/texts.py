@@ -82,7 +82,7 @@ def calibration_samples(texts: Sequence[str], tokenizer: Tokenizer, folder: Path
     Raises:
         ConfigError: a text has no token.
     """
-    before, behind = _special(tokenizer, folder)
+    before, behind = special_tokens(tokenizer, folder)
     samples = [[*before, *tokenizer.encode(text, add_special_tokens=True).ids, *behind] for text in texts]
     for number, ids in enumerate(samples):
         if not ids:
@@ -106,7 +106,7 @@ def padded_samples(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> li
     return samples
 
 
-def _special(tokenizer: Tokenizer, folder: Path) -> tuple[list[int], list[int]]:
+def special_tokens(tokenizer: Tokenizer, folder: Path) -> tuple[list[int], list[int]]:
     """Tokens that tokenizer_config.json asks for and the tokenizer's own template does not add."""
     file = folder / "tokenizer_config.json"
     said = _settings(file) if is_file(file) else {}

@@ -1,0 +1,226 @@
+"""Checkpoints of tiny models judged beside their float model: what is measured, stopped, refused and printed."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tests.quantization.llm.tiny_models import write_model
+from tests.targets.ascend_llm.checkpoints import DYNAMIC, checkpoint, copied
+from tests.targets.ascend_llm.folders import STATIC, WORDS
+from workbench.commands.cli import app
+from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.forwards import float_logits
+from workbench.targets.ascend_llm import judge as module
+from workbench.targets.ascend_llm.execution import served_logits
+from workbench.targets.ascend_llm.judge import Judging, judge
+from workbench.targets.ascend_llm.judgement import Judgement
+from workbench.targets.ascend_llm.served import read_served
+from workbench.targets.ascend_llm.weight_file import stored, write_weights
+from workbench.values.errors import ConfigError, MeasureError
+
+CLOCK = "Times MODELLED, not measured (Ascend910B3, roofline)"
+
+
+def words(count: int, seed: int = 0) -> str:
+    places = torch.randint(0, len(WORDS), (count,), generator=torch.Generator().manual_seed(seed))
+    return " ".join(WORDS[place] for place in places)
+
+
+def judging(tmp_path: Path, **more: object) -> Judging:
+    (tmp_path / "text.txt").write_text(words(120))
+    return Judging(texts=(tmp_path / "text.txt",), window=9, stride=8, **more)  # type: ignore[arg-type]  # of its fields
+
+
+def model() -> Path:
+    return checkpoint().parent / "model"
+
+
+def two(tmp_path: Path) -> list[Path]:
+    """A static and a dynamic checkpoint of one model."""
+    return [copied(tmp_path / "static"), copied(tmp_path / "dynamic", lines=(DYNAMIC,))]
+
+
+def test_figures_are_those_of_the_checkpoints_logits(tmp_path: Path) -> None:
+    found = judge(model(), two(tmp_path), judging(tmp_path))
+    assert (found.windows, found.predictions) == (15, 119)
+    ids = torch.tensor([[WORDS.index(word) + 1 for word in words(120).split()]])
+    starts = range(0, 112, 8)
+    windows = [ids[:, start : start + 9] for start in starts] + [ids[:, 112:]]
+    nlls = {"float": 0.0, "static": 0.0}
+    forwards = {"float": float_logits(open_model(model())), "static": served_logits(read_served(tmp_path / "static"))}
+    for name, forward in forwards.items():
+        for window, logits in zip(windows, forward(windows), strict=True):
+            rows = torch.log_softmax(logits[0, :-1].double(), -1)
+            nlls[name] -= float(rows.gather(1, window[0, 1:, None]).sum())
+    assert found.model.text is not None
+    assert found.checkpoints[0].text is not None
+    assert found.model.text.perplexity.value == pytest.approx(math.exp(nlls["float"] / 119))
+    ratio = found.checkpoints[0].text.ratio
+    assert ratio.value == pytest.approx(math.exp((nlls["static"] - nlls["float"]) / 119))
+    assert ratio.low < ratio.value < ratio.high
+    assert found.checkpoints[1].types == {"W8A8_DYNAMIC": 14}
+
+
+def test_a_checkpoint_judged_alone_or_with_others_has_the_same_figures(tmp_path: Path) -> None:
+    both = judge(model(), two(tmp_path), judging(tmp_path))
+    alone = judge(model(), [tmp_path / "dynamic"], judging(tmp_path, kept_in=tmp_path / "kept"))
+    again = judge(model(), [tmp_path / "dynamic"], judging(tmp_path, kept_in=tmp_path / "kept"))
+    assert both.checkpoints[1] == alone.checkpoints[0] == again.checkpoints[0]
+
+
+def test_two_copies_of_one_checkpoint_cannot_be_told_apart(tmp_path: Path) -> None:
+    found = judge(model(), [copied(tmp_path / "a" / "x"), copied(tmp_path / "b" / "x")], judging(tmp_path))
+    assert found.kl is not None
+    assert found.kl.names == ("a/x", "b/x")
+    assert found.kl.alike[0][1]
+
+
+def test_int8_weighs_less_on_disk_and_on_the_card(tmp_path: Path) -> None:
+    found = judge(model(), two(tmp_path), judging(tmp_path))
+    for each in found.checkpoints:
+        assert each.figures.disk_bytes < found.model.figures.disk_bytes
+        assert each.figures.size.weights_bytes < found.model.figures.size.weights_bytes
+        assert each.figures.decode_ratio is not None
+        assert each.figures.decode_ratio.low <= each.figures.decode_ratio.value <= each.figures.decode_ratio.high
+
+
+def wrecked(to: Path, value: float, name: str) -> Path:
+    """A dynamic checkpoint with one tensor multiplied."""
+    from safetensors.torch import load_file
+
+    folder = copied(to, lines=(DYNAMIC,))
+    (file,) = folder.glob("*.safetensors")
+    tensors = {key: each.clone() for key, each in load_file(file).items()}  # the file they are mapped from is written
+    tensors[name] *= value
+    write_weights([stored(key, each) for key, each in tensors.items()], file)
+    return folder
+
+
+def test_a_checkpoint_that_is_certainly_above_the_limit_stops_after_a_look(tmp_path: Path) -> None:
+    # logits of four times the size: a random model is as wrong as before, and four times as sure of it
+    folders = [wrecked(tmp_path / "wreck", 4.0, "model.norm.weight"), copied(tmp_path / "dynamic", lines=(DYNAMIC,))]
+    (tmp_path / "long.txt").write_text(words(700))
+    found = judge(model(), folders, replace(judging(tmp_path, stop_above=1.2), texts=(tmp_path / "long.txt",)))
+    wreck, sound = found.checkpoints
+    assert wreck.text is not None
+    assert sound.text is not None
+    assert found.windows > 64
+    assert wreck.text.windows < found.windows == sound.text.windows
+    assert "the limit is 1.2" in wreck.stopped
+    assert not sound.stopped
+    assert found.perplexity is not None
+    assert found.perplexity.names == ("float", "dynamic")
+
+
+def test_values_that_are_no_numbers_name_the_checkpoint(tmp_path: Path) -> None:
+    folder = wrecked(tmp_path / "wreck", 3e37, "model.layers.0.input_layernorm.weight")
+    with pytest.raises(MeasureError, match=r"wreck: .*NaN or infinite"):
+        judge(model(), [folder], judging(tmp_path))
+
+
+def questions(tmp_path: Path) -> Path:
+    file = tmp_path / "pumps_test.csv"
+    file.write_text("the pump,open,stops,seven,water,B\nwater falls,below,the,mark,pump,A\nseven valve,a,b,c,open,D\n")
+    return file
+
+
+@pytest.mark.parametrize("by", ["letter", "text"])
+def test_questions_are_compared_in_pairs(tmp_path: Path, by: str) -> None:
+    given = Judging(questions=(questions(tmp_path),), examples=(questions(tmp_path),), by=by)  # type: ignore[arg-type]  # one of two texts
+    found = judge(model(), [copied(tmp_path / "static")], given)
+    choices = found.checkpoints[0].choices
+    assert choices is not None
+    assert choices.questions == 3
+    assert choices.float_accuracy - choices.accuracy == pytest.approx((choices.lost - choices.won) / 3)
+    assert found.chance == 0.25
+    assert found.perplexity is None
+
+
+def test_prompts_are_continued_by_both_models(tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("the pump stops\n\nseven valve\n")
+    found = judge(model(), two(tmp_path), Judging(prompts=tmp_path / "prompts.txt", answer_tokens=5))
+    for each in found.checkpoints:
+        assert each.answers is not None
+        assert (each.answers.prompts, each.answers.tokens) == (2, 5)
+        assert 0 <= each.answers.kept <= 1
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    other = checkpoint("llama")
+    with pytest.raises(ConfigError, match=r"family is llama, that of .* qwen2"):
+        judge(model(), [other], judging(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"texts": ()}, "nothing to judge on"),
+        ({"stop_above": 0.9}, "not above 1"),
+        ({"window": 65, "stride": 65}, "longer than the model's context of 64"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_before_any_work(
+    tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        judge(model(), [checkpoint()], replace(judging(tmp_path), **changes))  # type: ignore[arg-type]  # of its fields
+
+
+def test_one_folder_twice_and_too_little_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="is given twice"):
+        judge(model(), [checkpoint(), checkpoint()], judging(tmp_path))
+    monkeypatch.setattr(module, "judging_bytes", lambda *_, **__: 1 << 60)  # no machine lacks memory on request
+    with pytest.raises(ConfigError, match=r"the run needs about 1024 PiB|of memory"):
+        judge(model(), [checkpoint()], judging(tmp_path))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_command_prints_every_model_within_the_terminals_width(
+    tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("workbench.commands.console.out.width", width)
+    given = judging(tmp_path)
+    (tmp_path / "prompts.txt").write_text("the pump stops\n")
+    folders = [str(each) for each in two(tmp_path)]
+    options = ["--text", str(given.texts[0]), "--window", "9", "--stride", "8", "--choices", str(questions(tmp_path))]
+    options += ["--prompts", str(tmp_path / "prompts.txt"), "--answer-tokens", "4"]
+    ended = CliRunner().invoke(app, ["judge-llm", str(model()), *folders, *options])
+    assert ended.exit_code == 0, ended.output
+    assert CLOCK in ended.stdout
+    assert all(len(line) <= width for line in ended.stdout.splitlines())
+    assert {"float", "static", "dynamic"} <= {line.split()[0] for line in ended.stdout.splitlines() if line.split()}
+
+
+def test_the_command_writes_json_that_holds_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    given = judging(tmp_path)
+    options = ["--text", str(given.texts[0]), "--window", "9", "--stride", "8", "--json"]
+    ended = CliRunner().invoke(app, ["judge-llm", str(model()), str(copied(tmp_path / "static")), *options])
+    found = json.loads(ended.stdout)
+    assert found["checkpoints"][0]["text"]["ratio"]["low"] > 0
+    assert found["checkpoints"][0]["figures"]["decode_ms"]["high"] > 0
+    assert found["clock"] == "Ascend910B3, roofline"
+
+
+def test_a_judgement_holds_nothing_but_plain_values(tmp_path: Path) -> None:
+    found = judge(model(), [copied(tmp_path / "static")], judging(tmp_path))
+    assert isinstance(found, Judgement)
+    assert found.checkpoints[0].notes == ()
+
+
+def test_a_float32_checkpoint_says_that_no_engine_runs_it(tmp_path: Path) -> None:
+    folder = checkpoint("qwen2", "float32", (STATIC,))
+    found = judge(folder.parent / "model", [folder], judging(tmp_path))
+    assert any("float32" in note for note in found.checkpoints[0].notes)
+
+
+def test_the_models_folder_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
+    other = write_model(tmp_path / "m", "qwen2")
+    with pytest.raises(ConfigError, match="quant_model_description"):
+        judge(model(), [other], judging(tmp_path))

@@ -1,0 +1,199 @@
+"""What judging a language model's checkpoints found, as tables of a terminal; every figure says what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.api.llm import FEW_WINDOWS, Alike, Judgement
+from workbench.commands.console import out
+from workbench.report.columns import laid_out
+from workbench.report.groups import letters
+from workbench.values.documents.input_files import size_text
+from workbench.values.measurement import Estimate
+
+_WIDEST = 120
+
+
+def print_judgement(found: Judgement) -> None:
+    """Tables as wide as the terminal, then what follows from them in sentences."""
+    if found.perplexity is not None:
+        _say(
+            f"On {found.windows} windows of at most {found.window} tokens, {found.predictions} predictions; executed "
+            f"on this processor with the card's order of steps ({found.stage}), 95 % intervals over windows"
+        )
+        _table(_text_rows(found))
+        for sentence in _text_sentences(found):
+            _say(sentence)
+    if found.chance is not None and found.float_accuracy is not None:
+        _say("")
+        _say(
+            f"Multiple choice: float {_percent(found.float_accuracy)}, guessing {found.chance:.1%}; "
+            "paired over questions"
+        )
+        _table(_choice_rows(found))
+    if any(each.answers for each in found.checkpoints):
+        _say("")
+        _say("Greedy answers to prompts, beside float's")
+        _table(_answer_rows(found))
+    _say("")
+    _say("Sizes: files as they are; weights and cache on one card, by shapes and types")
+    _table(_size_rows(found))
+    _say("")
+    _say(
+        f"Times MODELLED, not measured ({found.clock}): batch {found.shape.batch}, prompts of "
+        f"{found.shape.prompt_tokens} tokens, context {found.shape.context}; 95 % of the clocks that may be right"
+    )
+    _table(_time_rows(found))
+    for each in found.checkpoints:
+        for note in each.notes:
+            _say(f"{each.name}: {note}")
+
+
+def _text_rows(found: Judgement) -> list[list[str]]:
+    alike = _letters(found.perplexity)
+    rows = [["", "perplexity", "of float", "KL (nats)", "top-1", "alike"]]
+    for each in (found.model, *found.checkpoints):
+        text = each.text
+        assert text is not None  # all of them have it where there are windows
+        first = each is found.model
+        rows.append(
+            [
+                each.name + ("*" if each.stopped else ""),
+                _perplexity(text.perplexity.value),
+                "" if first else _interval(text.ratio, 4),
+                "" if first else _margin(text.kl),
+                "" if first else f"{text.top1.value:.1%}",
+                "stopped" if each.stopped else alike.get(each.name, ""),
+            ]
+        )
+    return rows
+
+
+def _text_sentences(found: Judgement) -> list[str]:
+    said = []
+    if found.windows < FEW_WINDOWS:
+        said.append(f"{found.windows} windows are few: intervals are rough below {FEW_WINDOWS}.")
+    if any(_letters(found.perplexity).values()):
+        said.append(
+            "Models with a letter in common cannot be told apart in perplexity, all pairs judged at once with 95 %."
+        )
+    for each in found.checkpoints:
+        text = each.text
+        if each.stopped:
+            said.append(f"* {each.name}: {each.stopped}.")
+        elif text is not None and text.windows_needed is not None:
+            said.append(
+                f"{each.name}: these windows cannot tell it from float; about {text.windows_needed} would, if its "
+                "difference stays."
+            )
+    kl = found.kl
+    if kl is not None and len(kl.names) > 1:
+        same = [
+            f"{kl.names[i]} and {kl.names[j]}"
+            for i in range(len(kl.names))
+            for j in range(i + 1, len(kl.names))
+            if kl.alike[i][j]
+        ]
+        told = f"these cannot be told apart: {'; '.join(same)}" if same else "all of them differ"
+        said.append(f"In KL, which moves less by chance than perplexity, {told}.")
+    return said
+
+
+def _choice_rows(found: Judgement) -> list[list[str]]:
+    rows = [["", "right", "drop (pp)", "p", "lost", "won", "changed"]]
+    for each in found.checkpoints:
+        if (choices := each.choices) is not None:
+            rows.append(
+                [
+                    each.name,
+                    f"{choices.accuracy:.1%}",
+                    _interval(choices.drop.drop_pp, 3, signed=True),
+                    f"{choices.drop.p_value:.3f}",
+                    f"{choices.lost}",
+                    f"{choices.won}",
+                    f"{choices.changed} of {choices.questions}",
+                ]
+            )
+    return rows
+
+
+def _answer_rows(found: Judgement) -> list[list[str]]:
+    rows = [["", "equal answers", "tokens before they part"]]
+    for each in found.checkpoints:
+        if (answers := each.answers) is not None:
+            rows.append([each.name, f"{_percent(answers.same)} of {answers.prompts}", f"{answers.kept:.1%}"])
+    return rows
+
+
+def _size_rows(found: Judgement) -> list[list[str]]:
+    rows = [["", "on disk", "on card", "cache a token", "linears"]]
+    for each in (found.model, *found.checkpoints):
+        kinds = " ".join(f"{count} {kind}" for kind, count in each.types.items())
+        rows.append(
+            [
+                each.name,
+                size_text(each.figures.disk_bytes),
+                size_text(each.figures.size.weights_bytes),
+                size_text(each.figures.size.kv_bytes_per_token),
+                kinds + (" C8" if each.quantized_cache else ""),
+            ]
+        )
+    return rows
+
+
+def _time_rows(found: Judgement) -> list[list[str]]:
+    rows = [["", "prefill ms", "of float", "decode ms", "of float"]]
+    for each in (found.model, *found.checkpoints):
+        figures = each.figures
+        rows.append(
+            [
+                each.name,
+                f"{figures.prefill_ms.value:.3g}",
+                "" if figures.prefill_ratio is None else _interval(figures.prefill_ratio, 3),
+                f"{figures.decode_ms.value:.3g}",
+                "" if figures.decode_ratio is None else _interval(figures.decode_ratio, 3),
+            ]
+        )
+    return rows
+
+
+def _letters(alike: Alike | None) -> dict[str, str]:
+    if alike is None:
+        return {}
+    return dict(zip(alike.names, letters(len(alike.names), lambda i, j: alike.alike[i][j]), strict=True))
+
+
+def _interval(estimate: Estimate, digits: int, *, signed: bool = False) -> str:
+    """'1.023 [1.018, 1.029]'; of what is hundreds of times too large fewer digits."""
+    digits = digits if abs(estimate.high) < 100 else 2
+    sign = "+" if signed else ""
+    low, value, high = (f"{x:{sign}.{digits}g}" for x in (estimate.low, estimate.value, estimate.high))
+    return f"{value} [{low}, {high}]"
+
+
+def _margin(estimate: Estimate) -> str:
+    """'0.0210 ± 0.0013', the wider side of the interval."""
+    half = max(estimate.high - estimate.value, estimate.value - estimate.low)
+    return f"{estimate.value:.3g} ± {half:.2g}"
+
+
+def _perplexity(value: float) -> str:
+    return f"{value:.2f}" if value < 1e5 else f"{value:.3g}"
+
+
+def _percent(estimate: Estimate) -> str:
+    return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> None:
+    """Names to the left, figures to the right; as wide as the terminal, at most 120 columns."""
+    width = max(len(row[0]) for row in rows)
+    padded = [[row[0].ljust(width), *row[1:]] for row in rows]
+    least = [max(len(row[place]) for row in padded) + 2 for place in range(len(padded[0]))]
+    for lines in laid_out(padded, least, min(out.width, _WIDEST)):
+        for line in lines:
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _say(text: str) -> None:
+    out.print(text, highlight=False, markup=False, width=min(out.width, _WIDEST))

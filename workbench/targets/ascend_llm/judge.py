@@ -1,0 +1,347 @@
+"""Checkpoints of one float model judged by what they say: texts, questions, prompts; and by what serving them takes.
+
+What is judged is what ships: the folder's own files, executed as a card would compute them (`execution`). The float
+model runs once over all windows; every checkpoint is compared with it window by window. A checkpoint that is certainly
+above a limit stops after the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from workbench.quantization.llm import choices as multiple
+from workbench.quantization.llm.checkpoint import LlmModel, open_model
+from workbench.quantization.llm.choices import AskedQuestion, By
+from workbench.quantization.llm.config import LlmConfig
+from workbench.quantization.llm.continuations import AnswerAgreement, compare_continuations
+from workbench.quantization.llm.differences import (
+    certainly_above,
+    compare_text,
+    kl_pairs,
+    looks,
+    perplexity_pairs,
+)
+from workbench.quantization.llm.forwards import Decoder, Forward, Stage, float_decoder, float_logits, greedy
+from workbench.quantization.llm.outcomes import TextOutcomes, float_outcomes, joined, text_outcomes
+from workbench.quantization.llm.questions import read_questions
+from workbench.quantization.llm.reference import FloatReference, float_reference
+from workbench.quantization.llm.windows import Window, all_windows
+from workbench.targets.ascend_llm.execution import served_decoder, served_logits
+from workbench.targets.ascend_llm.forecast import check_memory, judging_bytes
+from workbench.targets.ascend_llm.judged_texts import encoder_of, prompt_ids, read_documents, read_prompts
+from workbench.targets.ascend_llm.judgement import FLOAT, Alike, JudgedModel, Judgement, ServedFigures
+from workbench.targets.ascend_llm.roofline import (
+    CHIP,
+    ModelledTimes,
+    ServedShape,
+    modelled_times,
+    served_size,
+    time_ratio,
+)
+from workbench.targets.ascend_llm.roofline_clock import roofline_clock
+from workbench.targets.ascend_llm.served import Served, read_served
+from workbench.targets.ascend_llm.texts import read_tokenizer
+from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.simultaneous import Pairs
+
+_WINDOWS_AT_ONCE = 32
+"""Of one pass over a checkpoint's blocks; the hidden states of so many windows are in memory beside a block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """What to judge on; at least one of texts, questions and prompts.
+
+    Attributes:
+        texts: files of `read_documents`, cut into windows.
+        window, stride: in tokens.
+        windows: no more than the first so many; all when None.
+        stop_above: a checkpoint stops when its perplexity is certainly more than this many times the float model's.
+        questions, examples: files or folders of `read_questions`.
+        shots: examples before each question.
+        prompts: a file of `read_prompts`.
+        answer_tokens: that each prompt is continued by.
+        stage: whose arithmetic windows and questions take (`served_logits`); prompts take both.
+        shape: of the modelled times.
+        kept_in: a folder for the float model's states, so that judging more checkpoints later is quicker.
+    """
+
+    texts: tuple[Path, ...] = ()
+    window: int = 512
+    stride: int = 512
+    windows: int | None = None
+    stop_above: float | None = None
+    questions: tuple[Path, ...] = ()
+    examples: tuple[Path, ...] = ()
+    by: By = "letter"
+    shots: int = 0
+    prompts: Path | None = None
+    answer_tokens: int = 32
+    stage: Stage = "decode"
+    shape: ServedShape = ServedShape()  # noqa: RUF009  # a frozen value
+    kept_in: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Asked:
+    """Everything that models are asked, as tokens, and what the float model says to it."""
+
+    windows: Sequence[Window]
+    reference: FloatReference | None
+    outcomes: TextOutcomes | None
+    questions: Sequence[AskedQuestion]
+    chosen: np.ndarray | None
+    prompts: Sequence[torch.Tensor]
+    said: Sequence[torch.Tensor]
+    ends: frozenset[int]
+
+
+def judge(
+    model_folder: Path,
+    checkpoints: Sequence[Path],
+    judging: Judging,
+    *,
+    report: Callable[[str], None] = lambda line: None,
+) -> Judgement:
+    """Judge checkpoints beside the float model that they were made of.
+
+    Deterministic for one number of threads and one version of torch.
+
+    Raises:
+        ConfigError: a file is missing or damaged, a checkpoint is of another model or one that an engine would refuse,
+            a text does not fit the model's context, or there is too little memory.
+        MeasureError: a model gives values that are NaN or infinite; names it and the window.
+    """
+    if not (judging.texts or judging.questions or judging.prompts):
+        raise ConfigError("nothing to judge on.", hint="Give --text, --choices or --prompts.")
+    if judging.stop_above is not None and not judging.stop_above > 1:
+        raise ConfigError(f"{judging.stop_above:g} is not above 1.", key="--stop-above")
+    model = open_model(model_folder)
+    named = _named(checkpoints)
+    served = {name: read_served(folder) for name, folder in named.items()}
+    for name, each in served.items():
+        _check_same(model, name, each)
+    asked = _ask(model, judging, report)
+    figures, times = _float_figures(model, judging.shape)
+    outcomes: dict[str, TextOutcomes] = {}
+    judged = [_judged(name, each, model, asked, judging, times, outcomes, report) for name, each in served.items()]
+    whole = [name for name, found in outcomes.items() if len(found) == len(asked.windows)]
+    return Judgement(
+        model=JudgedModel(
+            name=FLOAT,
+            folder=model_folder,
+            types={"FLOAT": len(list(model.linears()))},
+            quantized_cache=False,
+            figures=figures,
+            text=None if asked.outcomes is None else compare_text(asked.outcomes, asked.outcomes),
+        ),
+        checkpoints=tuple(judged),
+        window=judging.window,
+        stride=judging.stride,
+        windows=len(asked.windows),
+        predictions=sum(window.predictions for window in asked.windows),
+        stage=judging.stage,
+        perplexity=None
+        if asked.outcomes is None
+        else _alike((FLOAT, *whole), perplexity_pairs([asked.outcomes, *(outcomes[name] for name in whole)])),
+        kl=_alike(tuple(whole), kl_pairs([outcomes[name] for name in whole])) if whole else None,
+        chance=multiple.chance(asked.questions) if asked.questions else None,
+        float_accuracy=None if asked.chosen is None else multiple.accuracy(asked.questions, asked.chosen),
+        shape=judging.shape,
+        clock=roofline_clock(CHIP).name,
+        notes=tuple(
+            f"{name} is not judged on all windows and has no part in what follows."
+            for name in outcomes
+            if name not in whole
+        ),
+    )
+
+
+def _named(checkpoints: Sequence[Path]) -> dict[str, Path]:
+    """Names of folders, with the folder above where two are alike."""
+    plain = [folder.resolve().name for folder in checkpoints]
+    found: dict[str, Path] = {}
+    for name, folder in zip(plain, checkpoints, strict=True):
+        unique = name if plain.count(name) == 1 and name != FLOAT else f"{folder.resolve().parent.name}/{name}"
+        if unique in found:
+            raise ConfigError(f"{folder} is given twice.", key="CHECKPOINT")
+        found[unique] = folder
+    return found
+
+
+def _check_same(model: LlmModel, name: str, served: Served) -> None:
+    ours, theirs = model.config, served.config
+    for what in ("family", "layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim", "vocabulary"):
+        if getattr(ours, what) != getattr(theirs, what):
+            raise ConfigError(
+                f"{what} is {getattr(theirs, what)}, that of {model.folder} {getattr(ours, what)}.",
+                file=served.folder,
+                hint="Judge a checkpoint beside the model that it was made of.",
+            )
+
+
+def _ask(model: LlmModel, judging: Judging, report: Callable[[str], None]) -> _Asked:
+    config = model.config
+    encode = encoder_of(read_tokenizer(model.folder, config), model.folder)
+    texts = [torch.tensor([encode(text)]) for path in judging.texts for text in read_documents(path)]
+    windows = (
+        all_windows(texts, config, window=judging.window, stride=judging.stride, most=judging.windows) if texts else []
+    )
+    asked = multiple.asked(
+        read_questions(judging.questions) if judging.questions else [],
+        encode,
+        config,
+        by=judging.by,
+        shots=judging.shots,
+        examples=read_questions(judging.examples) if judging.examples else [],
+    )
+    prompts = (
+        prompt_ids(read_prompts(judging.prompts), encode, context=config.context, tokens=judging.answer_tokens)
+        if judging.prompts
+        else []
+    )
+    lengths = [window.ids.shape[-1] for window in windows]
+    longest = max([*lengths, *(len(ids) for each in asked for ids in each.inputs), *(p.shape[-1] for p in prompts)])
+    check_memory(judging_bytes(config, tokens=sum(lengths), longest=longest), "--windows")
+    reference = None
+    if windows:
+        report(f"float: {len(windows)} windows")
+        reference = float_reference(model, [window.ids for window in windows], kept_in=judging.kept_in)
+    chosen = None
+    if asked:
+        report(f"float: {len(asked)} questions")
+        chosen = multiple.answers(FLOAT, asked, float_logits(model))
+    ends = _ends(config)
+    if prompts:
+        report(f"float: {len(prompts)} prompts")
+    return _Asked(
+        windows=windows,
+        reference=reference,
+        outcomes=None if reference is None else float_outcomes(windows, reference.logits()),
+        questions=asked,
+        chosen=chosen,
+        prompts=prompts,
+        said=greedy(float_decoder(model), prompts, judging.answer_tokens, ends=ends) if prompts else [],
+        ends=ends,
+    )
+
+
+def _judged(
+    name: str,
+    served: Served,
+    model: LlmModel,
+    asked: _Asked,
+    judging: Judging,
+    base: ModelledTimes,
+    outcomes: dict[str, TextOutcomes],
+    report: Callable[[str], None],
+) -> JudgedModel:
+    """Everything about one checkpoint; its outcomes on windows are added to `outcomes`."""
+    text, stopped, choice, answers = None, "", None, None
+    try:
+        if asked.reference is not None and asked.outcomes is not None:
+            forward = served_logits(served, stage=judging.stage)
+            outcomes[name], stopped = _on_windows(name, forward, asked, judging.stop_above, report)
+            text = compare_text(asked.outcomes.first(len(outcomes[name])), outcomes[name])
+        if asked.chosen is not None:
+            report(f"{name}: {len(asked.questions)} questions")
+            chosen = multiple.answers(name, asked.questions, served_logits(served, stage=judging.stage))
+            choice = multiple.compare_answers(asked.questions, asked.chosen, chosen)
+        if asked.prompts:
+            report(f"{name}: {len(asked.prompts)} prompts")
+            answers = _continued(served_decoder(served), asked, judging.answer_tokens)
+    except MeasureError as error:
+        raise MeasureError(str(error) if str(error).startswith(f"{name}:") else f"{name}: {error}") from error
+    return JudgedModel(
+        name=name,
+        folder=served.folder,
+        types=_counted(served.types),
+        quantized_cache=bool(served.cached),
+        figures=_figures_of(served, model.config, judging.shape, base),
+        text=text,
+        stopped=stopped,
+        choices=choice,
+        answers=answers,
+        notes=served.unserved,
+    )
+
+
+def _on_windows(
+    name: str, forward: Forward, asked: _Asked, limit: float | None, report: Callable[[str], None]
+) -> tuple[TextOutcomes, str]:
+    """Outcomes on all windows, or on the first where a look at them is enough; and why it was."""
+    assert asked.reference is not None  # the caller has looked
+    assert asked.outcomes is not None  # likewise
+    total = len(asked.windows)
+    planned = looks(total) if limit is not None else ()
+    ends = sorted({*planned, *range(_WINDOWS_AT_ONCE, total, _WINDOWS_AT_ONCE), total})
+    parts: list[TextOutcomes] = []
+    for first, end in zip([0, *ends], ends, strict=False):
+        windows = asked.windows[first:end]
+        logits = forward([window.ids for window in windows])
+        parts.append(text_outcomes(name, windows, asked.reference.logits(first, end), logits, numbered_from=first))
+        so_far = joined(parts)
+        float_ = asked.outcomes.first(end)
+        ratio = so_far.perplexity / float_.perplexity
+        report(f"{name}: {end} of {total} windows, perplexity {so_far.perplexity:.4g}, {ratio:.4g} times float's")
+        if limit is None or end not in planned:
+            continue
+        certain = certainly_above(float_, so_far, limit=limit, planned_looks=len(planned))
+        if certain is not None:
+            return so_far, (
+                f"after {end} of {total} windows its perplexity is certainly at least {certain:.4g} times float's; "
+                f"the limit is {limit:g}"
+            )
+    return joined(parts), ""
+
+
+def _continued(decoder: Decoder, asked: _Asked, tokens: int) -> AnswerAgreement:
+    said = greedy(decoder, asked.prompts, tokens, ends=asked.ends)
+    return compare_continuations(asked.said, said, tokens=tokens)
+
+
+def _ends(config: LlmConfig) -> frozenset[int]:
+    """Ids behind which a model's answers end, by config.json."""
+    said = config.written.get("eos_token_id")
+    found = said if isinstance(said, list) else [said]
+    return frozenset(each for each in found if isinstance(each, int) and not isinstance(each, bool))
+
+
+def _float_figures(model: LlmModel, shape: ServedShape) -> tuple[ServedFigures, ModelledTimes]:
+    times = modelled_times(model.config, {}, quantized_cache=False, shape=shape)
+    figures = ServedFigures(
+        disk_bytes=sum(file.stat().st_size for file in dict.fromkeys(model.places.values())),
+        size=served_size(model.config, {}, quantized_cache=False),
+        prefill_ms=times.prefill_ms,
+        decode_ms=times.decode_ms,
+    )
+    return figures, times
+
+
+def _figures_of(served: Served, config: LlmConfig, shape: ServedShape, base: ModelledTimes) -> ServedFigures:
+    times = modelled_times(config, served.types, quantized_cache=bool(served.cached), shape=shape)
+    return ServedFigures(
+        disk_bytes=sum(file.stat().st_size for file in dict.fromkeys(held.file for held in served.tensors.values())),
+        size=served_size(config, served.types, quantized_cache=bool(served.cached)),
+        prefill_ms=times.prefill_ms,
+        decode_ms=times.decode_ms,
+        prefill_ratio=time_ratio(times.prefill, base.prefill),
+        decode_ratio=time_ratio(times.decode, base.decode),
+    )
+
+
+def _counted(types: Mapping[str, str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name, kind in types.items():
+        if name.startswith("model.layers."):
+            counts[kind] = counts.get(kind, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _alike(names: tuple[str, ...], pairs: Pairs) -> Alike:
+    return Alike(names=names, alike=tuple(tuple(map(bool, row)) for row in pairs.alike.tolist()))
