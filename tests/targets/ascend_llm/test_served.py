@@ -1,11 +1,18 @@
 """A checkpoint folder is taken as vLLM-Ascend would take it, and refused with file, tensor and reason."""
 
+import atexit
 import json
+import shutil
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from tests.targets.ascend_llm.changed_checkpoints import (
@@ -249,3 +256,34 @@ def test_a_scale_whose_reciprocal_float16_does_not_hold_is_refused(tmp_path: Pat
     change(folder, f"{DOWN}.input_scale", lambda s: s * 0 + 2.0**-20)
     with pytest.raises(ConfigError, match=r"input_scale holds .*, whose reciprocal is beyond torch.float16"):
         read(folder)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**31), kind=st.sampled_from(["cut", "flip", "zeros", "description"]))
+def test_random_damage_is_an_error_with_the_file_or_goes_unseen_in_a_number(seed: int, kind: str) -> None:
+    """Nothing but ConfigError comes out: no crash, no other exception."""
+    random = Random(seed)
+    with tempfile.TemporaryDirectory() as place:
+        folder = copied(sound(), Path(place) / "c")
+        file = folder / "quant_model_description.json" if kind == "description" else weight_file(folder)
+        content = bytearray(file.read_bytes())
+        at = random.randrange(12_000 if kind == "flip" else len(content)) % len(content)
+        if kind == "cut":
+            del content[at:]
+        elif kind == "zeros":
+            content[at : at + 64] = bytes(len(content[at : at + 64]))
+        else:
+            content[at] ^= 1 << random.randrange(8)
+        file.write_bytes(content)
+        try:
+            read(folder)
+        except ConfigError as error:
+            assert str(folder) in str(error)  # noqa: PT017  # damage within a number raises nothing
+
+
+@cache
+def sound() -> Path:
+    """One checkpoint for all damages of a test session."""
+    base = Path(tempfile.mkdtemp(prefix="sound-checkpoint-"))
+    atexit.register(shutil.rmtree, base, ignore_errors=True)
+    return write_checkpoint(base)
