@@ -1,5 +1,10 @@
 """Sums of 8-bit products are exact, by whichever kernel, and a kernel that saturates is found out."""
 
+import os
+import platform
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -89,3 +94,20 @@ def test_what_could_leave_int32_or_is_no_int8_is_refused() -> None:
         integer_product(small, small.to(torch.uint8))
     with pytest.raises(ValueError, match=r"\[1, 4\] by \[1, 3\]"):
         integer_product(small, small[:, :3])
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN's limit of instructions is of x86 processors")
+def test_without_vnni_another_kernel_is_taken_and_the_sums_are_right() -> None:
+    """oneDNN is held to AVX2, where it adds pairs of products in 16 bits (2.13's saturates)."""
+    code = (
+        "import torch\n"
+        "from workbench.quantization.llm.integer_products import KERNELS, exact_kernel, integer_product, is_exact\n"
+        "x = torch.full((4, 640), -128, dtype=torch.int8)\n"
+        "print(is_exact(KERNELS['int8']), exact_kernel(), set(integer_product(x, x).flatten().tolist()))"
+    )
+    limited = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", code], env=limited, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    exact, kernel, sums = done.stdout.split(maxsplit=2)
+    assert kernel == ("int8" if exact == "True" else "float32")
+    assert sums.strip() == str({128 * 128 * 640})
