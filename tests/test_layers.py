@@ -40,10 +40,10 @@ ASIDE = "cann_emulator"
 """Switched on by its environment, as the vendor's kit is: no room imports it."""
 
 EVALUATION = (
-    ("accuracy_pass", "company_check", "layer_prices", "metric_check"),
+    ("accuracy_pass", "company_check", "layer_prices", "metric_check", "window_pass"),
     ("padding_check",),
     ("build",),
-    ("record",),
+    ("record", "checkpoint"),
     ("sensitivity",),
     ("statistics", "time_keys", "answer_keys"),
     ("bench",),

@@ -244,7 +244,19 @@ def summary_of(question: Experiment, journal: Journal, *, measured: MeasuredCloc
         run=read_last_run(journal.root),
         neighbours=neighbours,
         set_aside=read_set_aside(journal.root),
+        presets=_presets(question),
     )
+
+
+def _presets(question: Experiment) -> dict[str, str]:
+    """Candidate id → name, of the possible presets of its space."""
+    from workbench.space.space import Forbidden, build
+
+    found = {}
+    for preset in question.space.presets:
+        with contextlib.suppress(Forbidden):
+            found[build(question.space, preset.assignment).id] = preset.name
+    return found
 
 
 def priced(evaluations: Mapping[str, Evaluation], measured: MeasuredClock) -> dict[str, Evaluation]:

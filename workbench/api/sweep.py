@@ -169,7 +169,7 @@ def sweep(
             links = tracker.conclude(
                 summary,
                 "\n".join(plan_lines(plan)),
-                models=lambda chosen: artifact_of(question, chosen, bench)[1],
+                models=lambda chosen: _compiled_files(question, chosen, bench),
             )
         statistics = observed_statistics(question, bench)
     return SweepResult(
@@ -198,6 +198,12 @@ def _probed(executor: Measurer, time: RunTime) -> float:
             key="--timeout, budget.timeout",
             hint="Allow more time.",
         ) from None
+
+
+def _compiled_files(question: Experiment, candidate: Candidate, bench: Bench) -> Path | None:
+    """What a tracker keeps of a member of the front; not the checkpoint of a language model, which is as large as the
+    model and made again from its recipe."""
+    return None if question.model.is_language_model else artifact_of(question, candidate, bench)[1]
 
 
 def _by_importance(summary: Summary) -> list[Evaluation]:

@@ -47,7 +47,8 @@ def outcome_words(evaluation: Evaluation) -> str:
     latency = evaluation.measurement.latency
     assert latency is not None, "a complete evaluation has a latency"
     modelled = latency.modelled is not None
-    words.append(f"P50 {p50_words(latency)} ms")
+    language = evaluation.measurement.language is not None
+    words.append(f"decode {p50_words(latency)} ms modelled" if language else f"P50 {p50_words(latency)} ms")
     words.append(interval(latency.speedup, "x", 2) if modelled else f"{numbers['speedup']:.2f}x")
     service = evaluation.measurement.service
     if service is not None and service.best is not None:

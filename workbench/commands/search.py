@@ -167,7 +167,7 @@ def show(
         out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
         said = advice_of(question, journal).sentences()
         out.print("\n".join(["", "On the search space:", *(f"  {one}" for one in said)]), markup=False, highlight=False)
-        if inside := layers_inside(question.model):
+        if not question.model.is_language_model and (inside := layers_inside(question.model)):
             out.print(f"Mind: {inside}", highlight=False, soft_wrap=True, markup=False)
 
 

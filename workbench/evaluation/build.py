@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from workbench.evaluation.bench import Bench, StageClock, log_kept
+from workbench.evaluation.checkpoint import checkpoint_of
 from workbench.evaluation.record import record_of
 from workbench.evaluation.shared_shapes import compile_missing_shapes, shapes_of, shares_shapes
 from workbench.inputs.experiment import Experiment
@@ -43,6 +44,8 @@ def artifact_of(
         CandidateError: it cannot be calibrated, lowered or compiled.
     """
     clock = clock or StageClock()
+    if experiment.model.is_language_model:
+        return checkpoint_of(experiment, candidate, bench, clock)
     record = None
     if candidate.quantization.calibrated:
         with clock.stage("calibrate"):

@@ -30,6 +30,8 @@ def check_data(experiment: Experiment) -> None:
         ConfigError: an input, the number of classes or the vocabulary does not fit.
     """
     data, model = experiment.dataset, experiment.model
+    if model.is_language_model:
+        return  # its tokens are the model's own, and were held against its context when the texts were read
     _check_bins(experiment)
     check_inputs(data, model)
     _check_states(experiment)

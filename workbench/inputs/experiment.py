@@ -10,6 +10,7 @@ from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared, workspace_folder
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.inputs.dataset.interface_reader import read_interface
+from workbench.inputs.language import LOAD, read_load, read_question_of_language
 from workbench.inputs.metrics import output_constraints
 from workbench.inputs.primary_limits import check_primary_limits
 from workbench.space.dimensions import TARGET
@@ -18,12 +19,13 @@ from workbench.space.reader import read_space, read_targets
 from workbench.space.served_bins import finest, to_service
 from workbench.space.service_reader import read_question
 from workbench.space.space import Forbidden, SearchSpace, build, complete
+from workbench.targets import described
 from workbench.targets.base import computes_in_float32
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.measurement import Split
+from workbench.values.measurement import LanguageLoad, Split
 from workbench.values.model import Model
 from workbench.values.objectives import METRICS, Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
@@ -60,6 +62,8 @@ class MeasureSettings:
 
 
 NO_WARM_START = "none"
+FEWEST_SAMPLES = 50
+"""Of a split that is cut short; windows of a language model hold hundreds of predictions each, and may be fewer."""
 MOST_BATCH = 1 << 16
 MOST_TRIALS = 1_000_000
 MOST_CALLS = 10_000_000
@@ -77,6 +81,7 @@ class Experiment:
         smoke_cosine: least cosine with the float output over the smoke samples, for any candidate.
         warm_start: experiments whose earlier sweeps say what to expect; empty for any that fit, None for no sweep.
         service: for what load each candidate's best service settings are found; None for no service.
+        load: what a language model is asked to do, for its modelled times; None of any other model.
         compile: where every shape is a compile of its own, 'promising' compiles few shapes of a candidate, predicts the
             rest, and compiles all of those alone that may be on the front; 'all' compiles every candidate whole.
     """
@@ -99,6 +104,7 @@ class Experiment:
     sampler: Sampler
     seed: int
     service: ServiceQuestion | None = None
+    load: LanguageLoad | None = None
     warm_start: tuple[str, ...] | None = ()
     compile: CompileFirst = "promising"
 
@@ -119,6 +125,7 @@ class Experiment:
                 "smoke_cosine": self.smoke_cosine,
                 "service": self.service,
                 # accuracy is said against float32, which such a baseline is not: figures against it mean another thing
+                **({} if self.load is None else {"load": self.load}),
                 **({} if computes_in_float32(self.baseline) else {"accuracy against": "float32"}),
             }
         )
@@ -162,9 +169,9 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
                 batch=section.integer("batch", 8, minimum=1, maximum=MOST_BATCH),
             )
         with top.section("validation") as section:
-            scored = section.optional("samples", lambda key: section.integer(key, minimum=50))
+            scored = section.optional("samples", lambda key: section.integer(key, minimum=1))
         with top.section("holdout") as section:
-            confirmed = section.optional("samples", lambda key: section.integer(key, minimum=50))
+            confirmed = section.optional("samples", lambda key: section.integer(key, minimum=1))
         objectives = _objectives(top)
         with top.section("constraints") as section:
             limits = {metric: section.number(metric) for metric in section.names()}
@@ -179,6 +186,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         service = None
         with top.attempt():
             service = read_question(top)
+        load = read_load(top)
         smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
         sampler = top.text("sampler", "auto", choices=get_args(Sampler))
         warm_start = _warm_start(top)
@@ -197,12 +205,17 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     if service is not None and service.p99_ms is not None and all(c.metric != "service_p99_ms" for c in constraints):
         constraints += (Constraint(metric="service_p99_ms", limit=service.p99_ms),)
     root = (workspace or workspace_of(path)).resolve()
-    model = prepared(
-        open_foreign(model_path), read_interface(dataset_path), workspace_folder(root), declared_in=dataset_path
-    )
-    dataset = read_manifest(dataset_path, model)
-    check_primary_limits(top, objectives, constraints, dataset, model)
-    constraints += output_constraints(dataset, model)
+    language = described(space.targets[0]).language
+    if language:
+        model, dataset = read_question_of_language(top, space, model_path, dataset_path, objectives, constraints)
+    else:
+        _check_graph_question(top, space, model_path, scored, confirmed)
+        model = prepared(
+            open_foreign(model_path), read_interface(dataset_path), workspace_folder(root), declared_in=dataset_path
+        )
+        dataset = read_manifest(dataset_path, model)
+        check_primary_limits(top, objectives, constraints, dataset, model)
+        constraints += output_constraints(dataset, model)
     text = dataset.preprocessor
     space = with_lengths(space, dataset.length_sample, None if text is None else text.max_length)
     if service is not None and text is not None:
@@ -243,9 +256,27 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         sampler=sampler,  # type: ignore[arg-type]  # checked against the Literal's own values above
         seed=seed,
         service=service,
+        load=(load or LanguageLoad()) if language else None,
         warm_start=warm_start,
         compile=compile_first,  # type: ignore[arg-type]  # checked, as the sampler is
     )
+
+
+def _check_graph_question(
+    top: Section, space: SearchSpace, model: Path, scored: int | None, confirmed: int | None
+) -> None:
+    """What only experiments of language models may say, and those of ONNX files may not."""
+    if top.has(LOAD):
+        raise top.error(LOAD, f"{space.targets[0]} takes ONNX files, of which no tokens are decoded.", "Leave it out.")
+    if model.is_dir():
+        raise top.error(
+            "model",
+            f"{model} is a folder, and {space.targets[0]} takes ONNX files.",
+            "A search space for a language model names a target for one, as search_spaces/ascend-llm.yaml does.",
+        )
+    for split, count in (("validation", scored), ("holdout", confirmed)):
+        if count is not None and count < FEWEST_SAMPLES:
+            raise top.section(split).error("samples", f"{count} is less than {FEWEST_SAMPLES}.")
 
 
 def _warm_start(top: Section) -> tuple[str, ...] | None:

@@ -34,7 +34,7 @@ from workbench.values.evidence import (
     level_of,
     service_level,
 )
-from workbench.values.metrics import drop_metric
+from workbench.values.metrics import drop_metric, metrics
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
 
@@ -269,8 +269,8 @@ def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
         if metric == drop_metric(m.accuracy.unit):
             return drop.value - drop.low, drop.high - drop.value
         if metric == "accuracy":
-            scale = scored_by(m.accuracy).scale
-            return (drop.high - drop.value) / scale, (drop.value - drop.low) / scale
+            by, at = scored_by(m.accuracy), metrics(evaluation)["accuracy"]
+            return by.own(at, drop.high - drop.value), by.own(at, drop.value - drop.low)
     return 0.0, 0.0
 
 
@@ -315,7 +315,8 @@ def _limits(summary: Summary, metric: str) -> dict[str, float]:
     known = {summary.strongest(baseline).split: summary.strongest(baseline), baseline.split: baseline}
     words = {"holdout": "limit on held-out data", "validation": "limit in the search" if len(known) > 1 else "limit"}
     return {
-        words[split]: numbers[metric] + (numbers.get(by.drop_metric, 0.0) - limits[by.drop_metric]) / by.scale
+        words[split]: numbers[metric]
+        + by.own(numbers[metric], numbers.get(by.drop_metric, 0.0) - limits[by.drop_metric])
         for split, evaluation in known.items()
         if metric in (numbers := summary.numbers(evaluation))
     }

@@ -11,7 +11,8 @@ from workbench.values.results import Evaluation
 
 SPEED = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s", "speedup")
 SERVICE = ("service_throughput_per_s", "service_p50_ms", "service_p99_ms")
-ACCURACY = ("accuracy", "accuracy_drop_pp", "accuracy_drop")
+ACCURACY = ("accuracy", "accuracy_drop_pp", "accuracy_drop", "perplexity", "kl")
+"""The last two of language models, of which one is the primary metric (`inputs.language` refuses the other)."""
 
 
 def is_feasible(

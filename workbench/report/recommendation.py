@@ -214,7 +214,10 @@ def _gain(summary: Summary, chosen: Evaluation) -> list[str]:
     where = "held-out data" if summary.strongest(chosen).split == "holdout" else "the validation split"
     how = "emulated" if summary.emulated else "measured"
     cost = f", with {scored(summary.evaluations).drop_words(drop)}" if drop is not None else ""
-    words = [f"Against the float baseline it is {interval(speedup, 'x', 2)} as fast{cost}, {how} on {where}."]
+    fast = f"{interval(speedup, 'x', 2)} as fast"
+    if summary.strongest(chosen).measurement.language is not None:
+        fast += " at decoding (modelled, measured nowhere)"
+    words = [f"Against the float baseline it is {fast}{cost}, {how} on {where}."]
     words += [losses] if (losses := losses_sentence(summary, chosen)) else []
     return words + _served(summary, chosen)
 
@@ -326,7 +329,7 @@ def _difference(summary: Summary, chosen: Evaluation, other: Evaluation) -> tupl
     mine, its = summary.numbers(chosen), summary.numbers(other)
     same_batch = chosen.candidate.serving.batch == other.candidate.serving.batch
     name = "speedup" if same_batch else "throughput_per_s"
-    return its[name] / mine[name], scored([other]).scale * (its["accuracy"] - mine["accuracy"])
+    return its[name] / mine[name], scored([other]).gain(mine["accuracy"], its["accuracy"])
 
 
 def _self_comparison(summary: Summary) -> list[str]:

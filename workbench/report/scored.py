@@ -19,7 +19,8 @@ class Scored:
     """Name, unit and direction of a primary metric.
 
     Attributes:
-        unit: empty for a share of 0..1, whose differences are in percentage points.
+        unit: empty for a share of 0..1, whose differences are in percentage points; '%' for a number without a unit
+            whose differences are shares of it, such as a perplexity's.
     """
 
     name: str = "accuracy"
@@ -38,8 +39,14 @@ class Scored:
     @property
     def manner(self) -> str:
         """' (dB, less is better)' where it is no share of which more is better."""
-        facts = [*([self.unit] if self.unit else []), *([] if self.higher else ["less is better"])]
+        unit = f"differences in {self.unit}" if self.relative else self.unit
+        facts = [*([unit] if unit else []), *([] if self.higher else ["less is better"])]
         return f" ({', '.join(facts)})" if facts else ""
+
+    @property
+    def relative(self) -> bool:
+        """Whether differences are shares of the value."""
+        return self.unit == "%"
 
     @property
     def drop_unit(self) -> str:
@@ -50,9 +57,16 @@ class Scored:
         """Name of its drop among the numbers of an evaluation."""
         return drop_metric(self.unit)
 
+    def gain(self, before: float, after: float) -> float:
+        """From one value of `accuracy`, which is negative where less is better, to another, in `drop_unit`."""
+        return 100.0 * (after - before) / abs(before) if self.relative else self._scale * (after - before)
+
+    def own(self, value: float, drop: float) -> float:
+        """A difference in `drop_unit` from a value of `accuracy` in that metric's own numbers."""
+        return drop * abs(value) / 100.0 if self.relative else drop / self._scale
+
     @property
-    def scale(self) -> float:
-        """From its own value to `drop_unit`."""
+    def _scale(self) -> float:
         return 1.0 if self.unit else 100.0
 
     def drop_words(self, drop: Estimate) -> str:
@@ -69,7 +83,7 @@ class Scored:
     def value_words(self, accuracy: Accuracy) -> str:
         """'0.9910', or '3.2 dB'."""
         value = accuracy.values[accuracy.primary]
-        return f"{value:.3g} {self.unit}" if self.unit else f"{value:.4f}"
+        return f"{value:.3g} {self.unit}" if self.unit and not self.relative else f"{value:.4f}"
 
 
 def scored(evaluations: Iterable[Evaluation]) -> Scored:

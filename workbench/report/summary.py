@@ -10,6 +10,7 @@ from typing import Literal
 from workbench.evaluation.card_notes import SetAside
 from workbench.evaluation.last_run import LastRun
 from workbench.evaluation.neighbours import Neighbour
+from workbench.report.compared_recipes import Recipe
 from workbench.report.known import Question, Views, strongest, views
 from workbench.report.reading import drop_of, numbers_of
 from workbench.report.words import title
@@ -122,6 +123,7 @@ class Summary:
         run: how the last run of the sweep ended; None where that is not known.
         neighbours: timed beside the search, to take the speed-up of the recommended candidate apart.
         set_aside: cards that the last run gave nothing more to.
+        recipes: of a language model: those that were judged in full, the least loss first.
         robustness: how far front and recommendation rest on a modelled clock; None where times were measured.
     """
 
@@ -144,6 +146,7 @@ class Summary:
     fallen: tuple[Member, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
     robustness: Robustness | None = None
+    recipes: tuple[Recipe, ...] = ()
 
     @property
     def cards(self) -> Mapping[str, int]:

@@ -28,6 +28,24 @@ _COLUMNS = (
     ("MB", 7),
     ("mem MB", 7),
 )
+_LANGUAGE = (
+    ("", 13),
+    ("accuracy", 9),
+    ("drop pp", 21),
+    ("KL nats", 8),
+    ("top-1", 7),
+    ("prefill ms", 11),
+    ("decode ms", 20),
+    ("decode x", 19),
+    ("MB", 7),
+    ("KV kB", 7),
+)
+"""Of language models: decode is one step, a token for each row; its times, and prefill's, are modelled."""
+_LANGUAGE_LEGEND = (
+    "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. prefill, decode: "
+    "modelled by a roofline, measured nowhere, with the clocks that may be right. int8/float counts linears. held-out: "
+    "text the search never saw."
+)
 _LEGEND = (
     "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "
     "operators in integer kernels and matrix products left in float. held-out: data the search never saw, timed afresh."
@@ -62,15 +80,18 @@ def table_lines(summary: Summary, width: int) -> list[Line]:
         rows.append(_row(summary, member.evaluation, "", marked=False, note=f"off the front: {member.against}"))
     by = scored(summary.evaluations)
     named = {"accuracy": by.column, "drop pp": f"drop {by.drop_unit}"}
-    heads = [named.get(name, name) for name, _ in _COLUMNS]
+    language = baseline is not None and baseline.measurement.language is not None
+    columns = _LANGUAGE if language else _COLUMNS
+    heads = [named.get(name, name) for name, _ in columns]
     every = [heads, *(cells for _, numbers in rows for cells, _ in numbers)]
-    broken = iter(laid_out(every, [least for _, least in _COLUMNS], width))
+    broken = iter(laid_out(every, [least for _, least in columns], width))
     found: list[Line] = [(line, "bold") for line in next(broken)]
     for name, numbers in rows:
         found += name
         for _, style in numbers:
             found += [(line, style) for line in next(broken)]
-    return [*found, *((text, "dim") for text in textwrap.wrap(_LEGEND, WIDTH))]
+    legend = _LANGUAGE_LEGEND if language else _LEGEND
+    return [*found, *((text, "dim") for text in textwrap.wrap(legend, WIDTH))]
 
 
 def _row(
@@ -120,10 +141,30 @@ def _cells(evaluation: Evaluation) -> list[str]:
     numbers |= {"accuracy": m.accuracy.values[m.accuracy.primary]} if m.accuracy is not None else {}
     level = level_for(evaluation, ("accuracy", "latency_p50_ms"))
     known = "" if level is None else cell(level, held_out=evaluation.split == "holdout")
+    if m.language is not None:
+        return _language_cells(evaluation, numbers, drop)
     found = _written(known, numbers, drop, m.latency.speedup if m.latency is not None else None)
     if m.latency is not None:
         found[_P50] = p50_words(m.latency)
     return found
+
+
+def _language_cells(evaluation: Evaluation, numbers: Mapping[str, float], drop: Estimate | None) -> list[str]:
+    m = evaluation.measurement
+    assert m.language is not None  # the caller has looked
+    level = level_for(evaluation, ("accuracy",))
+    return [
+        "" if level is None else cell(level, held_out=evaluation.split == "holdout"),
+        _number(numbers, "accuracy", ".3f"),
+        interval(drop, "", 2, signed=True) if drop is not None else "",
+        _number(numbers, "kl", ".4f"),
+        _number(numbers, "top1_agreement", ".4f"),
+        _number(numbers, "prefill_ms", ".2f"),
+        interval(m.language.decode_ms, "", 2),
+        interval(m.latency.speedup, "x", 2) if m.latency is not None else "",
+        _number(numbers, "size_mb", ".1f"),
+        _number(numbers, "kv_kb_per_token", ".1f"),
+    ]
 
 
 def _time_cells(latency: Latency) -> list[str]:

@@ -14,6 +14,7 @@ from workbench.report.columns import WIDTH
 from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import taken_apart
 from workbench.report.loans import loan_sentences, stopped_loans
+from workbench.report.recipes import recipe_lines
 from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
@@ -146,6 +147,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
             }
             for e in summary.evaluations
         ],
+        **({"recipes": [encode(recipe) for recipe in summary.recipes]} if summary.recipes else {}),
         "loans": [encode(kind) for kind in stopped_loans(summary.evaluations)],
         "damage": [encode(damage) for damage in summary.damage],
         "set_aside": [encode(aside) for aside in summary.set_aside],
@@ -164,6 +166,7 @@ def _all(summary: Summary, width: int) -> list[Line]:
         [line for sentence in confirmation_sentences(summary) for line in wrapped(sentence, "yellow")],
         [line for sentence in loan_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
         service_lines(summary, width),
+        recipe_lines(summary, width),
         _verdict(summary),
         clock_lines(summary),
         _alternatives(summary),

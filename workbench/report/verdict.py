@@ -15,6 +15,7 @@ from workbench.evaluation.card_notes import SetAside
 from workbench.evaluation.last_run import LastRun
 from workbench.evaluation.neighbours import Neighbour
 from workbench.report.alike import Alike, OutcomesOf
+from workbench.report.compared_recipes import recipes_of
 from workbench.report.groups import letters
 from workbench.report.known import Question, common, in_order, searched_front, views
 from workbench.report.known import front as front_of
@@ -43,6 +44,7 @@ def summarize(
     run: LastRun | None = None,
     neighbours: Sequence[Neighbour] = (),
     set_aside: Sequence[SetAside] = (),
+    presets: Mapping[str, str] | None = None,
 ) -> Summary:
     """Judge a sweep. Deterministic; needs at least one objective.
 
@@ -53,6 +55,7 @@ def summarize(
         run: how its last run ended, where that is known.
         neighbours: candidates that were timed beside the search.
         set_aside: cards that its last run gave nothing more to.
+        presets: candidate id → name, of those of the space.
     """
     asked = Question(objectives=tuple(objectives), constraints=tuple(constraints), baseline_id=baseline_id)
     known = {
@@ -93,6 +96,7 @@ def summarize(
         neighbours=tuple(neighbours),
         set_aside=tuple(set_aside),
         fallen=fallen,
+        recipes=recipes_of(evaluations, outcomes, presets or {}, baseline_id),
     )
     if not ids:
         return summary

@@ -43,6 +43,8 @@ class Subject:
 
 def subject_of(model: Model) -> Subject:
     """Raises: ConfigError: the model's file cannot be read any more."""
+    if model.is_language_model:
+        return Subject(model=model.sha256, form=f"language model of {model.size_bytes} bytes", operators={})
     graph = stored_graph(model)
     return Subject(model=model.sha256, form=graph_form(graph), operators=operator_counts(graph))
 

@@ -32,6 +32,7 @@ from workbench.search.failure import failure_of
 from workbench.search.rungs.accuracy import full_accuracy, growing_subsets, take_answers
 from workbench.search.rungs.climb import Climb
 from workbench.search.rungs.fidelity import fidelity
+from workbench.search.rungs.language import language, modelled
 from workbench.search.rungs.latency import full_latency, short_latency, timed_calls
 from workbench.search.rungs.outserved import looks_first, outserved
 from workbench.search.rungs.predict import may_wait, predict, told_structure
@@ -113,6 +114,8 @@ def timed(experiment: Experiment, candidate: Candidate, bench: Bench) -> Latency
 
 
 def _run(climb: Climb, sessions: contextlib.ExitStack, *, whole: bool) -> Stop | None:
+    if climb.experiment.model.is_language_model:
+        return language(climb)
     with climb.stage("check"):
         climb.check()
     if climb.gates and not whole and may_wait(climb.experiment, climb.candidate):
@@ -175,6 +178,8 @@ def _times(climb: Climb, sessions: contextlib.ExitStack) -> Latency:
     with climb.stage("check"):
         climb.check()
     artifact, directory = artifact_of(climb.experiment, climb.candidate, climb.bench, climb, split=climb.split)
+    if climb.experiment.model.is_language_model:
+        return modelled(climb, artifact, directory)[0]
     if climb.candidate.quantization.scheme != "none" and artifact.int8_ops == 0:
         raise CompileError("not one matrix product runs in an integer kernel.")
     with climb.stage("latency_short"):

@@ -14,6 +14,7 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
 from workbench.graph.structure import layers_inside
+from workbench.inputs.dataset.language import samples, windows
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scoring_words
 from workbench.prediction.host_costs import measuring_s
@@ -37,10 +38,14 @@ from workbench.search.time_limit import (
 from workbench.search.warm_start import expected, warm_words
 from workbench.space.served_bins import words as served_words
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
+from workbench.targets.language import language_target
 from workbench.values.results import Evaluation
 from workbench.values.system.control_groups import available_memory_bytes
+from workbench.values.system.scratch import scratch_folder
 
 PROBE_CALLS = 24
+QUANTIZING_PASSES = 2.0
+"""Of the blocks over the calibration texts: smoothing and ranges, mostly [inferred from recipes.py's phases]."""
 FILE_DRAWS = 100
 START_S = 8.0
 """Of a run before its plan is known, roughly: imports, the float model compiled and called."""
@@ -143,10 +148,13 @@ def make_plan(
         basis += " of this sweep"
         cost = mean_cost([known_cost(experiment, e, known) for e in measured])
     else:
-        timed = not bench.toolchain(experiment.baseline).emulated
-        costs = forecast_costs(experiment, call_ms, opening_s(experiment), timed=timed)
+        language = experiment.model.is_language_model
+        timed = not (language or bench.toolchain(experiment.baseline).emulated)
+        opened_s = quantizing_s(experiment, call_ms) if language else opening_s(experiment)
+        costs = forecast_costs(experiment, call_ms, opened_s, timed=timed)
         candidate_s = costs.mean_s(distinct)
-        basis = f"a probe of {PROBE_CALLS} calls of the float model"
+        probed = "one window" if language else f"{PROBE_CALLS} calls"
+        basis = f"a probe of {probed} of the float model"
         cost = forecast_cost(experiment, costs, call_ms)
     once_s = _once_s(experiment, bench) if todo else 0.0
     limit_s = experiment.timeout_s if limit_s is None else limit_s
@@ -183,8 +191,13 @@ def make_plan(
         scoring=scoring_words(experiment.dataset, experiment.model),
         service=tuple(filter(None, [served_words(experiment.space)])),
         learned=tuple(warm_words(experiment, expected(experiment, bench))),
-        warnings=(*too_fine(experiment), *refused, *filter(None, [layers_inside(experiment.model)])),
+        warnings=(*too_fine(experiment), *refused, *_inside(experiment)),
     )
+
+
+def _inside(experiment: Experiment) -> list[str]:
+    said = "" if experiment.model.is_language_model else layers_inside(experiment.model)
+    return [said] if said else []
 
 
 def _known_call_ms(experiment: Experiment, known: Mapping[str, Evaluation]) -> float | None:
@@ -231,6 +244,8 @@ def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
     """
     baseline = experiment.baseline
     artifact, directory = artifact_of(experiment, baseline, bench)
+    if experiment.model.is_language_model:
+        return _probe_window_ms(experiment, bench)
     feeds = timed_feeds(
         experiment.dataset.with_bins(baseline.sequence_bins),
         experiment.model,
@@ -252,6 +267,24 @@ def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
     finally:
         session.close()
     return statistics.fmean(times)
+
+
+def _probe_window_ms(experiment: Experiment, bench: Bench) -> float:
+    """Of one window of the float model: one block of memory traffic and all, head included."""
+    target = language_target(bench.target(experiment.baseline))
+    one = windows(experiment.dataset, "validation")[:1]
+    with scratch_folder("probe") as folder:
+        began = time.perf_counter()
+        target.keep_reference(experiment.model, one, folder)
+        return (time.perf_counter() - began) * 1000
+
+
+def quantizing_s(experiment: Experiment, window_ms: float) -> float:
+    """Roughly, of quantizing a language model and writing it: passes over the calibration tokens, by what a window
+    takes."""
+    tokens = sum(map(len, samples(experiment.dataset, experiment.calibration.samples)))
+    window = max(len(each.ids) for each in windows(experiment.dataset, "validation"))
+    return 1.0 + experiment.model.size_bytes / 50e6 + QUANTIZING_PASSES * tokens / window * window_ms / 1000
 
 
 def opening_s(experiment: Experiment) -> float:

@@ -35,7 +35,7 @@ GENERAL: Mapping[str, Dimension] = {
         about="none keeps float; dynamic computes activation scales at run time, one for a whole call, so that scores "
         "depend a little on what shares the batch; static takes them from calibration; cfg follows a "
         "configuration file",
-        values=get_args(Scheme),
+        values=tuple(scheme for scheme in get_args(Scheme) if scheme != "recipe"),
     ),
     "quantization.algorithm": Dimension(
         about="how a clip range is derived from the observed histogram", values=get_args(Algorithm)

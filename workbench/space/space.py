@@ -199,7 +199,7 @@ def build_unresolved(space: SearchSpace, assignment: Assignment) -> Candidate:
         elif name == CFG:
             parts["quantization"]["cfg"] = space.configurations[str(value)]
         elif name != TARGET and not (known[name].may_be_off and value == OFF):
-            part, _, setting = name.partition(".")
+            part, setting = _part(name)
             held = space.files[f"{name} {value}"] if known[name].file else value
             parts[part][setting] = _members(known[name], held)
     for setting, names in switched.items():
@@ -276,7 +276,7 @@ def _says(space: SearchSpace, candidate: Candidate, name: str, choice: Scalar) -
         if choice == dimension.values[0]:
             return not any(fusion in names for names in lists.values())
         return fusion in lists[choice == OFF]
-    part, _, setting = name.partition(".")
+    part, setting = _part(name)
     value = (
         candidate.compile.setting(setting) if part == "compile" else getattr(getattr(candidate, part), setting, None)
     )
@@ -403,7 +403,14 @@ def _split(space: SearchSpace) -> tuple[SearchSpace, list[Parameter]]:
 
 def _checked(name: str) -> bool:
     """Every setting that a target may check together with another; a switched fusion is taken for free, see `size`."""
-    return not name.startswith(FUSION_PREFIX) and name.partition(".")[0] in ("precision", "compile", "serving")
+    return not name.startswith(FUSION_PREFIX) and _part(name)[0] in ("precision", "compile", "serving")
+
+
+def _part(name: str) -> tuple[str, str]:
+    """The part of a candidate that a setting belongs to, and its field there: a target's own are all in `compile`,
+    whatever they are called by (`CompileSettings.part`)."""
+    part, _, setting = name.partition(".")
+    return (part if part in ("precision", "quantization", "serving") else "compile"), setting
 
 
 def _product(parameters: Sequence[Parameter]) -> int:

@@ -17,7 +17,7 @@ from workbench.values.documents.canonical import added_later, decode, digest, en
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.installed_targets import installed_target
 
-Scheme = Literal["none", "dynamic", "static", "cfg"]
+Scheme = Literal["none", "dynamic", "static", "cfg", "recipe"]
 Algorithm = Literal["minmax", "moving_average", "percentile", "kl", "mse", "ifmr", "hfmg"]
 WeightAlgorithm = Literal["minmax", "mse", "arq", "adaround"]
 Granularity = Literal["tensor", "channel"]
@@ -43,7 +43,8 @@ class Quantization:
     """How weights and activations become INT8. Fields that a scheme does not use must be None.
 
     Attributes:
-        scheme: 'cfg' follows a quantizer's configuration (`cfg`) and nothing else.
+        scheme: 'cfg' follows a quantizer's configuration (`cfg`) and nothing else; 'recipe' what the target's own
+            settings say, of targets for language models.
         percentile: share of the non-zero absolute activation values kept, in percent (99.99); only with the algorithm
             `percentile`.
         weight_algorithm: 'minmax' where it is not given.
@@ -140,6 +141,7 @@ _QUANTIZATION_FIELDS: Mapping[Scheme, tuple[frozenset[str], frozenset[str]]] = {
     "none": (frozenset(), frozenset()),
     "dynamic": (frozenset({"weight_granularity"}), frozenset()),
     "cfg": (frozenset({"cfg"}), frozenset({"calibrator"})),
+    "recipe": (frozenset(), frozenset()),
     "static": (
         frozenset(
             {
@@ -285,7 +287,7 @@ class Candidate:
         parts = {
             "precision": self.precision,
             "quantization": self.quantization.settings(),
-            "compile": self.compile.shown(),
+            self.compile.part: self.compile.shown(),
             "serving": self.serving,
         }
         for part, values in parts.items():

@@ -12,7 +12,8 @@ def describe(candidate: Candidate) -> str:
     """One short phrase for a table row: 'INT8 static kl, per channel, 2 in float' or 'fp32, bins 32 64 256'."""
     target = installed_target(candidate.target)
     words = [target.title] if target.named else []
-    words += _numbers(candidate.precision.mode, candidate.quantization)
+    numbers = candidate.compile.numbers(candidate)
+    words += [numbers] if numbers else _numbers(candidate.precision.mode, candidate.quantization)
     if bins := candidate.sequence_bins:
         words.append(bins_words(bins))
     return ", ".join([*words, *candidate.compile.words(candidate)])

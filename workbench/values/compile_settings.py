@@ -19,11 +19,13 @@ class CompileSettings:
     has its default, candidates keep their ids.
 
     Attributes:
+        part: what its settings are called by in spaces and tables: 'compile' in 'compile.level'.
         checked_together: names such as 'compile.level' of the settings that `check` looks at beside others; None for
             all of them. A space counts combinations of these one by one, and multiplies the others.
         compiles_shapes: every batch size and padded length is compiled, so that what is called decides what is built.
     """
 
+    part: ClassVar[str] = "compile"
     checked_together: ClassVar[frozenset[str] | None] = None
     compiles_shapes: ClassVar[bool] = False
 
@@ -85,6 +87,10 @@ class CompileSettings:
     def shown(self) -> Mapping[str, Any]:
         """Field → value for tables."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def numbers(self, candidate: Candidate) -> str:
+        """What it computes in, in place of the words for precision and quantization; '' for these."""
+        return ""
 
     def words(self, candidate: Candidate) -> tuple[str, ...]:
         """What of the settings differs from the compiler's own, in a few words each; lengths are said without it."""

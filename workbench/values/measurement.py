@@ -310,6 +310,43 @@ class ServiceResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageLoad:
+    """What a language model is asked to do, for modelled times.
+
+    Attributes:
+        batch: prompts at once.
+        prompt: tokens of each.
+        context: tokens in the cache of each while the next one is decoded.
+    """
+
+    batch: int = 1
+    prompt: int = 512
+    context: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageFigures:
+    """Times of a language model on its card by a model of that card, measured nowhere, and its sizes.
+
+    Attributes:
+        prefill_ms: reading all prompts of the load; decode_ms: one token for each of its rows. Intervals are those of
+            what is not known of the card, as far as the model says.
+        prefill: what reading the prompts asks of the card; that of decoding stands in `Measurement.latency`.
+        kv_bytes_per_token: cache of keys and values.
+        weight_bytes: in the card's memory.
+        basis: what the times rest on, in words.
+    """
+
+    load: LanguageLoad
+    prefill_ms: Estimate
+    decode_ms: Estimate
+    prefill: ModelledCalls
+    kv_bytes_per_token: int
+    weight_bytes: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """All that was measured before the evaluation ended; None where its stage was not reached.
 
@@ -319,6 +356,7 @@ class Measurement:
         device: None for a target that computes on the host.
         startup_s: opening every file of the artifact until the first answer.
         service: None where the experiment asks for no service.
+        language: modelled figures of a language model; None of any other.
     """
 
     accuracy: Accuracy | None = None
@@ -330,3 +368,4 @@ class Measurement:
     device: DeviceFigures | None = None
     startup_s: float | None = None
     service: ServiceResult | None = None
+    language: LanguageFigures | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field

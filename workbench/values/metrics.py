@@ -44,6 +44,11 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
             found["latency_p50_ms_high"] = m.latency.p50_ms.high / drift
     if m.startup_s is not None:
         found["startup_s"] = m.startup_s
+    if m.language is not None:
+        found["prefill_ms"] = m.language.prefill_ms.value
+        found["decode_ms"] = m.language.decode_ms.value
+        found["kv_kb_per_token"] = m.language.kv_bytes_per_token / 1e3
+        found["weights_mb"] = m.language.weight_bytes / 1e6
     if m.service is not None:
         found.update(_service_metrics(m.service))
     for name, size in (("size_mb", m.size_bytes), ("peak_memory_mb", m.peak_memory_bytes)):

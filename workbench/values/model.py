@@ -53,12 +53,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A float ONNX model on disk.
+    """A float model on disk: an ONNX file, or the folder of a language model.
 
     Attributes:
-        sha256: over the ONNX file and, in name order, every external data file it refers to.
+        sha256: over the ONNX file and, in name order, every external data file it refers to; of a folder over all that
+            decides its numbers and its tokens.
         external_files: absolute paths of external data, empty for a self-contained file.
-        opset: of the default domain.
+        opset: of the default domain; 0 of a folder.
         origin: the user's file, where this one was made from it; None where this is the user's file.
     """
 
@@ -70,6 +71,11 @@ class Model:
     outputs: tuple[TensorSpec, ...]
     external_files: tuple[Path, ...] = ()
     origin: Origin | None = None
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether it is the folder of a language model rather than an ONNX file."""
+        return self.opset == 0
 
     @property
     def fixed_batch(self) -> int | None:

@@ -44,6 +44,17 @@ METRICS: Mapping[str, Metric] = {
     "max_abs": Metric(direction="minimize", unit="", about="largest absolute difference to a float32 output"),
     "mae": Metric(direction="minimize", unit="", about="mean absolute difference to the float32 outputs"),
     "top1_agreement": Metric(direction="maximize", unit="", about="share of decisions that are float32's"),
+    "perplexity": Metric(
+        direction="minimize", unit="", about="of a language model: exp of the mean negative log-likelihood of a token"
+    ),
+    "kl": Metric(
+        direction="minimize", unit="nats", about="of a language model: mean divergence of its predictions from float's"
+    ),
+    "prefill_ms": Metric(direction="minimize", unit="ms", about="of a language model: reading a prompt, modelled"),
+    "decode_ms": Metric(direction="minimize", unit="ms", about="of a language model: one token for each row, modelled"),
+    "kv_kb_per_token": Metric(
+        direction="minimize", unit="kB", about="of a language model: cache of keys and values, 10^3 bytes a token"
+    ),
     "latency_p50_ms": Metric(direction="minimize", unit="ms", about="median time of one call"),
     "latency_p95_ms": Metric(direction="minimize", unit="ms", about="95 of 100 calls take at most this"),
     "latency_p99_ms": Metric(direction="minimize", unit="ms", about="99 of 100 calls; from 1000 timed calls on"),

@@ -29,7 +29,12 @@ _OWN: dict[str, Group] = {
     "compile.keep_dtype": "precision",
     "compile.customize_dtypes": "precision",
 }
-_OF_PART: dict[str, Group] = {"quantization": "precision", "precision": "precision", "compile": "graph"}
+_OF_PART: dict[str, Group] = {
+    "quantization": "precision",
+    "precision": "precision",
+    "recipe": "precision",
+    "compile": "graph",
+}
 
 MOST_GROUPS = len(GROUPS)
 
@@ -52,7 +57,7 @@ def between(a: Candidate, b: Candidate, groups: Iterable[Group]) -> Candidate | 
     taken, several = frozenset(groups), a.target != b.target
 
     def chosen(part: str, name: str) -> bool:
-        setting = f"{part}.{name}"
+        setting = f"{a.compile.part if part == 'compile' else part}.{name}"
         return _within(group_of(setting), setting, several=several) in taken
 
     def mixed(part: str) -> Any:
@@ -89,5 +94,5 @@ def corners(a: Candidate, b: Candidate) -> dict[frozenset[Group], Candidate]:
 
 
 def _within(group: Group, setting: str, *, several: bool) -> Group:
-    engines_own = setting.startswith(("compile.", "precision.")) or setting == "target"
+    engines_own = setting.startswith(("compile.", "recipe.", "precision.")) or setting == "target"
     return "engine" if several and engines_own else group

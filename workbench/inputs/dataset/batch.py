@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from workbench.values.preprocess import WELL_KNOWN_INPUTS, Feeds
 
-Task = Literal["classification", "ner", "tensors"]
+Task = Literal["classification", "ner", "tensors", "language"]
+GRAPH_TASKS: tuple[Task, ...] = ("classification", "ner", "tensors")
+"""Of ONNX models; 'language' is that of a language model's folder, whose manifest `language` reads."""
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 

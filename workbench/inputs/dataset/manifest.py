@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from workbench.inputs.dataset.arrays import read_arrays
-from workbench.inputs.dataset.batch import Source, Task
+from workbench.inputs.dataset.batch import GRAPH_TASKS, Source, Task
 from workbench.inputs.dataset.interface_reader import interface_of, nothing_for_texts, roles_only_for_texts
 from workbench.inputs.dataset.loader import read_loader
 from workbench.inputs.dataset.metric_reader import MetricUse, metric_of
@@ -123,7 +123,7 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
         for key in top.names():  # here, because what follows from a misspelt key may end the reading
             if key not in _KEYS:
                 top.refuse(key, "unknown key.", nearest(key, _KEYS))
-        task: Task = top.text("task", choices=get_args(Task))  # type: ignore[assignment]  # one of the choices
+        task: Task = top.text("task", choices=GRAPH_TASKS)  # type: ignore[assignment]  # one of the choices
         loader = _loader(top) if top.has("loader") else None
         files = {} if loader else _files(top)
         kind = "loader" if loader else _kind(top, files)

@@ -86,6 +86,7 @@ class Dataset:
         labels: name of each class or tag id; empty when nobody named them.
         preprocessor: None when the data are not text.
         interface: what the manifest says of the model's inputs, axes, state and outputs.
+        measure: of a language model, what "accuracy" is: 'perplexity' or 'kl'; '' of any other.
         metric: the user's own, or a library's, which decides what "accuracy" is.
     """
 
@@ -98,6 +99,7 @@ class Dataset:
     holdout: SplitRows
     interface: Interface = NOTHING_DECLARED
     metric: MetricUse | None = None
+    measure: str = ""
 
     @property
     def identity(self) -> str:
@@ -108,6 +110,8 @@ class Dataset:
             parts["interface"] = self.interface
         if self.metric is not None:
             parts["metric"] = self.metric.identity
+        if self.measure:
+            parts["measure"] = self.measure
         return digest(parts)
 
     def digest(self, split: Split) -> str:

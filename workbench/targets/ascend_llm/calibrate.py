@@ -98,6 +98,24 @@ def calibrate_llm(
     model = open_model(model_folder)
     read = read_recipe(cfg, model)
     samples = _samples(model, read, cfg, data, anti_data)
+    return quantize_samples(model, read, cfg, samples, to, strict=strict, report=report)
+
+
+def quantize_samples(
+    model: LlmModel,
+    read: ReadRecipe,
+    cfg: Path,
+    samples: Samples,
+    to: Path,
+    *,
+    strict: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+) -> CalibratedLlm:
+    """`calibrate_llm`, of samples that are ids already.
+
+    Args:
+        read: what `cfg` says.
+    """
     if (to / DESCRIPTION).exists():
         raise ConfigError("holds a checkpoint and is left alone.", file=to, hint="Choose another folder or remove it.")
     if model.surplus:

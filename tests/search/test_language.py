@@ -1,0 +1,301 @@
+"""A language model is swept as any model is: same loop, journal, report; what differs is how a candidate is judged."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.llm_workspace import words, write_language_workspace
+from tests.targets.ascend_llm.folders import write_texts
+from workbench.api.opening import journal_of, summary_of
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.store import Store
+from workbench.inputs.dataset.language import windows
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.inputs.metrics import MeasuredOutcomes, load_outcomes
+from workbench.report import lines, to_json
+from workbench.search.confirmation import confirm
+from workbench.search.front import front_of
+from workbench.search.ladder import evaluate
+from workbench.search.plan import make_plan
+from workbench.search.sweep import run_sweep
+from workbench.targets.ascend_llm.settings import LlmSettings
+from workbench.values.candidate import Candidate, Quantization
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.evidence import level_of
+from workbench.values.metrics import metrics
+from workbench.values.results import Evaluation
+
+DYNAMIC = LlmSettings(qkv="W8A8_DYNAMIC", o="W8A8_DYNAMIC", gate_up="W8A8_DYNAMIC", down="W8A8_DYNAMIC")
+
+
+def opened(file: Path) -> tuple[Experiment, Bench]:
+    question = read_experiment(file)
+    journal = Journal(root=file.parent / "journal")
+    journal.root.mkdir(exist_ok=True)
+    store = Store(file.parent / ".workbench" / "store")
+    return question, open_bench(question, journal, store, lambda candidate, stage: None)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Bench, dict[str, Evaluation]]:
+    file = write_language_workspace(tmp_path_factory.mktemp("llm"))
+    question, bench = opened(file)
+    (bench.journal.root / "sweep.json").write_text("{}")
+    run_sweep(question, bench)
+    return question, bench, bench.journal.evaluations()
+
+
+def of(**given: object) -> Candidate:
+    return Candidate(
+        target="ascend-llm",
+        quantization=Quantization(scheme="recipe"),
+        compile=LlmSettings(**{"qkv": "W8A8", "o": "W8A8", "gate_up": "W8A8", "down": "W8A8", **given}),  # type: ignore[arg-type]  # values of all kinds
+    )
+
+
+def test_baseline_and_presets_come_first_and_every_figure_is_there(
+    swept: tuple[Experiment, Bench, dict[str, Evaluation]],
+) -> None:
+    question, _, found = swept
+    assert len(found) == question.trials
+    first = list(found.values())[:3]
+    assert first[0].candidate.id == question.baseline.id
+    assert {e.status for e in first} == {"complete"}
+    for evaluation in first:
+        numbers = metrics(evaluation)
+        assert numbers["perplexity"] == pytest.approx(math.exp(numbers["nll"]))
+        assert numbers["kl"] >= 0
+        for name in ("prefill_ms", "decode_ms", "kv_kb_per_token", "size_mb"):
+            assert numbers[name] > 0
+        assert level_of(evaluation, "decode_ms") == "modelled"
+        assert level_of(evaluation, "perplexity") == "measured"
+
+
+def test_outcomes_are_kept_window_by_window_and_the_loss_is_paired_with_floats(
+    swept: tuple[Experiment, Bench, dict[str, Evaluation]],
+) -> None:
+    question, bench, found = swept
+    complete = [e for e in found.values() if e.status == "complete" and e.candidate.id != question.baseline.id]
+    kept = {
+        i: load_outcomes(bench.journal.outcomes(i, "validation"))
+        for i in (complete[0].candidate.id, question.baseline.id)
+    }
+    ours, floats = kept.values()
+    assert isinstance(ours, MeasuredOutcomes)
+    assert isinstance(floats, MeasuredOutcomes)
+    assert len(ours.lengths) == question.dataset.size("validation")
+    assert not floats.numerators[:, 1].any()  # the float model's own divergence
+    accuracy = complete[0].measurement.accuracy
+    assert accuracy is not None
+    assert accuracy.comparison is not None
+    nats = (ours.numerators[:, 0] - floats.numerators[:, 0]).sum() / ours.denominators[:, 0].sum()
+    assert accuracy.comparison.drop_pp.value == pytest.approx(100 * math.expm1(nats))
+    assert accuracy.comparison.drop_pp.low <= accuracy.comparison.drop_pp.value <= accuracy.comparison.drop_pp.high
+
+
+def test_the_report_names_modelled_times_and_holds_recipes_against_the_presets(
+    swept: tuple[Experiment, Bench, dict[str, Evaluation]],
+) -> None:
+    question, bench, _ = swept
+    summary = summary_of(question, bench.journal)
+    text = lines(summary)
+    assert "modelled by a roofline, measured nowhere" in text
+    assert "Every recipe that was judged in full" in text
+    assert "the best preset" in text
+    assert max(map(len, text.splitlines())) <= 112
+    said = to_json(summary)
+    assert sum(recipe["against_preset"] is None for recipe in said["recipes"]) == 1
+    assert all(
+        r["against_preset"]["low"] <= r["against_preset"]["value"] for r in said["recipes"] if r["against_preset"]
+    )
+
+
+def test_held_out_text_is_measured_afresh(swept: tuple[Experiment, Bench, dict[str, Evaluation]]) -> None:
+    question, bench, found = swept
+    before = {id(w.ids) for w in windows(question.dataset, "validation")}
+    assert not before & {id(w.ids) for w in windows(question.dataset, "holdout")}
+    confirmed = confirm(question, bench, front_of(question, found)[:1], ())
+    for evaluation in confirmed.values():
+        assert evaluation.status == "complete"
+        assert evaluation.measurement.accuracy is not None
+        assert evaluation.measurement.accuracy.samples == question.dataset.size("holdout")
+
+
+def test_recipes_with_the_same_files_share_outcomes(tmp_path: Path) -> None:
+    question, bench = opened(write_language_workspace(tmp_path))
+    dynamic = Candidate(target="ascend-llm", quantization=Quantization(scheme="recipe"), compile=DYNAMIC)
+    first, again = (evaluate(question, dynamic, bench) for _ in range(2))
+    assert metrics(first) == metrics(again)
+    cached = {stage.stage for stage in again.stages if stage.cached}
+    assert {"calibrate", "accuracy_full"} <= cached
+
+
+def test_the_most_sensitive_down_proj_stays_float(tmp_path: Path) -> None:
+    question, bench = opened(write_language_workspace(tmp_path))
+    found = evaluate(question, of(float_down=1), bench)
+    assert found.status == "complete", found.failure
+    assert found.measurement.float_matmuls_left == 2  # and the head
+    whole = evaluate(question, of(), bench)
+    assert whole.measurement.float_matmuls_left == 1
+
+
+def test_a_recipe_that_certainly_loses_too_much_stops_after_a_part_of_the_windows(tmp_path: Path) -> None:
+    # values so large that one scale for a tensor leaves nothing of the others
+    file = write_language_workspace(tmp_path, constraints={"accuracy_drop": 0.01}, objectives=["perplexity", "size_mb"])
+    (tmp_path / "text.txt").write_text(words(96 * 16, 9))
+    question, bench = opened(file)
+    found = evaluate(question, of(weights="mse", qkv="W8A16"), bench)
+    assert found.status == "stopped"
+    assert found.stop is not None
+    if found.stop.stage == "accuracy_subset":
+        assert found.stop.violations["accuracy_drop"] > 0
+        assert found.measurement.accuracy is not None
+        assert found.measurement.accuracy.samples < question.dataset.size("validation")
+    else:
+        assert "accuracy_drop" in found.stop.reason
+
+
+def test_a_recipe_that_the_model_cannot_take_fails_at_its_check(tmp_path: Path) -> None:
+    question, bench = opened(write_language_workspace(tmp_path, family="qwen3"))
+    found = evaluate(question, of(smoothing="m2"), bench)
+    assert found.failure is not None
+    assert found.failure.stage == "check"
+    assert "m2 does not run on Qwen3" in found.failure.message
+
+
+def test_the_plan_says_what_a_sweep_takes(tmp_path: Path) -> None:
+    question, bench = opened(write_language_workspace(tmp_path))
+    plan = make_plan(question, bench)
+    assert plan.todo == question.trials
+    assert plan.candidate_s > 0
+    assert "one window" in plan.basis
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"objectives": ["kl", "size_mb"]}, "is measured by perplexity"),
+        ({"objectives": ["latency_p50_ms", "perplexity"]}, "latency_p50_ms is not measured of a language model"),
+        ({"constraints": {"accuracy_drop_pp": 1}}, "Write accuracy_drop, in percent of the perplexity"),
+        ({"service": {"concurrency": 4}}, "service"),
+        ({"calibration": {"samples": 9}}, "9 is more than the 4 samples"),
+        ({"validation": {"samples": 400}}, "400 is more than the"),
+        ({"model": "prompts.jsonl"}, "is no folder"),
+        ({"load": {"batch": 0}}, "batch"),
+    ],
+)
+def test_a_wrong_question_is_refused_before_any_work(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    file = write_language_workspace(tmp_path, **changes)
+    with pytest.raises(ConfigError, match=said):
+        read_experiment(file)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        ("task: tensors\nfiles: {calibration: prompts.jsonl, validation: text.txt}\n", "'tensors' is not allowed"),
+        ("task: language\nfiles: {calibration: none.jsonl, validation: text.txt}\n", "does not exist"),
+        ("task: language\nfiles: {calibration: text.txt, validation: text.txt}\n", "neither .jsonl nor .json"),
+        (
+            "task: language\nfiles: {calibration: prompts.jsonl, validation: short.txt}\nwindow: 16\n",
+            "nothing is predicted",
+        ),
+        (
+            "task: language\nwindow: 999\nfiles: {calibration: prompts.jsonl, validation: text.txt}\n",
+            "longer than the model's context",
+        ),
+        (
+            "task: language\nwindow: 16\nstride: 17\nfiles: {calibration: prompts.jsonl, validation: text.txt}\n",
+            "stride of 17",
+        ),
+        ("task: language\nwindow: 16\nbins: [8]\nfiles: {calibration: prompts.jsonl, validation: text.txt}\n", "bins"),
+    ],
+)
+def test_wrong_texts_are_refused_by_name(tmp_path: Path, manifest: str, said: str) -> None:
+    file = write_language_workspace(tmp_path)
+    (tmp_path / "short.txt").write_text("pump")
+    (tmp_path / "texts.yaml").write_text(f"version: 1\n{manifest}")
+    with pytest.raises(ConfigError, match=said):
+        read_experiment(file)
+
+
+def test_a_prompt_longer_than_the_context_is_named(tmp_path: Path) -> None:
+    file = write_language_workspace(tmp_path)
+    write_texts(tmp_path / "prompts.jsonl", [words(65), words(3)])
+    with pytest.raises(ConfigError, match="sample 0 has 65 tokens, the model's context is 64"):
+        read_experiment(file)
+
+
+def test_an_unknown_group_of_layers_is_refused(tmp_path: Path) -> None:
+    file = write_language_workspace(tmp_path)
+    space = (tmp_path / "space.yaml").read_text().replace("recipe.gate_up", "recipe.gate")
+    (tmp_path / "space.yaml").write_text(space)
+    with pytest.raises(ConfigError, match=r"recipe\.gate.*not a parameter"):
+        read_experiment(file)
+
+
+def test_a_folder_is_refused_by_targets_of_onnx_files(tmp_path: Path) -> None:
+    file = write_language_workspace(tmp_path)
+    (tmp_path / "space.yaml").write_text(
+        "version: 1\ntarget: onnxruntime\nparameters: {quantization.scheme: {choices: [none, dynamic]}, "
+        "quantization.weight_granularity: {when: {quantization.scheme: [dynamic]}, choices: [channel]}}\n"
+    )
+    body = json.loads(file.read_text())
+    del body["load"]
+    file.write_text(json.dumps({**body, "objectives": ["latency_p50_ms", "accuracy"], "constraints": {}}))
+    with pytest.raises(ConfigError, match="is a folder, and onnxruntime takes ONNX files"):
+        read_experiment(file)
+
+
+def test_without_its_packages_the_target_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbench.targets.ascend_llm import description
+
+    monkeypatch.setattr(description, "find_spec", lambda name: None)  # as on a machine without torch
+    with pytest.raises(ToolchainError, match=r"pip install 'int8-workbench\[llm\]'"):
+        read_experiment(write_language_workspace(tmp_path))
+
+
+def test_divergence_may_be_what_is_measured(tmp_path: Path) -> None:
+    file = write_language_workspace(tmp_path, objectives=["kl", "size_mb"], constraints={"accuracy_drop": 2.0})
+    manifest = tmp_path / "texts.yaml"
+    manifest.write_text(manifest.read_text() + "measure: kl\n")
+    question, bench = opened(file)
+    found = evaluate(question, of(), bench, gates=False)
+    accuracy = found.measurement.accuracy
+    assert accuracy is not None
+    assert accuracy.comparison is not None
+    assert (accuracy.primary, accuracy.unit) == ("kl", "nats")
+    assert accuracy.comparison.drop_pp.value == pytest.approx(accuracy.values["kl"])
+    outcomes = load_outcomes(bench.journal.outcomes(found.candidate.id, "validation"))
+    assert isinstance(outcomes, MeasuredOutcomes)
+    assert list(outcomes.names) == ["kl", "nll", "top1_agreement"]
+    assert np.isfinite(outcomes.numerators).all()
+
+
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
+    file = write_language_workspace(tmp_path, budget={"trials": 3})
+    program = (
+        "import sys; from workbench.commands.cli import main; sys.argv = ['workbench', 'sweep', sys.argv[1]]; main()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(file)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as first:
+        assert first.stdout is not None
+        for line in first.stdout:
+            if line.lstrip().startswith("1/3"):
+                break
+        first.send_signal(signal.SIGKILL)
+    known = set(journal_of(read_experiment(file)).evaluations())
+    assert known
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(file)], capture_output=True, text=True, timeout=240, check=True
+    )
+    assert f"{len(known)} from before" in ended.stdout
+    assert "Every recipe that was judged in full" in ended.stdout

@@ -1,0 +1,147 @@
+"""Every window of a split through a candidate's checkpoint, and what came of each beside the float model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.build import artifact_of
+from workbench.inputs.dataset.language import windows
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import MeasuredOutcomes, concatenate, load_outcomes, save_outcomes, size, take
+from workbench.targets.language import Judge, WindowScores, language_target
+from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest
+from workbench.values.measurement import Split
+from workbench.values.system.source_closure import closure_digest
+
+NLL, KL, TOP1 = "nll", "kl", "top1_agreement"
+_UNITS = {NLL: "nats", KL: "nats", TOP1: ""}
+_BOUNDS = {NLL: (np.nan, np.nan), KL: (0.0, np.nan), TOP1: (0.0, 1.0)}
+_PRIMARY = {"perplexity": NLL, "kl": KL}
+"""What the dataset measures → what is kept of every window: a perplexity's logarithm is a mean."""
+
+
+class WindowPass:
+    """Outcomes of one candidate over a split, grown window by window, kept in the store once complete.
+
+    Candidates whose checkpoints give equal outputs share them: the key is what decides outputs, not the recipe.
+
+    Attributes:
+        key: of the outcomes over the whole split, 64 hex digits.
+        from_store: the last call of `full` found them complete in the store.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        candidate: Candidate,
+        bench: Bench,
+        split: Split,
+        *,
+        artifact: Artifact,
+        directory: Path,
+    ) -> None:
+        self.experiment, self.candidate, self.bench = experiment, candidate, bench
+        self.split: Split = split
+        self.from_store = False
+        self.total = experiment.dataset.size(split)
+        self._artifact, self._directory = artifact, directory
+        self._judge: Judge | None = None
+        self._key = self._key_of(candidate, artifact)
+        self.key = digest(self._key)
+        self._done = self._stored(self._key)
+
+    def first(self, count: int) -> MeasuredOutcomes:
+        """Outcomes of the first windows, at least `count` of them.
+
+        Raises:
+            MeasureError: a logit is NaN or infinite, or the checkpoint cannot be executed.
+        """
+        wanted = min(count, self.total)
+        have = 0 if self._done is None else size(self._done)
+        if have < wanted:
+            if self._judge is None:
+                self._judge = self._opened(self.candidate, self._artifact, self._directory)
+            new = self._outcomes(self._judge.scores(have, wanted))
+            self._done = new if self._done is None else concatenate([self._done, new])
+        assert self._done is not None
+        return take(self._done, wanted)
+
+    def full(self) -> MeasuredOutcomes:
+        """Outcomes of the whole split."""
+        outcomes = self.first(self.total)
+        self.from_store = self._keep(self._key, outcomes)
+        return outcomes
+
+    def reference(self) -> MeasuredOutcomes:
+        """Of the float model over the whole split; run once for all candidates."""
+        baseline = self.experiment.baseline
+        if self.candidate.id == baseline.id:
+            return self.full()
+        artifact, directory = artifact_of(self.experiment, baseline, self.bench)
+        key = self._key_of(baseline, artifact)
+        found = self._stored(key)
+        if found is None:
+            found = self._outcomes(self._opened(baseline, artifact, directory).scores(0, self.total))
+            self._keep(key, found)
+        return found
+
+    def _opened(self, candidate: Candidate, artifact: Artifact, directory: Path) -> Judge:
+        target, chosen = language_target(self.bench.target(candidate)), windows(self.experiment.dataset, self.split)
+        model = self.experiment.model
+        kept = self.bench.store.get_or_build(
+            "float_states",
+            self._scored() | {"of": "float states"},
+            lambda folder: target.keep_reference(model, chosen, folder),
+        )
+        return target.judge(model, candidate, artifact, directory, chosen, kept.path)
+
+    def _outcomes(self, scores: WindowScores) -> MeasuredOutcomes:
+        primary = _PRIMARY[self.experiment.dataset.measure]
+        names = sorted(_UNITS, key=lambda name: name != primary)
+        sums = {NLL: scores.nll, KL: scores.kl, TOP1: scores.agreed.astype(np.float64)}
+        counted = scores.predictions.astype(np.float64)
+        return MeasuredOutcomes(
+            names=np.array(names),
+            units=np.array([_UNITS[name] for name in names]),
+            higher=np.array([name == TOP1 for name in names]),
+            bounds=np.array([_BOUNDS[name] for name in names]),
+            reduce=np.array(["ratio"] * len(names)),
+            numerators=np.stack([sums[name] for name in names], axis=1),
+            denominators=np.stack([counted] * len(names), axis=1),
+            lengths=scores.predictions,
+        )
+
+    def _stored(self, key: dict[str, object]) -> MeasuredOutcomes | None:
+        entry = self.bench.store.find("outcomes", key)
+        if entry is None:
+            return None
+        found = load_outcomes(entry.path / "outcomes.npz")
+        assert isinstance(found, MeasuredOutcomes)  # under such a key nothing else is kept
+        return found
+
+    def _keep(self, key: dict[str, object], outcomes: MeasuredOutcomes) -> bool:
+        entry = self.bench.store.get_or_build(
+            "outcomes", key, lambda folder: save_outcomes(folder / "outcomes.npz", outcomes)
+        )
+        return entry.cached
+
+    def _key_of(self, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
+        target = language_target(self.bench.target(candidate))
+        measure = self.experiment.dataset.measure
+        return self._scored() | {"outputs": target.decides_outputs(artifact), "measure": measure}
+
+    def _scored(self) -> dict[str, object]:
+        """On what, and by what code."""
+        baseline = self.experiment.baseline
+        target = self.bench.target(baseline)
+        return {
+            "data": self.experiment.dataset.digest(self.split),
+            "model": self.experiment.model.sha256,
+            "toolchain": self.bench.toolchain(baseline),
+            "code": closure_digest(type(target).__module__, "workbench.inputs.dataset.language", alone=(__name__,)),
+        }

@@ -1,0 +1,101 @@
+"""Every recipe of a language model that was judged in full, as a table, and what it comes to."""
+
+from __future__ import annotations
+
+from workbench.report.columns import laid_out
+from workbench.report.compared_recipes import Recipe
+from workbench.report.summary import Summary
+from workbench.report.table import Line, wrapped
+from workbench.report.words import count_of, interval
+from workbench.values.metrics import metrics
+from workbench.values.results import Evaluation
+
+MOST_ROWS = 40
+_FEW_WINDOWS = 10
+"""With fewer, intervals over windows are rough."""
+_COLUMNS = (
+    ("", 13),
+    ("loss", 9),
+    ("against float", 21),
+    ("against the best preset", 24),
+    ("float linears", 8),
+    ("MB", 8),
+    ("prefill ms", 11),
+    ("decode ms", 10),
+)
+
+
+def recipe_lines(summary: Summary, width: int) -> list[Line]:
+    """A table of all of them and what it comes to; nothing where there are no recipes."""
+    shown = summary.recipes[:MOST_ROWS]
+    if not shown:
+        return []
+    rows = [[name for name, _ in _COLUMNS]]
+    titles = []
+    for recipe in shown:
+        evaluation = summary.find(recipe.candidate_id)
+        assert evaluation is not None  # recipes are of the summary's evaluations
+        words = f"  {evaluation.candidate.short_id}  {summary.title(evaluation.candidate)}"
+        titles.append(words + (f"  [preset {recipe.preset!r}]" if recipe.preset else ""))
+        rows.append(_cells(evaluation, recipe))
+    broken = iter(laid_out(rows, [least for _, least in _COLUMNS], width))
+    found: list[Line] = [("Every recipe that was judged in full", "bold"), *((line, "bold") for line in next(broken))]
+    for title in titles:
+        found += wrapped(title, indent=" " * 16)
+        found += [(line, "dim") for line in next(broken)]
+    if len(summary.recipes) > MOST_ROWS:
+        found.append((f"  and {len(summary.recipes) - MOST_ROWS} more", "dim"))
+    return [*found, *(line for sentence in _sentences(summary) for line in wrapped(sentence))]
+
+
+def _cells(evaluation: Evaluation, recipe: Recipe) -> list[str]:
+    numbers, accuracy = metrics(evaluation), evaluation.measurement.accuracy
+    assert accuracy is not None  # of a complete one
+    drop = accuracy.comparison.drop_pp if accuracy.comparison is not None else None
+    return [
+        "",
+        f"{accuracy.values[accuracy.primary]:.4f}",
+        "" if drop is None else interval(drop, f" {accuracy.unit}", 2, signed=True),
+        "the best preset"
+        if recipe.against_preset is None
+        else interval(recipe.against_preset, f" {accuracy.unit}", 2, signed=True),
+        str(evaluation.measurement.float_matmuls_left),
+        f"{numbers['size_mb']:.1f}",
+        f"{numbers['prefill_ms']:.2f}",
+        f"{numbers['decode_ms']:.3f}",
+    ]
+
+
+def _sentences(summary: Summary) -> list[str]:
+    best = next((r for r in summary.recipes if r.preset and r.against_preset is None), None)
+    if best is None:
+        return []
+    against = [r for r in summary.recipes if r.against_preset is not None]
+    better = [r for r in against if r.told_apart and r.against_preset is not None and r.against_preset.high < 0]
+    alike = [r for r in against if not r.told_apart]
+    found = [
+        f"Of {count_of(len(against), 'recipe')} beside the best preset ({best.preset!r}), {len(better)} lose less for "
+        f"certain, {len(alike)} cannot be told apart from it, and the rest lose more; these intervals hold for all "
+        "pairs at once."
+    ]
+    left = _float_left(summary, best.candidate_id)
+    fewer = [r for r in (*better, *alike) if left is not None and (_float_left(summary, r.candidate_id) or 0) < left]
+    if fewer:
+        least = min(fewer, key=lambda r: (_float_left(summary, r.candidate_id) or 0, r.candidate_id))
+        how = "loses less for certain" if least in better else "cannot be told apart from it"
+        found.append(
+            f"{len(fewer)} of these have fewer float linears than the best preset's {left}; "
+            f"{least.candidate_id[:12]} has {_float_left(summary, least.candidate_id)} and {how}."
+        )
+    elif left is not None:
+        found.append(f"None of these has fewer float linears than the best preset's {left}.")
+    windows = summary.find(best.candidate_id)
+    count = windows.measurement.accuracy.samples if windows and windows.measurement.accuracy else 0
+    if count < _FEW_WINDOWS:
+        found.append(f"With {count_of(count, 'window')} these intervals are rough: give more text.")
+    return found
+
+
+def _float_left(summary: Summary, candidate_id: str) -> int | None:
+    evaluation = summary.find(candidate_id)
+    return None if evaluation is None else evaluation.measurement.float_matmuls_left

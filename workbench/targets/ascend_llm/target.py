@@ -1,0 +1,270 @@
+"""The target for language models: msModelSlim's checkpoints, made and executed on the host's processors.
+
+Numbers are what the card computes, as far as its documents say (`execution`); times are those of a roofline, and no
+card is asked for anything. See `workbench.targets.language`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from workbench.graph.digests import digest_of
+from workbench.quantization.llm.checkpoint import LlmModel, open_model
+from workbench.quantization.llm.forward import check_lengths
+from workbench.quantization.llm.ranking import group_errors
+from workbench.quantization.llm.reference import float_reference
+from workbench.quantization.llm.windows import windows_of
+from workbench.quantization.record import QuantizationRecord
+from workbench.targets.ascend_llm.calibrate import quantize_samples
+from workbench.targets.ascend_llm.judges import CheckpointJudge
+from workbench.targets.ascend_llm.quant_description import DESCRIPTION, read_description, types_of_linears
+from workbench.targets.ascend_llm.recipe_text import recipe_text
+from workbench.targets.ascend_llm.recipes import read_recipe
+from workbench.targets.ascend_llm.roofline import CHIP, ServedShape, modelled_times, served_size
+from workbench.targets.ascend_llm.roofline_clock import roofline_clock
+from workbench.targets.ascend_llm.serving_rules import refused_by_engine
+from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
+from workbench.targets.ascend_llm.tensors import CACHE_TYPE
+from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
+from workbench.targets.base import OperatorIssue, Session
+from workbench.targets.language import Ids, LanguageCosts, TokenWindow
+from workbench.values.artifact import Artifact, CompiledFile, Toolchain
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest
+from workbench.values.errors import CalibrationError, ConfigError, LoweringError, MeasureError
+from workbench.values.measurement import LanguageLoad
+from workbench.values.model import Model, TensorSpec
+from workbench.values.system.cpu import this_cpu
+
+RECIPE = "recipe.yaml"
+_TOKENS = ("tokenizer.json", "tokenizer_config.json")
+_INTEGER = ("W8A8", "W8A8_DYNAMIC", "W8A8_MIX")
+_BASIS = "a roofline of the card by its platform file and data sheet; measured nowhere"
+
+
+class AscendLlmTarget:
+    """See `workbench.targets.language.LanguageTarget`."""
+
+    name = "ascend-llm"
+
+    def toolchain(self) -> Toolchain:
+        return Toolchain(
+            target=self.name,
+            components={name: version(name) for name in ("torch", "safetensors", "transformers", "tokenizers")},
+            device=this_cpu().name,
+            # kernels of torch round by the instructions and the number of threads that there are
+            features=tuple(sorted((*this_cpu().features, f"{torch.get_num_threads()} threads"))),
+        )
+
+    def devices(self) -> int:
+        return 1
+
+    def read_model(self, folder: Path) -> Model:
+        model = open_model(folder)
+        weights = dict.fromkeys(model.places.values())
+        files = [folder / "config.json", *weights, *(folder / name for name in _TOKENS if (folder / name).is_file())]
+        read_tokenizer(folder, model.config)
+        contents, total = [], 0
+        for file in files:
+            with file.open("rb") as stream:
+                contents.append([file.name, digest_of(stream).hexdigest()])
+            total += file.stat().st_size
+        return Model(
+            path=folder,
+            sha256=digest(contents),
+            size_bytes=total,
+            opset=0,
+            inputs=(TensorSpec(name="input_ids", dtype="int64", shape=("batch", "tokens")),),
+            outputs=(TensorSpec(name="logits", dtype="float32", shape=("batch", "tokens", model.config.vocabulary)),),
+        )
+
+    def samples(self, model: Model, texts: Path) -> Sequence[Ids]:
+        opened = open_model(model.path)
+        made = calibration_samples(read_texts(texts), read_tokenizer(model.path, opened.config), model.path)
+        try:
+            check_lengths(opened, made)
+        except ConfigError as error:
+            raise ConfigError(error.rule, file=texts, hint=error.hint) from error
+        return [each[0].numpy() for each in made]
+
+    def windows(self, model: Model, text: str, *, window: int, stride: int) -> Sequence[TokenWindow]:
+        config = open_model(model.path).config
+        if window > config.context:
+            raise ConfigError(
+                f"a window of {window} tokens is longer than the model's context of {config.context}.",
+                key="window",
+                hint="Lower it.",
+            )
+        ids = read_tokenizer(model.path, config).encode(text, add_special_tokens=False).ids
+        found = windows_of(torch.tensor([ids]), window=window, stride=stride)
+        if not found:
+            raise ConfigError(f"the text has {len(ids)} tokens: nothing is predicted.", hint="Give more text.")
+        return [TokenWindow(ids=each.ids[0].numpy(), first=each.first) for each in found]
+
+    def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
+        settings = _settings(candidate)
+        try:
+            opened = open_model(model.path)
+            if candidate.quantization.scheme == "none":
+                return ()
+            with _recipe_file(recipe_text(settings)) as cfg:
+                read = read_recipe(cfg, opened)
+        except ConfigError as error:
+            return (_issue("error", error.key or "recipe", error.rule, error.hint or "Take another recipe."),)
+        return tuple(
+            _issue("warning", "recipe", sentence, "See docs/llm.md on what an engine would refuse.")
+            for sentence in refused_by_engine(read.recipe, opened)
+        )
+
+    def rank(self, model: Model, samples: Sequence[Ids]) -> Mapping[str, float]:
+        found = group_errors(open_model(model.path), [torch.from_numpy(ids)[None] for ids in samples], GROUPS)
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def write_checkpoint(
+        self,
+        model: Model,
+        candidate: Candidate,
+        samples: Sequence[Ids],
+        ranking: Callable[[], Mapping[str, float]],
+        to: Path,
+    ) -> Artifact:
+        opened, settings = open_model(model.path), _settings(candidate)
+        if candidate.quantization.scheme == "none":
+            return self._of_float(opened)
+        left = _left_float(settings, ranking() if settings.left_float else {})
+        text = recipe_text(settings, left)
+        given = [torch.from_numpy(ids)[None] for ids in samples]
+        with _recipe_file(text) as cfg:
+            try:
+                read = read_recipe(cfg, opened)
+            except ConfigError as error:
+                raise CalibrationError(f"the recipe does not fit the model: {error.rule}") from error
+            made = quantize_samples(opened, read, cfg, {"calibration": given}, to)
+        (to / RECIPE).write_text(text, encoding="utf-8")
+        linears = opened.config.layers * sum(map(len, GROUPS.values()))
+        integer = sum(count for kind, count in made.types.items() if kind in _INTEGER)
+        files = tuple(_file(to, to / name) for name in sorted((*made.files, RECIPE)))
+        return Artifact(
+            target=self.name,
+            files=files,
+            toolchain=self.toolchain(),
+            int8_ops=integer,
+            float_matmuls_left=linears - integer + 1,
+            kernels=made.types,
+        )
+
+    def _of_float(self, model: LlmModel) -> Artifact:
+        """The folder as it is: nothing is copied."""
+        names = [file.name for file in dict.fromkeys(model.places.values())]
+        names += ["config.json", *(name for name in _TOKENS if (model.folder / name).is_file())]
+        linears = model.config.layers * sum(map(len, GROUPS.values()))
+        return Artifact(
+            target=self.name,
+            files=tuple(_file(model.folder, model.folder / name) for name in sorted(names)),
+            toolchain=self.toolchain(),
+            int8_ops=0,
+            float_matmuls_left=linears + 1,
+            kernels={"FLOAT": linears},
+        )
+
+    def keep_reference(self, model: Model, windows: Sequence[TokenWindow], to: Path) -> None:
+        float_reference(open_model(model.path), [torch.from_numpy(each.ids)[None] for each in windows], kept_in=to)
+
+    def judge(
+        self,
+        model: Model,
+        candidate: Candidate,
+        artifact: Artifact,
+        directory: Path,
+        windows: Sequence[TokenWindow],
+        kept_in: Path,
+    ) -> CheckpointJudge:
+        quantized = None if candidate.quantization.scheme == "none" else directory
+        return CheckpointJudge(open_model(model.path), quantized, windows, kept_in, candidate.short_id)
+
+    def decides_outputs(self, artifact: Artifact) -> str:
+        """Weights, description and sizes; the recipe that led to them says nothing."""
+        said = ("config.json", DESCRIPTION)
+        deciding = [f for f in artifact.files if f.file.endswith(".safetensors") or f.file in said]
+        return digest([artifact.toolchain, [[file.file, file.sha256] for file in deciding]])
+
+    def costs(self, model: Model, artifact: Artifact, directory: Path, load: LanguageLoad) -> LanguageCosts:
+        config = open_model(model.path).config
+        file = directory / DESCRIPTION
+        said = read_description(file) if file.is_file() else {}
+        types = types_of_linears(said, config) if said else {}
+        cache = said.get("kv_cache_type") == CACHE_TYPE
+        shape = ServedShape(batch=load.batch, prompt_tokens=load.prompt, context=load.context)
+        times = modelled_times(config, types, quantized_cache=cache, shape=shape)
+        size = served_size(config, types, quantized_cache=cache)
+        return LanguageCosts(
+            clock=roofline_clock(CHIP),
+            prefill=times.prefill,
+            decode=times.decode,
+            kv_bytes_per_token=size.kv_bytes_per_token,
+            weight_bytes=size.weights_bytes,
+            basis=_BASIS,
+        )
+
+    def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
+        raise LoweringError(_NO_GRAPH)
+
+    def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
+        raise LoweringError(_NO_GRAPH)
+
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
+        raise MeasureError(_NO_GRAPH)
+
+    def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
+        raise MeasureError(_NO_GRAPH)
+
+
+_NO_GRAPH = "a language model is a folder, not a graph: no engine here opens it. Sweep it, or judge its checkpoint."
+
+
+def _settings(candidate: Candidate) -> LlmSettings:
+    assert isinstance(candidate.compile, LlmSettings)  # Candidate checks it
+    return candidate.compile
+
+
+def _left_float(settings: LlmSettings, ranking: Mapping[str, float]) -> list[str]:
+    """Full names of the linears that stay float: of `down_proj` first, then of whatever hurts most among the rest that
+    the recipe quantizes."""
+    quantized = [group for group in GROUPS if settings.type_of(group) != "FLOAT"]
+    ranked = [name for name in ranking if name.rpartition(".")[2] in quantized]
+    down = [name for name in ranked if name.endswith(".down")][: settings.float_down]
+    rest = [name for name in ranked if name not in down][: settings.float_groups]
+    chosen = (name.rpartition(".")[::2] for name in (*down, *rest))
+    return [f"{block}.{linear}" for block, group in chosen for linear in GROUPS[group]]
+
+
+@contextlib.contextmanager
+def _recipe_file(text: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="workbench-recipe-") as folder:
+        file = Path(folder) / RECIPE
+        file.write_text(text, encoding="utf-8")
+        yield file
+
+
+def _file(folder: Path, file: Path) -> CompiledFile:
+    with file.open("rb") as stream:
+        sha256 = digest_of(stream).hexdigest()
+    name = file.relative_to(folder).as_posix()
+    return CompiledFile(batch=None, sequence_bin=None, file=name, sha256=sha256, size_bytes=file.stat().st_size)
+
+
+def _issue(severity: str, node: str, problem: str, remedy: str) -> OperatorIssue:
+    return OperatorIssue(
+        severity="error" if severity == "error" else "warning",
+        node=node,
+        operator="",
+        problem=problem,
+        remedy=remedy,
+        source="msmodelslim.md §7, §8",
+    )

@@ -1,0 +1,168 @@
+"""What a target for language models does besides a `Target`: its models are folders, its artifacts checkpoints.
+
+    target.read_model(folder)                      # Model: digest, size, vocabulary
+    target.write_checkpoint(model, candidate, …)   # Artifact: a quantized folder
+    target.judge(model, artifact, …).scores(0, 8)  # what came of the first eight windows, beside the float model's
+    target.costs(model, artifact, …, load)         # what a load asks of the card, for modelled times
+
+Nothing here imports torch: what computes stands behind the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.targets.base import Target
+from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate
+from workbench.values.clocks.statement import CallCosts, ModelledClock
+from workbench.values.errors import ToolchainError
+from workbench.values.measurement import LanguageLoad
+from workbench.values.model import Model
+
+Ids = npt.NDArray[np.int64]
+"""[tokens]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenWindow:
+    """What a model is given at once.
+
+    Attributes:
+        first: the place of the first token whose prediction counts, at least 1; those before it are context.
+    """
+
+    ids: Ids
+    first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WindowScores:
+    """What came of some windows, [windows] each.
+
+    Attributes:
+        nll: sum of −log p of the tokens that count, in nats; `predictions`: how many those are.
+        kl: sum over them of KL(float ‖ this model), in nats.
+        agreed: how many have float's most likely token.
+    """
+
+    nll: npt.NDArray[np.float64]
+    predictions: npt.NDArray[np.int64]
+    kl: npt.NDArray[np.float64]
+    agreed: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageCosts:
+    """What a load of a checkpoint asks of its card, which is modelled.
+
+    Attributes:
+        prefill: all prompts at once; decode: one token for each row.
+        weight_bytes: in the card's memory.
+        basis: what clock and costs rest on, in words.
+    """
+
+    clock: ModelledClock
+    prefill: CallCosts
+    decode: CallCosts
+    kv_bytes_per_token: int
+    weight_bytes: int
+    basis: str
+
+
+class Judge(Protocol):
+    """A checkpoint that is executed over windows, as its device would compute. For one thread."""
+
+    def scores(self, start: int, stop: int) -> WindowScores:
+        """Of the windows from `start` to before `stop`.
+
+        Raises:
+            MeasureError: a logit is NaN or infinite, or the checkpoint cannot be executed.
+        """
+
+
+@runtime_checkable
+class LanguageTarget(Target, Protocol):
+    """A target for language models. What a `Target` compiles and opens, it does not: `lower`, `compile`, `open` and
+    `probe` raise a CandidateError that says so."""
+
+    def read_model(self, folder: Path) -> Model:
+        """What a folder holds; weights are not read but for their digest.
+
+        Raises:
+            ConfigError: no such folder, an unsupported architecture, or files that are missing or damaged.
+        """
+
+    def samples(self, model: Model, texts: Path) -> Sequence[Ids]:
+        """Calibration texts as ids, one sample for each text, as the vendor's quantizer makes them.
+
+        Raises:
+            ConfigError: a file is wrong, or a text has no token or is longer than the context.
+        """
+
+    def windows(self, model: Model, text: str, *, window: int, stride: int) -> Sequence[TokenWindow]:
+        """A text in windows, in its order; every token is predicted at most once.
+
+        Raises:
+            ConfigError: the window is longer than the context, or nothing is predicted.
+        """
+
+    def rank(self, model: Model, samples: Sequence[Ids]) -> Mapping[str, float]:
+        """How much every group of linears hurts its block when it alone is quantized, the worst first."""
+
+    def write_checkpoint(
+        self,
+        model: Model,
+        candidate: Candidate,
+        samples: Sequence[Ids],
+        ranking: Callable[[], Mapping[str, float]],
+        to: Path,
+    ) -> Artifact:
+        """Quantize and write below `to`, an existing empty folder. Equal arguments give equal bytes.
+
+        Args:
+            ranking: asked where the candidate leaves groups float by rank.
+
+        Raises:
+            CandidateError: the recipe does not fit the model.
+            ConfigError: there is too little memory for it.
+        """
+
+    def keep_reference(self, model: Model, windows: Sequence[TokenWindow], to: Path) -> None:
+        """Run the float model over windows and put what it gives into `to`, for `judge`."""
+
+    def judge(
+        self,
+        model: Model,
+        candidate: Candidate,
+        artifact: Artifact,
+        directory: Path,
+        windows: Sequence[TokenWindow],
+        kept_in: Path,
+    ) -> Judge:
+        """Args:
+        windows: those of `keep_reference`; kept_in: where that put what the float model gives over them.
+        """
+
+    def decides_outputs(self, artifact: Artifact) -> str:
+        """Equal for two artifacts only if they give equal outputs."""
+
+    def costs(self, model: Model, artifact: Artifact, directory: Path, load: LanguageLoad) -> LanguageCosts:
+        """What a load asks of the card."""
+
+
+def language_target(target: Target) -> LanguageTarget:
+    """The same target, known to be one for language models.
+
+    Raises:
+        ToolchainError: it is none, although its description says so.
+    """
+    if not isinstance(target, LanguageTarget):
+        raise ToolchainError(f"Target {target.name!r} says that it is for language models, and cannot judge one.")
+    return target
