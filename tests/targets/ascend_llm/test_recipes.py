@@ -8,6 +8,7 @@ from tests.targets.ascend_llm.folders import LINEAR, STATIC, WEIGHT, write_llm, 
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.recipe import Quantize, Smooth
 from workbench.targets.ascend_llm.recipes import read_recipe
+from workbench.targets.ascend_llm.serving_rules import refused_by_engine
 from workbench.values.errors import ConfigError
 
 
@@ -46,10 +47,18 @@ def test_v0_refuses(tmp_path: Path, qwen2: LlmModel, lines: tuple[str, ...], sai
         read_recipe(write_v0(tmp_path / "r.yaml", *lines), qwen2)
 
 
+SSZ = "scope: per_channel, method: ssz"
+
+
 @pytest.mark.parametrize(
     ("process", "said"),
     [
-        ("{type: awq}", r"spec.process\[0\].type: awq is not computed here"),
+        ("{type: awq}", r"spec.process\[0\].weight_qconfig: is missing"),
+        (f"{{type: awq, weight_qconfig: {{{SSZ}}}}}", "ssz is not computed here for awq"),
+        ("{type: flex_awq_ssz}", "qconfig.weight: is missing"),
+        ("{type: flex_smooth_quant, alpha: 0.5}", "together or not at all"),
+        (LINEAR.replace("False}", "False, method: histogram, ext: {aggregation_type: mean}}", 1), "is for minmax"),
+        (LINEAR.replace("method: minmax}}}", "method: minmax, ext: {step: 3}}}}"), "no extras"),
         ("{type: gptq}", "gptq is not computed here"),
         ("{type: something}", "'something' is no process"),
         (LINEAR.replace("per_channel", "per_group"), "'per_group' is not allowed"),
@@ -64,6 +73,31 @@ def test_v0_refuses(tmp_path: Path, qwen2: LlmModel, lines: tuple[str, ...], sai
 def test_v1_refuses(tmp_path: Path, qwen3: LlmModel, process: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         read_recipe(write_v1(tmp_path / "r.yaml", process), qwen3)
+
+
+def test_awq_is_refused_where_the_tool_has_none(tmp_path: Path) -> None:
+    llama = open_model(write_llm(tmp_path / "llama", "llama"))
+    with pytest.raises(ConfigError, match="awq does not run on Llama"):
+        read_recipe(write_v1(tmp_path / "r.yaml", f"{{type: awq, weight_qconfig: {{{WEIGHT[9:-1]}}}}}"), llama)
+
+
+def test_what_awq_of_the_tool_ruins_is_told(tmp_path: Path, qwen3: LlmModel, qwen2: LlmModel) -> None:
+    process = f"{{type: awq, weight_qconfig: {{{WEIGHT[9:-1]}}}"
+    cfg = write_v1(tmp_path / "r.yaml", process + "}", LINEAR)
+    assert "leaves v_proj" in " ".join(refused_by_engine(read_recipe(cfg, qwen3).recipe, qwen3))
+    assert not refused_by_engine(read_recipe(cfg, qwen2).recipe, qwen2)
+    sound = write_v1(tmp_path / "s.yaml", process + ", enable_subgraph_type: [norm-linear, up-down]}", LINEAR)
+    assert not refused_by_engine(read_recipe(sound, qwen3).recipe, qwen3)
+
+
+def test_ssz_and_means_of_extremes_are_read(tmp_path: Path, qwen3: LlmModel) -> None:
+    linear = LINEAR.replace("method: minmax}}}", "method: ssz, ext: {step: 7}}}}").replace(
+        "symmetric: False}", "symmetric: False, ext: {aggregation_type: mean}}"
+    )
+    stage = read_recipe(write_v1(tmp_path / "r.yaml", linear), qwen3).recipe.stages[-1]
+    assert isinstance(stage, Quantize)
+    how = stage.linears["model.layers.0.mlp.up_proj"]
+    assert (how.weight, how.refinements, how.observer) == ("ssz", 7, "mean_wide")
 
 
 def test_an_unknown_generation_is_refused(tmp_path: Path, qwen2: LlmModel) -> None:

@@ -138,7 +138,8 @@ def read_block(model: LlmModel, block: int) -> dict[str, torch.Tensor]:
     """
     prefix = model.prefix(block)
     read = read_tensors(model, [f"{prefix}.{name}" for name in block_shapes(model.config)])
-    return {name.removeprefix(f"{prefix}."): value for name, value in read.items()}
+    # a copy: products of a vector and a mapped weight are summed in an order that its address decides
+    return {name.removeprefix(f"{prefix}."): value.clone() for name, value in read.items()}
 
 
 def read_tensors(model: LlmModel, names: Sequence[str]) -> dict[str, torch.Tensor]:

@@ -63,8 +63,23 @@ def run_block(
     """
     epsilon = epsilon or config.epsilon
     linear = linear or float_linear(block)
-    batch, tokens, _ = hidden.shape
     normed = norm(block, "input_layernorm", hidden, epsilon)
+    hidden = hidden + attention_half(config, rope, block, normed, linear, cache, attention, position)
+    return hidden + feed_forward(norm(block, "post_attention_layernorm", hidden, epsilon), linear)
+
+
+def attention_half(
+    config: LlmConfig,
+    rope: Rope,
+    block: Tensors,
+    normed: torch.Tensor,
+    linear: Linear,
+    cache: Cache | None = None,
+    attention: Attention | None = None,
+    position: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """What the first half of a block adds to its input, from the normed input [batch, tokens, hidden]."""
+    batch, tokens, _ = normed.shape
     shape = (batch, tokens, -1, config.head_dim)
     query = linear("self_attn.q_proj", normed).view(shape)
     key = linear("self_attn.k_proj", normed).view(shape)
@@ -78,10 +93,13 @@ def run_block(
         key, value = cache("key", key), cache("value", value)
     attended = causal_attention(config, query, key, value) if attention is None else attention(query, key, value)
     attended = attended.transpose(1, 2).reshape(batch, tokens, -1).contiguous()
-    hidden = hidden + linear("self_attn.o_proj", attended)
-    normed = norm(block, "post_attention_layernorm", hidden, epsilon)
+    return linear("self_attn.o_proj", attended)
+
+
+def feed_forward(normed: torch.Tensor, linear: Linear) -> torch.Tensor:
+    """What the second half adds, from its normed input."""
     gated = F.silu(linear("mlp.gate_proj", normed)) * linear("mlp.up_proj", normed)
-    return hidden + linear("mlp.down_proj", gated)
+    return linear("mlp.down_proj", gated)
 
 
 def causal_attention(config: LlmConfig, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

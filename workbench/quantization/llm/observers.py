@@ -36,6 +36,20 @@ class MeanExtremes:
         return torch.cat(self._lows).mean().reshape(1), torch.cat(self._highs).mean().reshape(1)
 
 
+class WideMeanExtremes:
+    """The same with the sums in float64 (`aggregation_type: mean`)."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._sums: Range | None = None
+
+    def update(self, x: torch.Tensor) -> Range:
+        low, high = (each.to(torch.float64) for each in extremes(x))
+        self._sums = (low, high) if self._sums is None else (self._sums[0] + low, self._sums[1] + high)
+        self._seen += 1
+        return (self._sums[0] / self._seen).to(x.dtype), (self._sums[1] / self._seen).to(x.dtype)
+
+
 class Extremes:
     """The least and the largest value of all samples."""
 
@@ -62,6 +76,7 @@ def observing(kind: Observer, spread: float | None) -> Ranging:
     made: dict[Observer, type[Ranging]] = {
         "mean_extremes": MeanExtremes,
         "extremes": Extremes,
+        "mean_wide": WideMeanExtremes,
         "truncated_histogram": TruncatedHistogram,
         "histogram": Histogram,
     }

@@ -18,7 +18,7 @@ from workbench.quantization.llm.affine import (
     rounded,
 )
 from workbench.quantization.llm.recipe import LinearRecipe, Type
-from workbench.quantization.llm.weight_search import searched_scale
+from workbench.quantization.llm.weight_search import refined_scale, searched_scale
 
 SOURCES = {
     "self_attn.q_proj": "attention",
@@ -102,12 +102,17 @@ class QuantizedBlock:
 
 
 def weight_affine(
-    weight: torch.Tensor, recipe: LinearRecipe, generation: Generation, mean_square: torch.Tensor | None
+    weight: torch.Tensor,
+    recipe: LinearRecipe,
+    generation: Generation,
+    mean_square: torch.Tensor | None,
+    errors: torch.dtype = torch.float32,
 ) -> Affine:
     """Scale and offset of a weight [N, K]: [N, 1], or [1, 1] where one serves all channels.
 
     Args:
         mean_square: of every input channel [K], for 'output_mse'.
+        errors: dtype in which 'ssz' compares.
     """
     low, high = extremes(weight, -1)
     if not recipe.by_channel:
@@ -115,6 +120,8 @@ def weight_affine(
     found = affine(low, high, symmetric=recipe.weight_symmetric, generation=generation)
     if recipe.weight == "minmax":
         return found
+    if recipe.weight == "ssz":
+        return Affine(scale=refined_scale(weight, found.scale, recipe.refinements, errors), offset=found.offset)
     importance = mean_square if recipe.weight == "output_mse" else None
     return Affine(scale=searched_scale(weight, found.scale, importance), offset=found.offset)
 

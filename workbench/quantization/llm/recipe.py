@@ -10,8 +10,8 @@ from workbench.quantization.llm.affine import Generation
 
 Type = Literal["W8A8", "W8A8_DYNAMIC", "W8A8_MIX", "W8A16", "FLOAT"]
 TYPES: tuple[Type, ...] = ("W8A8", "W8A8_DYNAMIC", "W8A8_MIX", "W8A16", "FLOAT")
-Observer = Literal["mean_extremes", "extremes", "truncated_histogram", "automatic", "histogram"]
-WeightMethod = Literal["minmax", "mse", "output_mse"]
+Observer = Literal["mean_extremes", "extremes", "mean_wide", "truncated_histogram", "automatic", "histogram"]
+WeightMethod = Literal["minmax", "mse", "output_mse", "ssz"]
 Group = Literal["norm-linear", "ov", "up-down"]
 Data = Literal["calibration", "smoothing"]
 
@@ -23,10 +23,12 @@ class LinearRecipe:
     Attributes:
         type: as the vendor's description names it; 'FLOAT' leaves the linear as it is.
         observer: of a static range. 'mean_extremes' (msmodelslim.md §4.4 act_method 1), 'truncated_histogram' (2),
-            'automatic' (3: one of the two by the shape of the values), 'extremes' and 'histogram' (§4.7).
+            'automatic' (3: one of the two by the shape of the values), 'extremes', 'mean_wide' (the mean of extremes
+            in float64) and 'histogram' (§4.7).
         symmetric: of the input.
         weight: 'minmax'; 'mse' has the least Σ (q·s − w)² of a row; 'output_mse' the same with every column weighted
-            by the mean square of its input, so that what matters is the error of the output. The last two are ours.
+            by the mean square of its input, so that what matters is the error of the output. These two are ours. 'ssz'
+            refines the scale by least squares, in at most `refinements` steps (v1).
         ranged: while ranges are found, the input of a dynamic linear is quantized by one too, as the tool does with
             those of `mix_cfg` [found in its files].
         weight_symmetric, by_channel: of the weight; one scale for each output channel, or one for all.
@@ -39,6 +41,7 @@ class LinearRecipe:
     weight_symmetric: bool = True
     by_channel: bool = True
     ranged: bool = False
+    refinements: int = 50
 
     @property
     def static(self) -> bool:
@@ -51,28 +54,32 @@ class Smooth:
     """Move outliers of activations into weights, by scales of channels that are folded where the graph allows it.
 
     Attributes:
-        method: 'outlier_suppression' is m2, 'awq' m3, 'cbq' m5; 'power' is s = a^alpha / w^beta (m1, m4, m6 with given
-            exponents and v1's smooth_quant, iter_smooth, flex_smooth_quant); 'search' looks for the exponents (m6,
-            flex_smooth_quant).
-        alpha, beta: of 'power'.
+        method: 'outlier_suppression' is m2, 'cbq' m5, 'awq' m3 and awq of v1; 'power' is s = a^alpha / w^beta (m1, m4,
+            m6 with given exponents and v1's smooth_quant, iter_smooth, flex_smooth_quant); 'search' looks for the
+            exponents (m6, flex_smooth_quant); 'flex_awq' is s = mean^alpha (flex_awq_ssz).
+        alpha, beta: of 'power'; alpha also of 'flex_awq', which looks for it where `judged` is given.
         groups: what is smoothed; the order in which it is done is the generation's and the family's.
         shift: also move the middle of every channel's range to zero, into a bias of the norm and of the linears.
         skipped: full names of linears; a group that holds one is left alone. For v1 names of source modules.
-        norm_bias: every norm gets a bias in float32, as v0's m1 to m5 write it.
+        smallest: of a scale of 'power'.
+        norm_bias: every norm gets a bias in float32, as v0's m1 to m5 write it; in v1 every norm that is smoothed, as
+            smooth_quant writes it.
         signed_weights: of linear-to-linear groups the largest weight counts, not the largest |weight|, as the tool's
             iter_smooth has it [found in its files].
         head_reduction: how 'ov' joins the query heads that share a head of values: 'mean' of the scales, or 'max' of
             the statistics before.
         per_token: inputs of 'search' are quantized by token and symmetric rather than by tensor and asymmetric.
-        symmetric_weights: how 'awq' quantizes weights while it compares.
+        symmetric_weights: how 'awq' quantizes weights while it compares; `steps` how many ratios it compares.
+        judged: how 'flex_awq' quantizes while it compares.
         epsilon: of the norms in later passes, where the tool replaces them; None leaves the model's.
     """
 
-    method: Literal["power", "outlier_suppression", "awq", "cbq", "search"]
+    method: Literal["power", "outlier_suppression", "awq", "flex_awq", "cbq", "search"]
     generation: Generation
     groups: tuple[Group, ...]
     alpha: float = 0.5
     beta: float = 0.5
+    smallest: float = 1e-5
     shift: bool = False
     skipped: frozenset[str] = frozenset()
     norm_bias: bool = False
@@ -80,6 +87,8 @@ class Smooth:
     head_reduction: Literal["mean", "max"] = "mean"
     per_token: bool = False
     symmetric_weights: bool = True
+    steps: int = 20
+    judged: LinearRecipe | None = None
     epsilon: float | None = None
 
 
@@ -165,8 +174,8 @@ class LlmRecipe:
 
     @property
     def norm_bias(self) -> bool:
-        """Whether every norm is written with a bias."""
-        return any(isinstance(stage, Smooth) and stage.norm_bias for stage in self.stages)
+        """Whether every norm is written with a bias, the last one too."""
+        return any(isinstance(stage, Smooth) and stage.norm_bias and stage.generation == "v0" for stage in self.stages)
 
     @property
     def worst(self) -> int:

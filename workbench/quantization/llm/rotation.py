@@ -1,7 +1,7 @@
 """Rotation of the residual stream by a random Hadamard matrix, and of values by one of a head's size (QuaRot).
 
 What a model computes stays the same: norms are folded into the linears behind them, so that they only divide by the
-root of the mean square, which no rotation changes. Found in the vendor's files to the bit: products in float64, rounded
+root of the mean square, which no rotation changes. Found in the vendor's files to the bit: products in float32, rounded
 to the model's dtype after each; signs of both matrices from the same seed; the residual rotation before the head's.
 """
 
@@ -24,8 +24,8 @@ _FOLDED = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
     """Attributes:
-    residual: orthogonal [hidden, hidden], float64.
-    head: orthogonal [head_dim, head_dim], float64.
+    residual: orthogonal [hidden, hidden], float32.
+    head: orthogonal [head_dim, head_dim], float32.
     """
 
     residual: torch.Tensor
@@ -53,11 +53,11 @@ def random_hadamard(size: int, seed: int) -> torch.Tensor:
             key="quarot",
             hint="Leave quarot out for this model.",
         )
-    signs = torch.randint(0, 2, (size,), generator=torch.Generator().manual_seed(seed)).to(torch.float64) * 2 - 1
-    matrix = torch.ones(1, 1, dtype=torch.float64)
+    signs = torch.randint(0, 2, (size,), generator=torch.Generator().manual_seed(seed)).to(torch.float32) * 2 - 1
+    matrix = torch.ones(1, 1)
     while len(matrix) < size:
         matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)), 0)
-    rotated: torch.Tensor = signs[:, None] * matrix / float(size) ** 0.5
+    rotated: torch.Tensor = signs[:, None] * matrix / torch.tensor(size).sqrt()
     return rotated
 
 
@@ -71,16 +71,17 @@ def rotate_block(block: dict[str, torch.Tensor], config: LlmConfig, rotation: Ro
     for name in ("self_attn.o_proj", "mlp.down_proj"):
         for part in ("weight", "bias"):
             if (value := block.get(f"{name}.{part}")) is not None:
-                block[f"{name}.{part}"] = (rotation.residual.T @ value.to(torch.float64)).to(value.dtype)
+                block[f"{name}.{part}"] = (rotation.residual.T @ value.to(torch.float32)).to(value.dtype)
+    # of all heads at once, with zeros between them: sums of float32 have the tool's order
+    values = torch.kron(torch.eye(config.kv_heads), rotation.head)
     for part in ("weight", "bias"):
         if (value := block.get(f"self_attn.v_proj.{part}")) is not None:
-            heads = value.to(torch.float64).view(config.kv_heads, config.head_dim, -1)
-            block[f"self_attn.v_proj.{part}"] = (rotation.head.T @ heads).reshape(value.shape).to(value.dtype)
+            block[f"self_attn.v_proj.{part}"] = (values.T @ value.to(torch.float32)).to(value.dtype)
     value = block["self_attn.o_proj.weight"]
-    heads = value.to(torch.float64).view(len(value), config.heads, config.head_dim)
-    block["self_attn.o_proj.weight"] = (heads @ rotation.head).reshape(value.shape).to(value.dtype)
+    outputs = torch.kron(torch.eye(config.heads), rotation.head)
+    block["self_attn.o_proj.weight"] = (value.to(torch.float32) @ outputs).to(value.dtype)
 
 
 def read_rotated(weight: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     """A weight [N, hidden] that reads a rotated stream; an embedding table alike."""
-    return (weight.to(torch.float64) @ rotation.residual).to(weight.dtype)
+    return (weight.to(torch.float32) @ rotation.residual).to(weight.dtype)

@@ -169,10 +169,10 @@ def _smooth(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Smooth, s
             seen[source].update(x)
 
     run_through(config, rope, block, stream, _first_readers(block.linear, see))
-    smooth_block(stage, config, block.prefix, block.tensors, seen)
+    smooth_block(stage, config, rope, block.prefix, block.tensors, seen)
     if stage.epsilon is not None:
         block.epsilon = stage.epsilon
-    if stage.norm_bias:
+    if stage.norm_bias and stage.generation == "v0":
         bias_norms(block.tensors)
 
 
@@ -221,7 +221,9 @@ def _quantize(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Quantiz
     squares = _mean_squares(config, rope, block, asked, stream)
     for name, recipe in asked.items():
         weight, bias = block.tensors[f"{name}.weight"], block.tensors.get(f"{name}.bias")
-        by = weight_affine(weight, recipe, stage.generation, squares.get(SOURCES[name]))
+        # the tool quantizes a static linear's weight when its first sample comes, in the dtype of that
+        errors = stream[0].dtype if recipe.static and stream else torch.float32
+        by = weight_affine(weight, recipe, stage.generation, squares.get(SOURCES[name]), errors)
         block.linears[name] = quantized_linear(weight, bias, by, recipe, stage.generation, None)
     if not needs_data(stage):
         return

@@ -26,10 +26,19 @@ from workbench.values.documents.yaml_reader import Section
 _STRENGTH: tuple[Type, ...] = ("FLOAT", "W8A16", "W8A8_DYNAMIC", "W8A8_MIX", "W8A8")
 _TYPES: dict[str, Type] = {"per_tensor": "W8A8", "per_token": "W8A8_DYNAMIC", "pd_mix": "W8A8_MIX"}
 _OBSERVERS: dict[str, Observer] = {"minmax": "extremes", "histogram": "histogram"}
-_WEIGHTS: dict[str, WeightMethod] = {"minmax": "minmax", "mse": "mse", "output_mse": "output_mse"}
+_WEIGHTS: dict[str, WeightMethod] = {"minmax": "minmax", "ssz": "ssz", "mse": "mse", "output_mse": "output_mse"}
 _GROUPS: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
-_PROCESSES = ("linear_quant", "dynamic_cache", "smooth_quant", "iter_smooth", "flex_smooth_quant", "quarot")
-_REFUSED = ("awq", "flex_awq_ssz", "gptq")
+_PROCESSES = (
+    "linear_quant",
+    "dynamic_cache",
+    "smooth_quant",
+    "iter_smooth",
+    "flex_smooth_quant",
+    "flex_awq_ssz",
+    "awq",
+    "quarot",
+)
+_REFUSED = ("gptq", "kv_smooth", "flat_quant", "autoround_quant")
 _REPLACED_EPSILON = 1e-6
 """Of the norms that iter_smooth and smooth_quant put in place of a model's (msmodelslim.md §6)."""
 _ADVICE = f"Computed: {', '.join(_PROCESSES)}."
@@ -94,34 +103,38 @@ def _rotation(section: Section) -> Rotate:
 
 
 def _linears(section: Section, model: LlmModel, quantized: dict[str, Type]) -> Quantize:
-    config = section.section("qconfig")
-    weight_symmetric, method = _weight(config)
-    kind, observer, symmetric = _activation(config)
+    linear = _linear(section.section("qconfig"))
     chosen = [name for name in _matching(section, list(model.linears())) if name not in quantized]
-    quantized.update(dict.fromkeys(chosen, kind))
-    linear = LinearRecipe(
-        type=kind, observer=observer, symmetric=symmetric, weight=method, weight_symmetric=weight_symmetric
-    )
+    quantized.update(dict.fromkeys(chosen, linear.type))
     return Quantize(generation="v1", linears=dict.fromkeys(chosen, linear))
 
 
-def _weight(config: Section) -> tuple[bool, WeightMethod]:
-    with config.section("weight") as weight:
-        if not config.has("weight"):
-            config.refuse("weight", "is missing.", "scope per_channel, dtype int8, symmetric true, method minmax.")
+def _linear(config: Section) -> LinearRecipe:
+    method, refinements = _weight(config, "weight")
+    kind, observer, symmetric = _activation(config)
+    return LinearRecipe(type=kind, observer=observer, symmetric=symmetric, weight=method, refinements=refinements)
+
+
+def _weight(config: Section, key: str) -> tuple[WeightMethod, int]:
+    """The method, and how many steps ssz takes at most."""
+    with config.section(key) as weight:
+        if not config.has(key):
+            config.refuse(key, "is missing.", "scope per_channel, dtype int8, symmetric true, method minmax.")
         weight.text("scope", choices=("per_channel",))
         _int8(weight)
-        symmetric = weight.flag("symmetric", default=True)
-        if not symmetric:
+        if not weight.flag("symmetric", default=True):
             weight.refuse("symmetric", "asymmetric weights are not computed in this generation.", "true is.")
         method = weight.text("method", default="minmax")
         if method not in _WEIGHTS:
-            weight.refuse(
-                "method", f"{method} is not computed here.", "minmax is, and of our own methods mse and output_mse."
-            )
+            advice = "minmax and ssz are, and of our own methods mse and output_mse."
+            weight.refuse("method", f"{method} is not computed here.", advice)
             method = "minmax"
-        _no_extras(weight)
-        return symmetric, _WEIGHTS[method]
+        steps = 50
+        if method == "ssz":
+            steps = weight.section("ext").integer("step", default=50, minimum=1, maximum=10_000)
+        else:
+            _no_extras(weight)
+        return _WEIGHTS[method], steps
 
 
 def _activation(config: Section) -> tuple[Type, Observer, bool]:
@@ -138,10 +151,11 @@ def _activation(config: Section) -> tuple[Type, Observer, bool]:
         method = act.text("method", default="minmax", choices=tuple(_OBSERVERS))
         if method == "histogram" and scope != "per_tensor":
             act.refuse("method", "histogram is for per_tensor.", "Write minmax.")
-        mean = act.section("ext").text("aggregation_type", default="max", choices=("max", "mean"))
-        if mean == "mean":
-            act.refuse("ext", "aggregation_type mean is not computed here.", "Leave it out.")
-        return _TYPES.get(scope, "W8A8"), _OBSERVERS.get(method, "extremes"), symmetric
+        mean = act.section("ext").text("aggregation_type", default="max", choices=("max", "mean")) == "mean"
+        if mean and method != "minmax":
+            act.refuse("ext", "aggregation_type is for minmax.", "Leave it out.")
+        observer: Observer = "mean_wide" if mean else _OBSERVERS.get(method, "extremes")
+        return _TYPES.get(scope, "W8A8"), observer, symmetric
 
 
 def _int8(section: Section) -> None:
@@ -168,14 +182,7 @@ def _cache(section: Section, model: LlmModel) -> QuantizeCache:
 
 
 def _smoothing(section: Section, kind: str, model: LlmModel) -> Smooth:
-    qwen3 = model.config.family == "qwen3"
-    groups: Sequence[Group] = _GROUPS if qwen3 and kind != "smooth_quant" else _GROUPS[:1]
-    if section.has("enable_subgraph_type"):
-        wanted = section.texts("enable_subgraph_type")
-        for each in wanted:
-            if each not in (*_GROUPS, "linear-linear"):
-                section.refuse("enable_subgraph_type", f"{each!r} is no type of a subgraph.")
-        groups = [each for each in groups if each in wanted]
+    groups = _groups(section, kind, model)
     sources = [
         f"{model.prefix(block)}.{name}"
         for block in range(model.config.layers)
@@ -183,36 +190,76 @@ def _smoothing(section: Section, kind: str, model: LlmModel) -> Smooth:
     ]
     left = frozenset(sources) - frozenset(_matching(section, sources))
     if kind == "flex_smooth_quant":
-        exponents = [
-            section.optional(key, lambda key: section.number(key, minimum=0.0, maximum=1.0))
-            for key in ("alpha", "beta")
-        ]
-        if (exponents[0] is None) != (exponents[1] is None):
-            section.refuse("alpha", "and beta are given together or not at all.")
+        return _flexible(section, groups, left, qwen3=model.config.family == "qwen3")
+    if kind == "flex_awq_ssz":
+        judged = _linear(section.section("qconfig"))
+        alpha = section.optional("alpha", lambda key: section.number(key, minimum=0.0, maximum=1.0))
+        section.optional("beta", lambda key: section.number(key, minimum=0.0, maximum=1.0))  # read and not used there
         return Smooth(
-            method="power" if exponents[0] is not None else "search",
+            method="flex_awq",
             generation="v1",
-            groups=tuple(groups),
-            alpha=exponents[0] or 0.0,
-            beta=exponents[1] or 0.0,
+            groups=groups,
+            alpha=alpha or 0.0,
             skipped=left,
-            head_reduction="max" if qwen3 else "mean",
-            per_token=True,
+            head_reduction="max",
+            judged=judged if alpha is None else None,
         )
+    if kind == "awq":
+        method, _ = _weight(section, "weight_qconfig")
+        if method != "minmax":
+            section.refuse("weight_qconfig", f"{method} is not computed here for awq.", "minmax is.")
+        steps = section.integer("n_grid", default=20, minimum=1, maximum=1000)
+        return Smooth(method="awq", generation="v1", groups=groups, skipped=left, steps=steps)
     alpha = section.number("alpha", default=0.5 if kind == "smooth_quant" else 0.9, minimum=0.0, maximum=1.0)
-    if not section.flag("symmetric", default=True):
-        section.refuse("symmetric", "shifting is not computed in this generation.", "true is.")
-    if kind == "iter_smooth":
-        section.number("scale_min", default=1e-5, minimum=1e-5, maximum=1e-5)
+    shift = not section.flag("symmetric", default=True)
+    smallest = section.number("scale_min", default=1e-5, minimum=0.0, maximum=1.0) if kind == "iter_smooth" else 1e-5
     return Smooth(
         method="power",
         generation="v1",
-        groups=tuple(groups),
+        groups=groups,
         alpha=alpha,
         beta=1 - alpha,
+        smallest=smallest,
+        shift=shift,
         skipped=left,
+        norm_bias=shift or kind == "smooth_quant",
         signed_weights=kind == "iter_smooth",
         epsilon=_REPLACED_EPSILON,
+    )
+
+
+def _groups(section: Section, kind: str, model: LlmModel) -> tuple[Group, ...]:
+    """What the tool's adapter of a family offers to a process (msmodelslim.md §6), less what a recipe leaves out."""
+    family = model.config.family
+    if kind == "awq" and family == "llama":
+        section.refuse("type", "awq does not run on Llama in the vendor's tool.", "flex_awq_ssz does.")
+    offered: Sequence[Group] = _GROUPS if family == "qwen3" and kind != "smooth_quant" else _GROUPS[:1]
+    if kind == "awq" and family == "qwen2":
+        offered = ("norm-linear", "up-down")
+    if kind == "smooth_quant" or not section.has("enable_subgraph_type"):
+        return tuple(offered)
+    wanted = section.texts("enable_subgraph_type")
+    for each in wanted:
+        if each not in (*_GROUPS, "linear-linear"):
+            section.refuse("enable_subgraph_type", f"{each!r} is no type of a subgraph.")
+    return tuple(each for each in offered if each in wanted)
+
+
+def _flexible(section: Section, groups: tuple[Group, ...], left: frozenset[str], *, qwen3: bool) -> Smooth:
+    exponents = [
+        section.optional(key, lambda key: section.number(key, minimum=0.0, maximum=1.0)) for key in ("alpha", "beta")
+    ]
+    if (exponents[0] is None) != (exponents[1] is None):
+        section.refuse("alpha", "and beta are given together or not at all.", "The tool would look for both again.")
+    return Smooth(
+        method="power" if exponents[0] is not None else "search",
+        generation="v1",
+        groups=groups,
+        alpha=exponents[0] or 0.0,
+        beta=exponents[1] or 0.0,
+        skipped=left,
+        head_reduction="max" if qwen3 else "mean",
+        per_token=True,
     )
 
 

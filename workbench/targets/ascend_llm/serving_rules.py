@@ -36,6 +36,7 @@ def refused_by_engine(recipe: LlmRecipe, model: LlmModel) -> tuple[str, ...]:
         *_cache_before_rotation(recipe),
         *_tied_and_rotated(recipe, model),
         *_of_dtype(types, model),
+        *_ruined(recipe, model),
     )
 
 
@@ -110,6 +111,18 @@ def _of_dtype(types: Mapping[str, str], model: LlmModel) -> list[str]:
         return [
             "a float32 model: vLLM-Ascend knows no deq_scale for it. Convert the model to bfloat16 or float16 first."
         ]
+    return []
+
+
+def _ruined(recipe: LlmRecipe, model: LlmModel) -> list[str]:
+    config = model.config
+    for stage in recipe.stages:
+        shared = isinstance(stage, Smooth) and stage.generation == "v1" and stage.method == "awq" and config.group > 1
+        if shared and isinstance(stage, Smooth) and "ov" in stage.groups and not config.qkv_bias:
+            return [
+                "awq from v_proj to o_proj where query heads share values: the vendor's tool scales o_proj and leaves "
+                "v_proj, so the model computes something else. Add enable_subgraph_type: [norm-linear, up-down]."
+            ]
     return []
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 
 from workbench.quantization.llm.config import Family, LlmConfig
+from workbench.quantization.llm.forward import Linear, attention_half, feed_forward, float_linear
 from workbench.quantization.llm.recipe import Smooth
+from workbench.quantization.llm.rope import Rope
+from workbench.quantization.llm.smoothing.awq import flex_awq_exponent, inspected_scale, ratio_scale
 from workbench.quantization.llm.smoothing.groups import (
     Block,
     SmoothingGroup,
@@ -17,42 +21,65 @@ from workbench.quantization.llm.smoothing.groups import (
 )
 from workbench.quantization.llm.smoothing.outliers import outlier_scale
 from workbench.quantization.llm.smoothing.scales import grouped_power_scale
-from workbench.quantization.llm.smoothing.search import ratio_scale, searched_exponents, threshold_scale
+from workbench.quantization.llm.smoothing.search import all_rows, searched_exponents, threshold_scale
 from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
 
-_KEPT = {"power": 0, "cbq": 0, "outlier_suppression": 1, "awq": 1, "search": None}
+_NEEDED_AGAIN = {"power": 0, "cbq": 0, "outlier_suppression": 1, "awq": 1, "flex_awq": None, "search": None}
 """Samples whose inputs a method needs again; None for all."""
 _NORMS = ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm")
 
 
 def wanted_inputs(stage: Smooth, family: Family, prefix: str) -> dict[str, int | None]:
     """Tensors that a stage wants to see, and how many samples of each it keeps."""
-    return {group.reads: _KEPT[stage.method] for group in groups_of(stage, family, prefix)}
+    kept = None if stage.method == "awq" and stage.generation == "v1" else _NEEDED_AGAIN[stage.method]
+    return {group.reads: kept for group in groups_of(stage, family, prefix)}
 
 
 def smooth_block(
-    stage: Smooth, config: LlmConfig, prefix: str, block: Block, seen: Mapping[str, ChannelStatistics]
+    stage: Smooth, config: LlmConfig, rope: Rope, prefix: str, block: Block, seen: Mapping[str, ChannelStatistics]
 ) -> None:
     """Scale and fold the groups of a block, one after another; `block` is changed."""
     for group in groups_of(stage, config.family, prefix):
         statistics = seen[group.reads]
         shift = statistics.shift if stage.shift and group.kind == "norm-linear" else None
-        fold(block, group, config, _scale(stage, config, block, group, statistics), shift, stage.generation)
+        if stage.norm_bias and group.kind == "norm-linear":
+            _bias(block, group.source)
+        scale = _scale(stage, config, rope, block, group, statistics)
+        if group.kind == "ov" and len(scale) > config.kv_heads * config.head_dim:
+            _scale_outputs_alone(block, group, scale)
+        else:
+            fold(block, group, config, scale, shift, stage.generation)
+
+
+def _scale_outputs_alone(block: Block, group: SmoothingGroup, scale: torch.Tensor) -> None:
+    """What the tool's awq does where query heads share values: o_proj is scaled and v_proj is not, which ruins a model.
+
+    With a bias of v_proj it stops before. `serving_rules` warns.
+    """
+    if f"{group.source}.bias" not in block:
+        for name in group.linears:
+            block[f"{name}.weight"] = block[f"{name}.weight"] * scale
 
 
 def bias_norms(block: Block) -> None:
     """A bias for every norm that has none: float32 zeros."""
     for name in _NORMS:
-        if (weight := block.get(f"{name}.weight")) is not None:
-            block.setdefault(f"{name}.bias", torch.zeros(weight.shape, dtype=torch.float32))
+        if f"{name}.weight" in block:
+            _bias(block, name)
+
+
+def _bias(block: Block, norm: str) -> None:
+    block.setdefault(f"{norm}.bias", torch.zeros(block[f"{norm}.weight"].shape, dtype=torch.float32))
 
 
 def _scale(
-    stage: Smooth, config: LlmConfig, block: Block, group: SmoothingGroup, seen: ChannelStatistics
+    stage: Smooth, config: LlmConfig, rope: Rope, block: Block, group: SmoothingGroup, seen: ChannelStatistics
 ) -> torch.Tensor:
     widest = widest_weights(block, group, signed=stage.signed_weights and group.kind != "norm-linear")
+    shifted = stage.shift and group.kind == "norm-linear"
     if stage.method == "power":
-        largest = seen.largest
+        # the tool's v0 takes |x| where it shifts, v1 what is left of it
+        largest = seen.largest_shifted if shifted and stage.generation == "v1" else seen.largest
         return grouped_power_scale(stage, config, group, largest, widest, stage.alpha, stage.beta)
     if stage.method == "cbq":
         return outlier_scale(seen)
@@ -61,6 +88,41 @@ def _scale(
     if stage.method == "search":
         alpha, beta = searched_exponents(weights, seen.inputs, per_token=stage.per_token)
         return grouped_power_scale(stage, config, group, seen.largest, widest, alpha, beta)
+    if stage.method == "flex_awq":
+        alpha = stage.alpha
+        if stage.judged is not None:
+            bias = biases[0] if len(weights) == 1 else None
+            alpha = flex_awq_exponent(seen.inputs, weights, bias, stage.judged)
+        mean = all_rows(seen.inputs, weights[0].dtype).abs().mean(0)
+        return grouped_power_scale(stage, config, group, mean, widest, alpha, 0.0)
+    if stage.method == "awq" and stage.generation == "v1":
+        return inspected_scale(seen, weights, _inspected(config, rope, block, group), stage.steps)
     if stage.method == "awq":
         return ratio_scale(seen, weights, biases, symmetric=stage.symmetric_weights)
     return threshold_scale(seen, widest, weights, biases)
+
+
+def _inspected(
+    config: LlmConfig, rope: Rope, block: Block, group: SmoothingGroup
+) -> Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor]:
+    """What a group is part of: the whole attention or feed-forward half for those behind a norm, else the linear."""
+
+    def run(weights: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        replaced = dict(zip(group.linears, weights, strict=True))
+        own = float_linear(block)
+
+        def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+            weight = replaced.get(name)
+            return own(name, x) if weight is None else F.linear(x, weight, block.get(f"{name}.bias"))
+
+        return _half(group, config, rope, block, linear, x)
+
+    return run
+
+
+def _half(
+    group: SmoothingGroup, config: LlmConfig, rope: Rope, block: Block, linear: Linear, x: torch.Tensor
+) -> torch.Tensor:
+    if group.kind != "norm-linear":
+        return linear(group.linears[0], x)
+    return attention_half(config, rope, block, x, linear) if group.reads == "attention" else feed_forward(x, linear)

@@ -35,6 +35,13 @@ INPUT = SmoothingGroup(
     linears=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     reads="attention",
 )
+INPUT_KEYS_FIRST = SmoothingGroup(
+    kind="norm-linear",
+    source="input_layernorm",
+    linears=("self_attn.k_proj", "self_attn.q_proj", "self_attn.v_proj"),
+    reads="attention",
+)
+"""The order in which v1 names them for Qwen3, which decides the order of sums over their rows."""
 POST = SmoothingGroup(
     kind="norm-linear", source="post_attention_layernorm", linears=("mlp.gate_proj", "mlp.up_proj"), reads="mlp"
 )
@@ -49,7 +56,7 @@ def groups_of(stage: Smooth, family: Family, prefix: str) -> tuple[SmoothingGrou
     Qwen3's linears first; v1 takes up-down, then ov, then norms (msmodelslim.md §5, §6).
     """
     if stage.generation == "v1":
-        order = (UP_DOWN, OV, INPUT, POST)
+        order = (UP_DOWN, OV, INPUT_KEYS_FIRST if family == "qwen3" else INPUT, POST)
     else:
         order = (OV, INPUT, UP_DOWN, POST) if family == "qwen3" else (INPUT, OV, POST, UP_DOWN)
     return tuple(
@@ -101,7 +108,7 @@ def fold(
     for name in group.linears:
         weight = block[f"{name}.weight"]
         if shift is not None:
-            added = weight @ shift
+            added = weight @ shift if generation == "v0" else (shift[None] @ weight.T)[0]
             bias = block.get(f"{name}.bias")
             block[f"{name}.bias"] = added if bias is None else bias + added
         block[f"{name}.weight"] = weight * columns
@@ -109,7 +116,7 @@ def fold(
     if group.kind == "norm-linear":
         block[f"{group.source}.weight"] = divided(source, scale)
         if shift is not None:
-            block[f"{group.source}.bias"] = -shift.to(torch.float32) / scale.to(torch.float32)
+            block[f"{group.source}.bias"] = divided(-shift.to(torch.float32), scale.to(torch.float32))
         return
     block[f"{group.source}.weight"] = divided(source, scale[:, None])
     if (bias := block.get(f"{group.source}.bias")) is not None:

@@ -28,8 +28,7 @@ def grouped_power_scale(
     beta: float,
 ) -> torch.Tensor:
     """The same, for 'ov' by heads of values: [kv_heads · head_dim]."""
-    if group.kind != "ov":
-        return power_scale(largest, widest, alpha, beta)
-    if stage.head_reduction == "max":
-        return power_scale(over_heads(largest, config, "max"), over_heads(widest, config, "max"), alpha, beta)
-    return over_heads(power_scale(largest, widest, alpha, beta), config, "mean")
+    if group.kind == "ov" and stage.head_reduction == "max":
+        largest, widest = over_heads(largest, config, "max"), over_heads(widest, config, "max")
+    scale = power_scale(largest, widest, alpha, beta, smallest=stage.smallest)
+    return over_heads(scale, config, "mean") if group.kind == "ov" and stage.head_reduction == "mean" else scale

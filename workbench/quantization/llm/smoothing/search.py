@@ -1,4 +1,4 @@
-"""Scales that are searched for: the error of a group's output decides (msmodelslim.md §5 m2, m3, m6; §6).
+"""Scales that are searched for: the error of a group's output decides (msmodelslim.md §5 m2, m6; §6).
 
 The order of operations, and what is rounded in a comparison and what is not, was found by watching which tensor
 operations the vendor's tool carries out.
@@ -25,8 +25,6 @@ from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
 _STEP = 0.05
 _EXPONENTS = 21
 _THRESHOLDS = 100
-_RATIOS = 20
-_SMALLEST_RATIO_SCALE = 1e-4
 _ALIKE = 3
 """Deviations within which the largest value of an input must lie for its channels to be alike."""
 
@@ -44,7 +42,7 @@ def searched_exponents(
         per_token: inputs by token and symmetric; else by tensor, neither widened to hold zero nor clipped.
     """
     weight = torch.cat(list(weights), 0)
-    x = torch.cat([each.reshape(-1, each.shape[-1]) for each in inputs], 0).to(weight.dtype)
+    x = all_rows(inputs, weight.dtype)
     exact = x @ weight.T
     size = exact.pow(2).mean().pow(0.5)
     largest, widest = x.abs().amax(0, keepdim=True), weight.abs().amax(0, keepdim=True)
@@ -55,16 +53,23 @@ def searched_exponents(
         out = given @ _by_row(weight * by).T
         return float((out - exact).pow(2).mean().pow(0.5) / size)
 
-    def best(tried: Callable[[float], tuple[float, float]]) -> float:
-        found, least = 0.0, float("inf")
-        for step in range(_EXPONENTS):
-            value = round(step * _STEP, 2)
-            if (now := error(*tried(value))) <= least:
-                found, least = value, now
-        return found
+    alpha = best_exponent(lambda value: error(value, 1 - value))
+    return alpha, best_exponent(lambda value: error(alpha, value))
 
-    alpha = best(lambda value: (value, 1 - value))
-    return alpha, best(lambda value: (alpha, value))
+
+def best_exponent(error: Callable[[float], float]) -> float:
+    """Of 0, 0.05 … 1 the one with the least error; of equal ones the last, and 0 where every error is NaN."""
+    found, least = 0.0, float("inf")
+    for step in range(_EXPONENTS):
+        value = round(step * _STEP, 2)
+        if (now := error(value)) <= least:
+            found, least = value, now
+    return found
+
+
+def all_rows(inputs: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+    """The tokens of all samples, [tokens, K]."""
+    return torch.cat([each.reshape(-1, each.shape[-1]) for each in inputs], 0).to(dtype)
 
 
 def _by_row(values: torch.Tensor) -> torch.Tensor:
@@ -139,35 +144,3 @@ def _compared(outs: Sequence[torch.Tensor]) -> torch.Tensor:
 def _unrounded(weight: torch.Tensor) -> torch.Tensor:
     step = affine(*extremes(weight), symmetric=True, generation="v0").scale
     return (weight / step).clamp(LOWEST, HIGHEST) * step
-
-
-def ratio_scale(
-    seen: ChannelStatistics,
-    weights: Sequence[torch.Tensor],
-    biases: Sequence[torch.Tensor | None],
-    *,
-    symmetric: bool,
-) -> torch.Tensor:
-    """m3, after AWQ: mean^r / √(largest · least of mean^r), of the mean |x| of the first sample.
-
-    Of r = 0, 0.05 … 0.95 the one with the least sum of mean squared errors of the linears' outputs, their weights
-    quantized by channel; of equal errors the first.
-
-    Args:
-        biases: of the linears.
-        symmetric: of the weights.
-    """
-    x = seen.inputs[0]
-    exact = [F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
-    found, least = torch.ones_like(seen.first_mean), float("inf")
-    for step in range(_RATIOS):
-        raised = seen.first_mean.pow(step / _RATIOS).clamp(min=_SMALLEST_RATIO_SCALE)
-        by = raised / (raised.max() * raised.min()).sqrt()
-        error = 0.0
-        for weight, bias, out in zip(weights, biases, exact, strict=True):
-            scaled = weight * by
-            fake = fake_quantized(scaled, affine(*extremes(scaled, -1), symmetric=symmetric, generation="v0")) / by
-            error += float((out - F.linear(x, fake, bias)).to(torch.float32).pow(2).mean())
-        if error < least:
-            found, least = by, error
-    return found

@@ -13,7 +13,7 @@ class ChannelStatistics:
     shift: (low + high) / 2.
     above: the largest x − shift, with the shift of each sample's moment; `largest_shifted` the same of |x − shift|.
     deviation: of a scalar: the largest standard deviation of a sample's x − shift.
-    first_mean: mean |x| of the first sample; `mean`: of all tokens.
+    first_mean: mean |x| of the first sample; `running_mean`: of all tokens, joined sample by sample.
     inputs: the samples [batch, tokens, K], where they are kept.
     """
 
@@ -21,18 +21,20 @@ class ChannelStatistics:
         """keep: how many samples are kept; None for all."""
         self._keep = keep
         self._tokens = 0
-        self._sum: torch.Tensor | None = None
         self.inputs: list[torch.Tensor] = []
 
     def update(self, x: torch.Tensor) -> None:
         """See a sample [batch, tokens, K]."""
         rows = x.reshape(-1, x.shape[-1])
         low, high = torch.aminmax(rows, dim=0)
-        first = self._sum is None
+        first = self._tokens == 0
+        mean = rows.abs().mean(0)
         if first:
             self.low, self.high, self.largest = low, high, rows.abs().amax(0)
-            self.first_mean = rows.abs().mean(0)
+            self.first_mean = self.running_mean = mean
         else:
+            total = self._tokens + len(rows)
+            self.running_mean = (self.running_mean * self._tokens + mean * len(rows)) / total
             self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
             self.largest = torch.maximum(self.largest, rows.abs().amax(0))
         self.shift = (self.high + self.low) / 2
@@ -44,14 +46,6 @@ class ChannelStatistics:
             self.above = torch.maximum(self.above, above)
             self.largest_shifted = torch.maximum(self.largest_shifted, around)
             self.deviation = torch.maximum(self.deviation, deviation)
-        added = rows.abs().to(torch.float64).sum(0)
-        self._sum = added if self._sum is None else self._sum + added
         self._tokens += len(rows)
         if self._keep is None or len(self.inputs) < self._keep:
             self.inputs.append(x)
-
-    @property
-    def mean(self) -> torch.Tensor:
-        """Mean |x| of all tokens, in the dtype of the samples."""
-        assert self._sum is not None  # a sample was seen
-        return (self._sum / self._tokens).to(self.low.dtype)
