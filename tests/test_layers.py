@@ -131,6 +131,7 @@ NAMED = {
     "commands/emulator.py": ({"cann", "910b"}, "it starts the emulated kit as a program"),
     "commands/llm.py": ({"ascend"}, "`workbench calibrate-llm` writes what that vendor's serving engines read"),
     "api/llm.py": ({"ascend"}, "it does what that command does"),
+    "api/llm_bundle.py": ({"ascend"}, "`workbench export-llm` takes what that vendor's quantizer wrote"),
     "commands/study.py": ({"amct", "atc"}, "`workbench calibrate` does what AMCT's own command does"),
     "api/study.py": ({"amct"}, "it does what that command does"),
     "study/__init__.py": ({"amct"}, "it names that command"),

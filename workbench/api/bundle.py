@@ -14,7 +14,16 @@ import numpy.typing as npt
 
 from workbench.api.opening import journal_of, named_candidate, opened, summary_of
 from workbench.api.registered import register as add_version
-from workbench.bundle import Bundle, Manifest, VerifyReport, check_bundle, preprocessor_of, read_bundle, verify_bundle
+from workbench.bundle import (
+    Bundle,
+    Manifest,
+    VerifyReport,
+    check_bundle,
+    check_free,
+    preprocessor_of,
+    read_bundle,
+    verify_bundle,
+)
 from workbench.bundle.fingerprint import Policy
 from workbench.bundle.signing import SecretKey, only_key, trusted_keys_of
 from workbench.bundle.verify import open_apart
@@ -76,6 +85,7 @@ def export(
         ToolchainError: a file of the sweep is damaged, or the folder cannot be written.
     """
     folder = Path(to)
+    check_free(folder)
     with opened(experiment, workspace) as (question, bench):
         journal = journal_of(question)
         if candidate is not None:
@@ -114,6 +124,7 @@ def load_bundle(
     if policy not in get_args(Policy):
         raise ConfigError(f"{policy!r} is none of {', '.join(get_args(Policy))}.", key="policy")
     read = read_bundle(Path(bundle))
+    read.check_served_here()
     check_bundle(read, trusted_keys_of(None if trusted_keys is None else Path(trusted_keys)))
     read.check_model()
     open_apart(read)

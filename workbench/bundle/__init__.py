@@ -7,11 +7,12 @@ Nothing here knows a sweep; how a bundle is filled and brought to production is 
     SHA256SUMS.minisig    where it was signed: a signature over the sums, hence over every file
     README.md         for operations, generated from the manifest
     model/            the compiled files, as the target wrote them
-    golden/           samples with the outputs this very artifact gave, and their texts
+    golden/           samples with the outputs this very artifact gave, and their texts; of a language model prompts,
+                      with greedy answers and the logits there
     fidelity.json     how far its answers lie from float32 and others, where that was measured
     record.json       the QuantizationRecord, for static INT8
     outcomes/         what became of every holdout sample: two bundles are compared by it without the data
-    deploy/           container recipe, service unit, Kubernetes manifests, dashboard
+    deploy/           container recipe, service unit, Kubernetes manifests, dashboard; or files for an engine of others
     sbom.cdx.json     what it is made of (CycloneDX): model, data, packages of serving, files
     provenance.intoto.json    how it was made (in-toto, SLSA): inputs with digests, toolchain, commit of the workbench
     tokenizer.json …  what turns a request into feeds
@@ -29,7 +30,7 @@ from workbench.bundle.sbom import SBOM
 from workbench.bundle.signed import Signer, check_signature, sign_bundle
 from workbench.bundle.statement import STATEMENT, Origin
 from workbench.bundle.verify import VerifyReport, check_bundle, check_files, replay_golden, verify_bundle
-from workbench.bundle.write import BundleContents, write_bundle
+from workbench.bundle.write import BundleContents, check_free, write_bundle
 
 __all__ = [
     "SBOM",
@@ -46,6 +47,7 @@ __all__ = [
     "bundle_fidelity",
     "check_bundle",
     "check_files",
+    "check_free",
     "check_signature",
     "description",
     "golden_batches",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from workbench.bundle.arrays import read_npz
-from workbench.bundle.bounds import absolute_fault
+from workbench.bundle.bounds import LANGUAGE, absolute_fault
 from workbench.bundle.opened import Bundle
 from workbench.targets.base import Array, Feeds
 from workbench.values.documents.json_reader import loads
@@ -56,6 +56,8 @@ def golden_batches(bundle: Bundle) -> tuple[GoldenBatch, ...]:
         BundleError: the files do not hold what the manifest says.
     """
     manifest = bundle.manifest
+    if manifest.task == LANGUAGE:
+        raise BundleError(f"{bundle.directory}: it holds a language model: prompts, and no samples.")
     count = manifest.golden_batches
     arrays: dict[str, list[dict[str, Array]]] = {role: [{} for _ in range(count)] for role in ("feeds", "outputs")}
     texts: list[tuple[Text, ...]] = [()] * count

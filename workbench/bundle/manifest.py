@@ -106,6 +106,7 @@ class Manifest:
     Attributes:
         service: what the service uses unless its command says otherwise.
         outcomes: None where the candidate was not confirmed on holdout.
+        golden: of a language model its prompts, and `golden_batches` how many they are.
         axes: those that arrays are padded along, to which sizes and with what.
         fidelity: file in the bundle with its `values.fidelity.Fidelity`; None where nobody measured it.
     """

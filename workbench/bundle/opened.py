@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from workbench import __version__
-from workbench.bundle.bounds import manifest_faults, value_fault
+from workbench.bundle.bounds import LANGUAGE, manifest_faults, value_fault
 from workbench.bundle.manifest import MANIFEST, MODEL, MOST_BYTES, READ_VERSIONS, Manifest
 from workbench.bundle.paths import open_inside
 from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
@@ -67,6 +67,19 @@ class Bundle:
         """
         for name in self.manifest.model_files:
             self.file(name)
+
+    @property
+    def served_here(self) -> bool:
+        """Whether a service of the workbench can serve it; language models are served by engines of others."""
+        return self.manifest.task != LANGUAGE
+
+    def check_served_here(self) -> None:
+        """Raises BundleError for a language model: engines of others serve it, as files under deploy/ say."""
+        if not self.served_here:
+            raise BundleError(
+                f"{self.directory}: it holds a language model, which no service of the workbench serves. The engines "
+                "that do, and their commands: deploy/README.md in it. To check it here: workbench verify."
+            )
 
     def _opened(self, name: str) -> BinaryIO:
         listed = self.manifest.files.get(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from workbench.bundle.bounds import LANGUAGE
+from workbench.bundle.language_readme import language_readme
 from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, Manifest
 from workbench.bundle.sums import SIGNATURE
 from workbench.targets import described
@@ -15,6 +17,8 @@ from workbench.values.results import Evaluation
 
 def readme(manifest: Manifest) -> str:
     """Markdown: what it is, how to check it, what it needs, its limits and acceptance figures."""
+    if manifest.task == LANGUAGE:
+        return language_readme(manifest, figures(manifest))
     artifact, candidate = manifest.artifact, manifest.candidate
     lines = [f"# {manifest.name}", ""]
     if artifact.toolchain.emulated:
@@ -72,7 +76,7 @@ def readme(manifest: Manifest) -> str:
             f"- arrays of any size up to {axis.bins[-1]} along `{axis.name}` may be sent: they are padded with "
             f"{axis.pad:g} to the smallest of {', '.join(map(str, axis.bins))} that holds them; answers are cut back"
         )
-    lines += ["", "## Acceptance figures", "", *_figures(manifest), "", "## Files", ""]
+    lines += ["", "## Acceptance figures", "", *figures(manifest), "", "## Files", ""]
     lines += [f"- `model/{f.file}`: {f.size_bytes / 1e6:.1f} MB" for f in artifact.files]
     lines += [
         *_quantization_files(manifest),
@@ -130,7 +134,7 @@ def _service_figures(figures: ServiceFigures) -> str:
     return words if figures.reliable else f"{words}; not to be relied on: {figures.note}"
 
 
-def _figures(manifest: Manifest) -> list[str]:
+def figures(manifest: Manifest) -> list[str]:
     """A table with one column per evaluation, the numbers those of the sweep's report, and what to know about them."""
     columns = [("float", "the float model", e) for e in manifest.baseline]
     columns += [("this", "this candidate", e) for e in manifest.evaluations]
@@ -141,8 +145,12 @@ def _figures(manifest: Manifest) -> list[str]:
         "|---" * (len(columns) + 1) + "|",
         *(f"| {name} | {' | '.join(column.get(name, '') for column in numbers)} |" for name in names),
         "",
-        "Brackets are 95 % intervals. The search saw validation and never holdout. Times are corrected for the drift "
-        f"of the machine during the sweep; raw times are in `{MANIFEST}`.",
+        "Brackets are 95 % intervals. The search saw validation and never holdout. "
+        + (
+            "Losses were computed on a processor, in the arithmetic of the card; modelled times are a roofline's."
+            if manifest.task == LANGUAGE
+            else f"Times are corrected for the drift of the machine during the sweep; raw times are in `{MANIFEST}`."
+        ),
     ]
     for _, what, evaluation in columns:
         if evaluation.stop is not None:
@@ -166,7 +174,7 @@ def _numbers(evaluation: Evaluation) -> dict[str, str]:
     found: dict[str, str] = {}
     if m.accuracy is not None:
         found |= {name: f"{value:.4f}" for name, value in m.accuracy.values.items()}
-        found["samples scored"] = str(m.accuracy.samples)
+        found["samples scored" if m.language is None else "windows scored"] = str(m.accuracy.samples)
         if m.accuracy.comparison is not None:
             drop = m.accuracy.comparison.drop_pp
             found[f"drop against {'float32' if m.accuracy.reference else 'float'}, {m.accuracy.comparison.unit}"] = (
@@ -180,7 +188,11 @@ def _numbers(evaluation: Evaluation) -> dict[str, str]:
     for name, words in _FIDELITY.items():
         if evaluation.fidelity is not None and name in numbers:
             found[words] = f"{numbers[name]:.6g}"
-    if m.latency is not None:
+    if m.language is not None:
+        for name, at in (("prefill", m.language.prefill_ms), ("decode of one token", m.language.decode_ms)):
+            found[f"{name}, ms, modelled"] = f"{at.value:.3g} [{at.low:.3g}, {at.high:.3g}]"
+        found["cache of a token, kB"] = f"{numbers['kv_kb_per_token']:.4g}"
+    elif m.latency is not None:
         low, high = (bound / m.latency.drift for bound in (m.latency.p50_ms.low, m.latency.p50_ms.high))
         found["latency P50, ms"] = f"{numbers['latency_p50_ms']:.3g} [{low:.3g}, {high:.3g}]"
         found["latency P95, ms"] = f"{numbers['latency_p95_ms']:.3g}"

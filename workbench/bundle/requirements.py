@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 
+from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import Manifest
 from workbench.targets import described, descriptions
@@ -62,11 +63,14 @@ def pins(target: str, made_with: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def serving_pins(manifest: Manifest) -> tuple[str, ...]:
-    """'name==version' of every package that serving this bundle installs, sorted.
+    """'name==version' of every package that serving this bundle installs, sorted; none of a language model, which an
+    engine of others serves.
 
     Raises:
         ToolchainError: one is not installed here.
     """
+    if manifest.task == LANGUAGE:
+        return ()
     return pins(manifest.artifact.target, manifest.artifact.toolchain.components)
 
 
@@ -74,7 +78,7 @@ def every_pin() -> tuple[str, ...]:
     """`pins` of all targets whose packages are installed here."""
     found: set[str] = set()
     for target in descriptions():
-        if all(_is_installed(name) for name in target.packages):
+        if not target.language and all(_is_installed(name) for name in target.packages):
             found.update(pins(target.name, {}))
     return tuple(sorted(found))
 

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import FileSum, Manifest
 from workbench.bundle.requirements import serving_pins
@@ -100,13 +101,16 @@ def _formats(specs: Sequence[TensorSpec]) -> list[dict[str, str]]:
 
 def _source(manifest: Manifest) -> dict[str, Any]:
     """The float model; its digest is no file's hash where it has external data, so it stands as a property."""
+    language = manifest.task == LANGUAGE
+    kind = "language model, a folder," if language else "ONNX model"
+    said = {"sha256": manifest.model.sha256} | ({} if language else {"opset": str(manifest.model.opset)})
     return {
         "type": "machine-learning-model",
         "bom-ref": _SOURCE,
         "name": manifest.model.file,
         "scope": "excluded",
-        "description": "the float ONNX model that the bundle's was made from; it is not in the bundle",
-        "properties": _properties({"sha256": manifest.model.sha256, "opset": str(manifest.model.opset)}),
+        "description": f"the float {kind} that the bundle's was made from; it is not in the bundle",
+        "properties": _properties(said),
     }
 
 

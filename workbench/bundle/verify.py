@@ -10,18 +10,21 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.fingerprint import admit
 from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
 from workbench.bundle.manifest import MANIFEST
 from workbench.bundle.manifest import MOST_BYTES as MOST_MANIFEST_BYTES
 from workbench.bundle.opened import Bundle, read_bounded, read_bundle
 from workbench.bundle.paths import strangers
+from workbench.bundle.prompts import PromptReplay, replay_prompts
 from workbench.bundle.signed import Signer, check_signature
 from workbench.bundle.signing import TrustedKeys
 from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
 from workbench.bundle.sums import SIGNATURE, SUMS
 from workbench.targets import open_target
-from workbench.targets.base import Array, Session
+from workbench.targets.base import Array, Session, Target
+from workbench.targets.prompted import AnswersPrompts
 from workbench.values.errors import BundleError, ConfigError, MeasureError
 from workbench.values.preprocess import Preprocessor, collate, encode
 
@@ -34,7 +37,8 @@ class VerifyReport:
 
     Attributes:
         samples: golden samples replayed; 0 when nothing was replayed.
-        largest_error: largest absolute difference from a kept output, None when nothing was replayed.
+        largest_error: largest absolute difference from a kept output or logit, None when nothing was replayed.
+        prompts: of a language model, how the replay went.
         warnings: how this machine differs from the one the figures come from, and whether they were emulated.
         signature: in words, whose it is.
     """
@@ -45,19 +49,23 @@ class VerifyReport:
     largest_error: float | None
     warnings: tuple[str, ...]
     signature: str
+    prompts: PromptReplay | None = None
 
     @property
     def summary(self) -> str:
         text = f"{self.files} files ({self.size_bytes / 1e6:.1f} MB) match their sha256; {self.signature}"
         if self.largest_error is None:
             return f"{text}; golden samples not replayed"
+        if self.prompts is not None:
+            return f"{text}; {self.prompts.words}"
         return f"{text}; {self.samples} golden samples replayed, largest difference {self.largest_error:.2g}"
 
 
 def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys | None = None) -> VerifyReport:
-    """Check every byte of a bundle, then load it here and replay its golden samples.
+    """Check every byte of a bundle, then load it here and replay its golden samples; of a language model its prompts.
 
-    Replaying starts from the texts where there are any, so that tokenizer and settings are checked with the model.
+    Replaying starts from the texts where there are any, so that tokenizer and settings are checked with the model. A
+    language model's checkpoint is read by the rules of the engine that serves it, and executed on the processor.
 
     Args:
         trusted: whose signature is required; None for none.
@@ -74,19 +82,20 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
     if manifest.artifact.toolchain.emulated:
         warnings.append("it was made on an emulator: none of its figures was measured on a device")
     samples, largest = 0, None
+    prompts: PromptReplay | None = None
     if replay:
         target = open_target(manifest.artifact.target)
         here = target.toolchain()
         changes = admit(manifest.artifact.toolchain, here, policy="warn")
         warnings += changes
         bundle.check_model()
-        open_apart(bundle)
-        try:
-            session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate)
-        except MeasureError as error:
-            raise _unfit(bundle, error, _said(changes)) from error
-        with contextlib.closing(session):
-            samples, largest = replay_golden(bundle, session, changes)
+        if manifest.task == LANGUAGE:
+            prompts = _replayed_prompts(bundle, target, changes)
+            samples, largest = prompts.prompts, prompts.largest
+            warnings += [prompts.device] if prompts.device else []
+        else:
+            open_apart(bundle)
+            samples, largest = _replayed_samples(bundle, target, changes)
     return VerifyReport(
         files=len(manifest.files) + 2,
         size_bytes=sum(s.size_bytes for s in manifest.files.values()),
@@ -94,7 +103,27 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
         largest_error=largest,
         warnings=tuple(warnings),
         signature=f"signed by {signer.key}" if signer is not None else _unchecked(directory),
+        prompts=prompts,
     )
+
+
+def _replayed_samples(bundle: Bundle, target: Target, changes: Sequence[str]) -> tuple[int, float]:
+    manifest = bundle.manifest
+    try:
+        session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate)
+    except MeasureError as error:
+        raise _unfit(bundle, error, _said(changes)) from error
+    with contextlib.closing(session):
+        return replay_golden(bundle, session, changes)
+
+
+def _replayed_prompts(bundle: Bundle, target: Target, changes: Sequence[str]) -> PromptReplay:
+    if not isinstance(target, AnswersPrompts):
+        raise BundleError(f"{bundle.directory}: target {target.name!r} answers no prompts, so it made no such bundle.")
+    try:
+        return replay_prompts(bundle, target.prompted(bundle.model_directory))
+    except MeasureError as error:
+        raise _unfit(bundle, error, _said(changes)) from error
 
 
 def open_apart(bundle: Bundle) -> None:

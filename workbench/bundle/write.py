@@ -33,6 +33,7 @@ from workbench.bundle.manifest import (
     Tolerance,
 )
 from workbench.bundle.paths import entries, name_fault
+from workbench.bundle.prompts import PROMPTS, GoldenPrompts
 from workbench.bundle.readme import readme
 from workbench.bundle.sbom import SBOM, sbom
 from workbench.bundle.signed import sign_bundle
@@ -73,6 +74,7 @@ class BundleContents:
         service: what the service is to use.
         outcomes: file of the holdout outcomes, None when the candidate was not confirmed.
         outcome_samples_sha256: `HoldoutOutcomes.samples_sha256` of that file.
+        prompts: of a language model, in place of `golden`.
         fidelity: how far its answers lie from float32, by the strongest evidence; None where nobody measured it.
         extra_files: name in the bundle → file to copy.
         origin: what the user asked for; None where there was no experiment.
@@ -97,6 +99,7 @@ class BundleContents:
     service: ServiceSettings = field(default_factory=ServiceSettings)
     outcomes: Path | None = None
     outcome_samples_sha256: str = ""
+    prompts: GoldenPrompts | None = None
     fidelity: Fidelity | None = None
     extra_files: Mapping[str, Path] = field(default_factory=dict)
     origin: Origin | None = None
@@ -125,8 +128,7 @@ def write_bundle(
         ToolchainError: no space, no permission to write, or no package that serving needs: the bill of materials
             names its version.
     """
-    if os.path.lexists(to):
-        raise ConfigError("exists already.", file=to, key="--to", hint="Name a folder that does not exist yet.")
+    check_free(to)
     _refuse_unfit(contents, allow_emulated)
     with _disk(to.parent):
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -139,6 +141,12 @@ def write_bundle(
             _flush(building)
             building.rename(to)
     return to
+
+
+def check_free(to: Path) -> None:
+    """Raises ConfigError where a bundle's folder exists, which is worth knowing before what it holds is computed."""
+    if os.path.lexists(to):
+        raise ConfigError("exists already.", file=to, key="--to", hint="Name a folder that does not exist yet.")
 
 
 def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
@@ -161,7 +169,7 @@ def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
     for file in contents.artifact.files:
         if file_digest(contents.artifact_directory / file.file) != file.sha256:
             raise BundleError(f"{contents.artifact_directory / file.file} changed since it was compiled. Export again.")
-    if not contents.golden:
+    if not contents.golden and contents.prompts is None:
         raise BundleError("A bundle needs golden samples.")
     for batch in contents.golden:
         for name, array in batch.outputs.items():
@@ -193,7 +201,11 @@ def _fill(
         outcomes = HoldoutOutcomes(file=_OUTCOMES, samples_sha256=contents.outcome_samples_sha256)
     if contents.fidelity is not None:
         _write_json(to / _FIDELITY, contents.fidelity.to_json())
-    _write_golden(to, contents.golden)
+    if contents.prompts is not None:
+        (to / PROMPTS).parent.mkdir()
+        _write_json(to / PROMPTS, contents.prompts.to_json())
+    else:
+        _write_golden(to, contents.golden)
     with_texts = any(batch.texts for batch in contents.golden)
     model = contents.model
     manifest = Manifest(
@@ -221,9 +233,9 @@ def _fill(
         labels=contents.labels,
         text=text,
         record=_RECORD if contents.record is not None else None,
-        golden=_GOLDEN,
+        golden=_GOLDEN if contents.prompts is None else PROMPTS,
         golden_texts=_TEXTS if with_texts else None,
-        golden_batches=len(contents.golden),
+        golden_batches=len(contents.golden if contents.prompts is None else contents.prompts.prompts),
         tolerance=contents.tolerance,
         files={},
         service=contents.service,
@@ -234,6 +246,7 @@ def _fill(
     if deployment is not None:
         (to / DEPLOY).mkdir()
         for name, words in deployment(manifest).items():
+            (to / DEPLOY / name).parent.mkdir(exist_ok=True)
             (to / DEPLOY / name).write_text(words, encoding="utf-8")
     sums = _sums(to)
     _write_json(to / SBOM, sbom(manifest, sums, lock))

@@ -41,7 +41,7 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
         *(release.promote, release.rollback, releases, signing.sign, signing.keygen, ship.lock),
     ),
     "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile),
-    "Language models": (llm.calibrate_llm, llm.judge_llm),
+    "Language models": (llm.calibrate_llm, llm.judge_llm, llm.export_llm),
     "Around it": (cache, cluster),
 }
 """What commands are for: the headings of `workbench --help`, in the order in which a user needs them."""

@@ -10,6 +10,7 @@ import typer
 
 from workbench.commands.console import err, out
 from workbench.commands.options import AsJson
+from workbench.commands.signing import SigningKey, opened_key
 from workbench.values.documents.canonical import encode
 from workbench.values.documents.input_files import size_text
 
@@ -118,3 +119,27 @@ def judge_llm(
         out.print_json(json.dumps(encode(found)))
         return
     print_judgement(found)
+
+
+def export_llm(
+    checkpoint: Annotated[
+        Path, typer.Argument(help="folder of a finished checkpoint, ours or msModelSlim's", show_default=False)
+    ],
+    model: Annotated[Path, typer.Option(help="folder of the float model that it was made from", show_default=False)],
+    cfg: Annotated[Path, typer.Option(help="the recipe that it was made by", show_default=False)],
+    prompts: Annotated[
+        Path, typer.Option(help="texts whose beginnings become golden prompts, .jsonl or .json", show_default=False)
+    ],
+    to: Annotated[Path, typer.Option(help="folder to create", show_default=False)],
+    name: Annotated[str | None, typer.Option(help="of the bundle; default: the checkpoint folder's")] = None,
+    sign: SigningKey = None,
+) -> None:
+    """Write the bundle of a finished language model checkpoint and verify it: files for vLLM-Ascend and MindIE, golden
+    prompts, sums."""
+    from workbench.api.llm_bundle import export_llm as run
+
+    secret = None if sign is None else opened_key(sign)  # a wrong password costs no work
+    done = run(checkpoint, to, model=model, cfg=cfg, prompts=prompts, name=name, secret=secret)
+    for warning in done.warnings:
+        err.print(f"warning: {warning}", highlight=False, soft_wrap=True)
+    out.print(f"{to}: verified: {done.summary}", highlight=False, soft_wrap=True)

@@ -110,7 +110,7 @@ def promote(
             policy=chosen_policy,
             allow_emulated=allow_emulated,
             holdout=holdout,
-            load=_loader(opened, holdout, concurrency, load_seconds) if load else None,
+            load=_loader(opened, holdout, concurrency, load_seconds) if load and opened.served_here else None,
             rounds=rounds,
             trusted=trusted,
         )

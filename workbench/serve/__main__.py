@@ -121,6 +121,7 @@ def start(
     from workbench.serve.settings import API_KEY_VARIABLE, Access, Limits, ServeSettings, front_ends_of
 
     opened = read_bundle(bundle)
+    opened.check_served_here()
     tuned = opened.manifest.service
     service = replace(
         tuned,

@@ -25,6 +25,7 @@ def open_proved(bundle: Bundle, batch: int, policy: Policy, *, device: int = 0) 
         BundleError: the bundle is not for this machine, is damaged, does not run, or gives other outputs.
         ToolchainError: this machine lacks what the target needs.
     """
+    bundle.check_served_here()
     manifest = bundle.manifest
     target = open_target(manifest.artifact.target)
     here = target.toolchain()

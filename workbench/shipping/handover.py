@@ -11,7 +11,7 @@ from typing import get_args
 
 import numpy as np
 
-from workbench.bundle import BundleContents, GoldenBatch, Origin, Tolerance, write_bundle
+from workbench.bundle import BundleContents, GoldenBatch, Manifest, Origin, Tolerance, write_bundle
 from workbench.bundle.signing import SecretKey
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
@@ -21,6 +21,8 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scorer_of
 from workbench.shipping.deployment import DeploymentSettings, deployment_files
+from workbench.shipping.language_handover import language_contents
+from workbench.targets import described
 from workbench.targets.base import Array, replay_tolerance
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, file_digest
@@ -55,6 +57,18 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
             hint=f"Its fate: workbench show {experiment.path} --candidate {candidate.short_id}",
         )
     artifact, directory = artifact_of(experiment, candidate, bench)
+    if experiment.model.is_language_model:
+        return language_contents(
+            experiment,
+            candidate,
+            bench,
+            journal,
+            artifact=artifact,
+            directory=directory,
+            evaluations=evaluations,
+            baseline=evaluations_of(journal, experiment.baseline),
+            origin=_origin(experiment),
+        )
     service = service_settings(candidate, evaluations)
     bins = service.sequence_bins or candidate.sequence_bins
     golden = _golden(experiment, candidate, bench, bins)
@@ -85,13 +99,17 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         fidelity=next((e.fidelity for e in reversed(evaluations) if e.fidelity is not None), None),
         outcomes=outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
         outcome_samples_sha256=_scored_samples(experiment),
-        origin=Origin(
-            experiment=experiment.path.name,
-            experiment_sha256=file_digest(experiment.path),
-            identity=experiment.identity,
-            space=experiment.space.path.name,
-            space_sha256=file_digest(experiment.space.path),
-        ),
+        origin=_origin(experiment),
+    )
+
+
+def _origin(experiment: Experiment) -> Origin:
+    return Origin(
+        experiment=experiment.path.name,
+        experiment_sha256=file_digest(experiment.path),
+        identity=experiment.identity,
+        space=experiment.space.path.name,
+        space_sha256=file_digest(experiment.space.path),
     )
 
 
@@ -119,8 +137,14 @@ def hand_over(
         allow_emulated=allow_emulated,
         secret=secret,
         lock=chosen.lock,
-        deployment=lambda manifest: deployment_files(manifest, chosen),
+        deployment=lambda manifest: _deployed(manifest, contents.artifact_directory, chosen),
     )
+
+
+def _deployed(manifest: Manifest, directory: Path, settings: DeploymentSettings) -> Mapping[str, str]:
+    """The files under deploy/: of our service, or those of the engines that serve such an artifact."""
+    engine_files = described(manifest.artifact.target).engine_files
+    return deployment_files(manifest, settings) if engine_files is None else engine_files(directory, manifest.name)
 
 
 def service_settings(candidate: Candidate, evaluations: Sequence[Evaluation]) -> ServiceSettings:

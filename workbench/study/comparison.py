@@ -282,33 +282,62 @@ def _rows(
             if name in own:
                 drafts.append((name, node, 0.0 if name in rescaled else max(own[name] - before, 0.0)))
     largest = max((added for _, _, added in drafts), default=0.0)
-    rows = []
-    for name, node, added in drafts:
-        total = sums[name]
-        cosine, mae = total.cosine(), total.mean_absolute()
-        rows.append(
-            TensorComparison(
-                tensor=name,
-                node=node.name,
-                op_type=node.op_type,
-                is_output=name in flow.outputs,
-                elements=total.elements,
-                not_finite=total.not_finite,
-                cosine=cosine,
-                max_abs=total.largest,
-                mae=mae,
-                sqnr_db=None if own[name] == 0.0 else -20 * math.log10(own[name]),
-                relative_error=own[name],
-                added_error=added,
-                jump=added > FLOAT_NOISE and added >= JUMP_SHARE * largest,
-                rescaled=name in rescaled,
-                within_limits=_within(total, own[name], limits, resized.get(name, 0)),
-                resized=resized.get(name, 0),
-                differing=total.differing if total.whole else None,
-                magnitude=total.magnitude,
-            )
+    return tuple(
+        compared_row(
+            name,
+            (node.name, node.op_type),
+            sums[name],
+            limits,
+            added=added,
+            largest=largest,
+            is_output=name in flow.outputs,
+            rescaled=name in rescaled,
+            resized=resized.get(name, 0),
         )
-    return tuple(rows)
+        for name, node, added in drafts
+    )
+
+
+def compared_row(
+    tensor: str,
+    maker: tuple[str, str],
+    total: Differences,
+    limits: Limits,
+    *,
+    added: float,
+    largest: float,
+    is_output: bool,
+    rescaled: bool = False,
+    resized: int = 0,
+) -> TensorComparison:
+    """One tensor's row.
+
+    Args:
+        maker: name and type of what makes it.
+        largest: of what any tensor adds.
+    """
+    error = total.relative_error()
+    node, op_type = maker
+    return TensorComparison(
+        tensor=tensor,
+        node=node,
+        op_type=op_type,
+        is_output=is_output,
+        elements=total.elements,
+        not_finite=total.not_finite,
+        cosine=total.cosine(),
+        max_abs=total.largest,
+        mae=total.mean_absolute(),
+        sqnr_db=None if error == 0.0 else -20 * math.log10(error),
+        relative_error=error,
+        added_error=added,
+        jump=added > FLOAT_NOISE and added >= JUMP_SHARE * largest,
+        rescaled=rescaled,
+        within_limits=_within(total, error, limits, resized),
+        resized=resized,
+        differing=total.differing if total.whole else None,
+        magnitude=total.magnitude,
+    )
 
 
 def _within(total: Differences, error: float, limits: Limits, resized: int) -> bool:

@@ -83,6 +83,8 @@ class TargetDescription(InstalledTarget):
         recognizes: whether a file can only be one that this target lowered.
         space_start: what a first search space for a model, an ONNX file, begins with.
         float32_mode: the value of precision.mode with which nothing is rounded further than float32.
+        engine_files: files that tell an engine of others how to serve an artifact: (folder of its files, name of the
+            service) → name → text; None where `workbench serve` does.
         language: it is for language models: its models are folders, and it is a `targets.language.LanguageTarget`.
         per_channel_types: operators whose weights may have a scale for each channel; None for all that can be INT8.
     """
@@ -108,5 +110,6 @@ class TargetDescription(InstalledTarget):
     recognizes: Callable[[ModelProto], bool] | None = None
     space_start: Callable[[Path], SpaceStart] = static_int8
     float32_mode: str = "fp32"
+    engine_files: Callable[[Path, str], Mapping[str, str]] | None = None
     language: bool = False
     per_channel_types: tuple[str, ...] | None = None

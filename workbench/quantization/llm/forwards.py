@@ -152,7 +152,13 @@ def logits_of(decoder: Decoder, stage: Stage) -> Forward:
 
 
 def greedy(
-    decoder: Decoder, prompts: Sequence[torch.Tensor], tokens: int, *, ends: frozenset[int] = frozenset()
+    decoder: Decoder,
+    prompts: Sequence[torch.Tensor],
+    tokens: int,
+    *,
+    ends: frozenset[int] = frozenset(),
+    given: Sequence[torch.Tensor] | None = None,
+    seen: Callable[[int, int, torch.Tensor], None] = lambda prompt, step, logits: None,
 ) -> list[torch.Tensor]:
     """The most probable continuation of every prompt; of equal logits the lowest id.
 
@@ -163,6 +169,8 @@ def greedy(
         prompts: ids, each [1, tokens].
         tokens: of each continuation, at most.
         ends: ids behind which a continuation stops; they belong to it.
+        given: go on with these ids in place of the most probable, [tokens] for every prompt.
+        seen: told the number of a prompt, of a step, and the logits there, [vocabulary].
 
     Returns:
         For every prompt the ids that follow it, [n] with n at most `tokens`, less where the context is full.
@@ -181,12 +189,13 @@ def greedy(
         for step in range(tokens):
             if step:
                 position = torch.tensor([prompts[number].shape[1] + step - 1 for number in running])
-                given = F.embedding(torch.tensor([[found[number][-1]] for number in running]), embedding)
+                latest = F.embedding(torch.tensor([[found[number][-1]] for number in running]), embedding)
                 kept = [[stores[index][number] for number in running] for index in range(decoder.config.layers)]
-                last = list(_decoded(decoder, given, position, kept, step)[:, None])
-            chosen = _logits(decoder.config, head, torch.cat(last))[:, 0].argmax(-1).tolist()
-            for number, token in zip(running, chosen, strict=True):
-                found[number].append(token)
+                last = list(_decoded(decoder, latest, position, kept, step)[:, None])
+            said = _logits(decoder.config, head, torch.cat(last))[:, 0]
+            for number, logits, token in zip(running, said, said.argmax(-1).tolist(), strict=True):
+                seen(number, step, logits)
+                found[number].append(token if given is None else int(given[number][step]))
             running = [
                 number
                 for number in running

@@ -18,6 +18,7 @@ public documents only says so in the file.
 
 from __future__ import annotations
 
+from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.lock import read_lock
 from workbench.bundle.manifest import Manifest
 from workbench.bundle.requirements import requirements, serving_pins
@@ -71,6 +72,8 @@ def unpinned(manifest: Manifest, settings: DeploymentSettings) -> list[str]:
     Raises:
         ToolchainError: a package that serving needs is not installed here.
     """
+    if manifest.task == LANGUAGE:  # no image of ours
+        return []
     found = []
     lock = settings.lock or read_lock()
     if missing := lock.missing(serving_pins(manifest)):

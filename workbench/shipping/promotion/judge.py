@@ -75,6 +75,8 @@ def _why_no_load(checks: list[Check], new: Bundle, old: Bundle | None, load: Loa
         return "a check before it failed"
     if old is None:
         return "nothing to compare it with"
+    if not new.served_here:
+        return "an engine of others serves it: load that with workbench load --protocol openai"
     if load is None:
         return "not asked for (--no-load)"
     return (
@@ -91,6 +93,11 @@ def _sound(name: str, bundle: Bundle, trusted: TrustedKeys | None) -> Check:
 
 
 def _emulated(new: Bundle, old: Bundle | None, allowed: bool) -> Check:
+    if not new.served_here and not _is_emulated(new):
+        reason = (
+            "losses were computed on a processor in the card's arithmetic, times are modelled: no card was measured"
+        )
+        return Check(name="measured", outcome="not checked", reason=reason)
     if not _is_emulated(new):
         return Check(name="measured", outcome="passed", reason="made and measured on a real device")
     if old is not None and not _is_emulated(old):

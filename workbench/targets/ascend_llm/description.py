@@ -14,6 +14,8 @@ from workbench.values.errors import ToolchainError
 from workbench.values.finding import Finding
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from workbench.targets.base import Target
     from workbench.values.artifact import Artifact
     from workbench.values.candidate import Candidate
@@ -55,6 +57,13 @@ def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
     return ("vLLM-Ascend reads the folder with `--quantization ascend`; MindIE wants its type in config.json",)
 
 
+def _engine_files(folder: Path, name: str) -> Mapping[str, str]:
+    from workbench.targets.ascend_llm.serving_files import served_facts, serving_files
+
+    facts = served_facts(folder, name)
+    return serving_files(facts, facts.config.written)
+
+
 TARGET = TargetDescription(
     name="ascend-llm",
     title="Ascend LLM",
@@ -64,6 +73,7 @@ TARGET = TargetDescription(
     make=_make,
     findings=_findings,
     loading=_loading,
+    engine_files=_engine_files,
     packages=_PACKAGES,
     language=True,
 )

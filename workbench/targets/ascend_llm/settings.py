@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from workbench.values.compile_settings import CompileSettings
+from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -156,13 +157,17 @@ class LlmSettings(CompileSettings):
             raise ConfigError(
                 "every group is FLOAT: nothing is quantized.", key="recipe.qkv", hint="Quantize one group at least."
             )
-        if scheme not in ("none", "recipe"):
+        if scheme == "cfg" and not plain:
+            raise ConfigError("a recipe of the quantizer says all of it.", key="recipe", hint="Leave the key out.")
+        if scheme not in ("none", "recipe", "cfg"):
             raise ConfigError(
                 f"{scheme!r} is no scheme of a language model.", key="quantization.scheme", hint="Take none or recipe."
             )
 
     def numbers(self, candidate: Candidate) -> str:
-        """'float', or the types: 'W8A8', 'W8A8, down W8A8_DYNAMIC'."""
+        """'float', or the types: 'W8A8', 'W8A8, down W8A8_DYNAMIC'; of a recipe of the quantizer its digest."""
+        if candidate.quantization.cfg is not None:
+            return f"recipe {digest(candidate.quantization.cfg)[:6]}"
         types = {group: self.type_of(group) for group in GROUPS}
         kinds = list(types.values())
         usual = max(dict.fromkeys(kinds), key=kinds.count)

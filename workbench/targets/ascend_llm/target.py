@@ -22,18 +22,23 @@ from workbench.quantization.llm.reference import float_reference
 from workbench.quantization.llm.windows import windows_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
+from workbench.targets.ascend_llm.compared import compared, ids_of
 from workbench.targets.ascend_llm.judges import CheckpointJudge
+from workbench.targets.ascend_llm.prompted import Prompted, prompted
 from workbench.targets.ascend_llm.quant_description import DESCRIPTION, read_description, types_of_linears
 from workbench.targets.ascend_llm.recipe_text import recipe_text
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.targets.ascend_llm.roofline import CHIP, ServedShape, modelled_times, served_size
 from workbench.targets.ascend_llm.roofline_clock import roofline_clock
+from workbench.targets.ascend_llm.served import read_served
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
 from workbench.targets.base import OperatorIssue, Session
 from workbench.targets.language import Ids, LanguageCosts, TokenWindow
+from workbench.targets.prompted import Ids as PromptIds
+from workbench.targets.prompted import SideValues
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
@@ -220,6 +225,28 @@ class AscendLlmTarget:
 
     def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
         raise MeasureError(_NO_GRAPH)
+
+    def prompted(self, directory: Path) -> Prompted:
+        return prompted(directory)
+
+    def ids_of(self, folder: Path, texts: Path, *, samples: int, tokens: int) -> list[list[int]]:
+        return ids_of(folder, read_texts(texts)[:samples], tokens)
+
+    def compared(self, a: Path, b: Path, windows: Sequence[PromptIds]) -> Iterator[SideValues]:
+        return compared(a, b, windows)
+
+    def finished(self, directory: Path) -> Artifact:
+        types = list(read_served(directory).types.values())
+        integer = sum(kind in _INTEGER for kind in types)
+        files = [file for file in sorted(directory.rglob("*")) if file.is_file()]
+        return Artifact(
+            target=self.name,
+            files=tuple(_file(directory, file) for file in files),
+            toolchain=self.toolchain(),
+            int8_ops=integer,
+            float_matmuls_left=len(types) - integer + 1,
+            kernels={kind: types.count(kind) for kind in dict.fromkeys(types)},
+        )
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         raise MeasureError(_NO_GRAPH)

@@ -1,0 +1,62 @@
+"""`workbench export-llm`, and the commands that take a bundle, as a user runs them."""
+
+import shutil
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from tests.bundle.language import language_bundle
+from tests.targets.ascend_llm.checkpoints import checkpoint
+from tests.targets.ascend_llm.folders import write_texts
+from workbench.commands.cli import app
+from workbench.values.errors import BundleError, ConfigError
+from workbench.values.exit_codes import FAILED
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def export(base: Path, to: str = "bundle", source: Path | None = None, *more: object) -> Result:
+    made = checkpoint()
+    texts = write_texts(base / "prompts.jsonl")
+    options = ("--model", made.parent / "model", "--cfg", made.parent / "recipe.yaml", "--prompts", texts)
+    return run("export-llm", source or made, *options, "--to", base / to, *more)
+
+
+def test_a_finished_checkpoint_becomes_a_bundle_that_verifies(tmp_path: Path) -> None:
+    done = export(tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "3 golden prompts replayed on the processor" in done.output
+    verified = run("verify", tmp_path / "bundle")
+    assert verified.exit_code == 0
+    assert "largest difference 0 (0% of the tolerance)" in verified.output
+    again = export(tmp_path)
+    assert isinstance(again.exception, ConfigError)
+    assert "exists already" in str(again.exception)
+
+
+def test_a_signed_bundle_asks_for_no_other_key(tmp_path: Path) -> None:
+    assert run("keygen", tmp_path / "key", "--plain").exit_code == 0
+    done = export(tmp_path, "bundle", None, "--sign", tmp_path / "key")
+    assert done.exit_code == 0, done.output
+    assert "signed by" in done.output
+
+
+def test_a_checkpoint_that_the_engine_would_refuse_becomes_no_bundle(tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(checkpoint(), tmp_path / "broken"))
+    shutil.copyfile(next(broken.glob("*.safetensors")), broken / "more.safetensors")
+    done = export(tmp_path, "bundle", broken)
+    assert isinstance(done.exception, BundleError)
+    assert "cannot be served" in str(done.exception)
+    assert "more.safetensors" in str(done.exception)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_damage_is_said_with_the_exit_code_of_bundles_and_no_service_starts(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(language_bundle(), tmp_path / "bundle"))
+    assert "deploy/README.md" in str(run("serve", folder).exception)
+    (folder / "model" / "config.json").write_text("{}")
+    damaged = run("verify", folder)
+    assert damaged.exit_code == FAILED
+    assert "model/config.json has" in str(damaged.exception)

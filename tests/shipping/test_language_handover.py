@@ -1,0 +1,99 @@
+"""From a swept candidate of a language model to its bundle, and to the gate."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.llm_workspace import write_language_workspace
+from tests.search.test_language import opened
+from workbench.bundle import read_bundle, verify_bundle
+from workbench.bundle.prompts import golden_prompts
+from workbench.evaluation.bench import Bench
+from workbench.inputs.experiment import Experiment
+from workbench.search.confirmation import confirm
+from workbench.search.sweep import run_sweep
+from workbench.shipping.handover import bundle_contents, hand_over
+from workbench.shipping.promotion import Limits, judge
+from workbench.values.errors import BundleError, ConfigError
+from workbench.values.results import Evaluation
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Bench, Evaluation]:
+    """Baseline and two presets, of which one is confirmed on held-out text."""
+    file = write_language_workspace(tmp_path_factory.mktemp("llm"), budget={"trials": 3})
+    question, bench = opened(file)
+    (bench.journal.root / "sweep.json").write_text("{}")
+    run_sweep(question, bench)
+    chosen = next(e for e in bench.journal.evaluations().values() if e.candidate.id != question.baseline.id)
+    confirm(question, bench, [bench.journal.evaluations()[question.baseline.id], chosen])
+    return question, bench, chosen
+
+
+@pytest.fixture(scope="module")
+def bundle(swept: tuple[Experiment, Bench, Evaluation], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    question, bench, chosen = swept
+    contents = bundle_contents(question, chosen.candidate, bench, bench.journal)
+    return hand_over(tmp_path_factory.mktemp("handed") / "bundle", contents)
+
+
+def test_a_swept_candidate_is_handed_over_with_its_figures_recipe_and_outcomes(
+    swept: tuple[Experiment, Bench, Evaluation], bundle: Path
+) -> None:
+    question, _, chosen = swept
+    manifest = read_bundle(bundle).manifest
+    assert manifest.candidate == chosen.candidate
+    assert [evaluation.split for evaluation in manifest.evaluations] == ["validation", "holdout"]
+    assert manifest.outcomes is not None
+    assert set(manifest.datasets) == {"calibration", "validation", "holdout"}
+    assert manifest.model.sha256 == question.model.sha256
+    assert (bundle / "model" / "recipe.yaml").read_text().startswith("apiversion: modelslim_v0")
+    readme = (bundle / "README.md").read_text()
+    assert "decode of one token, ms, modelled" in readme
+    assert "windows scored" in readme
+    assert "drift of the machine" not in readme
+    statement = json.loads((bundle / "provenance.intoto.json").read_text())
+    said = statement["predicate"]["buildDefinition"]["externalParameters"]
+    assert said["experiment_identity"] == question.identity
+
+
+def test_its_prompts_are_beginnings_of_windows_and_replay(bundle: Path) -> None:
+    report = verify_bundle(bundle)
+    assert report.prompts is not None
+    assert report.prompts.share == 0.0
+    kept = golden_prompts(read_bundle(bundle))
+    assert len(kept.prompts) == 8
+    assert {len(prompt.ids) for prompt in kept.prompts} == {16}
+
+
+def test_the_gate_holds_losses_against_the_limit_and_says_that_nothing_was_loaded(bundle: Path) -> None:
+    verdict = judge(bundle, bundle, limits=Limits(max_drop=1.0))
+    outcomes = {check.name: check.outcome for check in verdict.checks}
+    assert outcomes["accuracy"] == "passed"
+    assert outcomes["measured"] == "not checked"
+    assert outcomes["throughput under load"] == "not checked"
+    assert any("--protocol openai" in check.reason for check in verdict.checks)
+    first = judge(bundle, None, limits=Limits(max_drop=1000.0))
+    assert next(check for check in first.checks if check.name == "accuracy against float").outcome == "passed"
+
+
+def test_the_float_model_is_no_candidate_for_a_bundle(swept: tuple[Experiment, Bench, Evaluation]) -> None:
+    question, bench, _ = swept
+    with pytest.raises(ConfigError, match="is the float model as it was"):
+        bundle_contents(question, question.baseline, bench, bench.journal)
+
+
+def test_a_checkpoint_that_was_changed_in_the_store_is_handed_over_to_nobody(
+    swept: tuple[Experiment, Bench, Evaluation], tmp_path: Path
+) -> None:
+    question, bench, chosen = swept
+    contents = bundle_contents(question, chosen.candidate, bench, bench.journal)
+    file = contents.artifact_directory / "config.json"
+    before = file.read_bytes()
+    try:
+        file.write_bytes(before.replace(b"}", b" }"))
+        with pytest.raises(BundleError, match="changed since it was compiled"):
+            hand_over(tmp_path / "bundle", contents)
+    finally:
+        file.write_bytes(before)
