@@ -76,7 +76,8 @@ def judge_llm(
     """Judge checkpoints of a float model by texts, questions and prompts, paired with intervals; with their sizes and
     modelled times.
 
-    The float model's states are kept in the user's cache, so that further checkpoints are judged quicker.
+    The float model's states and the outcomes of windows are kept in the user's cache: a killed run goes on, and further
+    checkpoints cost theirs alone.
 
     Args:
         judging: what to judge on.
@@ -87,5 +88,5 @@ def judge_llm(
         MeasureError: a model gives values that are NaN or infinite; names it and the window.
     """
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    kept = judging.kept_in or home / "workbench" / "float-states"
+    kept = judging.kept_in or home / "workbench" / "judged"
     return _judge(Path(model), [Path(each) for each in checkpoints], replace(judging, kept_in=kept), report=on_message)

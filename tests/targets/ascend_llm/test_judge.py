@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from tests.targets.ascend_llm.folders import STATIC, WORDS
 from workbench.commands.cli import app
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import float_logits
+from workbench.quantization.llm.outcomes import TextOutcomes, text_outcomes
+from workbench.quantization.llm.windows import Window
 from workbench.targets.ascend_llm import judge as module
 from workbench.targets.ascend_llm.execution import served_logits
 from workbench.targets.ascend_llm.judge import Judging, judge
@@ -71,6 +74,33 @@ def test_a_checkpoint_judged_alone_or_with_others_has_the_same_figures(tmp_path:
     alone = judge(model(), [tmp_path / "dynamic"], judging(tmp_path, kept_in=tmp_path / "kept"))
     again = judge(model(), [tmp_path / "dynamic"], judging(tmp_path, kept_in=tmp_path / "kept"))
     assert both.checkpoints[1] == alone.checkpoints[0] == again.checkpoints[0]
+
+
+def test_a_killed_run_goes_on_behind_the_last_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "long.txt").write_text(words(700))
+    given = replace(judging(tmp_path, kept_in=tmp_path / "kept"), texts=(tmp_path / "long.txt",))
+    folder = copied(tmp_path / "static")
+
+    def dies(line: str) -> None:
+        if line.startswith("static: 44 of 88"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        judge(model(), [folder], given, report=dies)
+    computed: list[int] = []
+
+    def counted(name: str, windows: list[Window], *others: Any, **more: Any) -> TextOutcomes:
+        computed.append(len(windows))
+        return text_outcomes(name, windows, *others, **more)
+
+    monkeypatch.setattr(module, "text_outcomes", counted)  # it is what costs; the result does not tell who computed it
+    again = judge(model(), [folder], given)
+    assert computed == [20, 24]
+    monkeypatch.undo()
+    for file in (tmp_path / "kept").glob("*.outcomes.json"):
+        file.write_bytes(file.read_bytes().replace(b"1", b"2", 1))
+    assert judge(model(), [folder], given).checkpoints == again.checkpoints
+    assert judge(model(), [folder], replace(given, kept_in=None)).checkpoints == again.checkpoints
 
 
 def test_two_copies_of_one_checkpoint_cannot_be_told_apart(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from workbench.targets.ascend_llm.execution import served_decoder, served_logits
 from workbench.targets.ascend_llm.forecast import check_memory, judging_bytes
 from workbench.targets.ascend_llm.judged_texts import encoder_of, prompt_ids, read_documents, read_prompts
 from workbench.targets.ascend_llm.judgement import FLOAT, Alike, JudgedModel, Judgement, ServedFigures
+from workbench.targets.ascend_llm.kept_outcomes import judged_key, keep_outcomes, kept_outcomes, outcomes_file
 from workbench.targets.ascend_llm.roofline import (
     CHIP,
     ModelledTimes,
@@ -68,7 +69,8 @@ class Judging:
         answer_tokens: that each prompt is continued by.
         stage: whose arithmetic windows and questions take (`served_logits`); prompts take both.
         shape: of the modelled times.
-        kept_in: a folder for the float model's states, so that judging more checkpoints later is quicker.
+        kept_in: a folder for the float model's states and for outcomes of windows, so that a killed run goes on, and
+            judging more checkpoints later costs theirs alone.
     """
 
     texts: tuple[Path, ...] = ()
@@ -246,7 +248,8 @@ def _judged(
     try:
         if asked.reference is not None and asked.outcomes is not None:
             forward = served_logits(served, stage=judging.stage)
-            outcomes[name], stopped = _on_windows(name, forward, asked, judging.stop_above, report)
+            key = "" if judging.kept_in is None else judged_key(model, served, judging.stage)
+            outcomes[name], stopped = _on_windows(name, forward, asked, judging, key, report)
             text = compare_text(asked.outcomes.first(len(outcomes[name])), outcomes[name])
         if asked.chosen is not None:
             report(f"{name}: {len(asked.questions)} questions")
@@ -272,19 +275,26 @@ def _judged(
 
 
 def _on_windows(
-    name: str, forward: Forward, asked: _Asked, limit: float | None, report: Callable[[str], None]
+    name: str, forward: Forward, asked: _Asked, judging: Judging, key: str, report: Callable[[str], None]
 ) -> tuple[TextOutcomes, str]:
     """Outcomes on all windows, or on the first where a look at them is enough; and why it was."""
     assert asked.reference is not None  # the caller has looked
     assert asked.outcomes is not None  # likewise
-    total = len(asked.windows)
-    planned = looks(total) if limit is not None else ()
+    total, limit = len(asked.windows), judging.stop_above
+    planned = looks(total)
+    # parts end at looks whether there is a limit or not, so that what is kept serves both
     ends = sorted({*planned, *range(_WINDOWS_AT_ONCE, total, _WINDOWS_AT_ONCE), total})
     parts: list[TextOutcomes] = []
     for first, end in zip([0, *ends], ends, strict=False):
         windows = asked.windows[first:end]
-        logits = forward([window.ids for window in windows])
-        parts.append(text_outcomes(name, windows, asked.reference.logits(first, end), logits, numbered_from=first))
+        file = None if judging.kept_in is None else outcomes_file(judging.kept_in, key, windows)
+        part = None if file is None else kept_outcomes(file, len(windows))
+        if part is None:
+            logits = forward([window.ids for window in windows])
+            part = text_outcomes(name, windows, asked.reference.logits(first, end), logits, numbered_from=first)
+            if file is not None:
+                keep_outcomes(file, part)
+        parts.append(part)
         so_far = joined(parts)
         float_ = asked.outcomes.first(end)
         ratio = so_far.perplexity / float_.perplexity
