@@ -100,7 +100,8 @@ def _text_sentences(found: Judgement) -> list[str]:
 
 
 def _choice_rows(found: Judgement) -> list[list[str]]:
-    rows = [["", "right", "drop (pp)", "p", "lost", "won", "changed"]]
+    alike = _letters(found.accuracy)
+    rows = [["", "right", "drop (pp)", "p", "lost", "won", "changed", "alike"]]
     for each in found.checkpoints:
         if (choices := each.choices) is not None:
             rows.append(
@@ -112,6 +113,7 @@ def _choice_rows(found: Judgement) -> list[list[str]]:
                     f"{choices.lost}",
                     f"{choices.won}",
                     f"{choices.changed} of {choices.questions}",
+                    alike.get(each.name, ""),
                 ]
             )
     return rows

@@ -168,6 +168,8 @@ def test_questions_are_compared_in_pairs(tmp_path: Path, by: str) -> None:
     assert choices.questions == 3
     assert choices.float_accuracy - choices.accuracy == pytest.approx((choices.lost - choices.won) / 3)
     assert found.chance == 0.25
+    assert found.accuracy is not None
+    assert found.accuracy.names == ("float", "static")
     assert found.perplexity is None
 
 

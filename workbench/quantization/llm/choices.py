@@ -21,10 +21,13 @@ from workbench.quantization.llm.questions import LETTERS, Language, Question
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import AccuracyComparison, Estimate
 from workbench.values.significance import mcnemar
+from workbench.values.simultaneous import Pairs, all_pairs
 
 By = Literal["letter", "text"]
 Encode = Callable[[str], list[int]]
 """Text → ids, with what the tokenizer puts before a text and without what it puts behind."""
+Answers = npt.NDArray[np.int64]
+"""[questions] the option that a model takes."""
 _TOKENS_AT_ONCE = 1 << 14
 """Of one call of a forward pass, whose hidden states stand in memory."""
 _DESCRIPTION: Mapping[Language, str] = {
@@ -112,7 +115,7 @@ def asked(
     return found
 
 
-def answers(name: str, questions: Sequence[AskedQuestion], forward: Forward) -> npt.NDArray[np.int64]:
+def answers(name: str, questions: Sequence[AskedQuestion], forward: Forward) -> Answers:
     """[questions] the option that the model finds most likely; the first of equal ones.
 
     Raises:
@@ -132,9 +135,7 @@ def answers(name: str, questions: Sequence[AskedQuestion], forward: Forward) -> 
     return np.asarray(scores.argmax(axis=1), dtype=np.int64)
 
 
-def compare_answers(
-    questions: Sequence[AskedQuestion], reference: npt.NDArray[np.int64], given: npt.NDArray[np.int64]
-) -> ChoiceComparison:
+def compare_answers(questions: Sequence[AskedQuestion], reference: Answers, given: Answers) -> ChoiceComparison:
     """A model's answers against the float model's."""
     right = np.array([each.answer for each in questions])
     ours, theirs = reference == right, given == right
@@ -149,12 +150,18 @@ def compare_answers(
     )
 
 
+def accuracy_pairs(questions: Sequence[AskedQuestion], given: Sequence[Answers]) -> Pairs:
+    """Differences in the share of right answers between all pairs of models, with intervals that hold all at once."""
+    right = np.array([each.answer for each in questions])
+    return all_pairs(np.stack([each == right for each in given]).astype(np.float64), np.ones(len(right)))
+
+
 def chance(questions: Sequence[AskedQuestion]) -> float:
     """The share that guessing gets right."""
     return float(np.mean([1 / len(each.inputs) for each in questions]))
 
 
-def accuracy(questions: Sequence[AskedQuestion], given: npt.NDArray[np.int64]) -> Estimate:
+def accuracy(questions: Sequence[AskedQuestion], given: Answers) -> Estimate:
     """The share of right answers, with Wilson's 95 % interval."""
     right = float((given == np.array([each.answer for each in questions])).mean())
     n, z = len(questions), 1.959963984540054

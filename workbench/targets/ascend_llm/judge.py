@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from workbench.quantization.llm import choices as multiple
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
-from workbench.quantization.llm.choices import AskedQuestion, By
+from workbench.quantization.llm.choices import Answers, AskedQuestion, By
 from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.continuations import AnswerAgreement, compare_continuations
 from workbench.quantization.llm.differences import (
@@ -97,7 +96,7 @@ class _Asked:
     reference: FloatReference | None
     outcomes: TextOutcomes | None
     questions: Sequence[AskedQuestion]
-    chosen: np.ndarray | None
+    chosen: Answers | None
     prompts: Sequence[torch.Tensor]
     said: Sequence[torch.Tensor]
     ends: frozenset[int]
@@ -131,7 +130,10 @@ def judge(
     asked = _ask(model, judging, report)
     figures, times = _float_figures(model, judging.shape)
     outcomes: dict[str, TextOutcomes] = {}
-    judged = [_judged(name, each, model, asked, judging, times, outcomes, report) for name, each in served.items()]
+    chosen: dict[str, Answers] = {} if asked.chosen is None else {FLOAT: asked.chosen}
+    judged = [
+        _judged(name, each, model, asked, judging, times, (outcomes, chosen), report) for name, each in served.items()
+    ]
     whole = [name for name, found in outcomes.items() if len(found) == len(asked.windows)]
     return Judgement(
         model=JudgedModel(
@@ -152,6 +154,9 @@ def judge(
         if asked.outcomes is None
         else _alike((FLOAT, *whole), perplexity_pairs([asked.outcomes, *(outcomes[name] for name in whole)])),
         kl=_alike(tuple(whole), kl_pairs([outcomes[name] for name in whole])) if whole else None,
+        accuracy=_alike(tuple(chosen), multiple.accuracy_pairs(asked.questions, list(chosen.values())))
+        if chosen
+        else None,
         chance=multiple.chance(asked.questions) if asked.questions else None,
         float_accuracy=None if asked.chosen is None else multiple.accuracy(asked.questions, asked.chosen),
         shape=judging.shape,
@@ -240,10 +245,15 @@ def _judged(
     asked: _Asked,
     judging: Judging,
     base: ModelledTimes,
-    outcomes: dict[str, TextOutcomes],
+    known: tuple[dict[str, TextOutcomes], dict[str, Answers]],
     report: Callable[[str], None],
 ) -> JudgedModel:
-    """Everything about one checkpoint; its outcomes on windows are added to `outcomes`."""
+    """Everything about one checkpoint.
+
+    Args:
+        known: outcomes on windows and answers to questions by name, to which its own are added.
+    """
+    outcomes, chosen = known
     text, stopped, choice, answers = None, "", None, None
     try:
         if asked.reference is not None and asked.outcomes is not None:
@@ -253,13 +263,13 @@ def _judged(
             text = compare_text(asked.outcomes.first(len(outcomes[name])), outcomes[name])
         if asked.chosen is not None:
             report(f"{name}: {len(asked.questions)} questions")
-            chosen = multiple.answers(name, asked.questions, served_logits(served, stage=judging.stage))
-            choice = multiple.compare_answers(asked.questions, asked.chosen, chosen)
+            chosen[name] = multiple.answers(name, asked.questions, served_logits(served, stage=judging.stage))
+            choice = multiple.compare_answers(asked.questions, asked.chosen, chosen[name])
         if asked.prompts:
             report(f"{name}: {len(asked.prompts)} prompts")
             answers = _continued(served_decoder(served), asked, judging.answer_tokens)
     except MeasureError as error:
-        raise MeasureError(str(error) if str(error).startswith(f"{name}:") else f"{name}: {error}") from error
+        raise MeasureError(str(error) if str(error).startswith(name) else f"{name}: {error}") from error
     return JudgedModel(
         name=name,
         folder=served.folder,
@@ -290,8 +300,7 @@ def _on_windows(
         file = None if judging.kept_in is None else outcomes_file(judging.kept_in, key, windows)
         part = None if file is None else kept_outcomes(file, len(windows))
         if part is None:
-            logits = forward([window.ids for window in windows])
-            part = text_outcomes(name, windows, asked.reference.logits(first, end), logits, numbered_from=first)
+            part = _part(name, forward, windows, asked.reference, first)
             if file is not None:
                 keep_outcomes(file, part)
         parts.append(part)
@@ -308,6 +317,19 @@ def _on_windows(
                 f"the limit is {limit:g}"
             )
     return joined(parts), ""
+
+
+def _part(
+    name: str, forward: Forward, windows: Sequence[Window], reference: FloatReference, first: int
+) -> TextOutcomes:
+    logits = forward([window.ids for window in windows])
+    floats = reference.logits(first, first + len(windows))
+    try:
+        return text_outcomes(name, windows, floats, logits, numbered_from=first)
+    except MeasureError as error:
+        if str(error).startswith(name) or not first:
+            raise
+        raise MeasureError(f"{name}, counted from window {first}: {error}") from error
 
 
 def _continued(decoder: Decoder, asked: _Asked, tokens: int) -> AnswerAgreement:

@@ -61,7 +61,7 @@ class JudgedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alike:
-    """Which models the windows cannot tell apart, all pairs at once with 95 %.
+    """Which models the windows or questions cannot tell apart, all pairs at once with 95 %.
 
     Attributes:
         names: the float model first where it takes part; models that were stopped early do not.
@@ -79,6 +79,7 @@ class Judgement:
     stage: whose arithmetic the windows took.
     perplexity: who cannot be told apart in perplexity; None with no text.
     kl: likewise in KL, without the float model.
+    accuracy: likewise in right answers to questions, the float model first.
     chance: the share of questions that guessing gets right; None without questions.
     float_accuracy: with its interval for other questions of the kind; likewise.
     shape, clock: what the modelled times are of.
@@ -93,6 +94,7 @@ class Judgement:
     stage: Stage
     perplexity: Alike | None
     kl: Alike | None
+    accuracy: Alike | None
     chance: float | None
     float_accuracy: Estimate | None
     shape: ServedShape
