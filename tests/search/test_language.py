@@ -175,7 +175,7 @@ def test_the_plan_says_what_a_sweep_takes(tmp_path: Path) -> None:
     plan = make_plan(question, bench)
     assert plan.todo == question.trials
     assert plan.candidate_s > 0
-    assert "one window" in plan.basis
+    assert "4 windows of the float model" in plan.basis
 
 
 @pytest.mark.parametrize(

@@ -174,12 +174,25 @@ def sensitivity(
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
     from workbench.api.opening import named_candidate, opened
     from workbench.report.layers_page import sensitivity_html
+    from workbench.study.language_groups import ranked_groups, ranking_lines
     from workbench.study.layers import LADDER, plain_recipe, study_layers, write_recipe
     from workbench.values.candidate import FloatUnit, SensitivityMetric
+    from workbench.values.documents.canonical import encode
 
     chosen_metric: SensitivityMetric = _one_of(metric, SensitivityMetric, "--metric")
     chosen_unit: FloatUnit = _one_of(unit, FloatUnit, "--unit")
     with opened(experiment, workspace, scratch=True) as (question, bench):
+        if question.model.is_language_model:
+            if candidate is not None or (metric, unit, html) != ("sqnr", "group", None):
+                raise ConfigError(
+                    "groups of a language model are ranked alone, by one figure, and no page is drawn.",
+                    key="--candidate, --metric, --unit, --html",
+                    hint="Leave them out.",
+                )
+            groups = ranked_groups(question, bench)
+            said = json.dumps([encode(group) for group in groups]) if as_json else "\n".join(ranking_lines(groups))
+            print(said)
+            return
         recipe = plain_recipe()
         if candidate is not None:
             recipe = named_candidate(candidate, question).quantization

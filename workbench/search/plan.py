@@ -46,6 +46,7 @@ from workbench.values.system.scratch import scratch_folder
 PROBE_CALLS = 24
 QUANTIZING_PASSES = 2.0
 """Of the blocks over the calibration texts: smoothing and ranges, mostly [inferred from recipes.py's phases]."""
+PROBE_WINDOWS = 4
 FILE_DRAWS = 100
 START_S = 8.0
 """Of a run before its plan is known, roughly: imports, the float model compiled and called."""
@@ -153,7 +154,7 @@ def make_plan(
         opened_s = quantizing_s(experiment, call_ms) if language else opening_s(experiment)
         costs = forecast_costs(experiment, call_ms, opened_s, timed=timed)
         candidate_s = costs.mean_s(distinct)
-        probed = "one window" if language else f"{PROBE_CALLS} calls"
+        probed = f"{PROBE_WINDOWS} windows" if language else f"{PROBE_CALLS} calls"
         basis = f"a probe of {probed} of the float model"
         cost = forecast_cost(experiment, costs, call_ms)
     once_s = _once_s(experiment, bench) if todo else 0.0
@@ -270,13 +271,13 @@ def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
 
 
 def _probe_window_ms(experiment: Experiment, bench: Bench) -> float:
-    """Of one window of the float model: one block of memory traffic and all, head included."""
+    """Of one window of the float model, among a few that share the reading of its blocks."""
     target = language_target(bench.target(experiment.baseline))
-    one = windows(experiment.dataset, "validation")[:1]
+    few = windows(experiment.dataset, "validation")[:PROBE_WINDOWS]
     with scratch_folder("probe") as folder:
         began = time.perf_counter()
-        target.keep_reference(experiment.model, one, folder)
-        return (time.perf_counter() - began) * 1000
+        target.keep_reference(experiment.model, few, folder)
+        return (time.perf_counter() - began) * 1000 / len(few)
 
 
 def quantizing_s(experiment: Experiment, window_ms: float) -> float:

@@ -290,6 +290,8 @@ class Candidate:
             self.compile.part: self.compile.shown(),
             "serving": self.serving,
         }
+        if self.compile.numbers(self):
+            parts.pop("precision")
         for part, values in parts.items():
             for name, value in encode(values).items():
                 if value is not None and (name != "intra_op_threads" or self.has(f"{part}.{name}")):

@@ -67,7 +67,7 @@ def level_of(evaluation: Evaluation, metric: str) -> Evidence | None:
         return None if m.service is None else service_level(evaluation, m.service)
     if metric == "speedup" or metric.startswith(("latency_", "throughput_", "speedup_")):
         return None if m.latency is None else latency_level(evaluation, m.latency)
-    if metric in ("prefill_ms", "decode_ms"):
+    if metric in ("prefill_ms", "decode_ms", "kv_kb_per_token", "weights_mb"):
         return None if m.language is None else "modelled"
     if metric.startswith("accuracy"):
         return None if m.accuracy is None else accuracy_level(evaluation)

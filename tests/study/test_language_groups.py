@@ -1,0 +1,66 @@
+"""Groups of a language model are ranked by what quantizing them alone does to their block."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from tests.llm_workspace import write_language_workspace
+from tests.quantization.llm.tiny_models import samples, write_model
+from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.ranking import group_errors
+from workbench.targets.ascend_llm.settings import GROUPS
+
+
+def test_a_group_that_reads_one_huge_value_ranks_first(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = write_model(tmp_path / "m", "llama", "float32")
+    tensors = load_file(folder / "model.safetensors")
+    # one channel of the gated product is a thousand times the others: a scale for all of them loses the others
+    tensors["model.layers.1.mlp.up_proj.weight"][3] *= 1000
+    tensors["model.layers.1.mlp.down_proj.weight"][:, 3] /= 1000
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    errors = group_errors(open_model(folder), samples(), GROUPS)
+    assert len(errors) == 2 * len(GROUPS)
+    assert max(errors, key=lambda name: errors[name]) == "model.layers.1.down"
+    assert all(error >= 0 for error in errors.values())
+
+
+def test_a_block_without_rounding_moves_nothing(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = write_model(tmp_path / "m", "llama", "float32")
+    tensors = load_file(folder / "model.safetensors")
+    for name in list(tensors):
+        if name.endswith("o_proj.weight"):
+            tensors[name] = torch.zeros_like(tensors[name])
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    errors = group_errors(open_model(folder), samples(), GROUPS)
+    assert errors["model.layers.0.o"] == errors["model.layers.1.o"] == 0.0  # zero weights are zero as integers too
+    assert errors["model.layers.0.down"] > 0
+
+
+def test_the_command_shows_the_ranking_and_gives_it_as_json(tmp_path: Path) -> None:
+    file = write_language_workspace(tmp_path)
+    program = "import sys; from workbench.commands.cli import main; main()"
+
+    def run(*more: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", program, "sensitivity", str(file), *more],
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done
+
+    groups = json.loads(run("--json").stdout)
+    assert [g["error"] for g in groups] == sorted((g["error"] for g in groups), reverse=True)
+    text = run().stdout
+    assert f"   1  {groups[0]['name']}" in text
+    assert "by kind: " in text
+    assert "ranked alone" in run("--unit", "layer", code=2).stderr
