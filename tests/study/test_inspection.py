@@ -68,6 +68,8 @@ def test_every_target_is_asked_unless_one_is_named(tmp_path: Path) -> None:
     assert list(inspect_model(path).issues) == ["every target", "onnxruntime", "openvino", "ascend910b3"]
     assert list(inspect_model(path, "ascend910b3").issues) == ["every target", "ascend910b3"]
     assert [i.node for i in inspect_model(path).issues["ascend910b3"]] == ["x"]
+    with pytest.raises(ConfigError, match="takes folders of language models"):
+        inspect_model(path, "ascend-llm")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed: extra [openvino]")

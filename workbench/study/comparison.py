@@ -27,7 +27,7 @@ from workbench.study.compared import Comparison, Judgement, TensorComparison
 from workbench.study.device_side import DeviceSide
 from workbench.study.differences import Differences
 from workbench.study.limits import INT8, Limits, usual_limits
-from workbench.targets import REFERENCE, described, descriptions, open_target
+from workbench.targets import REFERENCE, described, descriptions, graph_targets, open_target
 from workbench.values.documents.input_files import is_file
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.model import Model
@@ -94,7 +94,7 @@ def engine_of(target: str) -> str:
 
 def _engines() -> dict[str, str]:
     """Engine → the target that shows its numbers."""
-    return {engine_of(target.name): target.name for target in descriptions()}
+    return {engine_of(target.name): target.name for target in graph_targets()}
 
 
 def side_of(text: str) -> Side:

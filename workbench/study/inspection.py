@@ -17,7 +17,7 @@ from workbench.graph.read import constants, load_graph, operator_counts
 from workbench.graph.structure import structure_of
 from workbench.quantization.lowering.normalize import normalized
 from workbench.study.looking import looked_at, opening_issues, structure_issues
-from workbench.targets import described, descriptions, target_names
+from workbench.targets import described, graph_targets, target_names
 from workbench.targets.base import OperatorIssue
 from workbench.targets.description import TargetDescription
 from workbench.values.candidate import EVERYTHING_INT8, Candidate, Quantization
@@ -73,7 +73,9 @@ def inspect_model(
     """
     if target is not None and target not in target_names():
         raise ConfigError(f"{target!r} is not a target.", key="--target", hint=nearest(target, target_names()))
-    asked = descriptions() if target is None else (described(target),)
+    asked = graph_targets() if target is None else (described(target),)
+    if target is not None and asked[0].language:
+        raise ConfigError(f"{target!r} takes folders of language models, no ONNX files.", key="--target")
     model, said = looked_at(path, manifest=manifest, constants=constants)
     proto = load_graph(model)
     general = (*said, *structure_issues(proto), *_model_issues(model, proto))

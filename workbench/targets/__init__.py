@@ -17,7 +17,7 @@ from workbench.values.installed_targets import distribution_of, installed_target
 if TYPE_CHECKING:
     from workbench.targets.base import Target
 
-__all__ = ["REFERENCE", "described", "descriptions", "device_count", "open_target", "target_names"]
+__all__ = ["REFERENCE", "described", "descriptions", "device_count", "graph_targets", "open_target", "target_names"]
 
 REFERENCE = "onnxruntime"
 """The target whose engine runs plain ONNX, with Q/DQ pairs or without, where no other is asked for: the float model
@@ -44,6 +44,11 @@ def descriptions() -> tuple[TargetDescription, ...]:
         with contextlib.suppress(ConfigError, ToolchainError):  # `workbench doctor` names it
             found.append(described(name))
     return tuple(sorted(found, key=lambda target: not target.on_host))
+
+
+def graph_targets() -> tuple[TargetDescription, ...]:
+    """`descriptions` of those that take ONNX files: all but the targets for language models."""
+    return tuple(target for target in descriptions() if not target.language)
 
 
 def device_count(name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,15 +40,28 @@ def choose_targets(written: Sequence[str]) -> Chosen:
     if ALL in names:
         if len(names) > 1:
             raise ConfigError("'all' leaves nothing to add.", key="--target")
-        names = [name for name in _reference_first(target_names()) if _works(name, notes)]
+        names = [name for name in _reference_first(target_names()) if not _of_language(name) and _works(name, notes)]
     for name in names:
         if name not in target_names():
             raise ConfigError(f"{name!r} is not a target.", key="--target", hint=nearest(name, (*target_names(), ALL)))
+        if _of_language(name):
+            raise ConfigError(
+                f"{name!r} takes folders of language models, no ONNX files.",
+                key="--target",
+                hint=f"Start from search_spaces/{name}.yaml; docs/llm.md says how.",
+            )
     if len(set(names)) != len(names):
         raise ConfigError(f"{', '.join(names)}: one stands twice.", key="--target")
     host = tuple(name for name in names if described(name).on_host)
     devices = tuple((name,) for name in names if not described(name).on_host)
     return Chosen(groups=(*([host] if host else []), *devices), named=named, notes=tuple(notes))
+
+
+def _of_language(name: str) -> bool:
+    """Whether a target is known to be for language models; a broken one is told of elsewhere."""
+    with contextlib.suppress(ConfigError, ToolchainError):
+        return described(name).language
+    return False
 
 
 def present(name: str) -> str:
