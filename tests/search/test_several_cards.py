@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,24 +11,37 @@ import pytest
 
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.search.sweeping import Recorder
-from tests.search.test_predicted_sets import QUESTION, SPACE
+from tests.search.test_predicted_sets import QUESTION
 from tests.test_sequence_bins import write_files
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.card_notes import read_set_aside
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.cards import FEWEST
 from workbench.search.confirmation import confirm
 from workbench.search.executors import ChildProcess, Members, Task, local_members
 from workbench.search.front import front_of
 from workbench.search.study_log import sound_study
 from workbench.search.sweep import CRASHES, run_sweep
 from workbench.targets import described
+from workbench.targets.description import Card
 from workbench.values.candidate import Candidate
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 
 CARDS = 3
+SPACE = """
+version: 1
+target: ascend910b3
+parameters:
+  quantization.scheme: {choices: [none]}
+  precision.mode: {choices: [force_fp16, must_keep_origin_dtype]}
+  compile.batches: {choices: ["1", "1 2"]}
+  compile.sequence_bins: {choices: ["48", "8 48"]}
+service: {max_batch_size: [1, 2], batch_timeout_ms: [0], workers: [1]}
+"""
+"""As many candidates as are asked for, of few files each."""
 
 
 @pytest.fixture(scope="module")
@@ -134,15 +148,35 @@ def test_an_interrupt_is_no_candidates_crash_and_a_process_killed_costs_nobody_e
 
 
 class Throttled(ChildProcess):
-    """A card on which everything takes half as long again, the baseline too."""
+    """A card on which everything takes half as long again, the baseline too; `judged` once it can be."""
+
+    def __init__(self, question: Experiment, bench: Bench, card: Card) -> None:
+        super().__init__(question, bench, card)
+        self.judged, self._timed = threading.Event(), 0
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         found = super().evaluate(task, until=until)
         latency = found.measurement.latency
         if latency is None:
             return found
+        self._timed += 1
+        if self._timed == FEWEST:
+            self.judged.set()
         slower = replace(latency, drift=latency.drift * 1.5)
         return replace(found, measurement=replace(found.measurement, latency=slower))
+
+
+class Patient(ChildProcess):
+    """A card that leaves candidates to another one until that has timed enough of them."""
+
+    def __init__(self, question: Experiment, bench: Bench, card: Card, other: Throttled) -> None:
+        super().__init__(question, bench, card)
+        self._other, self._baseline = other, question.baseline.id
+
+    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
+        if task.candidate.id != self._baseline:
+            assert self._other.judged.wait(240)
+        return super().evaluate(task, until=until)
 
 
 def test_a_throttled_card_is_set_aside_and_its_candidates_are_measured_elsewhere(
@@ -163,19 +197,22 @@ def test_a_throttled_card_is_set_aside_and_its_candidates_are_measured_elsewhere
 
 
 class ThrottledLast:
-    """The members of a machine whose last card is throttled."""
+    """The members of a machine whose last card is throttled, and times enough to be found out."""
 
     def __init__(self, question: Experiment, bench: Bench, members: Members) -> None:
-        card = described("ascend910b3").cards()[-1]
-        self._last = Throttled(question, bench, card)
+        *others, last = described("ascend910b3").cards()
+        throttled = Throttled(question, bench, last)
+        self._cards = *(Patient(question, bench, card, throttled) for card in others), throttled
         self._members = members
 
     def __enter__(self) -> Members:
-        last = self._members.cards[-1]
-        assert isinstance(last, ChildProcess)
-        last.close()  # two processes never share a card
-        self._last.__enter__()
-        return replace(self._members, cards=(*self._members.cards[:-1], self._last))
+        for card in self._members.cards:
+            assert isinstance(card, ChildProcess)
+            card.close()  # two processes never share a card
+        for card in self._cards:
+            card.__enter__()
+        return replace(self._members, cards=self._cards)
 
     def __exit__(self, *_: object) -> None:
-        self._last.close()
+        for card in self._cards:
+            card.close()

@@ -110,7 +110,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(ready: Any, what: Any = lambda: "", timeout_s: float = 60) -> None:
+def wait_for(ready: Any, what: Any = lambda: "", timeout_s: float = 240) -> None:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
