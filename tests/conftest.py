@@ -4,35 +4,62 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("shared machines", deadline=None)  # an example's time tells of the load
+hypothesis.settings.register_profile(
+    "shared machines",
+    deadline=None,  # an example's time tells of the load
+    derandomize=bool(os.environ.get("CI")),  # the same examples in each run there; new ones wherever else it is run
+)
 hypothesis.settings.load_profile("shared machines")
 
+TESTS = Path(__file__).parent
 LONGEST = (
-    *(
-        "test_ascend_sweep",
-        "test_ascend_refusals",
-        "test_cli",
-        "test_sweep",
-        "test_retry",
-        "test_lifecycle",
-        "test_versions",
-    ),
-    *(
-        "test_team",
-        "test_tracking",
-        "test_promotion",
-        "test_study",
-        "test_client",
-        "test_export",
-        "test_load_confirmation",
-    ),
-    *("test_build", "test_shared_shapes", "test_initialize", "test_bundle", "test_rows", "test_amct", "test_child"),
+    "search/executors/ray/test_cluster",
+    "test_ascend_sweep",
+    "commands/test_cli",
+    "test_ascend_refusals",
+    "study/test_device_side",
+    "evaluation/test_shared_store",
+    "test_api",
+    "search/test_several_cards",
+    "targets/third_party/test_third_party",
+    "search/test_predicted_sets",
+    "tracking/test_versions",
+    "prediction/host_costs/test_measure",
+    "shipping/test_promotion",
+    "serve/test_lifecycle",
+    "serve/test_front_ends",
+    "commands/init/test_initialize",
+    "search/test_sweep",
+    "targets/openvino/test_target",
+    "quantization/test_model_zoo",
+    "commands/test_profile",
+    "targets/onnxruntime/test_target",
+    "search/test_warm_start",
+    "tracking/test_team_registry",
+    "serve/test_lit",
+    "tracking/test_team",
+    "targets/ascend_llm/test_golden",
+    "serve/test_ascend_service",
+    "commands/init/test_labels",
+    "tracking/test_ui",
+    "bundle/test_bundle",
+    "cann_emulator/acl/test_processes",
+    "commands/init/test_space",
+    "tracking/test_tracking",
+    "targets/ascend/test_microbenchmarks",
+    "commands/test_guard",
+    "search/test_study_log",
+    "search/test_ladder",
+    "evaluation/test_shared_shapes",
+    "commands/example/test_build",
+    "shipping/test_load_confirmation",
 )
-"""Files of tests that take a quarter of a minute or more. They begin first, so that none is left for the end, when the
+"""Files of tests that take longest, the longest first. They begin first, so that none is left for the end, when the
 other processor has nothing to do (xdist keeps this order with `--no-loadscope-reorder`)."""
 
 for _name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
@@ -44,7 +71,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+    items.sort(key=lambda item: ranks.get(item.path.relative_to(TESTS).with_suffix("").as_posix(), len(ranks)))
 
 
 def pytest_collection_finish() -> None:

@@ -57,7 +57,7 @@ def test_slow_candidates_are_said_to_be_slow_when_the_first_table_is_due(
     with progress:
         progress.stage(question.baseline, "accuracy_full")
         progress.begin()
-        progress._first.join(10)
+        progress._first.join(90)
     said = stream.getvalue()
 
     assert "0 of 6 candidates" in said

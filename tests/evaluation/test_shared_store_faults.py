@@ -58,7 +58,7 @@ def contents(team: Team, name: str) -> bytes | None:
 def test_processes_that_race_leave_one_whole_entry(team: Team, tmp_path: Path) -> None:
     racers = [writer(tmp_path / who, team.url, who) for who in "abc"]
     for racer in racers:
-        racer.communicate(timeout=60)
+        racer.communicate(timeout=200)
 
     assert [racer.returncode for racer in racers] == [0, 0, 0]
     assert contents(team, "reader") in (b"a", b"b", b"c")
@@ -82,7 +82,7 @@ def test_kill_9_of_writers_at_any_moment_leaves_only_what_nobody_reads(team: Tea
         again, said, _ = team.machine(f"victim-{number}")
         again.close()
         assert (said, again.unpublished) == ([], 0)
-    writer(tmp_path / "last", team.url, "v").communicate(timeout=60)
+    writer(tmp_path / "last", team.url, "v").communicate(timeout=200)
     assert contents(team, "reader-last") == b"v"
     shared = team.shared()
     clean(shared, left_after_s=-5.0)
@@ -179,7 +179,7 @@ def test_large_files_wait_while_a_device_is_timed_but_not_for_ever(team: Team, m
 
 @pytest.mark.parametrize("url", ["folder"], indirect=True)
 def test_a_full_disk_under_the_cache_is_the_machines_fault_and_no_damage(team: Team, tmp_path: Path) -> None:
-    writer(tmp_path / "one", team.url, "a").communicate(timeout=60)
+    writer(tmp_path / "one", team.url, "a").communicate(timeout=200)
     store, said, _ = team.machine("two")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))

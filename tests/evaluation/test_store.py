@@ -265,7 +265,7 @@ def test_of_two_racing_processes_one_builds_and_the_other_waits_and_shares(tmp_p
         )
         for _ in range(3)
     ]
-    answers = [racer.communicate(timeout=30)[0].split() for racer in racers]
+    answers = [racer.communicate(timeout=200)[0].split() for racer in racers]
 
     assert sorted(cached for cached, _ in answers) == ["False", "True", "True"]
     assert len({who for _, who in answers}) == 1

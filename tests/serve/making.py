@@ -238,4 +238,4 @@ def running(bundle: Path, *arguments: str, ready: bool = True, **environment: st
             for one in reversed(service.family()):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
-            process.wait(10)
+            process.wait(90)

@@ -147,7 +147,7 @@ def test_a_service_ends_with_a_loader_that_is_killed(contents: BundleContents, t
         service = psutil.Process(int(loader.stdout.readline()))
         everything = [service, *service.children(recursive=True)]
         loader.kill()
-        _, alive = psutil.wait_procs(everything, timeout=20)
+        _, alive = psutil.wait_procs(everything, timeout=100)
 
     assert len(everything) >= 2
     assert alive == []

@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 TOKEN = "5ca1ab1e" * 8
 AUTH = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_USAGE_STATS_ENABLED": "0"}
 _STORE_BYTES = 80 << 20
+_FEW = {"RAY_prestart_worker_first_driver": "0", "RAY_enable_worker_prestart": "0"}
+"""No worker for every processor beforehand: each takes seconds to import Ray, and few are ever used."""
 
 
 class Nodes:
@@ -94,7 +96,7 @@ def nodes(environment: Mapping[str, str]) -> Iterator[Nodes]:
             stderr=log,
             text=True,
             cwd=ROOT,
-            env={**os.environ, **AUTH, "RAY_raylet_start_wait_time_s": "120", **environment},
+            env={**os.environ, **AUTH, **_FEW, "RAY_raylet_start_wait_time_s": "120", **environment},
         )
         everybody: dict[int, psutil.Process] = {}
         try:

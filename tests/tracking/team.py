@@ -142,11 +142,11 @@ def _postgres_tools() -> Path | None:
 
 
 def _answers(address: str) -> bool:
-    with urllib.request.urlopen(address, timeout=2) as answer:
+    with urllib.request.urlopen(address, timeout=20) as answer:
         return bool(answer.status == 200)
 
 
-def wait_for(ready: Callable[[], bool], log: Path, timeout_s: float = 60) -> None:
+def wait_for(ready: Callable[[], bool], log: Path, timeout_s: float = 200) -> None:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):

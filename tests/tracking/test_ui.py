@@ -101,7 +101,7 @@ class Browser:
         with contextlib.suppress(OSError):
             self.call("DELETE", self.session)
         self.driver.terminate()
-        self.driver.wait(timeout=20)
+        self.driver.wait(timeout=90)
 
 
 def free_port() -> int:
@@ -141,11 +141,11 @@ def served(workspace: Path) -> Iterator[list[str]]:
     with (workspace / "ui.log").open("w") as log:
         process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log)
         try:
-            wait_for(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close() is None)
+            wait_for(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20).close() is None)
             yield [line.split(":", 1)[1].strip() for line in links_of(workspace, NAME, port=port)]
         finally:
             process.terminate()
-            process.wait(timeout=20)
+            process.wait(timeout=90)
 
 
 @pytest.mark.timeout(180)

@@ -30,7 +30,7 @@ points_3d = st.lists(st.tuples(small, small, small), max_size=10)
 
 def test_every_metric_is_one_that_an_evaluation_can_have() -> None:
     own_unit = {"accuracy_drop"}  # of a metric that is no share, in place of accuracy_drop_pp
-    of_language_models = {"perplexity", "kl", "prefill_ms", "decode_ms", "kv_kb_per_token"} 
+    of_language_models = {"perplexity", "kl", "prefill_ms", "decode_ms", "kv_kb_per_token"}
     output = OutputAgreement(
         output="logits", samples=8, elements=32, worst_cosine=0.99, mean_cosine=0.999, max_abs=0.02, mae=0.003
     )

@@ -246,13 +246,13 @@ def environment(tree: Path, extra: Mapping[str, str] | None = None) -> dict[str,
 
 
 def run_source(
-    source: str, tree: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout_s: float = 60
+    source: str, tree: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout_s: float = 200
 ) -> subprocess.CompletedProcess[str]:
     return run_program([sys.executable, "-c", source, *arguments], tree, env=env, timeout_s=timeout_s)
 
 
 def run_program(
-    command: Sequence[str], tree: Path, *, env: Mapping[str, str] | None = None, timeout_s: float = 60
+    command: Sequence[str], tree: Path, *, env: Mapping[str, str] | None = None, timeout_s: float = 200
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, env=environment(tree, env), capture_output=True, text=True, timeout=timeout_s, check=False

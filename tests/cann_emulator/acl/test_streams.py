@@ -376,7 +376,7 @@ def test_a_callback_comes_without_a_synchronise_too(model: Loaded, stream: int) 
     ok(acl.rt.subscribe_report(thread, stream))
     launch(model, stream)
     ok(acl.rt.launch_callback(lambda _: arrived.set(), None, 0, stream))
-    assert arrived.wait(10)
+    assert arrived.wait(90)
     ends.set()
     ok(acl.util.stop_thread(thread))
 

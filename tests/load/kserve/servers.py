@@ -115,7 +115,7 @@ def over_http(*, binary: bool = True, metrics: bytes = b"") -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(60)
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def over_grpc(*, raw: bool = True, asked: threading.Event | None = None) -> Iter
     try:
         yield f"grpc://127.0.0.1:{bound}"
     finally:
-        server.stop(None).wait(10)
+        server.stop(None).wait(60)
 
 
 _RUNTIME = """
@@ -216,13 +216,13 @@ def mlserver(folder: Path) -> Iterator[tuple[str, str]]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
 
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 200
     while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=30):
             return
         time.sleep(0.2)  # a program of its own tells nobody when it is ready
     pytest.fail(f"MLServer did not start:\n{log.read_text(encoding='utf-8', errors='replace')[-2000:]}")

@@ -99,10 +99,10 @@ def lit_server(log: Path) -> Iterator[str]:
 
 
 def _wait_for(port: int, child: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 200
     while time.monotonic() < deadline:
         assert child.poll() is None, log.read_text()
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         try:
             connection.request("GET", "/health")
             if connection.getresponse().status == 200:

@@ -165,7 +165,7 @@ def test_the_health_check_of_the_image_is_true_of_200_only(files: dict[str, str]
             codes = []
             for status in (200, 503):
                 answer["status"] = status
-                codes.append(subprocess.run(command, timeout=20, stderr=subprocess.DEVNULL, check=False).returncode)
+                codes.append(subprocess.run(command, timeout=120, stderr=subprocess.DEVNULL, check=False).returncode)
         finally:
             server.shutdown()
             thread.join()
@@ -189,7 +189,7 @@ def test_the_ascend_entry_sets_canns_environment_and_becomes_the_service(tmp_pat
         stdout=subprocess.PIPE,
         text=True,
     )
-    said, _ = started.communicate(timeout=20)
+    said, _ = started.communicate(timeout=120)
 
     first, second = said.splitlines()
     pid, opp, libraries = first.split(" ")
@@ -274,7 +274,7 @@ def test_the_ascend_unit_is_bash_after_systemds_own_expansion(ascend: dict[str, 
 
     assert (bash, option, name) == ("/bin/bash", "-c", "serve")
     assert "'" not in script
-    checked = subprocess.run(["/bin/bash", "-n", "-c", script.replace("$$", "$")], timeout=20, check=False)
+    checked = subprocess.run(["/bin/bash", "-n", "-c", script.replace("$$", "$")], timeout=120, check=False)
     assert checked.returncode == 0
     assert not re.search(r"(?<!\$)\$(?!\$)", script), "systemd would expand it"
     assert "%" not in script

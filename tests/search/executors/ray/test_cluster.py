@@ -20,11 +20,14 @@ from tests.tiny import EXPERIMENT, write_workspace
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.exit_codes import exit_code_of
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'int8-workbench[cluster]'"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'int8-workbench[cluster]'"
+    ),
+    pytest.mark.timeout(1200),  # several programs, each with patience
+]
 
-VARIANTS, PATIENCE_S = 4, 120.0
+VARIANTS, PATIENCE_S = 4, 300.0
 CARDS = 'STANDIN_HANGS: "1", STANDIN_TIMING_S: "0.4"'
 FILE = """
 version: 1

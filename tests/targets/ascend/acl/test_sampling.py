@@ -24,7 +24,7 @@ def watched(folder: Path, script: str, *, device: int = 0, least: int = 1, **var
     return watch.samples()
 
 
-def _until(condition: object, seconds: float = 20) -> None:
+def _until(condition: object, seconds: float = 120) -> None:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
