@@ -50,10 +50,11 @@ def recipes_of(
     """
     found: list[tuple[Evaluation, PairedScores]] = []
     for evaluation in evaluations:
-        if evaluation.status != "complete" or evaluation.measurement.language is None:
+        if evaluation.measurement.language is None or evaluation.candidate.id == baseline_id:
             continue
+        # kept only of what was judged over the whole split, also where it then was over a limit
         scores = outcomes(evaluation.candidate.id, "validation")
-        if isinstance(scores, PairedScores) and evaluation.candidate.id != baseline_id:
+        if isinstance(scores, PairedScores):
             found.append((evaluation, scores))
     found = [(e, scores) for e, scores in found if len(scores) == len(found[0][1])]
     found.sort(key=lambda each: (float(each[1].numerators.sum()), each[0].candidate.id))

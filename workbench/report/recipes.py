@@ -20,6 +20,7 @@ _COLUMNS = (
     ("against the best preset", 24),
     ("float linears", 8),
     ("MB", 8),
+    ("KV kB", 7),
     ("prefill ms", 11),
     ("decode ms", 10),
 )
@@ -36,7 +37,8 @@ def recipe_lines(summary: Summary, width: int) -> list[Line]:
         evaluation = summary.find(recipe.candidate_id)
         assert evaluation is not None  # recipes are of the summary's evaluations
         words = f"  {evaluation.candidate.short_id}  {summary.title(evaluation.candidate)}"
-        titles.append(words + (f"  [preset {recipe.preset!r}]" if recipe.preset else ""))
+        words += f"  [preset {recipe.preset!r}]" if recipe.preset else ""
+        titles.append(words + ("  over a limit" if evaluation.status == "stopped" else ""))
         rows.append(_cells(evaluation, recipe))
     broken = iter(laid_out(rows, [least for _, least in _COLUMNS], width))
     found: list[Line] = [("Every recipe that was judged in full", "bold"), *((line, "bold") for line in next(broken))]
@@ -50,7 +52,7 @@ def recipe_lines(summary: Summary, width: int) -> list[Line]:
 
 def _cells(evaluation: Evaluation, recipe: Recipe) -> list[str]:
     numbers, accuracy = metrics(evaluation), evaluation.measurement.accuracy
-    assert accuracy is not None  # of a complete one
+    assert accuracy is not None  # of one that was judged
     drop = accuracy.comparison.drop_pp if accuracy.comparison is not None else None
     return [
         "",
@@ -61,6 +63,7 @@ def _cells(evaluation: Evaluation, recipe: Recipe) -> list[str]:
         else interval(recipe.against_preset, f" {accuracy.unit}", 2, signed=True),
         str(evaluation.measurement.float_matmuls_left),
         f"{numbers['size_mb']:.1f}",
+        f"{numbers['kv_kb_per_token']:.1f}",
         f"{numbers['prefill_ms']:.2f}",
         f"{numbers['decode_ms']:.3f}",
     ]

@@ -38,7 +38,6 @@ _LANGUAGE = (
     ("decode ms", 20),
     ("decode x", 19),
     ("MB", 7),
-    ("KV kB", 7),
 )
 """Of language models: decode is one step, a token for each row; its times, and prefill's, are modelled."""
 _LANGUAGE_LEGEND = (
@@ -91,7 +90,7 @@ def table_lines(summary: Summary, width: int) -> list[Line]:
         for _, style in numbers:
             found += [(line, style) for line in next(broken)]
     legend = _LANGUAGE_LEGEND if language else _LEGEND
-    return [*found, *((text, "dim") for text in textwrap.wrap(legend, WIDTH))]
+    return [*found, *((text, "dim") for text in textwrap.wrap(legend, WIDTH, break_on_hyphens=False))]
 
 
 def _row(
@@ -163,7 +162,6 @@ def _language_cells(evaluation: Evaluation, numbers: Mapping[str, float], drop: 
         interval(m.language.decode_ms, "", 2),
         interval(m.latency.speedup, "x", 2) if m.latency is not None else "",
         _number(numbers, "size_mb", ".1f"),
-        _number(numbers, "kv_kb_per_token", ".1f"),
     ]
 
 

@@ -1,0 +1,98 @@
+"""Recipes of a language model are held against the best preset by paired intervals, also those over a limit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.evaluations import evaluation
+from workbench.report.compared_recipes import recipes_of
+from workbench.values.clocks.statement import CallCosts, ModelledCalls, ModelledClock
+from workbench.values.measurement import Estimate, LanguageFigures, LanguageLoad
+from workbench.values.paired_scores import PairedScores
+from workbench.values.results import Evaluation, Stop
+
+WINDOWS = 40
+ONE = Estimate(value=1.0, low=1.0, high=1.0)
+CALLS = ModelledCalls(
+    clock=ModelledClock(name="none", prices=(), unknowns=()),
+    candidate=(CallCosts(works=()),),
+    baseline=(CallCosts(works=()),),
+    pairs=((0, 0, 1),),
+)
+FIGURES = LanguageFigures(
+    load=LanguageLoad(),
+    prefill_ms=ONE,
+    decode_ms=ONE,
+    prefill=CALLS,
+    kv_bytes_per_token=1,
+    weight_bytes=1,
+    basis="a test's",
+)
+
+
+def scores(loss: float, seed: int) -> PairedScores:
+    random = np.random.default_rng(seed)
+    return PairedScores(
+        numerators=100 * (3 + loss + 0.01 * random.standard_normal(WINDOWS)),
+        denominators=np.full(WINDOWS, 100.0),
+        higher=False,
+        bounds=None,
+        unit="nats",
+    )
+
+
+def of(threads: int) -> Evaluation:
+    """A candidate of its own for each number."""
+    found = evaluation(drop_pp=0.1, scheme="static")
+    candidate = dataclasses.replace(
+        found.candidate, serving=dataclasses.replace(found.candidate.serving, intra_op_threads=threads)
+    )
+    accuracy = found.measurement.accuracy
+    assert accuracy is not None
+    measurement = dataclasses.replace(
+        found.measurement, language=FIGURES, accuracy=dataclasses.replace(accuracy, unit="%")
+    )
+    return dataclasses.replace(found, candidate=candidate, measurement=measurement)
+
+
+def test_the_best_preset_is_what_others_are_held_against() -> None:
+    evaluations = [of(number) for number in range(1, 5)]
+    losses = dict(zip((e.candidate.id for e in evaluations), (0.05, 0.0, 0.0, 0.3), strict=True))
+    kept = {i: scores(loss, seed) for seed, (i, loss) in enumerate(losses.items())}
+    presets = {evaluations[0].candidate.id: "static", evaluations[3].candidate.id: "worse"}
+    found = recipes_of(evaluations, lambda i, split: kept[i], presets, "baseline")
+    assert [losses[recipe.candidate_id] for recipe in found] == [0.0, 0.0, 0.05, 0.3]
+    best = found[2]
+    assert (best.preset, best.against_preset, best.told_apart) == ("static", None, False)
+    for recipe, truth in ((found[0], -0.05), (found[3], 0.25)):
+        assert recipe.against_preset is not None
+        assert recipe.told_apart
+        assert recipe.against_preset.low < 100 * np.expm1(truth) < recipe.against_preset.high
+
+
+def test_recipes_of_one_loss_are_not_told_apart() -> None:
+    evaluations = [of(number) for number in range(1, 4)]
+    kept = {e.candidate.id: scores(0.0, seed) for seed, e in enumerate(evaluations)}
+    presets = {evaluations[0].candidate.id: "only"}
+    found = recipes_of(evaluations, lambda i, split: kept[i], presets, "baseline")
+    assert not any(recipe.told_apart for recipe in found)
+
+
+def test_what_was_over_a_limit_is_shown_and_what_stopped_early_is_not() -> None:
+    stop = Stop(stage="accuracy_full", reason="over its limit")
+    whole, early = (dataclasses.replace(of(number), status="stopped", stop=stop) for number in (1, 2))
+    kept = {whole.candidate.id: scores(0.5, 1)}
+    found = recipes_of([whole, early], lambda i, split: kept.get(i), {}, "baseline")
+    assert [recipe.candidate_id for recipe in found] == [whole.candidate.id]
+    assert found[0].against_preset is None
+
+
+@pytest.mark.parametrize("baseline", [True, False])
+def test_the_float_model_is_no_recipe_and_other_models_have_none(baseline: bool) -> None:
+    one = of(1)
+    if baseline:
+        assert recipes_of([one], lambda i, split: scores(0.0, 0), {}, one.candidate.id) == ()
+    else:
+        plain = dataclasses.replace(one, measurement=dataclasses.replace(one.measurement, language=None))
+        assert recipes_of([plain], lambda i, split: scores(0.0, 0), {}, "baseline") == ()
