@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -18,6 +18,9 @@ from workbench.commands.console import out
 from workbench.commands.options import AsJson, Constants, Workspace, pairs
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
+
+if TYPE_CHECKING:  # a type only: it pulls onnx
+    from workbench.commands.init import Started
 
 
 def doctor(
@@ -114,9 +117,10 @@ def _explain(file: Path) -> None:
 
 
 def init(
-    model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="ONNX file, or the folder of a language model", show_default=False)],
     data: Annotated[
-        list[Path] | None, typer.Option(help="data files: CSV, JSONL or NPZ; repeat for several; or loader.py:function")
+        list[Path] | None,
+        typer.Option(help="data files: CSV, JSONL, NPZ, prompts and texts; repeat for several; or loader.py:function"),
     ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json of the model")] = None,
     labels: Annotated[Path | None, typer.Option(help="labels.json of the model")] = None,
@@ -153,6 +157,15 @@ def init(
     if not data:
         hint = "Give --data train.npz --data valid.npz; or --loader-template loader.py for a loader to be filled in."
         raise ConfigError("nothing to calibrate and judge with.", key="--data", hint=hint)
+    if model.is_dir():
+        from workbench.commands.init.language import initialize_language
+
+        given = {"--tokenizer": tokenizer, "--labels": labels, "--kind": kind, "--metric": metric}
+        for key, value in {**given, "--constant": constant, "--output": output}.items():
+            if value:
+                raise ConfigError("means nothing for a language model.", key=key, hint="Leave it out.")
+        _tell(initialize_language(model, data, to, name=name, targets=target or ()))
+        return
     wishes = Wishes(
         tokenizer=tokenizer,
         labels=labels,
@@ -162,7 +175,10 @@ def init(
         metric=metric,
         ask=_ask if sys.stdin.isatty() and sys.stdout.isatty() else None,
     )
-    started = initialize(model, data, to, name=name, targets=target or (), wishes=wishes)
+    _tell(initialize(model, data, to, name=name, targets=target or (), wishes=wishes))
+
+
+def _tell(started: Started) -> None:
     for line in (*started.notes, *(f"wrote {file}" for file in started.files), "next:"):
         out.print(line, highlight=False, soft_wrap=True, markup=False)
     for command in started.commands:

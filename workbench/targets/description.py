@@ -86,6 +86,7 @@ class TargetDescription(InstalledTarget):
         engine_files: files that tell an engine of others how to serve an artifact: (folder of its files, name of the
             service) → name → text; None where `workbench serve` does.
         language: it is for language models: its models are folders, and it is a `targets.language.LanguageTarget`.
+        first_space: of such a target, the text of a first search space.
         per_channel_types: operators whose weights may have a scale for each channel; None for all that can be INT8.
     """
 
@@ -112,4 +113,5 @@ class TargetDescription(InstalledTarget):
     float32_mode: str = "fp32"
     engine_files: Callable[[Path, str], Mapping[str, str]] | None = None
     language: bool = False
+    first_space: str = ""
     per_channel_types: tuple[str, ...] | None = None

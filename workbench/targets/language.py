@@ -99,6 +99,9 @@ class LanguageTarget(Target, Protocol):
             ConfigError: no such folder, an unsupported architecture, or files that are missing or damaged.
         """
 
+    def context(self, folder: Path) -> int:
+        """The longest window that a folder's model takes, in tokens; errors as of `read_model`."""
+
     def samples(self, model: Model, texts: Path) -> Sequence[Ids]:
         """Calibration texts as ids, one sample for each text, as the vendor's quantizer makes them.
 

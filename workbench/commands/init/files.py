@@ -117,13 +117,13 @@ def initialize(
                     )
                 declared = facts[padded].declared
             staged = _contents(facts, staging, chosen, _absolute)
-            _write_all(staged)
+            write_all(staged)
             experiments = [path for path in staged if path.parent.name == "experiments"]
             groups, notes = read_back(chosen, experiments, staging, one_size=not corpus.sizes)
             said += notes
             chosen = replace(chosen, groups=groups)  # without one that compiles sizes, a group is not padded any more
-    contents = _contents(facts, to, chosen, _relative)
-    _write_all(contents)
+    contents = _contents(facts, to, chosen, relative_path)
+    write_all(contents)
     first = facts[_padded(chosen.groups[0], axes)]
     return Started(
         files=tuple(contents),
@@ -240,7 +240,8 @@ def _commands(facts: Facts, to: Path, chosen: Chosen) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _relative(path: Path, file: Path) -> str:
+def relative_path(path: Path, file: Path) -> str:
+    """A path as a file refers to it."""
     return Path(os.path.relpath(path.resolve(), file.parent.resolve())).as_posix()
 
 
@@ -248,7 +249,7 @@ def _absolute(path: Path, file: Path) -> str:
     return path.resolve().as_posix()
 
 
-def _write_all(texts: Mapping[Path, str]) -> None:
+def write_all(texts: Mapping[Path, str]) -> None:
     """Write files that do not exist yet: all under temporary names, then each gets its own; on failure none stays."""
     written: dict[Path, Path] = {}
     placed: list[Path] = []

@@ -33,7 +33,8 @@ from workbench.values.model import Model
 LANGUAGE: Literal["language"] = "language"
 Measure = Literal["perplexity", "kl"]
 INPUT = "input_ids"
-_MOST_BYTES = 1 << 28
+MOST_BYTES = 1 << 28
+"""Of a text."""
 _MOST_TOKENS = 1 << 20
 """Of a window: no model here has a longer context."""
 
@@ -138,7 +139,7 @@ def read_language_manifest(path: Path, model: Model, target: LanguageTarget) -> 
 
 
 def _windows(path: Path, model: Model, target: LanguageTarget, window: int, stride: int, top: Section) -> TokenRows:
-    text = read_text(path, limit_bytes=_MOST_BYTES)
+    text = read_text(path, limit_bytes=MOST_BYTES)
     try:
         found = target.windows(model, text, window=window, stride=stride)
     except ConfigError as error:

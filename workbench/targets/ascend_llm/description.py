@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from workbench.targets.ascend_llm.dimensions import DIMENSIONS
+from workbench.targets.ascend_llm.first_space import FIRST_SPACE
 from workbench.targets.ascend_llm.settings import LlmSettings
 from workbench.targets.description import TargetDescription
 from workbench.values.errors import ToolchainError
@@ -76,4 +77,5 @@ TARGET = TargetDescription(
     engine_files=_engine_files,
     packages=_PACKAGES,
     language=True,
+    first_space=FIRST_SPACE,
 )

@@ -89,6 +89,9 @@ class AscendLlmTarget:
             outputs=(TensorSpec(name="logits", dtype="float32", shape=("batch", "tokens", model.config.vocabulary)),),
         )
 
+    def context(self, folder: Path) -> int:
+        return open_model(folder).config.context
+
     def samples(self, model: Model, texts: Path) -> Sequence[Ids]:
         opened = open_model(model.path)
         made = calibration_samples(read_texts(texts), read_tokenizer(model.path, opened.config), model.path)

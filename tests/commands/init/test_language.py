@@ -1,0 +1,83 @@
+"""`init` writes the three files of a language model's question, which a sweep reads as they are."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.llm_workspace import words
+from tests.targets.ascend_llm.folders import write_llm, write_texts
+from workbench.commands.init.language import initialize_language
+from workbench.inputs.experiment import read_experiment
+from workbench.targets import described
+from workbench.values.errors import ConfigError
+
+SPACE = Path(__file__).parents[3] / "search_spaces" / "ascend-llm.yaml"
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A model's folder, prompts and a text; names as users have them."""
+    folder = write_llm(tmp_path / "my model", "qwen2")
+    prompts = write_texts(tmp_path / "calibration, first.jsonl", [words(12, seed) for seed in range(3)])
+    text = tmp_path / "text.txt"
+    text.write_text(words(64 * 9))
+    return folder, prompts, text
+
+
+def test_the_files_are_read_as_they_stand(tmp_path: Path, given: tuple[Path, Path, Path]) -> None:
+    folder, prompts, text = given
+    started = initialize_language(folder, [text, prompts], tmp_path / "w", name="mine")
+    question = read_experiment(started.files[0])
+    assert question.calibration.samples == 3
+    assert (question.dataset.size("validation"), question.dataset.size("holdout")) == (5, 4)
+    assert len(question.space.presets) == 6
+    assert started.commands[1] == f"workbench sweep {started.files[0]}"
+
+
+def test_a_second_text_is_what_the_search_never_sees(tmp_path: Path, given: tuple[Path, Path, Path]) -> None:
+    folder, prompts, text = given
+    (tmp_path / "other.txt").write_text(words(64 * 3))
+    started = initialize_language(folder, [prompts, text, tmp_path / "other.txt"], tmp_path / "w", name="mine")
+    question = read_experiment(started.files[0])
+    assert (question.dataset.size("validation"), question.dataset.size("holdout")) == (9, 3)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        ("p", "Give --data prompts.jsonl --data text.txt"),
+        ("t", "0 files of prompts"),
+        ("pp", "2 files of prompts"),
+        ("pttt", "3 texts"),
+    ],
+)
+def test_what_is_missing_is_said(tmp_path: Path, given: tuple[Path, Path, Path], kinds: str, said: str) -> None:
+    folder, prompts, text = given
+    with pytest.raises(ConfigError, match=said):
+        initialize_language(folder, [{"p": prompts, "t": text}[k] for k in kinds], tmp_path / "w", name="mine")
+    assert not (tmp_path / "w").exists()
+
+
+def test_nothing_stays_of_files_that_cannot_be_read_back(tmp_path: Path, given: tuple[Path, Path, Path]) -> None:
+    folder, prompts, text = given
+    text.write_text(words(10))  # one window, of which half cannot be held back
+    with pytest.raises(ConfigError, match="leaves a split empty"):
+        initialize_language(folder, [prompts, text], tmp_path / "w", name="mine")
+    assert not [path for path in (tmp_path / "w").rglob("*") if path.is_file()]
+
+
+def test_nothing_is_overwritten(tmp_path: Path, given: tuple[Path, Path, Path]) -> None:
+    folder, prompts, text = given
+    initialize_language(folder, [prompts, text], tmp_path / "w", name="mine")
+    with pytest.raises(ConfigError, match="exists already"):
+        initialize_language(folder, [prompts, text], tmp_path / "w", name="mine")
+
+
+def test_another_target_is_refused(tmp_path: Path, given: tuple[Path, Path, Path]) -> None:
+    folder, prompts, text = given
+    with pytest.raises(ConfigError, match="onnxruntime takes no folder of a language model"):
+        initialize_language(folder, [prompts, text], tmp_path / "w", name="mine", targets=["onnxruntime"])
+
+
+def test_the_space_that_is_shipped_is_the_one_that_init_writes() -> None:
+    assert described("ascend-llm").first_space == SPACE.read_text(encoding="utf-8")
