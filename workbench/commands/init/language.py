@@ -58,6 +58,9 @@ def initialize_language(
     if "holdout" not in counts:
         counts["holdout"] = round(counts["validation"] / 2)
         counts["validation"] -= counts["holdout"]
+        if not counts["holdout"]:
+            rule = f"holds one window of {window} tokens, which leaves a split empty."
+            raise ConfigError(rule, file=texts[0], hint="Give more text, or a second one.")
     counts |= {split: min(_WINDOWS, counts[split]) for split in ("validation", "holdout")}
     contents = {
         manifest: _manifest(manifest, files, window),
