@@ -170,6 +170,14 @@ def test_a_recipe_that_the_model_cannot_take_fails_at_its_check(tmp_path: Path) 
     assert "m2 does not run on Qwen3" in found.failure.message
 
 
+def test_what_an_engine_would_compute_wrongly_fails_before_it_is_quantized(tmp_path: Path) -> None:
+    question, bench = opened(write_language_workspace(tmp_path, family="qwen3"))
+    found = evaluate(question, of(smoothing="m4", qkv="W8A8_DYNAMIC"), bench)
+    assert found.failure is not None
+    assert found.failure.stage == "check"
+    assert "the shift is in a bias that vLLM-Ascend skips" in found.failure.message
+
+
 def test_the_plan_says_what_a_sweep_takes(tmp_path: Path) -> None:
     question, bench = opened(write_language_workspace(tmp_path))
     plan = make_plan(question, bench)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from workbench.graph.digests import digest_of
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.forward import check_lengths
 from workbench.quantization.llm.ranking import group_errors
+from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.reference import float_reference
 from workbench.quantization.llm.windows import windows_of
 from workbench.quantization.record import QuantizationRecord
@@ -48,6 +50,7 @@ from workbench.values.model import Model, TensorSpec
 from workbench.values.system.cpu import this_cpu
 
 RECIPE = "recipe.yaml"
+_ENGINE = "See docs/llm.md on what an engine would refuse."
 _TOKENS = ("tokenizer.json", "tokenizer_config.json")
 _INTEGER = ("W8A8", "W8A8_DYNAMIC", "W8A8_MIX")
 _BASIS = "a roofline of the card by its platform file and data sheet; measured nowhere"
@@ -125,9 +128,11 @@ class AscendLlmTarget:
                 read = read_recipe(cfg, opened)
         except ConfigError as error:
             return (_issue("error", error.key or "recipe", error.rule, error.hint or "Take another recipe."),)
-        return tuple(
-            _issue("warning", "recipe", sentence, "See docs/llm.md on what an engine would refuse.")
-            for sentence in refused_by_engine(read.recipe, opened)
+        wrong = _refused(read.recipe, opened)
+        said = [sentence for sentence in refused_by_engine(read.recipe, opened) if sentence not in wrong]
+        return (
+            *(_issue("error", "recipe", sentence, _ENGINE) for sentence in wrong),
+            *(_issue("warning", "recipe", sentence, _ENGINE) for sentence in said),
         )
 
     def rank(self, model: Model, samples: Sequence[Ids]) -> Mapping[str, float]:
@@ -153,6 +158,8 @@ class AscendLlmTarget:
                 read = read_recipe(cfg, opened)
             except ConfigError as error:
                 raise CalibrationError(f"the recipe does not fit the model: {error.rule}") from error
+            if wrong := _refused(read.recipe, opened):
+                raise CalibrationError(f"an engine would refuse it: {wrong[0]}")
             made = quantize_samples(opened, read, cfg, {"calibration": given}, to)
         (to / RECIPE).write_text(text, encoding="utf-8")
         linears = opened.config.layers * sum(map(len, GROUPS.values()))
@@ -256,6 +263,12 @@ class AscendLlmTarget:
 
 
 _NO_GRAPH = "a language model is a folder, not a graph: no engine here opens it. Sweep it, or judge its checkpoint."
+
+
+def _refused(recipe: LlmRecipe, model: LlmModel) -> tuple[str, ...]:
+    """What an engine would refuse or compute wrongly, but for the type of a float32 model: that is judged all the same,
+    as what it would be in bfloat16."""
+    return refused_by_engine(recipe, replace(model, config=replace(model.config, dtype=torch.bfloat16)))
 
 
 def _settings(candidate: Candidate) -> LlmSettings:
