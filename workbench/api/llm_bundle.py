@@ -1,11 +1,15 @@
-"""The bundle of a language model's finished checkpoint, without a sweep."""
+"""The bundle of a language model's finished checkpoint, without a sweep; and a server that is asked for its answers."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from workbench.bundle import VerifyReport, check_free, verify_bundle
+from workbench.bundle import VerifyReport, check_free, read_bundle, verify_bundle
+from workbench.bundle.prompts import golden_prompts
 from workbench.bundle.signing import SecretKey, only_key
+from workbench.load.openai.asking import address_of, only_model
+from workbench.load.openai.golden import ServedReplay, asked_of_server
 from workbench.shipping.handover import hand_over
 from workbench.shipping.language_handover import checkpoint_contents
 from workbench.study.language import language_target_name
@@ -50,3 +54,25 @@ def export_llm(
     )
     hand_over(folder, contents, secret=secret)
     return verify_bundle(folder, trusted=None if secret is None else only_key(secret.public))
+
+
+def verify_served(
+    bundle: Path | str, url: str, *, model: str | None = None, api_key_env: str = "WORKBENCH_API_KEY"
+) -> ServedReplay:
+    """Ask a running server, which speaks OpenAI's API, for the answers to a bundle's golden prompts.
+
+    Args:
+        url: with or without '/v1'.
+        model: the server's name for it; the only one it has when None.
+        api_key_env: environment variable with its key, where it asks for one.
+
+    Raises:
+        BundleError: it is no bundle of a language model.
+        ConfigError: nobody answers, or the server refuses what it is asked.
+        MeasureError: its answers are none.
+    """
+    api_key = os.environ.get(api_key_env)
+    golden = golden_prompts(read_bundle(Path(bundle)))
+    address, base, _ = address_of(url)
+    chosen = model or only_model(address, base, api_key)
+    return asked_of_server(golden, address, base, chosen, api_key=api_key)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.bundle.bounds import MOST_RELATIVE, absolute_fault, value_fault
+from workbench.bundle.bounds import LANGUAGE, MOST_RELATIVE, absolute_fault, value_fault
 from workbench.bundle.manifest import Tolerance
 from workbench.bundle.opened import Bundle
 from workbench.targets.prompted import Logits, PromptedModel
@@ -138,6 +138,8 @@ def golden_prompts(bundle: Bundle) -> GoldenPrompts:
         BundleError: the file does not hold what it should, or another tolerance than the manifest.
     """
     manifest = bundle.manifest
+    if manifest.task != LANGUAGE:
+        raise BundleError(f"{bundle.directory}: it holds samples, and no prompts of a language model.")
     try:
         if manifest.files[manifest.golden].size_bytes > MOST_BYTES:
             raise ValueError(f"they have more than {MOST_BYTES >> 20} MiB")

@@ -14,6 +14,8 @@ from rich.text import Text
 from workbench.commands.console import err, out
 from workbench.commands.options import ExperimentFile, Workspace
 from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
+from workbench.values.errors import ConfigError
+from workbench.values.exit_codes import FAILED
 
 
 def export(
@@ -72,15 +74,34 @@ def verify(
     bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
     replay: Annotated[bool, typer.Option(help="load the model and replay the golden samples")] = True,
     trusted_keys: TrustedKeysFile = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help="of a language model: ask this server, which speaks OpenAI's API, instead of the processor"),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="the server's name for it; default: the only one it has")] = None,
+    api_key_env: Annotated[str, typer.Option(help="environment variable with the server's API key")] = (
+        "WORKBENCH_API_KEY"
+    ),
 ) -> None:
     """Check a bundle: its signature where one is required, every byte, then its golden samples on this machine."""
     from workbench.bundle import verify_bundle
     from workbench.bundle.signing import trusted_keys_of
 
-    report = verify_bundle(bundle, replay=replay, trusted=trusted_keys_of(trusted_keys))
+    if url is None and model is not None:
+        raise ConfigError("means something beside --url alone.", key="--model")
+    report = verify_bundle(bundle, replay=replay and url is None, trusted=trusted_keys_of(trusted_keys))
     for warning in report.warnings:
         err.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
     out.print(f"{bundle}: {report.summary}", highlight=False, soft_wrap=True)
+    if url is not None:
+        from workbench.api.llm_bundle import verify_served
+
+        found = verify_served(bundle, url, model=model, api_key_env=api_key_env)
+        out.print(f"{url}: {found.words}", highlight=False, soft_wrap=True)
+        for fault in found.faults:
+            err.print(Text.assemble(("fault: ", "bold red"), fault), soft_wrap=True)
+        if found.faults:
+            raise SystemExit(FAILED)
 
 
 def lock(

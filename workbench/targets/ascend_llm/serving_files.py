@@ -224,8 +224,8 @@ def _readme(facts: ServedFacts) -> str:
 the folder `model/` beside this one.
 
 **Nothing here was run: there was no card.** Commands and flags are from public documents; [inferred] marks what they \
-do not say. Replay `golden/prompts.json` on the device before anything depends on it: `workbench verify` says how far \
-the processor is from it, the device was never asked.
+do not say. Before anything depends on it, ask the running server for the golden prompts: `workbench verify BUNDLE \
+--url http://HOST:PORT/v1` holds its log-probabilities against those computed on a processor.
 
 ## vLLM-Ascend
 
