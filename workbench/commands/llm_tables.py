@@ -71,7 +71,9 @@ def _text_rows(found: Judgement) -> list[list[str]]:
 
 def _text_sentences(found: Judgement) -> list[str]:
     said = []
-    if found.windows < FEW_WINDOWS:
+    if found.windows == 1:
+        said.append("One window has no interval and tells no two models apart: give a longer text.")
+    elif found.windows < FEW_WINDOWS:
         said.append(f"{found.windows} windows are few: intervals are rough below {FEW_WINDOWS}.")
     if any(_letters(found.perplexity).values()):
         said.append(
@@ -166,11 +168,11 @@ def _letters(alike: Alike | None) -> dict[str, str]:
 
 
 def _interval(estimate: Estimate, digits: int, *, signed: bool = False) -> str:
-    """'1.023 [1.018, 1.029]'; of what is hundreds of times too large fewer digits."""
+    """'1.023 [1.018, 1.029]', of what is hundreds of times too large fewer digits; '1' where there is no interval."""
     digits = digits if abs(estimate.high) < 100 else 2
     sign = "+" if signed else ""
     low, value, high = (f"{x:{sign}.{digits}g}" for x in (estimate.low, estimate.value, estimate.high))
-    return f"{value} [{low}, {high}]"
+    return value if low == high else f"{value} [{low}, {high}]"
 
 
 def _margin(estimate: Estimate) -> str:

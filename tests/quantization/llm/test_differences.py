@@ -59,6 +59,12 @@ def test_a_difference_within_noise_says_how_many_windows_would_show_it() -> None
     assert found.windows_needed > 24
 
 
+def test_one_window_tells_nothing_apart() -> None:
+    found = compare_text(outcomes(1, 1), outcomes(1.5, 1))
+    assert found.ratio.low == found.ratio.high == pytest.approx(1.5, rel=0.05)
+    assert not found.told_apart
+
+
 def test_windows_needed_grow_with_the_square_of_the_interval() -> None:
     assert windows_needed(Estimate(value=0.01, low=-0.01, high=0.03), 10) == 40
     assert windows_needed(Estimate(value=0.01, low=0.005, high=0.03), 10) is None

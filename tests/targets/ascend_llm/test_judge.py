@@ -67,6 +67,11 @@ def test_figures_are_those_of_the_checkpoints_logits(tmp_path: Path) -> None:
     assert ratio.value == pytest.approx(math.exp((nlls["static"] - nlls["float"]) / 119))
     assert ratio.low < ratio.value < ratio.high
     assert found.checkpoints[1].types == {"W8A8_DYNAMIC": 14}
+    assert found.perplexity is not None
+    pair = found.perplexity.differences[0]
+    assert (pair.first, pair.second) == ("float", "static")
+    assert pair.estimate.value == pytest.approx(-math.log(ratio.value))
+    assert pair.estimate.low < pair.estimate.value < pair.estimate.high
 
 
 def test_a_checkpoint_judged_alone_or_with_others_has_the_same_figures(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ SMALLEST_LOOK = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextComparison:
-    """One model on the windows, against the float model on the same; 95 % intervals over windows.
+    """One model on the windows, against the float model on the same; 95 % intervals over windows, none of one window.
 
     Attributes:
         perplexity: with the interval for other windows of such text.
@@ -49,7 +49,7 @@ class TextComparison:
     @property
     def told_apart(self) -> bool:
         """Whether these windows, for this model alone, tell its perplexity from the float model's."""
-        return self.ratio.low > 1 or self.ratio.high < 1
+        return self.windows > 1 and (self.ratio.low > 1 or self.ratio.high < 1)
 
 
 def compare_text(reference: TextOutcomes, outcomes: TextOutcomes, *, seed: int = 0) -> TextComparison:

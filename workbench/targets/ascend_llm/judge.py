@@ -7,6 +7,7 @@ above a limit stops after the first of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,20 +34,21 @@ from workbench.quantization.llm.windows import Window, all_windows
 from workbench.targets.ascend_llm.execution import served_decoder, served_logits
 from workbench.targets.ascend_llm.forecast import check_memory, judging_bytes
 from workbench.targets.ascend_llm.judged_texts import encoder_of, prompt_ids, read_documents, read_prompts
-from workbench.targets.ascend_llm.judgement import FLOAT, Alike, JudgedModel, Judgement, ServedFigures
-from workbench.targets.ascend_llm.kept_outcomes import judged_key, keep_outcomes, kept_outcomes, outcomes_file
-from workbench.targets.ascend_llm.roofline import (
-    CHIP,
-    ModelledTimes,
-    ServedShape,
-    modelled_times,
-    served_size,
-    time_ratio,
+from workbench.targets.ascend_llm.judgement import (
+    FLOAT,
+    Alike,
+    Difference,
+    JudgedModel,
+    Judgement,
 )
+from workbench.targets.ascend_llm.kept_outcomes import judged_key, keep_outcomes, kept_outcomes, outcomes_file
+from workbench.targets.ascend_llm.roofline import CHIP, ModelledTimes, ServedShape
 from workbench.targets.ascend_llm.roofline_clock import roofline_clock
 from workbench.targets.ascend_llm.served import Served, read_served
+from workbench.targets.ascend_llm.served_figures import float_figures, served_figures
 from workbench.targets.ascend_llm.texts import read_tokenizer
 from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.measurement import Estimate
 from workbench.values.simultaneous import Pairs
 
 _WINDOWS_AT_ONCE = 32
@@ -128,7 +130,7 @@ def judge(
     for name, each in served.items():
         _check_same(model, name, each)
     asked = _ask(model, judging, report)
-    figures, times = _float_figures(model, judging.shape)
+    figures, times = float_figures(model, judging.shape)
     outcomes: dict[str, TextOutcomes] = {}
     chosen: dict[str, Answers] = {} if asked.chosen is None else {FLOAT: asked.chosen}
     judged = [
@@ -275,7 +277,7 @@ def _judged(
         folder=served.folder,
         types=_counted(served.types),
         quantized_cache=bool(served.cached),
-        figures=_figures_of(served, model.config, judging.shape, base),
+        figures=served_figures(served, model.config, judging.shape, base),
         text=text,
         stopped=stopped,
         choices=choice,
@@ -344,29 +346,6 @@ def _ends(config: LlmConfig) -> frozenset[int]:
     return frozenset(each for each in found if isinstance(each, int) and not isinstance(each, bool))
 
 
-def _float_figures(model: LlmModel, shape: ServedShape) -> tuple[ServedFigures, ModelledTimes]:
-    times = modelled_times(model.config, {}, quantized_cache=False, shape=shape)
-    figures = ServedFigures(
-        disk_bytes=sum(file.stat().st_size for file in dict.fromkeys(model.places.values())),
-        size=served_size(model.config, {}, quantized_cache=False),
-        prefill_ms=times.prefill_ms,
-        decode_ms=times.decode_ms,
-    )
-    return figures, times
-
-
-def _figures_of(served: Served, config: LlmConfig, shape: ServedShape, base: ModelledTimes) -> ServedFigures:
-    times = modelled_times(config, served.types, quantized_cache=bool(served.cached), shape=shape)
-    return ServedFigures(
-        disk_bytes=sum(file.stat().st_size for file in dict.fromkeys(held.file for held in served.tensors.values())),
-        size=served_size(config, served.types, quantized_cache=bool(served.cached)),
-        prefill_ms=times.prefill_ms,
-        decode_ms=times.decode_ms,
-        prefill_ratio=time_ratio(times.prefill, base.prefill),
-        decode_ratio=time_ratio(times.decode, base.decode),
-    )
-
-
 def _counted(types: Mapping[str, str]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for name, kind in types.items():
@@ -376,4 +355,18 @@ def _counted(types: Mapping[str, str]) -> dict[str, int]:
 
 
 def _alike(names: tuple[str, ...], pairs: Pairs) -> Alike:
-    return Alike(names=names, alike=tuple(tuple(map(bool, row)) for row in pairs.alike.tolist()))
+    differences = tuple(
+        Difference(
+            first=names[i],
+            second=names[j],
+            estimate=Estimate(
+                value=float(pairs.difference[i, j]), low=float(pairs.low[i, j]), high=float(pairs.high[i, j])
+            ),
+        )
+        for i in range(len(names))
+        for j in range(i + 1, len(names))
+        if math.isfinite(pairs.low[i, j])
+    )
+    return Alike(
+        names=names, alike=tuple(tuple(map(bool, row)) for row in pairs.alike.tolist()), differences=differences
+    )

@@ -60,16 +60,30 @@ class JudgedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Attributes:
+    first, second: names of models.
+    estimate: the first's figure less the second's, with an interval that holds at once with those of all other pairs.
+    """
+
+    first: str
+    second: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alike:
     """Which models the windows or questions cannot tell apart, all pairs at once with 95 %.
 
     Attributes:
         names: the float model first where it takes part; models that were stopped early do not.
         alike: [names, names].
+    differences: of every pair; none of a single window.
     """
 
     names: tuple[str, ...]
     alike: tuple[tuple[bool, ...], ...]
+    differences: tuple[Difference, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +91,9 @@ class Judgement:
     """Attributes:
     checkpoints: in the order in which they were given.
     stage: whose arithmetic the windows took.
-    perplexity: who cannot be told apart in perplexity; None with no text.
-    kl: likewise in KL, without the float model.
-    accuracy: likewise in right answers to questions, the float model first.
+    perplexity: who cannot be told apart in the logarithm of perplexity; None with no text.
+    kl: likewise in KL, in nats a token, without the float model.
+    accuracy: likewise in the share of right answers to questions.
     chance: the share of questions that guessing gets right; None without questions.
     float_accuracy: with its interval for other questions of the kind; likewise.
     shape, clock: what the modelled times are of.
