@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workbench.api.bundle import Exported, LoadedBundle, export, load_bundle
+    from workbench.api.llm import CalibratedLlm, calibrate_llm
     from workbench.api.opening import read_experiment
     from workbench.api.result import SweepResult, read_sweep
     from workbench.api.rows import Row
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BundleError",
     "Calibrated",
+    "CalibratedLlm",
     "CalibrationError",
     "Candidate",
     "CandidateError",
@@ -69,6 +71,7 @@ __all__ = [
     "WorkbenchError",
     "__version__",
     "calibrate",
+    "calibrate_llm",
     "compare",
     "export",
     "load_bundle",
@@ -79,6 +82,7 @@ __all__ = [
 
 _HOMES = {
     "workbench.api.bundle": ("Exported", "LoadedBundle", "export", "load_bundle"),
+    "workbench.api.llm": ("CalibratedLlm", "calibrate_llm"),
     "workbench.api.opening": ("read_experiment",),
     "workbench.api.result": ("SweepResult", "read_sweep"),
     "workbench.api.rows": ("Row",),

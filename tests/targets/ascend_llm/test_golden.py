@@ -23,17 +23,9 @@ GOLDEN = next(
 MANIFEST = GOLDEN / "manifest.json"
 CASES: list[dict[str, Any]] = json.loads(MANIFEST.read_text())["cases"] if MANIFEST.is_file() else []
 LEFT_OUT = {"model.embed_tokens.weight", "lm_head.weight"}
-NOT_COMPUTED = {}
-"""Cases that do not agree, and what is known of it; `strict`, so that one that agrees again must leave the list."""
-OTHER_LOGITS = {"v0_kv8__qwen2_bf16": "the tool's fake-quantized cache is not found yet; the file is right"}
+EVERY_CASE = pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in CASES])
 
 pytestmark = pytest.mark.skipif(not CASES, reason="the vendor's golden files are not beside this checkout")
-
-
-def parameters(*more: dict[str, str]) -> list[Any]:
-    known = {name: reason for each in (NOT_COMPUTED, *more) for name, reason in each.items()}
-    marks = {name: [pytest.mark.xfail(strict=True, reason=reason)] for name, reason in known.items()}
-    return [pytest.param(case, id=case["case"], marks=marks.get(case["case"], [])) for case in CASES]
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +47,7 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", parameters())
+@EVERY_CASE
 def test_the_checkpoint_equals_the_vendors_to_the_bit(case: dict[str, Any], model: Path, tmp_path: Path) -> None:
     there = GOLDEN / "cases" / case["case"]
     anti = GOLDEN / "calib" / case["anti"] if "anti" in case else None
@@ -73,7 +65,7 @@ def test_the_checkpoint_equals_the_vendors_to_the_bit(case: dict[str, Any], mode
         assert torch.equal(*(load_file(f)["global_rotation"] for f in (file, made.folder / "optional" / file.name)))
 
 
-@pytest.mark.parametrize("case", parameters(OTHER_LOGITS))
+@EVERY_CASE
 def test_logits_of_the_fake_quantized_model_equal_the_vendors(case: dict[str, Any], model: Path) -> None:
     there = GOLDEN / "cases" / case["case"]
     ids = json.loads((GOLDEN / "token_ids.json").read_text())

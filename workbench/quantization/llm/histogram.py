@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from workbench.values.errors import ConfigError
+
 BINS = 2048
 LEVELS = 256
 STEP = 1e-5
@@ -77,6 +79,8 @@ class Histogram:
         sample of one value is not counted: its value is the range.
         """
         x = x[torch.isfinite(x)]
+        if x.numel() == 0:
+            raise ConfigError("no value of a sample is finite.", hint="Quantize a bfloat16 copy of the model.")
         low, high = torch.aminmax(x)
         if bool(low == high):
             return low.reshape(1), high.reshape(1)

@@ -35,6 +35,7 @@ from workbench.quantization.llm.recipe import (
 from workbench.quantization.llm.rope import Rope
 from workbench.quantization.llm.smoothing.apply import bias_norms, smooth_block, wanted_inputs
 from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
+from workbench.values.errors import ConfigError
 
 Stream = list[torch.Tensor]
 CACHED = {"self_attn.k_proj": "key", "self_attn.v_proj": "value"}
@@ -47,7 +48,7 @@ class WorkingBlock:
     Attributes:
         tensors: floats by names relative to the block; a quantized linear's weight stays until the block is done.
         cache: 'key' and 'value' → ranges by channel; `cache_of_outputs` where they are those of k_proj and v_proj
-            themselves rather than of what the cache holds.
+            themselves rather than of what the cache holds: the tool does not quantize by them in its own memory.
         epsilon: of the norms before linears from here on, where a stage replaced them.
         spreads: source → how far its largest value stands out, after a survey.
     """
@@ -68,16 +69,10 @@ class WorkingBlock:
             return quantized.wide(x) if quantized.generation == "v1" else quantized(x)
         return float_product(x, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias"))
 
-    def _kept(self, name: str, out: torch.Tensor) -> torch.Tensor:
-        """What the cache keeps of keys and values, where its ranges are those of the linears' outputs."""
-        if self.cache_of_outputs and name in CACHED:
-            return fake_quantized(out, self.cache[CACHED[name]])
-        return out
-
     def final(self, name: str, x: torch.Tensor) -> torch.Tensor:
         """The same when all stages are through, in the model's dtype."""
         quantized = self.linears.get(name)
-        return self._kept(name, self.linear(name, x) if quantized is None else quantized(x))
+        return self.linear(name, x) if quantized is None else quantized(x)
 
     def cached(self, what: str, x: torch.Tensor) -> torch.Tensor:
         """What attention reads of keys or values [batch, kv_heads, tokens, head_dim]."""
@@ -233,7 +228,13 @@ def _quantize(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Quantiz
         stream[number] = run_through(config, rope, block, [hidden], ranging.linear)[0]
     for name, recipe in asked.items():
         if recipe.static:
-            block.linears[name] = block.linears[name].with_input(ranging.range_of(name))
+            by = ranging.range_of(name)
+            if not bool(torch.isfinite(by.scale).all()):
+                raise ConfigError(
+                    f"{block.prefix}.{name} sees values beyond {config.dtype} on the calibration texts.",
+                    hint="Quantize a bfloat16 copy of the model, or leave smoothing out.",
+                )
+            block.linears[name] = block.linears[name].with_input(by)
 
 
 class _Ranging:

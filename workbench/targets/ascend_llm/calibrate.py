@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from workbench.quantization.llm.checkpoint import EMBEDDING, HEAD, LlmModel, open_model
 from workbench.quantization.llm.recipe import LlmRecipe
@@ -33,7 +32,7 @@ from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE, block_entries
 from workbench.targets.ascend_llm.texts import calibration_samples, padded_samples, read_texts, read_tokenizer
-from workbench.targets.ascend_llm.weight_file import stored, write_sharded
+from workbench.targets.ascend_llm.weight_file import stored, write_sharded, write_weights
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.input_files import is_file
 from workbench.values.errors import ConfigError, ToolchainError
@@ -247,7 +246,7 @@ def _optional(model: LlmModel, recipe: LlmRecipe, ready: Path) -> dict[str, obje
         return {}
     (ready / "optional").mkdir()
     name = "optional/quarot.safetensors"
-    save_file({"global_rotation": rotation.residual.to(torch.float32)}, ready / name)
+    write_weights([stored("global_rotation", rotation.residual)], ready / name)
     return {"quarot": {"rotation_map": {"global_rotation": name}}}
 
 
