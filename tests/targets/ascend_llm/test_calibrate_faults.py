@@ -1,0 +1,183 @@
+"""What a run leaves when the disk ends, the process is killed or the input is bad: nothing that looks finished."""
+
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.quantization.llm.tiny_models import shard_model
+from tests.targets.ascend_llm.folders import STATIC, write_llm, write_texts, write_v0
+from workbench.targets.ascend_llm.calibrate import DESCRIPTION, WORK, CalibratedLlm, calibrate_llm
+from workbench.values.errors import ConfigError, ToolchainError
+
+
+def run(base: Path, cfg: Path, out: str = "out") -> CalibratedLlm:
+    return calibrate_llm(base / "model", base / out, cfg=cfg, data=write_texts(base / "texts.jsonl"))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@contextmanager
+def largest_file(size_bytes: int) -> Iterator[None]:
+    """A disk that takes no file larger than this."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(("size_bytes", "resumed"), [(1 << 12, 0), (30_000, 2)], ids=["a-block", "the-weights"])
+def test_a_disk_that_ends_leaves_nothing_half_written_and_the_run_goes_on(
+    tmp_path: Path, size_bytes: int, resumed: int
+) -> None:
+    write_llm(tmp_path / "model")
+    cfg = write_v0(tmp_path / "r.yaml")
+    whole = content(run(tmp_path, cfg, "whole").folder)
+    sizes = {len(value) for name, value in whole.items() if name.endswith(".safetensors")}
+    assert max(sizes) > size_bytes
+    write_texts(tmp_path / "texts.jsonl")
+
+    with largest_file(size_bytes), pytest.raises(ToolchainError, match="cannot be written: File too large"):
+        calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=tmp_path / "texts.jsonl")
+
+    assert [each.name for each in (tmp_path / "out").iterdir()] == [WORK]
+    done = run(tmp_path, cfg)
+    assert done.resumed == resumed
+    assert content(done.folder) == whole
+
+
+KILLED = """
+import sys
+from pathlib import Path
+
+import torch
+
+from workbench.targets.ascend_llm.calibrate import calibrate_llm
+
+base = Path(sys.argv[1])
+torch.set_num_threads(int(sys.argv[2]))  # what another number of threads kept is not used
+calibrate_llm(
+    base / "model", base / "out", cfg=base / "r.yaml", data=base / "texts.jsonl",
+    report=lambda line: (print(line, flush=True), sys.stdin.readline()),
+)
+"""
+
+
+def test_a_run_that_is_killed_goes_on_in_another_process(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model", "qwen2", num_hidden_layers=3)
+    cfg = write_v0(tmp_path / "r.yaml", "anti_cfg: {anti_method: m2}", STATIC)
+    whole = content(run(tmp_path, cfg, "whole").folder)
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(torch.get_num_threads())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("block 1 ")
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline().startswith("block 2 ")
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "out" / DESCRIPTION).exists()
+    done = run(tmp_path, cfg)
+    assert done.resumed == 2
+    assert content(done.folder) == whole
+
+
+def lose_a_shard(folder: Path) -> None:
+    shard_model(folder)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+
+
+def put(name: str, value: float) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        tensors[name].view(-1)[3] = value
+        save_file(tensors, folder / "model.safetensors")
+
+    return change
+
+
+def integers(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.1.mlp.up_proj.weight"] = torch.zeros(56, 32, dtype=torch.int8)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def config(**changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        found = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**found, **changes}))
+
+    return change
+
+
+def no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def cut_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text()[:200])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lose_a_shard, "shard model-00002-of-00003.safetensors is missing of 3"),
+        (integers, r"up_proj.weight is of type I8"),
+        (config(architectures=["MambaForCausalLM"]), "MambaForCausalLM is not supported"),
+        (config(dtype="int8"), "no dtype that is computed in"),
+        (put("model.layers.1.mlp.up_proj.weight", float("nan")), r"layers.1.mlp.up_proj.weight holds 1 values"),
+        (put("model.norm.weight", float("inf")), r"model.norm.weight holds 1 values"),
+        (put("model.embed_tokens.weight", float("nan")), r"model.embed_tokens.weight holds 1 values"),
+        (config(max_position_embeddings=6), "sample 0 has 7 tokens, the model's context is 6"),
+        (no_tokenizer, r"tokenizer.json: no such file"),
+        (cut_tokenizer, "is no tokenizer"),
+    ],
+    ids=["shard", "dtype", "architecture", "no-dtype", "nan", "inf-norm", "nan-embedding", "long", "absent", "cut"],
+)
+def test_bad_input_is_named_and_no_checkpoint_is_written(
+    tmp_path: Path, spoil: Callable[[Path], None], said: str
+) -> None:
+    spoil(write_llm(tmp_path / "model"))
+    with pytest.raises(ConfigError, match=said):
+        run(tmp_path, write_v0(tmp_path / "r.yaml"))
+    assert not (tmp_path / "out" / DESCRIPTION).exists()
+
+
+def test_an_input_that_overflows_is_named_with_its_linear(tmp_path: Path) -> None:
+    folder = write_llm(tmp_path / "model", "qwen2", "float16")
+    tensors = load_file(folder / "model.safetensors")
+    for name in ("gate_proj", "up_proj"):
+        tensors[f"model.layers.1.mlp.{name}.weight"] *= 1000
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"layers.1.mlp.down_proj sees values beyond torch.float16"):
+        run(tmp_path, write_v0(tmp_path / "r.yaml"))
+
+
+def test_a_model_that_changed_is_begun_anew(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model", "qwen2")
+    cfg = write_v0(tmp_path / "r.yaml")
+
+    def dies(line: str) -> None:
+        raise KeyboardInterrupt
+
+    data = write_texts(tmp_path / "texts.jsonl")
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=data, report=dies)
+    shutil.rmtree(tmp_path / "model")
+    write_llm(tmp_path / "model", "qwen2", seed=7)
+    done = run(tmp_path, cfg)
+    assert done.resumed == 0
+    assert content(done.folder) == content(run(tmp_path, cfg, "fresh").folder)
