@@ -48,7 +48,7 @@ def test_bad_documents_are_refused(tmp_path: Path, name: str, text: str, said: s
 def test_the_encoder_begins_a_text_as_the_tokenizer_does_and_does_not_end_it(tmp_path: Path) -> None:
     folder = write_llm(tmp_path / "m")
     config = read_config(folder)
-    plain = encoder_of(read_tokenizer(folder, config), folder)
+    plain = encoder_of(read_tokenizer(folder, config))
     assert plain("the pump") == [1, 2]
     file = folder / "tokenizer.json"
     tokenizer = json.loads(file.read_text())
@@ -66,9 +66,9 @@ def test_the_encoder_begins_a_text_as_the_tokenizer_does_and_does_not_end_it(tmp
         },
     }
     file.write_text(json.dumps(tokenizer))
-    assert encoder_of(read_tokenizer(folder, config), folder)("the pump") == [20, 1, 2]
+    assert encoder_of(read_tokenizer(folder, config))("the pump") == [20, 1, 2]
     (folder / "tokenizer_config.json").write_text('{"add_bos_token": true, "bos_token": "<s>"}')
-    assert encoder_of(read_tokenizer(folder, config), folder)("the") == [20, 1]
+    assert encoder_of(read_tokenizer(folder, config))("the") == [20, 1]
 
 
 def test_a_prompt_needs_a_token_and_room_for_its_answer() -> None:

@@ -196,7 +196,7 @@ def _check_same(model: LlmModel, name: str, served: Served) -> None:
 
 def _ask(model: LlmModel, judging: Judging, report: Callable[[str], None]) -> _Asked:
     config = model.config
-    encode = encoder_of(read_tokenizer(model.folder, config), model.folder)
+    encode = encoder_of(read_tokenizer(model.folder, config))
     texts = [torch.tensor([encode(text)]) for path in judging.texts for text in read_documents(path)]
     windows = (
         all_windows(texts, config, window=judging.window, stride=judging.stride, most=judging.windows) if texts else []

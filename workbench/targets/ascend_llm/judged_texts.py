@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from workbench.targets.ascend_llm.texts import MOST_TEXTS, TEXT_KEY, special_tokens
+from workbench.targets.ascend_llm.texts import MOST_TEXTS, TEXT_KEY
 from workbench.values.documents.input_files import open_lines, read_text
 from workbench.values.documents.json_reader import parse_json, read_json
 from workbench.values.errors import ConfigError
@@ -17,17 +17,14 @@ _MOST_BYTES = 1 << 24
 """Of a file: four million tokens or so, days of work on a processor. A tokenizer needs many times a text's size."""
 
 
-def encoder_of(tokenizer: Tokenizer, folder: Path) -> Callable[[str], list[int]]:
+def encoder_of(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
     """Text → ids, begun as the model's own tokenizer begins a text, and not ended: more is to follow.
 
     Args:
         tokenizer: of `read_tokenizer`.
-        folder: of the model, whose tokenizer_config.json may ask for a token of beginning.
     """
-    before, _ = special_tokens(tokenizer, folder)
     plain, dressed = (tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
-    at = next((n for n in range(len(dressed)) if dressed[n : n + len(plain)] == plain), 0)
-    begin = [*before, *dressed[:at]]
+    begin = dressed[: next((n for n in range(len(dressed)) if dressed[n : n + len(plain)] == plain), 0)]
     return lambda text: [*begin, *tokenizer.encode(text, add_special_tokens=False).ids]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from workbench.quantization.llm.config import LlmConfig
 from workbench.values.documents.input_files import is_file, open_lines, read_text
@@ -18,8 +19,11 @@ TEXT_KEY = "inputs_pretokenized"
 MOST_TEXTS = 10_000
 _MOST_BYTES = 1 << 28
 _MOST_TOKENIZER_BYTES = 1 << 27
-_ADDS_BEGIN = ("LlamaTokenizer", "LlamaTokenizerFast")
-"""Classes that put the token of beginning before a text unless tokenizer_config.json says otherwise."""
+_OWN_TEMPLATE = ("LlamaTokenizer", "LlamaTokenizerFast")
+"""Classes that put tokens around a text as tokenizer_config.json says, whatever tokenizer.json has.
+
+So it is in transformers 4.57, which the vendor's tool runs with; other classes leave `add_bos_token` without effect.
+"""
 
 
 def read_texts(path: Path) -> list[str]:
@@ -53,7 +57,7 @@ def read_texts(path: Path) -> list[str]:
 
 
 def read_tokenizer(folder: Path, config: LlmConfig) -> Tokenizer:
-    """The model's tokenizer.json, without padding and truncation.
+    """The model's tokenizer.json, without padding and truncation, with what its class puts around a text.
 
     Raises:
         ConfigError: no such file, no tokenizer, or more tokens than the model's vocabulary.
@@ -64,6 +68,8 @@ def read_tokenizer(folder: Path, config: LlmConfig) -> Tokenizer:
         tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # tokenizers raises bare Exception for every malformed file
         raise ConfigError(f"is no tokenizer: {error}.", file=file) from error
+    if (template := _template(tokenizer, folder)) is not None:
+        tokenizer.post_processor = template
     tokenizer.no_padding()
     tokenizer.no_truncation()
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
@@ -82,11 +88,10 @@ def calibration_samples(texts: Sequence[str], tokenizer: Tokenizer, folder: Path
     Raises:
         ConfigError: a text has no token.
     """
-    before, behind = special_tokens(tokenizer, folder)
-    samples = [[*before, *tokenizer.encode(text, add_special_tokens=True).ids, *behind] for text in texts]
+    samples = [tokenizer.encode(text, add_special_tokens=True).ids for text in texts]
     for number, ids in enumerate(samples):
         if not ids:
-            raise ConfigError(f"text {number} has no token.")
+            raise ConfigError(f"gives text {number} no token.", file=folder / "tokenizer.json")
     return [torch.tensor([ids]) for ids in samples]
 
 
@@ -106,22 +111,23 @@ def padded_samples(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> li
     return samples
 
 
-def special_tokens(tokenizer: Tokenizer, folder: Path) -> tuple[list[int], list[int]]:
-    """Tokens that tokenizer_config.json asks for and the tokenizer's own template does not add."""
+def _template(tokenizer: Tokenizer, folder: Path) -> TemplateProcessing | None:
+    """What goes around a text, where the tokenizer's class says it rather than tokenizer.json."""
     file = folder / "tokenizer_config.json"
     said = _settings(file) if is_file(file) else {}
     if not isinstance(said, dict):
         raise ConfigError("holds no JSON object.", file=file)
-    llama = said.get("tokenizer_class") in _ADDS_BEGIN
-    found = []
-    for key, default, token in (("add_bos_token", llama, "bos_token"), ("add_eos_token", False, "eos_token")):
+    if said.get("tokenizer_class") not in _OWN_TEMPLATE:
+        return None
+    pieces, numbers = ["$A"], {}
+    for key, default, token in (("add_bos_token", True, "bos_token"), ("add_eos_token", False, "eos_token")):
         name = said.get(token)
         name = name.get("content") if isinstance(name, dict) else name
         number = tokenizer.token_to_id(name) if isinstance(name, str) else None
-        added = tokenizer.encode("a", add_special_tokens=True).ids
-        there = number is not None and number in (added[:1] if token == "bos_token" else added[-1:])
-        found.append([number] if said.get(key, default) and number is not None and not there else [])
-    return found[0], found[1]
+        if said.get(key, default) and name is not None and number is not None:
+            pieces.insert(0 if token == "bos_token" else len(pieces), name)
+            numbers[name] = number
+    return TemplateProcessing(single=pieces, special_tokens=list(numbers.items()))
 
 
 def _settings(file: Path) -> object:
