@@ -65,15 +65,14 @@ def test_who_listens_is_found() -> None:
 def test_processes_below_the_server_count_with_it() -> None:
     code = (
         "import subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'x = bytearray(80_000_000)\\nwhile True: pass'])\n"
-        "print('up', flush=True)\n"
+        "up = 'x = bytearray(80_000_000)\\nprint(len(x), flush=True)\\nwhile True: pass'\n"
+        "child = subprocess.Popen([sys.executable, '-c', up])\n"
         "time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as parent:
         try:
             assert parent.stdout is not None
-            parent.stdout.readline()
-            time.sleep(0.5)
+            assert parent.stdout.readline() == b"80000000\n"
             watch = ProcessWatch(parent.pid)
             watch.begin()
             time.sleep(1.3)

@@ -122,7 +122,7 @@ def main() -> None:
 
     from tests.standin import RESOURCE
 
-    shared = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    shared = {"include_dashboard": False, "include_log_monitor": False, "object_store_memory": _STORE_BYTES}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **shared})
     gcs = cluster.head_node.all_processes["gcs_server"][0].process.pid
     print(json.dumps({"address": cluster.address, "gcs": gcs}), flush=True)

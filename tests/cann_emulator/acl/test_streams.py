@@ -13,7 +13,7 @@ import pytest
 
 from tests.cann_emulator.acl.library import Loaded, multilayer, ok, opened, saved, strictly, taken, text
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import handles, streams
+from workbench.cann_emulator.acl import handles, rt_callback, streams
 from workbench.cann_emulator.acl.strict import NotEstablished
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.om import load_om
@@ -137,14 +137,14 @@ def test_a_pause_of_the_program_shows_between_events(model: Loaded, stream: int,
 
 
 def test_a_pause_does_not_show_while_the_stream_is_busy(model: Loaded, stream: int) -> None:
-    """The device has work for 20 ms and more; what the program does meanwhile costs no time."""
+    """The device has work for seconds; what the program does meanwhile costs no time."""
     size = 1 << 30
     pointers = [taken(acl.rt.malloc(size, 0)) for _ in range(2)]
     first, last = event(8), event(8)
     elapsed = []
     for paused in (False, True):
         ok(acl.rt.record_event(first, stream))
-        for _ in range(40):
+        for _ in range(2000):
             ok(acl.rt.memset_async(pointers[0], size, 0, 1 << 30, stream))
         if paused:
             pause("sleeps")
@@ -155,7 +155,7 @@ def test_a_pause_does_not_show_while_the_stream_is_busy(model: Loaded, stream: i
             task.work = int if task.what == "memset_async" else task.work  # its time, without its bytes
         ok(acl.rt.synchronize_stream(stream))
         elapsed.append(taken(acl.rt.event_elapsed_time(first, last)))
-    assert elapsed[0] == elapsed[1] > 20
+    assert elapsed[0] == elapsed[1] > 1000
 
 
 def test_a_pause_shows_behind_every_wait_of_the_host(model: Loaded, stream: int) -> None:
@@ -402,7 +402,9 @@ def test_a_thread_may_ask_for_reports_before_it_is_subscribed(device: int, strea
     assert codes == [0]
 
 
-def test_a_blocking_callback_is_handed_over_at_once(device: int, stream: int) -> None:
+def test_a_blocking_callback_is_handed_over_at_once(device: int, stream: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not when its thread looks again, which would take it a second here."""
+    monkeypatch.setattr(rt_callback, "_LOOK_AGAIN_S", 20.0)
     ends = threading.Event()
 
     def serve(_: list[int]) -> None:
@@ -417,7 +419,7 @@ def test_a_blocking_callback_is_handed_over_at_once(device: int, stream: int) ->
         ok(acl.rt.launch_callback(lambda _: None, None, 1, stream))
         ok(acl.rt.synchronize_stream(stream))
         times_s.append(time.perf_counter() - began)
-    assert sorted(times_s)[4] < 0.005
+    assert sorted(times_s)[4] < 0.3
     ends.set()
     ok(acl.rt.launch_callback(lambda _: None, None, 1, stream))
     ok(acl.rt.synchronize_stream(stream))

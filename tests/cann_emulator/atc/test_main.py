@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -226,13 +225,13 @@ def test_the_program_ends_with_255_and_quickly_when_it_refuses(folder: Path) -> 
     command = [sys.executable, "-m", "workbench.cann_emulator.atc", "--framework=5", "--model=none.onnx", "--output=m"]
     times = []
     for _ in range(3):
-        start = time.perf_counter()
-        done = subprocess.run([*command, CHIP], capture_output=True, text=True, timeout=60, check=False)
-        times.append(time.perf_counter() - start)
+        before = os.times()
+        done = subprocess.run([*command, CHIP], capture_output=True, text=True, timeout=200, check=False)
+        times.append(sum(os.times()[2:4]) - sum(before[2:4]))
         assert done.returncode == 255
         assert done.stderr == ""
         assert done.stdout.splitlines()[:3] == [BANNER, "...", FAILURE]
-    assert min(times) < 2.0, "a loaded machine is slow, but not that slow; quiet it takes 0.1 s"
+    assert min(times) < 1.0, "processor seconds; onnx and numpy alone would double the 0.1 s it takes"
 
 
 def test_a_refused_line_imports_no_heavy_library() -> None:

@@ -107,7 +107,7 @@ def _until(done: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
     while not done():
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
-        time.sleep(0.05)  # between looks at what another process writes
+        time.sleep(0.2)  # between looks at what another process writes
 
 
 def test_what_can_never_be_had_is_said_at_once(place: Place, tmp_path: Path) -> None:
