@@ -122,7 +122,7 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "workbench", *map(str, arguments)]
 
 
-def workbench(environment: Environment, *arguments: object, timeout: float = 240) -> Done:
+def workbench(environment: Environment, *arguments: object, timeout: float = 600) -> Done:
     return subprocess.run(
         command(*arguments), env=dict(environment), capture_output=True, text=True, timeout=timeout, check=False
     )

@@ -310,7 +310,7 @@ def test_whatever_ends_a_sweep_the_same_command_goes_on_and_at_most_one_candidat
 
     compilers = killed_when(emulated, file, compiles)
     assert compilers
-    psutil.wait_procs(compilers, timeout=90)
+    psutil.wait_procs(compilers, timeout=300)
     assert not [process for process in compilers if is_atc(process)]
     assert half_written(tmp_path) == []
     assert evaluations_of(file) == {}

@@ -171,7 +171,7 @@ def installed(folder: Path, to: str) -> int:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
     command += ["--target", str(folder / to), "-r", str(folder / "requirements.txt")]
     command += ["--platform", "manylinux_2_17_aarch64", "--only-binary", ":all:", "--python-version", "3.11"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0 or "DO NOT MATCH THE HASHES" in done.stderr, done.stderr
     return done.returncode
 

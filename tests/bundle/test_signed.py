@@ -137,7 +137,7 @@ def workbench(*arguments: object, module: str = "workbench", **environment: str)
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert "Traceback" not in done.stderr
@@ -202,7 +202,7 @@ def test_keys_are_made_by_a_command_that_prints_the_line_to_trust(
 @needs_minisign
 def test_operations_check_a_bundle_with_minisign_and_sha256sum_alone(pristine: Path, keys: Path) -> None:
     command = f"minisign -V -H -p {keys / 'ours.pub'} -m SHA256SUMS && sha256sum --strict --quiet -c SHA256SUMS"
-    done = subprocess.run(command, shell=True, cwd=pristine, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, shell=True, cwd=pristine, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr
     assert read_bundle(pristine).manifest_sha256 in done.stdout
@@ -212,7 +212,7 @@ def test_operations_check_a_bundle_with_minisign_and_sha256sum_alone(pristine: P
 def test_a_bundle_that_minisign_signed_is_accepted(folder: Path, keys: Path) -> None:
     (folder / "SHA256SUMS.minisig").unlink()
     command = ["minisign", "-S", "-s", str(keys / "ours.key"), "-m", str(folder / "SHA256SUMS")]
-    subprocess.run(command, input="\n", text=True, capture_output=True, timeout=60, check=True)
+    subprocess.run(command, input="\n", text=True, capture_output=True, timeout=300, check=True)
 
     assert "signed by" in verified(folder, keys).summary
 

@@ -388,7 +388,7 @@ def compiled(proto: onnx.ModelProto, folder: Path, *options: str) -> OfflineMode
         env={**os.environ, "PYTHONPATH": str(Path.cwd())},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout
     return load_om(folder / "model.om")

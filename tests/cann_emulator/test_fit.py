@@ -160,7 +160,7 @@ def test_the_module_is_a_program_that_ends_with_1_and_a_message_on_bad_input(tmp
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env=here,
     )
 

@@ -20,7 +20,7 @@ def convert(folder: Path, dump: Path) -> subprocess.CompletedProcess[str]:
     environment = emulated_environment(folder)
     program = Path(environment["ASCEND_HOME_PATH"]) / "tools/operator_cmp/compare/msaccucmp.py"
     command = [sys.executable, str(program), "convert", "-d", str(dump), "-out", str(folder / "out"), "-v", "2"]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def status(bits: int) -> bytes:

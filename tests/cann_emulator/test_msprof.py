@@ -20,7 +20,7 @@ folder.mkdir(parents=True)
 def msprof(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = emulated_environment(folder)
     return subprocess.run(
-        ["msprof", *arguments], env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        ["msprof", *arguments], env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
 
 

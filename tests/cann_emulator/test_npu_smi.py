@@ -100,7 +100,7 @@ def test_what_a_killed_process_left_is_not_shown() -> None:
         "from workbench.cann_emulator.state import *\nimport os, signal\n"
         "report_use({0: DeviceUse(hbm_bytes=5)}); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    subprocess.run([sys.executable, "-c", code], env=dict(os.environ), timeout=60, check=False)
+    subprocess.run([sys.executable, "-c", code], env=dict(os.environ), timeout=300, check=False)
 
     assert len(list(Path(os.environ["CANN_EMULATOR_STATE"]).glob("*.json"))) == 1
     assert processes() == ()
@@ -214,6 +214,8 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_it_runs_as_a_program_of_the_tree(tmp_path: Path) -> None:
     environment = emulated_environment(tmp_path)
 
-    done = subprocess.run(["npu-smi", "info"], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["npu-smi", "info"], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, IDLE, "")

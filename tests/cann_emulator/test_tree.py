@@ -29,7 +29,7 @@ def files_of(root: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def run(command: list[str], environment: dict[str, str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_version_files_lie_where_8_5_has_them_and_say_that_they_are_emulated(tmp_path: Path) -> None:

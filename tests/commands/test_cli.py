@@ -13,7 +13,7 @@ from workbench.evaluation.shared_store import open_shared_store
 from workbench.evaluation.store import Store
 
 
-def workbench(*arguments: object, timeout: float = 240) -> "subprocess.CompletedProcess[str]":
+def workbench(*arguments: object, timeout: float = 600) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "workbench", *map(str, arguments)],
         capture_output=True,

@@ -10,7 +10,13 @@ WORKBENCH = [sys.executable, "-m", "workbench", "emulator"]
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*WORKBENCH, *arguments], cwd=cwd, env=dict(os.environ), capture_output=True, text=True, timeout=60, check=False
+        [*WORKBENCH, *arguments],
+        cwd=cwd,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -53,7 +59,7 @@ def test_a_module_in_the_working_directory_is_not_taken_for_ours(tmp_path: Path)
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -53,13 +53,13 @@ def test_whatever_else_happens_ends_with_its_own_code(end: str, code: int) -> No
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_to_the_command_ends_the_work_too(number: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", COMMAND.format("time.sleep(250)")], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", COMMAND.format("time.sleep(1000)")], stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
         assert process.stdout is not None
         child = psutil.Process(int(process.stdout.readline()))
         os.kill(process.pid, number)
-        process.wait(timeout=100)
-        gone, _ = psutil.wait_procs([child], timeout=100)
+        process.wait(timeout=300)
+        gone, _ = psutil.wait_procs([child], timeout=300)
 
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     assert gone or child.status() == psutil.STATUS_ZOMBIE

@@ -100,7 +100,7 @@ def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_
         with pytest.raises(ToolchainError, match=f"process {holder.pid} is running this sweep"), exclusive(journal):
             pass
         os.kill(holder.pid, signal.SIGKILL)
-        holder.wait(timeout=100)
+        holder.wait(timeout=300)
 
     with exclusive(journal):
         assert (journal.root / "lock").read_text() == str(os.getpid())

@@ -204,7 +204,7 @@ compile_missing_shapes(candidate((8, 16, 32)), AscendTarget(), Path(sys.argv[1])
 def test_a_kill_loses_only_the_file_in_flight(lowered: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(lowered), str(tmp_path / "a"), str(tmp_path / "store")], timeout=120
+        [sys.executable, "-c", KILLED, str(lowered), str(tmp_path / "a"), str(tmp_path / "store")], timeout=300
     )
     target, store = Watched(), Store(tmp_path / "store")
 

@@ -146,7 +146,7 @@ def test_a_full_disk_below_a_shared_folder_keeps_results_here(tmp_path: Path) ->
         PYTHON
     """
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300
     )
     if done.returncode in (1, 77) and not done.stdout and "Traceback" not in done.stderr:
         pytest.skip(f"no private mount here: {done.stderr.strip()}")

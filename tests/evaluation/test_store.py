@@ -338,7 +338,7 @@ def test_a_file_system_without_space_is_the_machines_fault(tmp_path: Path) -> No
         PYTHON
     """
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300
     )
     if done.returncode in (1, 77) and "ToolchainError" not in done.stderr and not done.stdout:
         pytest.skip(f"no private mount here: {done.stderr.strip()}")
@@ -388,7 +388,7 @@ def test_a_read_only_file_system_is_the_machines_fault(tmp_path: Path) -> None:
         PYTHON
     """
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300
     )
     if not done.stdout:
         pytest.skip(f"no private mount here: {done.stderr.strip()}")

@@ -143,7 +143,7 @@ def test_the_process_that_opens_ends_with_the_command(tmp_path: Path) -> None:
         [sys.executable, "-W", "error", "-c", code, str(path)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
         env={**os.environ, "PYTHONPATH": str(Path(model_door.__file__).parents[2])},
     )

@@ -226,7 +226,7 @@ def test_converting_prints_nothing(checkpoints: dict[Task, Path], tmp_path: Path
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=300,
     )
 
     assert (done.stdout, done.stderr) == ("", "")

@@ -40,7 +40,7 @@ def test_a_sweep_killed_while_it_measures_what_others_would_share_goes_on_to_the
     before = journal_of(file).evaluations()
 
     with start(file) as process:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=300)
 
     assert process.returncode == 0, errors
     after = journal_of(file).evaluations()

@@ -98,7 +98,7 @@ def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(t
         assert {i: kept[i] for i in before} == before
 
     with start(file) as process:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=300)
 
     assert process.returncode == 0, errors
     after = journal_of(file).evaluations()
@@ -116,11 +116,11 @@ def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: P
             if line.startswith("dynamic"):
                 process.send_signal(signal.SIGINT)
                 break
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode != 0
 
     with start(file) as process:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=300)
 
     assert process.returncode == 0, errors
     assert "dynamic check" in output
@@ -143,7 +143,7 @@ def test_two_sweeps_of_one_experiment_do_not_run_at_once(tmp_path: Path) -> None
         assert first.stdout is not None
         first.stdout.readline()
         with start(file) as second:
-            _, errors = second.communicate(timeout=60)
+            _, errors = second.communicate(timeout=300)
         first.kill()
 
     assert second.returncode != 0

@@ -167,7 +167,7 @@ class Running:
     log: Path
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=90)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=300)
         with contextlib.closing(connection):
             connection.request(method, path, body, headers)
             response = connection.getresponse()

@@ -139,7 +139,7 @@ def test_a_front_end_that_says_nothing_is_not_live_and_is_again_when_it_speaks()
         thread.start()
 
         def ask(path: str) -> int:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
             connection.request("GET", path)
             status = connection.getresponse().status
             connection.close()
@@ -175,7 +175,7 @@ def test_silent_and_hostile_clients_do_not_keep_probes_from_being_answered(servi
         for number, client in enumerate(held):
             if number % 2:
                 client.sendall(b"GET /health/live HTTP/1.1\r\nX: " + b"a" * 10_000)
-        with socket.create_connection((beside.host, beside.port), timeout=60) as client:
+        with socket.create_connection((beside.host, beside.port), timeout=300) as client:
             client.sendall(b"\x16\x03" + b"a" * 40_000)
             with pytest.raises((ConnectionError, AssertionError)):
                 assert client.recv(100) != b""

@@ -18,7 +18,7 @@ from workbench.serve.protocol import BoundedHttp
 @contextlib.contextmanager
 def clients(port: int, count: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
-        made = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(count)]
+        made = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=300)) for _ in range(count)]
         for client in made:
             client.sendall(sent)
         yield made

@@ -64,8 +64,8 @@ def test_the_thread_looks_again_and_ends_when_it_is_told() -> None:
 
     gauges = DeviceGauges({"0": read}, every_s=0.01)
     gauges.start()
-    assert looked.acquire(timeout=90)
-    assert looked.acquire(timeout=90)
+    assert looked.acquire(timeout=300)
+    assert looked.acquire(timeout=300)
     gauges.stop()
     gauges._thread.join(90)
     assert not gauges._thread.is_alive()

@@ -75,7 +75,7 @@ def test_a_few_lasting_connections_are_spread_evenly_and_share_their_batches(ser
         return answer.status
 
     with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(6) as pool:
-        connections = [http.client.HTTPConnection(service.host, service.port, timeout=90) for _ in range(6)]
+        connections = [http.client.HTTPConnection(service.host, service.port, timeout=300) for _ in range(6)]
         for one in connections:
             stack.callback(one.close)
             one.connect()

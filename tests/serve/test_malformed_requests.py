@@ -96,7 +96,7 @@ def test_hundreds_of_silent_connections_stop_nobody(service: Running) -> None:
     before = vitals(service.process.pid)
     with contextlib.ExitStack() as stack:
         for number in range(300):
-            silent = stack.enter_context(socket.create_connection((service.host, service.port), timeout=60))
+            silent = stack.enter_context(socket.create_connection((service.host, service.port), timeout=300))
             if number % 2:
                 silent.sendall(good()[:40])
 

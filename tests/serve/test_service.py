@@ -136,7 +136,7 @@ def test_what_is_no_http_gets_400_and_a_head_without_end_431(service: Running) -
         (b"\x00\x01\x02\r\n\r\n", b"HTTP/1.1 400"),
         (b"GET / HTTP/1.1\r\nx: " + b"a" * 300_000, b"431"),
     ):
-        with socket.create_connection((service.host, service.port), timeout=90) as client:
+        with socket.create_connection((service.host, service.port), timeout=300) as client:
             client.sendall(sent)
             assert expected in client.recv(1000)
 
@@ -144,7 +144,7 @@ def test_what_is_no_http_gets_400_and_a_head_without_end_431(service: Running) -
 def test_a_chunked_body_is_read_whole(service: Running) -> None:
     body = json.dumps({"text": "anna paid"}).encode()
     head = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Transfer-Encoding: chunked\r\n\r\n"
-    with socket.create_connection((service.host, service.port), timeout=90) as client:
+    with socket.create_connection((service.host, service.port), timeout=300) as client:
         client.sendall(head)
         for part in (body[:5], body[5:]):
             client.sendall(b"%x\r\n%s\r\n" % (len(part), part))
@@ -153,7 +153,7 @@ def test_a_chunked_body_is_read_whole(service: Running) -> None:
 
 
 def test_requests_on_one_connection_are_answered_in_order(service: Running) -> None:
-    with socket.create_connection((service.host, service.port), timeout=90) as client:
+    with socket.create_connection((service.host, service.port), timeout=300) as client:
         client.sendall(good() * 5)
         got = b""
         while got.count(b"HTTP/1.1 200") < 5:
@@ -172,7 +172,7 @@ def test_a_request_names_one_host_in_every_version_of_http(service: Running) -> 
         (b"1.1", b"Host: LOCALHOST.:99\r\n", b"200"),
         (b"1.1", b"Host: [::1]:8000\r\n", b"200"),
     ):
-        with socket.create_connection((service.host, service.port), timeout=90) as client:
+        with socket.create_connection((service.host, service.port), timeout=300) as client:
             client.sendall(b"GET /health HTTP/" + version + b"\r\n" + hosts + b"\r\n")
             assert client.recv(1000).split(b" ")[1] == expected, (version, hosts)
 

@@ -139,7 +139,7 @@ def test_a_service_ends_with_a_loader_that_is_killed(contents: BundleContents, t
         "from workbench.load.service_process import running_service\n"
         "with running_service(Path(sys.argv[1]), log=Path(sys.argv[2])) as running:\n"
         "    print(running.pid, flush=True)\n"
-        "    time.sleep(120)\n"
+        "    time.sleep(1000)\n"
     )
     command = [sys.executable, "-c", code, str(bundle), str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as loader:
@@ -147,7 +147,7 @@ def test_a_service_ends_with_a_loader_that_is_killed(contents: BundleContents, t
         service = psutil.Process(int(loader.stdout.readline()))
         everything = [service, *service.children(recursive=True)]
         loader.kill()
-        _, alive = psutil.wait_procs(everything, timeout=100)
+        _, alive = psutil.wait_procs(everything, timeout=300)
 
     assert len(everything) >= 2
     assert alive == []

@@ -124,7 +124,7 @@ def compile_om(
         (folder / "keep.cfg").write_text("".join(f"{line}\n" for line in keep), encoding="utf-8")
         command.append("--keep_dtype=keep.cfg")
     done = subprocess.run(
-        command, cwd=folder, env=dict(environment), capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=dict(environment), capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / f"{name}.om"

@@ -88,7 +88,7 @@ def _postgres(folder: Path) -> Iterator[str]:
 
     def call(*command: str) -> None:
         subprocess.run(
-            command, user=user, check=True, cwd=data, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120
+            command, user=user, check=True, cwd=data, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300
         )
 
     call(f"{tools}/initdb", "-D", f"{data}/db", "-U", "mlflow", "-A", "trust", "-E", "UTF8", "--no-sync")

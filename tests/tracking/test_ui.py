@@ -76,7 +76,7 @@ class Browser:
     def call(self, method: str, path: str, body: object = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=data, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return json.load(answer)["value"]
 
     def text(self) -> str:
@@ -101,7 +101,7 @@ class Browser:
         with contextlib.suppress(OSError):
             self.call("DELETE", self.session)
         self.driver.terminate()
-        self.driver.wait(timeout=90)
+        self.driver.wait(timeout=300)
 
 
 def free_port() -> int:
@@ -145,7 +145,7 @@ def served(workspace: Path) -> Iterator[list[str]]:
             yield [line.split(":", 1)[1].strip() for line in links_of(workspace, NAME, port=port)]
         finally:
             process.terminate()
-            process.wait(timeout=90)
+            process.wait(timeout=300)
 
 
 @pytest.mark.timeout(180)

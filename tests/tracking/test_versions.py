@@ -392,7 +392,7 @@ def test_a_real_kill_is_recovered_from(versions: Versions, workspace: Path) -> N
         """
 
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(workspace)], capture_output=True, timeout=120, check=False
+        [sys.executable, "-c", textwrap.dedent(code), str(workspace)], capture_output=True, timeout=300, check=False
     )
 
     assert done.returncode == 9, done.stderr

@@ -146,7 +146,7 @@ def test_encoding_starts_no_threads_and_a_later_fork_does_not_warn(preprocessor:
     environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
     command = [sys.executable, "-c", code, str(preprocessor.tokenizer)]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=True)
 
     assert done.stdout.strip() == "0"
     assert done.stderr == ""

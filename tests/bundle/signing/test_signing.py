@@ -187,7 +187,7 @@ def test_no_key_is_overwritten(tmp_path: Path) -> None:
 
 def minisign(*arguments: object, password: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["minisign", *map(str, arguments)], input=password, capture_output=True, text=True, timeout=60, check=False
+        ["minisign", *map(str, arguments)], input=password, capture_output=True, text=True, timeout=300, check=False
     )
 
 

@@ -40,7 +40,7 @@ def test_a_compiled_model_runs(device: int, tree: Path, tmp_path: Path, kind: st
         env={**environment(tree), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=300,
     )
     (file,) = tmp_path.glob("*.om")
     model = opened(str(file))

@@ -50,7 +50,7 @@ def test_what_is_left_is_reported_with_its_lines(tree: Path, tmp_path: Path) -> 
         f"acl.mdl.load_from_file({saved(multilayer(), tmp_path)!r})\nprint('done')\n"
     )
     command = [sys.executable, str(program)]
-    done = subprocess.run(command, env=environment(tree), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment(tree), capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert "left at exit" in done.stderr
     assert "3 blocks of device memory: forgetful.py:5 ×3" in done.stderr

@@ -53,7 +53,7 @@ for f in findings:
     print(f.group, f.name, f.status, f.value, sep="|")
 print("loaded", *(m for m in ("torch", "transformers", "mlflow", "optuna", "numpy") if m in sys.modules))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     return done.stdout
 
 

@@ -54,7 +54,7 @@ def test_a_read_only_mount_fails_even_for_root(tmp_path: Path) -> None:
     )
     script = f'mount -t tmpfs -o ro tmpfs {tmp_path} && exec {sys.executable} -c "{code}"'
 
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=300)
 
     if not done.stdout:
         pytest.skip(f"no private mount here: {done.stderr.strip()}")

@@ -61,7 +61,7 @@ def test_interpreted_services_are_the_compiled_ones_and_say_once_that_they_are_s
         "print('\\n'.join(digests()))\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
 
     assert is_compiled(event_loop.run)
     assert done.stdout.split() == digests()
@@ -71,6 +71,6 @@ def test_interpreted_services_are_the_compiled_ones_and_say_once_that_they_are_s
 def test_numba_is_imported_only_when_a_service_is_simulated() -> None:
     code = "import sys, workbench.prediction.search\nprint('numba' in sys.modules)"
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
 
     assert done.stdout.strip() == "False"

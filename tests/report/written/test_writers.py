@@ -193,7 +193,7 @@ def test_another_program_opens_a_whole_report_and_prints_it(tmp_path: Path) -> N
             ["pdftotext", "-layout", str(tmp_path / "least.pdf"), "-"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=True,
         ).stdout
         pages = [page for page in printed.split("\f") if page.strip()]

@@ -165,7 +165,7 @@ def test_the_health_check_of_the_image_is_true_of_200_only(files: dict[str, str]
             codes = []
             for status in (200, 503):
                 answer["status"] = status
-                codes.append(subprocess.run(command, timeout=120, stderr=subprocess.DEVNULL, check=False).returncode)
+                codes.append(subprocess.run(command, timeout=300, stderr=subprocess.DEVNULL, check=False).returncode)
         finally:
             server.shutdown()
             thread.join()
@@ -189,7 +189,7 @@ def test_the_ascend_entry_sets_canns_environment_and_becomes_the_service(tmp_pat
         stdout=subprocess.PIPE,
         text=True,
     )
-    said, _ = started.communicate(timeout=120)
+    said, _ = started.communicate(timeout=300)
 
     first, second = said.splitlines()
     pid, opp, libraries = first.split(" ")
@@ -249,7 +249,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(files: dict[str, str], tmp_pa
     unit.write_text(text, encoding="utf-8")
 
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=300, check=False
     )
 
     about_ours = [line for line in (done.stdout + done.stderr).splitlines() if "loan-intent-small" in line]
@@ -274,7 +274,7 @@ def test_the_ascend_unit_is_bash_after_systemds_own_expansion(ascend: dict[str, 
 
     assert (bash, option, name) == ("/bin/bash", "-c", "serve")
     assert "'" not in script
-    checked = subprocess.run(["/bin/bash", "-n", "-c", script.replace("$$", "$")], timeout=120, check=False)
+    checked = subprocess.run(["/bin/bash", "-n", "-c", script.replace("$$", "$")], timeout=300, check=False)
     assert checked.returncode == 0
     assert not re.search(r"(?<!\$)\$(?!\$)", script), "systemd would expand it"
     assert "%" not in script

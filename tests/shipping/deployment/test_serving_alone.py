@@ -57,7 +57,7 @@ def alone(packages: Path, code: str) -> str:
         env=environment_of(packages),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), place / "net.onnx")
     environment = emulated_environment(place)
     command = ["atc", "--model=net.onnx", "--framework=5", "--output=net", "--soc_version=Ascend910B3"]
-    subprocess.run(command, env=environment, cwd=place, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, env=environment, cwd=place, check=True, capture_output=True, timeout=300)
     with switched_on(environment):
         yield place
 

@@ -214,7 +214,7 @@ def test_the_emulators_revision_is_part_of_it(tmp_path: Path) -> None:
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=True
     )
 
     emulated, device, driver, revision = done.stdout.strip().split("|")
@@ -232,7 +232,7 @@ def test_a_refitted_time_model_is_another_toolchain(tmp_path: Path) -> None:
         fitted.write_text(content)
         environment = emulated_environment(tmp_path, CANN_EMULATOR_DEVICE_DATA=str(fitted))
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=True
         )
         said.append(done.stdout)
 

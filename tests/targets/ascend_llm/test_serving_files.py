@@ -42,7 +42,7 @@ def asked_of_vllm(deploy: Path, *options: str, **variables: str) -> list[str]:
     program.chmod(0o755)
     environment = {"PATH": f"{programs}:{os.environ['PATH']}", **variables}
     done = subprocess.run(
-        ["sh", str(deploy / VLLM), *options], env=environment, capture_output=True, text=True, timeout=120, check=True
+        ["sh", str(deploy / VLLM), *options], env=environment, capture_output=True, text=True, timeout=300, check=True
     )
     return done.stdout.splitlines()
 
@@ -73,12 +73,12 @@ def test_more_cards_than_heads_divide_into_are_refused_before_anything_starts(tm
 def test_mindies_copy_has_the_type_in_its_config_and_closed_permissions(tmp_path: Path) -> None:
     deploy = laid_out(tmp_path, checkpoint())
     to = tmp_path / "installed"
-    subprocess.run(["sh", str(deploy / MINDIE_INSTALL), str(to)], check=True, timeout=120)
+    subprocess.run(["sh", str(deploy / MINDIE_INSTALL), str(to)], check=True, timeout=300)
     assert json.loads((to / "config.json").read_text())["quantize"] == "w8a8"
     assert {path.name for path in to.iterdir()} == {path.name for path in checkpoint().iterdir()}
     assert {path.stat().st_mode & 0o777 for path in to.iterdir()} == {0o640}
     assert to.stat().st_mode & 0o777 == 0o750
-    again = subprocess.run(["sh", str(deploy / MINDIE_INSTALL), str(to)], capture_output=True, timeout=120, check=False)
+    again = subprocess.run(["sh", str(deploy / MINDIE_INSTALL), str(to)], capture_output=True, timeout=300, check=False)
     assert again.returncode != 0
 
 

@@ -344,7 +344,7 @@ print(json.dumps([name for name in sys.modules if name.startswith("openvino_tele
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
         env={"HOME": str(tmp_path), "PATH": ""},
     )

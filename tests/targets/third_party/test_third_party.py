@@ -53,7 +53,7 @@ class Workspace:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
@@ -69,7 +69,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     shutil.copytree(PACKAGE, root / "source" / "onnx_reference", ignore=shutil.ignore_patterns("__pycache__"))
     offline = ("--no-index", "--no-build-isolation", "--no-deps", "--disable-pip-version-check", "--quiet")
     command = [sys.executable, "-m", "pip", "install", *offline, "--target", str(root / "site"), str(root / "source")]
-    subprocess.run(command, check=True, timeout=120, capture_output=True)
+    subprocess.run(command, check=True, timeout=300, capture_output=True)
     broken = root / "site" / "broken_target-2.0.dist-info"
     broken.mkdir()
     (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-target\nVersion: 2.0\n")

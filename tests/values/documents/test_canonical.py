@@ -51,7 +51,7 @@ def test_a_digest_is_the_same_in_a_process_with_another_hash_seed() -> None:
             env={"PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=True,
         ).stdout
         for seed in ("1", "2")

@@ -138,7 +138,7 @@ with lock_file(path, remove=True):
         print(path.exists(), other.held)
 print(path.exists())
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.split() == ["True", "False", "False"]
 
 

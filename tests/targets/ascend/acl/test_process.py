@@ -93,7 +93,7 @@ def child(script: str, files: tuple[Path, Artifact], **environment: str) -> subp
         env={**os.environ, "CANN_EMULATOR_STRICT": "1", "CANN_EMULATOR_LEAKS": "error", **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
