@@ -81,6 +81,8 @@ def candidate_name(candidate: Candidate, language: Language) -> str:
         return describe(candidate)
     title = installed_target(candidate.target)
     words = [title.title] if title.named else []
+    if numbers := candidate.compile.numbers(candidate):  # a language model's recipe, in the vendor's words
+        return "，".join([*words, numbers, *candidate.compile.words(candidate)])
     words.append(_numbers(candidate.precision.mode, candidate.quantization))
     if bins := candidate.sequence_bins:
         words.append(bins_name(bins, language))
