@@ -84,11 +84,14 @@ def _sentences(summary: Summary) -> list[str]:
     left = _float_left(summary, best.candidate_id)
     fewer = [r for r in (*better, *alike) if left is not None and (_float_left(summary, r.candidate_id) or 0) < left]
     if fewer:
-        least = min(fewer, key=lambda r: (_float_left(summary, r.candidate_id) or 0, r.candidate_id))
-        how = "loses less for certain" if least in better else "cannot be told apart from it"
+        least = next(r for r in summary.recipes if r in fewer)  # they stand by their loss
+        assert least.against_preset is not None  # it is not the preset itself
+        how = "it loses less for certain" if least in better else "the two cannot be told apart"
+        by = interval(least.against_preset, f" {_unit(summary, least)}", 2, signed=True)
         found.append(
-            f"{len(fewer)} of these have fewer float linears than the best preset's {left}; "
-            f"{least.candidate_id[:12]} has {_float_left(summary, least.candidate_id)} and {how}."
+            f"{len(fewer)} of these have fewer float linears than the best preset's {left}; of them "
+            f"{least.candidate_id[:12]} loses least: it has {_float_left(summary, least.candidate_id)}, and with {by} "
+            f"{how}."
         )
     elif left is not None:
         found.append(f"None of these has fewer float linears than the best preset's {left}.")
@@ -97,6 +100,12 @@ def _sentences(summary: Summary) -> list[str]:
     if count < _FEW_WINDOWS:
         found.append(f"With {count_of(count, 'window')} these intervals are rough: give more text.")
     return found
+
+
+def _unit(summary: Summary, recipe: Recipe) -> str:
+    evaluation = summary.find(recipe.candidate_id)
+    accuracy = None if evaluation is None else evaluation.measurement.accuracy
+    return "" if accuracy is None else accuracy.unit
 
 
 def _float_left(summary: Summary, candidate_id: str) -> int | None:
