@@ -9,14 +9,15 @@ from workbench.search.plan import Plan
 
 def plan_lines(made: Plan) -> list[str]:
     bound = "" if made.space.exact else "at most "
+    files, call = ("checkpoints", "window") if made.language else ("compiles", "call")
     cached = ", ".join(f"{count} {kind}" for kind, count in made.store_entries.items()) or "nothing yet"
     return [
-        f"space:      {bound}{made.space.candidates} candidates, {made.space.compiles} distinct compiles",
+        f"space:      {bound}{made.space.candidates} candidates, {made.space.compiles} distinct {files}",
         *(f"service:    {sentence}" for sentence in made.service),
-        f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} compiles)",
-        *([f"work:       {distinct_words(made.distinct)}"] if made.todo else []),
+        f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} {files})",
+        *([f"work:       {distinct_words(made.distinct)}"] if made.todo and not made.language else []),
         f"time:       about {minutes(made.total_s)} to search {_on_cards(made)}({made.candidate_s:.1f} s a candidate, "
-        f"from {made.basis}; one float call takes {made.call_ms:.2f} ms)" + _whole(made),
+        f"from {made.basis}; one float {call} takes {made.call_ms:.2f} ms)" + _whole(made),
         f"limit:      {_division(made)}",
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
         f"memory:     up to {made.memory_bytes / 1e9:.2f} GB{_of_available(made)}",

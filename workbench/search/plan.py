@@ -76,6 +76,7 @@ class Plan:
         scoring: what outputs mean and must keep, a sentence each; empty where labels decide.
         service: what each candidate's service chooses besides batch, timeout and workers, in sentences.
         learned: what earlier sweeps let expect and propose first, in sentences.
+        language: of a language model, of which checkpoints are written and nothing is compiled.
         warnings: what the sweep could not tell, and kinds of candidates that will be refused, in sentences.
     """
 
@@ -105,6 +106,7 @@ class Plan:
     service: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    language: bool = False
 
 
 def make_plan(
@@ -193,6 +195,7 @@ def make_plan(
         service=tuple(filter(None, [served_words(experiment.space)])),
         learned=tuple(warm_words(experiment, expected(experiment, bench))),
         warnings=(*too_fine(experiment), *refused, *_inside(experiment)),
+        language=experiment.model.is_language_model,
     )
 
 
