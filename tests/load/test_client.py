@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -131,6 +132,32 @@ def test_a_trace_is_replayed_as_it_is(tmp_path: Path) -> None:
     assert intended == pytest.approx(times)
     assert (sent >= intended).all()
     assert (np.array(server.arrived_s) - begin >= sent).all()
+
+
+def test_what_was_due_while_the_client_stood_still_is_sent_late_and_counted() -> None:
+    found: list[LoadResult] = []
+    trace = ServiceLoad(arrivals="trace", trace_s=(0.0, 0.5, 0.6))
+    with serving(delayed(0)) as server:
+        load = threading.Thread(
+            target=lambda: found.append(loaded(server, trace, duration_s=0.7, warmup_s=0, timeout_s=60))
+        )
+        load.start()
+        while not server.requests:
+            time.sleep(0.005)
+        clients = []
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.ZombieProcess, psutil.NoSuchProcess):  # another test's, that has ended
+                if "workbench.load" in process.cmdline():
+                    process.suspend()
+                    clients.append(process)
+        time.sleep(1.2)  # until the window is over
+        for process in clients:
+            process.resume()
+        load.join(100)
+
+    assert clients
+    (result,) = found
+    assert result.requests == result.answered == 3
 
 
 def test_what_cannot_be_sent_is_counted() -> None:
