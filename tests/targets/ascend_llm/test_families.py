@@ -1,0 +1,120 @@
+"""Checkpoints of every family and form of a model folder: biases, tied embeddings, shards, shared heads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.quantization.llm.tiny_models import samples, shard_model
+from tests.targets.ascend_llm.folders import LINEAR, STATIC, WEIGHT, write_llm, write_texts, write_v0, write_v1
+from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.forward import float_forward
+from workbench.quantization.llm.rope import rope_of
+from workbench.quantization.llm.run import fake_logits
+from workbench.targets.ascend_llm.calibrate import calibrate_llm
+from workbench.targets.ascend_llm.recipes import read_recipe
+
+AWQ = f"{{type: awq, weight_qconfig: {{{WEIGHT[9:-1]}}}, enable_subgraph_type: [norm-linear, up-down]}}"
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama-biased": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama-tied": ("llama", {"tie_word_embeddings": True}),
+    "llama-one-head-of-keys": ("llama", {"num_key_value_heads": 1}),
+    "llama-heads-of-their-own": ("llama", {"num_key_value_heads": 4}),
+    "qwen2": ("qwen2", {"num_key_value_heads": 1}),
+    "qwen3": ("qwen3", {"head_dim": 24}),
+}
+V0 = ["m1", "m2", "m4", "m5"]
+V1 = ["{type: iter_smooth}", "{type: smooth_quant, symmetric: False}", "{type: flex_smooth_quant}"]
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: value for file in sorted(folder.glob("*.safetensors")) for name, value in load_file(file).items()}
+
+
+def run(base: Path, cfg: Path, out: str) -> dict[str, torch.Tensor]:
+    return tensors(calibrate_llm(base / "model", base / out, cfg=cfg, data=write_texts(base / "texts.jsonl")).folder)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_static_checkpoint_holds_what_the_description_names_and_dequantizes_to_the_weights(
+    tmp_path: Path, form: str
+) -> None:
+    family, changes = FORMS[form]
+    folder = write_llm(tmp_path / "model", family, "float16", **changes)
+    made = run(tmp_path, write_v0(tmp_path / "r.yaml"), "out")
+    described = json.loads((tmp_path / "out" / "quant_model_description.json").read_text())
+    assert {name for name in described if "." in name} == set(made)
+    floats = load_file(folder / "model.safetensors")
+    for name, value in floats.items():
+        if made[name].dtype != torch.int8:
+            assert torch.equal(made[name], value)
+            continue
+        step = made[name.replace("weight", "weight_scale")].float()
+        assert ((made[name].float() * step - value.float()).abs() <= 0.51 * step + 1e-3 * value.float().abs()).all()
+    assert torch.equal(made["lm_head.weight"], floats.get("lm_head.weight", floats["model.embed_tokens.weight"]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_integers_of_the_bias_give_it_back(tmp_path: Path, form: str) -> None:
+    family, changes = FORMS[form]
+    write_llm(tmp_path / "model", family, "float32", **changes)
+    made = run(tmp_path, write_v1(tmp_path / "r.yaml", LINEAR), "out")
+    for name in open_model(tmp_path / "model").linears():
+        deq = made[f"{name}.deq_scale"].to(torch.int32).view(torch.float32)
+        sums = made[f"{name}.weight"].float().sum(1) * made[f"{name}.input_offset"]
+        meant = (made[f"{name}.quant_bias"] + sums) * deq
+        assert torch.allclose(meant, made.get(f"{name}.bias", torch.zeros(())), atol=float(deq.max()))
+
+
+def test_a_model_in_shards_gives_the_same_bytes(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model", "llama", "bfloat16", attention_bias=True)
+    cfg = write_v0(tmp_path / "r.yaml", "anti_cfg: {anti_method: m2}", STATIC)
+    whole = run(tmp_path, cfg, "whole")
+    shard_model(tmp_path / "model")
+    parts = run(tmp_path, cfg, "parts")
+    assert set(whole) == set(parts)
+    assert all(torch.equal(parts[name], value) for name, value in whole.items())
+    assert not list((tmp_path / "parts").glob("model*.index.json"))
+
+
+@pytest.mark.parametrize(
+    ("form", "lines"),
+    [
+        *((form, f"anti_cfg: {{anti_method: {method}}}") for form, method in zip(list(FORMS)[:4], V0, strict=True)),
+        ("llama-heads-of-their-own", "anti_cfg: {anti_method: m3}"),
+        ("qwen2", "anti_cfg: {anti_method: m6}"),
+        ("qwen3", "anti_cfg: {anti_method: m4}"),
+    ],
+)
+def test_v0_smoothing_keeps_answers_near_the_float_models(tmp_path: Path, form: str, lines: str) -> None:
+    family, changes = FORMS[form]
+    dynamic = STATIC[:-1] + ", is_dynamic: True}"  # a static range of v0 clips: it is the mean of samples' extremes
+    near(write_llm(tmp_path / "model", family, "float32", **changes), write_v0(tmp_path / "r.yaml", lines, dynamic))
+
+
+@pytest.mark.parametrize(
+    ("form", "process"),
+    [
+        *zip(["llama-biased", "llama-tied", "qwen3"], V1, strict=True),
+        ("qwen2", AWQ),
+        ("llama", f"{{type: flex_awq_ssz, qconfig: {{{WEIGHT}}}}}"),
+    ],
+)
+def test_v1_smoothing_keeps_answers_near_the_float_models(tmp_path: Path, form: str, process: str) -> None:
+    family, changes = FORMS[form]
+    folder = write_llm(tmp_path / "model", family, "float32", rms_norm_eps=1e-6, **changes)
+    near(folder, write_v1(tmp_path / "r.yaml", process, LINEAR))
+
+
+def near(folder: Path, cfg: Path) -> None:
+    """The fake-quantized model answers as the float one does, within what 8 bits of a tiny model cost."""
+    model = open_model(folder)
+    ids = samples()
+    made = fake_logits(model, read_recipe(cfg, model).recipe, {"calibration": ids}, ids)
+    for ours, exact in zip(made, float_forward(model, rope_of(model.config), ids), strict=True):
+        cosine = torch.nn.functional.cosine_similarity(ours.flatten(), exact.flatten(), 0)
+        assert float(cosine) > 0.97
