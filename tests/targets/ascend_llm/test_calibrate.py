@@ -8,10 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.targets.ascend_llm.folders import LINEAR, STATIC, write_llm, write_texts, write_v0, write_v1
+from tests.targets.ascend_llm.folders import LINEAR, STATIC, WEIGHT, write_llm, write_texts, write_v0, write_v1
+from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.run import Samples
 from workbench.targets.ascend_llm import calibrate as module
 from workbench.targets.ascend_llm.calibrate import DESCRIPTION, WORK, calibrate_llm
-from workbench.targets.ascend_llm.forecast import Forecast, check_room
+from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of
+from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.values.errors import ConfigError, ToolchainError
 
 
@@ -160,3 +163,14 @@ def test_texts_of_another_form_are_refused(tmp_path: Path, line: str, said: str)
     cfg = write_v0(tmp_path / "r.yaml")
     with pytest.raises(ConfigError, match=said):
         calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=tmp_path / "bad.jsonl")
+
+
+@pytest.mark.parametrize("process", ["{type: flex_smooth_quant}", f"{{type: flex_awq_ssz, qconfig: {{{WEIGHT}}}}}"])
+def test_the_forecast_counts_the_inputs_that_a_search_holds(tmp_path: Path, process: str) -> None:
+    model = open_model(write_llm(tmp_path / "model"))
+    samples: Samples = {"calibration": [torch.zeros(1, 40, dtype=torch.int64)] * 50}
+    needed = [
+        forecast_of(model, read_recipe(write_v1(tmp_path / "r.yaml", *processes), model).recipe, samples).memory_bytes
+        for processes in ((LINEAR,), (process, LINEAR))
+    ]
+    assert needed[1] - needed[0] > 50 * 40 * (32 + 32 + 64 + 56) * 2

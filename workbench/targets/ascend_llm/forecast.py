@@ -11,6 +11,7 @@ from workbench.quantization.llm.checkpoint import LlmModel, block_bytes, tensor_
 from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.recipe import LlmRecipe, Smooth
 from workbench.quantization.llm.run import Samples
+from workbench.quantization.llm.smoothing.apply import keeps_every_sample
 from workbench.quantization.llm.walk import needs_data
 from workbench.values.documents.input_files import size_text
 from workbench.values.errors import ConfigError, ToolchainError
@@ -47,7 +48,7 @@ def forecast_of(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> Forecas
     longest = max(each.numel() for found in samples.values() for each in found)
     values = 4 * 4 * longest * max(config.intermediate, config.heads * config.head_dim)
     kept = 0
-    if any(isinstance(stage, Smooth) and stage.method == "search" for stage in recipe.stages):
+    if any(isinstance(stage, Smooth) and keeps_every_sample(stage) for stage in recipe.stages):
         tokens = sum(each.numel() for each in samples["calibration"])
         kept = (
             tokens * config.dtype.itemsize * (2 * config.hidden + config.heads * config.head_dim + config.intermediate)

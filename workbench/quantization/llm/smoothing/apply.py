@@ -24,14 +24,19 @@ from workbench.quantization.llm.smoothing.scales import grouped_power_scale
 from workbench.quantization.llm.smoothing.search import all_rows, searched_exponents, threshold_scale
 from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
 
-_NEEDED_AGAIN = {"power": 0, "cbq": 0, "outlier_suppression": 1, "awq": 1, "flex_awq": None, "search": None}
-"""Samples whose inputs a method needs again; None for all."""
+_FIRST_AGAIN = ("outlier_suppression", "awq")
+"""Methods that need the inputs of the first sample again."""
 _NORMS = ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm")
+
+
+def keeps_every_sample(stage: Smooth) -> bool:
+    """Whether a stage needs the inputs of all samples again, and so holds them in memory."""
+    return stage.method in ("search", "flex_awq") or (stage.method == "awq" and stage.generation == "v1")
 
 
 def wanted_inputs(stage: Smooth, family: Family, prefix: str) -> dict[str, int | None]:
     """Tensors that a stage wants to see, and how many samples of each it keeps."""
-    kept = None if stage.method == "awq" and stage.generation == "v1" else _NEEDED_AGAIN[stage.method]
+    kept = None if keeps_every_sample(stage) else int(stage.method in _FIRST_AGAIN)
     return {group.reads: kept for group in groups_of(stage, family, prefix)}
 
 
