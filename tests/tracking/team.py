@@ -69,9 +69,11 @@ def _mlflow(folder: Path, database: str, s3: str) -> Iterator[Team]:
     environment |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", database]
     command += ["--artifacts-destination", f"s3://{BUCKET}/mlflow", "--workers", "2", "--port", str(port)]
+    # a worker imports MLflow before it answers its parent, which otherwise starts it anew after 5 s, again and again
+    command += ["--uvicorn-opts", "--timeout-worker-healthcheck 300"]
     with _running([*command, "--host", "127.0.0.1"], folder / "mlflow.log", environment) as process:
         address = f"http://127.0.0.1:{port}"
-        wait_for(lambda: _answers(f"{address}/health"), folder / "mlflow.log", timeout_s=120)
+        wait_for(lambda: _answers(f"{address}/health"), folder / "mlflow.log", timeout_s=400)
         yield Team(address=address, s3=s3, process=process)
 
 
