@@ -1,13 +1,16 @@
 """`workbench export-llm`, and the commands that take a bundle, as a user runs them."""
 
+import json
 import shutil
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from tests.bundle.language import language_bundle
 from tests.targets.ascend_llm.checkpoints import checkpoint
 from tests.targets.ascend_llm.folders import write_texts
+from tests.targets.ascend_llm.test_golden import CASES, GOLDEN
 from workbench.commands.cli import app
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.exit_codes import FAILED
@@ -60,3 +63,26 @@ def test_damage_is_said_with_the_exit_code_of_bundles_and_no_service_starts(tmp_
     damaged = run("verify", folder)
     assert damaged.exit_code == FAILED
     assert "model/config.json has" in str(damaged.exception)
+
+
+@pytest.mark.skipif(not CASES, reason="the vendor's golden files are not beside this checkout")
+def test_a_checkpoint_that_the_vendors_tool_wrote_becomes_a_bundle_too(tmp_path: Path) -> None:
+    case = GOLDEN / "cases" / "v1_quarot__qwen3_bf16"
+    model, made = tmp_path / "model", tmp_path / "made"
+    shutil.copytree(GOLDEN / "models" / "qwen3_bf16", model)
+    shutil.copytree(case, made, ignore=shutil.ignore_patterns("config.yaml", "*.npz"))
+    shutil.copy(model / "config.json", made)
+    for folder in (model, made):
+        for file in (GOLDEN / "models" / "tokenizer_384").iterdir():
+            shutil.copy(file, folder)
+    texts = next((GOLDEN / "calib").glob("*.jsonl"))
+    options = ("--model", model, "--cfg", case / "config.yaml", "--prompts", texts, "--to", tmp_path / "bundle")
+
+    done = run("export-llm", made, *options)
+
+    assert done.exit_code == 0, done.output
+    assert "8 golden prompts replayed" in done.output
+    compared = run("compare", model, made, "--data", texts, "--json")
+    blocks = [row for row in json.loads(compared.output)["rows"] if row["op_type"] == "block"]
+    assert len(blocks) == 3
+    assert min(row["cosine"] for row in blocks) > 0.99  # the stream is turned back by the vendor's own matrix

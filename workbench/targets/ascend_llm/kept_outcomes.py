@@ -13,7 +13,8 @@ from workbench.quantization.llm.checkpoint import LlmModel
 from workbench.quantization.llm.forwards import Stage
 from workbench.quantization.llm.outcomes import TextOutcomes
 from workbench.quantization.llm.windows import Window
-from workbench.targets.ascend_llm.served import DESCRIPTION, Served
+from workbench.targets.ascend_llm.quant_description import DESCRIPTION
+from workbench.targets.ascend_llm.served import Served
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.system.source_closure import closure_digest

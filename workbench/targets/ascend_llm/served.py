@@ -19,13 +19,13 @@ from safetensors import SafetensorError, safe_open
 from workbench.quantization.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, LINEARS, NORMS, block_shapes
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.recipe import TYPES, Type
+from workbench.targets.ascend_llm.quant_description import DESCRIPTION
 from workbench.targets.ascend_llm.serving_rules import FUSED
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE, CACHED
 from workbench.values.documents.input_files import is_file
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError, nearest
 
-DESCRIPTION = "quant_model_description.json"
 STATIC = ("W8A8", "W8A8_MIX")
 """Types with a range of their input in the file."""
 _FLOATS = ("F16", "BF16", "F32")

@@ -79,7 +79,7 @@ def served_facts(folder: Path, name: str) -> ServedFacts:
     Raises:
         ConfigError: one is missing or malformed.
     """
-    config = read_config(folder)
+    config = read_config(folder, quantized=True)
     described = read_description(folder / DESCRIPTION)
     counts: dict[str, int] = {}
     for kind in types_of_linears(described, config).values():
