@@ -18,7 +18,7 @@ _COLUMNS = (
     ("loss", 9),
     ("against float", 21),
     ("against the best preset", 24),
-    ("float linears", 8),
+    ("float products", 9),
     ("MB", 8),
     ("KV kB", 7),
     ("prefill ms", 11),
@@ -89,12 +89,12 @@ def _sentences(summary: Summary) -> list[str]:
         how = "it loses less for certain" if least in better else "the two cannot be told apart"
         by = interval(least.against_preset, f" {_unit(summary, least)}", 2, signed=True)
         found.append(
-            f"{len(fewer)} of these have fewer float linears than the best preset's {left}; of them "
+            f"{len(fewer)} of these have fewer float products than the best preset's {left}; of them "
             f"{least.candidate_id[:12]} loses least: it has {_float_left(summary, least.candidate_id)}, and with {by} "
             f"{how}."
         )
     elif left is not None:
-        found.append(f"None of these has fewer float linears than the best preset's {left}.")
+        found.append(f"None of these has fewer float products than the best preset's {left}.")
     windows = summary.find(best.candidate_id)
     count = windows.measurement.accuracy.samples if windows and windows.measurement.accuracy else 0
     if count < _FEW_WINDOWS:
