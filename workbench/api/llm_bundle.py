@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from workbench.bundle import VerifyReport, check_free, read_bundle, verify_bundle
 from workbench.bundle.prompts import golden_prompts
@@ -15,6 +16,7 @@ from workbench.shipping.language_handover import checkpoint_contents
 from workbench.study.language import language_target_name
 from workbench.targets import open_target
 from workbench.targets.ascend_llm.texts import read_texts
+from workbench.values.errors import ConfigError
 
 
 def export_llm(
@@ -68,11 +70,23 @@ def verify_served(
 
     Raises:
         BundleError: it is no bundle of a language model.
-        ConfigError: nobody answers, or the server refuses what it is asked.
+        ConfigError: the URL is none of HTTP, nobody answers, or the server refuses what it is asked.
         MeasureError: its answers are none.
     """
     api_key = os.environ.get(api_key_env)
     golden = golden_prompts(read_bundle(Path(bundle)))
+    _check_url(url)
     address, base, _ = address_of(url)
     chosen = model or only_model(address, base, api_key)
     return asked_of_server(golden, address, base, chosen, api_key=api_key)
+
+
+def _check_url(url: str) -> None:
+    hint = "Write http://HOST:PORT/v1; TLS ends at a proxy in front of it."
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme == "http" and parts.hostname and parts.port != 0
+    except ValueError as error:
+        raise ConfigError(f"{url!r} is no URL: {error}.", key="--url", hint=hint) from error
+    if not sound or parts.username or parts.query or parts.fragment:
+        raise ConfigError(f"{url!r} is no address of a server.", key="--url", hint=hint)

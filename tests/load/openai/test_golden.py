@@ -179,6 +179,14 @@ def test_a_server_that_refuses_or_is_not_there_is_said_with_its_words() -> None:
         verify_served(language_bundle(), url, model="tiny")
 
 
+@pytest.mark.parametrize(
+    "url", ["https://x/v1", "file:///etc/passwd", "127.0.0.1:8000", "http://:80", "http://a:99999/"]
+)
+def test_what_is_no_address_of_a_server_is_refused_before_anything_is_asked(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"is no address of a server|is no URL"):
+        verify_served(language_bundle(), url, model="tiny")
+
+
 def test_the_command_prints_faults_and_ends_with_one() -> None:
     runner = CliRunner()
     with serving() as (url, _):
