@@ -12,7 +12,7 @@ import pytest
 
 from tests.llm_workspace import words, write_language_workspace
 from tests.targets.ascend_llm.folders import write_texts
-from workbench.api.opening import journal_of, summary_of
+from workbench.api.opening import summary_of
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
@@ -287,23 +287,32 @@ def test_divergence_may_be_what_is_measured(tmp_path: Path) -> None:
     assert np.isfinite(outcomes.numerators).all()
 
 
+_SWEEP = """
+import sys
+from pathlib import Path
+from tests.search.test_language import opened
+from workbench.search.sweep import run_sweep
+
+class Told:
+    def evaluated(self, evaluation, *, reused):
+        print("evaluated", evaluation.candidate.id, flush=True)
+
+question, bench = opened(Path(sys.argv[1]))
+(bench.journal.root / "sweep.json").write_text("{}")
+run_sweep(question, bench, listeners=(Told(),))
+"""
+
+
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     file = write_language_workspace(tmp_path, budget={"trials": 3})
-    program = (
-        "import sys; from workbench.commands.cli import main; sys.argv = ['workbench', 'sweep', sys.argv[1]]; main()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(file)], stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as first:
+    with subprocess.Popen([sys.executable, "-c", _SWEEP, str(file)], stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
-        for line in first.stdout:
-            if line.lstrip().startswith("1/3"):
-                break
-        first.send_signal(signal.SIGKILL)
-    known = set(journal_of(read_experiment(file)).evaluations())
+        assert first.stdout.readline().startswith("evaluated")
+        first.send_signal(signal.SIGKILL)  # the next candidate is in flight, or its checkpoint half written
+    question, bench = opened(file)
+    known = bench.journal.evaluations()
     assert known
-    ended = subprocess.run(
-        [sys.executable, "-c", program, str(file)], capture_output=True, text=True, timeout=240, check=True
-    )
-    assert f"{len(known)} from before" in ended.stdout
-    assert "Every recipe that was judged in full" in ended.stdout
+    end = run_sweep(question, bench)
+    assert end.reused == len(known)
+    assert end.new == 3 - len(known)
+    assert bench.journal.evaluations()[question.baseline.id].started_at == known[question.baseline.id].started_at
