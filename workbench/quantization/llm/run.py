@@ -64,7 +64,7 @@ def blocks(
     """
     for block in _working(model, recipe, streams, first):
         if watched is not None:
-            run_through(model.config, rope_of(model.config), block, watched, block.final)
+            run_through(model.config, rope_of(model.config), block, watched, block.final, block.cached)
         yield block.done()
 
 

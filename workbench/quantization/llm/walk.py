@@ -109,7 +109,11 @@ def run_through(
     linear: Linear | None = None,
     cache: Cache | None = None,
 ) -> Stream:
-    """A stream behind the block as it is by now, each sample replaced as soon as it is through."""
+    """A stream behind the block as it is by now, each sample replaced as soon as it is through.
+
+    Args:
+        cache: themselves when None: in the tool no stage sees a quantized cache, whatever came before it.
+    """
     for number, hidden in enumerate(stream):
         stream[number] = run_block(
             config,
@@ -117,7 +121,7 @@ def run_through(
             block.tensors,
             hidden,
             linear=linear or block.linear,
-            cache=cache or block.cached,
+            cache=cache,
             epsilon=block.epsilon,
         )
     return stream

@@ -38,8 +38,7 @@ def block_entries(block: QuantizedBlock, prefix: str, generation: Generation, dt
         yield from linear_entries(linear, f"{prefix}.{name}", generation, dtype)
     for what, by in block.cache.items():
         for part, value in (("scale", by.scale), ("offset", by.offset)):
-            wide = value.to(torch.float32) if generation == "v1" else value
-            yield Entry(name=f"{prefix}.{CACHED[what]}.kv_cache_{part}", type=CACHE_TYPE, value=wide)
+            yield Entry(name=f"{prefix}.{CACHED[what]}.kv_cache_{part}", type=CACHE_TYPE, value=value)
 
 
 def linear_entries(linear: QuantizedLinear, name: str, generation: Generation, dtype: torch.dtype) -> Iterator[Entry]:
