@@ -1,6 +1,7 @@
 """From a swept candidate of a language model to its bundle, and to the gate."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,18 @@ def test_the_float_model_is_no_candidate_for_a_bundle(swept: tuple[Experiment, B
     question, bench, _ = swept
     with pytest.raises(ConfigError, match="is the float model as it was"):
         bundle_contents(question, question.baseline, bench, bench.journal)
+
+
+def test_another_number_of_threads_than_swept_with_is_said_with_the_way_to_set_it(
+    swept: tuple[Experiment, Bench, Evaluation], tmp_path: Path
+) -> None:
+    question, bench, chosen = swept
+    contents = bundle_contents(question, chosen.candidate, bench, bench.journal)
+    made = contents.artifact.toolchain
+    others = tuple("7 threads" if fact.endswith(" threads") else fact for fact in made.features)
+    measured = [replace(e, toolchain=replace(made, features=others)) for e in contents.evaluations]
+    with pytest.raises(BundleError, match="export with OMP_NUM_THREADS=7, as it was swept, or sweep again"):
+        hand_over(tmp_path / "bundle", replace(contents, evaluations=tuple(measured)))
 
 
 def test_a_checkpoint_that_was_changed_in_the_store_is_handed_over_to_nobody(

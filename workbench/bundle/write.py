@@ -41,7 +41,7 @@ from workbench.bundle.signing import SecretKey
 from workbench.bundle.statement import STATEMENT, Origin, statement
 from workbench.bundle.sums import SUMS, sums_text
 from workbench.targets.base import Array
-from workbench.values.artifact import Artifact
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
@@ -143,6 +143,12 @@ def write_bundle(
     return to
 
 
+def _as_measured(toolchain: Toolchain) -> str:
+    """How to export with the threads that were there, where they are part of a toolchain: its kernels round by them."""
+    threads = next((fact.split()[0] for fact in toolchain.features if fact.endswith(" threads")), None)
+    return "" if threads is None else f"export with OMP_NUM_THREADS={threads}, as it was swept, or "
+
+
 def check_free(to: Path) -> None:
     """Raises ConfigError where a bundle's folder exists, which is worth knowing before what it holds is computed."""
     if os.path.lexists(to):
@@ -164,7 +170,7 @@ def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
             changes = "; ".join(d.words for d in compare(evaluation.toolchain, contents.artifact.toolchain))
             raise BundleError(
                 f"Candidate {contents.candidate.short_id} was measured with another toolchain than it is compiled with "
-                f"now: {changes}. Its figures do not hold here; sweep again."
+                f"now: {changes}. Its figures do not hold here; {_as_measured(evaluation.toolchain)}sweep again."
             )
     for file in contents.artifact.files:
         if file_digest(contents.artifact_directory / file.file) != file.sha256:
