@@ -121,7 +121,7 @@ def _ruined(recipe: LlmRecipe, model: LlmModel) -> list[str]:
         if shared and isinstance(stage, Smooth) and "ov" in stage.groups and not config.qkv_bias:
             return [
                 "awq from v_proj to o_proj where query heads share values: the vendor's tool scales o_proj and leaves "
-                "v_proj, so the model computes something else. Add enable_subgraph_type: [norm-linear, up-down]."
+                "v_proj, so the model computes something else. Give enable_subgraph_type norm-linear and up-down alone."
             ]
     return []
 
