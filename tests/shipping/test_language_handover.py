@@ -108,5 +108,8 @@ def test_a_checkpoint_that_was_changed_in_the_store_is_handed_over_to_nobody(
         file.write_bytes(before.replace(b"}", b" }"))
         with pytest.raises(BundleError, match="changed since it was compiled"):
             hand_over(tmp_path / "bundle", contents)
+        file.unlink()
+        with pytest.raises(BundleError, match="or is gone"):
+            hand_over(tmp_path / "bundle", contents)
     finally:
         file.write_bytes(before)

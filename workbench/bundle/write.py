@@ -173,8 +173,9 @@ def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
                 f"now: {changes}. Its figures do not hold here; {_as_measured(evaluation.toolchain)}sweep again."
             )
     for file in contents.artifact.files:
-        if file_digest(contents.artifact_directory / file.file) != file.sha256:
-            raise BundleError(f"{contents.artifact_directory / file.file} changed since it was compiled. Export again.")
+        compiled = contents.artifact_directory / file.file
+        if not compiled.is_file() or file_digest(compiled) != file.sha256:
+            raise BundleError(f"{compiled} changed since it was compiled, or is gone. Export again.")
     if not contents.golden and contents.prompts is None:
         raise BundleError("A bundle needs golden samples.")
     for batch in contents.golden:
