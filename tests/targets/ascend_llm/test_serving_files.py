@@ -91,13 +91,16 @@ def test_mindie_knows_pdmix_by_another_name_and_other_types_in_lower_case() -> N
         assert json.loads(files[MINDIE_SERVER])["BackendConfig"]["ModelDeployConfig"]["maxSeqLen"] == 64
 
 
-def test_a_static_float32_checkpoint_has_no_command_and_says_why() -> None:
+def test_a_float32_checkpoint_has_no_command_and_says_why() -> None:
     facts = served_facts(checkpoint(dtype="float32"), "tiny")
     files = serving_files(facts, facts.config.written)
     assert VLLM not in files
     assert "no deq_scale parameter" in files[README]
     dynamic = served_facts(checkpoint(dtype="float32", lines=(DYNAMIC,)), "tiny")
-    assert VLLM in serving_files(dynamic, dynamic.config.written)
+    files = serving_files(dynamic, dynamic.config.written)
+    assert VLLM not in files
+    assert "bfloat16 and float16 alone" in files[README]
+    assert "deq_scale" not in files[README]
 
 
 def test_what_a_checkpoint_holds_decides_what_its_readme_warns_of() -> None:

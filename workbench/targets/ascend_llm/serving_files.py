@@ -133,11 +133,12 @@ def serving_files(facts: ServedFacts, written: Mapping[str, object]) -> dict[str
 
 def refused_by_vllm(facts: ServedFacts) -> str:
     """Why vLLM-Ascend does not load the checkpoint although its types are known to it; '' where nothing is known."""
-    if facts.dtype == "float32" and facts.static:
+    if facts.dtype == "float32" and set(facts.types) != {FLOAT}:
+        lacking = "; it has no deq_scale parameter for it (msmodelslim.md §8)" if facts.static else ""
         return (
-            "The model is float32, and vLLM-Ascend has no deq_scale parameter for it (msmodelslim.md §8). With --dtype "
-            "float16 it has one of the file's type [inferred], but then every step rounds to float16, and no figure "
-            "here holds. Convert the float model to bfloat16 or float16, and quantize that."
+            f"The model is float32, and vLLM-Ascend computes quantized models in bfloat16 and float16 alone{lacking}. "
+            "With --dtype float16 it would load the file [inferred], but then every step rounds to float16, and no "
+            "figure here holds. Convert the float model to bfloat16 or float16, and quantize that."
         )
     return ""
 
@@ -277,8 +278,6 @@ def _vllm_notes(facts: ServedFacts) -> list[str]:
         )
     if facts.norm_bias:
         notes.append("Norms have a bias, which is loaded because keys contain `norm.bias` (msmodelslim.md §8).")
-    if facts.dtype == "float32":
-        notes.append("The model is float32; cards compute matrix products in 16 bits [inferred], so answers differ.")
     return notes
 
 
