@@ -70,6 +70,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if unlike := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"{unlike[0]}: the id has an address, another in every process. Name it by `ids`.")
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.relative_to(TESTS).with_suffix("").as_posix(), len(ranks)))
 

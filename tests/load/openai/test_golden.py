@@ -165,7 +165,7 @@ def endless(answer: Any) -> Any:
         (lambda answer: {"choices": [{"logprobs": None}]}, MeasureError, "no log-probabilities"),
         (lambda answer: b"<html>", MeasureError, "answers no JSON"),
     ],
-    ids=str,
+    ids=["texts", "short", "endless", "empty choices", "a list", "no logprobs", "markup"],
 )
 def test_answers_of_another_kind_are_refused(change: Change, kind: type[Exception], words: str) -> None:
     with serving(change) as (url, _), pytest.raises(kind, match=words):
