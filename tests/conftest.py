@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,10 @@ other processor has nothing to do (xdist keeps this order with `--no-loadscope-r
 
 for _name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
     os.environ.pop(_name, None)  # no test writes to the server of whoever runs it
+
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:  # of nohup or a shell's &, and children would inherit it
+        signal.signal(_number, _usual)
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 """Hundreds of children import the same libraries: what the first compiles is kept for the others."""

@@ -216,7 +216,10 @@ def test_blocks_that_stay_in_memory_hold_nothing_of_a_window(tmp_path: Path) -> 
     forward = served_logits(read_served(write_checkpoint(tmp_path)), keep=True)
     assert next(forward([torch.ones(1, 29, dtype=torch.int64)])).shape[1] == 29
     gc.collect()
-    assert not [each for each in gc.get_objects() if isinstance(each, torch.Tensor) and 29 in each.shape]
+    # by their type: isinstance also asks what a weak proxy of somebody else's stands for, which may be gone
+    tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    assert tensors
+    assert not [each for each in tensors if 29 in each.shape]
 
 
 def test_a_fresh_prompt_does_not_show_a_quantized_cache_and_generated_tokens_do(tmp_path: Path) -> None:
