@@ -28,6 +28,7 @@ from workbench.bundle.arrays import read_npz
 from workbench.bundle.paths import name_fault, open_inside
 from workbench.bundle.sums import parse_sums, sums_text
 from workbench.inputs.dataset import Task
+from workbench.serve.opened import open_proved
 from workbench.shipping.promotion import Limits
 from workbench.shipping.promotion.accuracy import float_check
 from workbench.values.documents.canonical import file_digest
@@ -504,3 +505,20 @@ def test_what_is_unpacked_is_bounded() -> None:
     assert read_npz(content.getvalue())["zeros"].shape == (1 << 10, 1 << 10)
     with pytest.raises(ValueError, match="1 arrays of 8 MiB are more than a bundle holds"):
         read_npz(content.getvalue(), most_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("task", ["classification", "ner"])
+def test_labels_that_do_not_fit_the_outputs_are_refused(task: str, tmp_path: Path) -> None:
+    folder = make_bundle(tmp_path, task)
+    verify_bundle(folder)
+    sound = body_of(folder)
+    more = ["B-X", "I-X"]
+    for labels in (sound["labels"][:1], [*sound["labels"], *more], [sound["labels"][0]] * len(sound["labels"])):
+        seal(folder, {**sound, "labels": labels})
+        with pytest.raises(BundleError, match="labels"):
+            verify_bundle(folder)
+        with pytest.raises(BundleError, match="labels"):
+            open_proved(read_bundle(folder), 1, "warn")
+    seal(folder, {**sound, "task": "ner" if task == "classification" else "classification"})
+    with pytest.raises(BundleError, match=r"axes|BIO"):
+        verify_bundle(folder)

@@ -103,6 +103,10 @@ def _identity(manifest: Manifest) -> Iterator[str]:
         yield "candidate_id is not the id of the candidate"
     if len(manifest.labels) > MOST_LABELS:
         yield f"{len(manifest.labels)} labels are more than {MOST_LABELS}"
+    if len(set(manifest.labels)) != len(manifest.labels):
+        yield "labels: two are equal"
+    if manifest.task == "ner" and not all(tag == "O" or re.fullmatch("[BI]-.+", tag) for tag in manifest.labels):
+        yield "labels: one is no BIO tag"
     try:
         datetime.fromisoformat(manifest.created_at)
     except ValueError:

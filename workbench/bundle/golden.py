@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.bundle.arrays import read_npz
 from workbench.bundle.bounds import LANGUAGE, absolute_fault
+from workbench.bundle.manifest import Manifest
 from workbench.bundle.opened import Bundle
 from workbench.targets.base import Array, Feeds
 from workbench.values.documents.json_reader import loads
@@ -73,12 +74,21 @@ def golden_batches(bundle: Bundle) -> tuple[GoldenBatch, ...]:
         ]
         for batch in found:
             _check(batch)
+            if manifest.task != "tensors":
+                _check_labels(batch, manifest)
         largest = max(_largest(array) for batch in found for array in batch.outputs.values())
         if fault := absolute_fault(manifest.tolerance.absolute, largest):
             raise ValueError(fault)
     except (ValueError, KeyError) as error:
         raise BundleError(f"{bundle.directory}: the golden samples cannot be used: {error}.") from error
     return tuple(found)
+
+
+def scored_output(names: Collection[str]) -> str:
+    """The output that holds the scores, by the rule of `workbench.inputs.metrics.score`; ValueError where none does."""
+    if "logits" not in names and len(names) != 1:
+        raise ValueError(f"none of the outputs {', '.join(names)} is named 'logits'; the scores cannot be found")
+    return "logits" if "logits" in names else next(iter(names))
 
 
 def _index(text: str, count: int) -> int:
@@ -111,6 +121,16 @@ def _check(batch: GoldenBatch) -> None:
         raise ValueError("an array holds no numbers")
     if not all(np.isfinite(array).all() for array in batch.outputs.values()):
         raise ValueError("an output is not finite")
+
+
+def _check_labels(batch: GoldenBatch, manifest: Manifest) -> None:
+    """A service names the classes of every answer by these labels, so there is one for each."""
+    name, labels = scored_output(batch.outputs), manifest.labels
+    shape, rank = batch.outputs[name].shape, 3 if manifest.task == "ner" else 2
+    if len(shape) != rank or not shape[-1]:
+        raise ValueError(f"output {name!r} has the shape {shape}; the task {manifest.task} takes one of {rank} axes")
+    if (labels or rank == 3) and len(labels) != shape[-1]:
+        raise ValueError(f"the manifest names {len(labels)} labels, and output {name!r} has {shape[-1]} classes")
 
 
 def _largest(array: Array) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.bundle import Manifest
+from workbench.bundle.golden import scored_output
 from workbench.serve.samples import TextSample
 from workbench.targets.base import Array
 from workbench.values.errors import BundleError
@@ -38,7 +39,10 @@ def answers_for(manifest: Manifest) -> Answers:
             {"outputs": {name: finite(array[row]).tolist() for name, array in outputs.items()}}
             for row in range(len(samples))
         ]
-    name = _scored_output([spec.name for spec in manifest.model.outputs])
+    try:
+        name = scored_output([spec.name for spec in manifest.model.outputs])
+    except ValueError as error:
+        raise BundleError(f"{manifest.name}: {error}.") from error
     if manifest.task == "ner":
         if not manifest.labels:
             raise BundleError(f"{manifest.name}: the bundle has no names of tags; entities cannot be named.")
@@ -137,12 +141,3 @@ def _entities_of(
         kind, first, last, scores = ("" if tag == "O" else tag[2:]), number, number, [float(value[position])]
     close()
     return found
-
-
-def _scored_output(names: Sequence[str]) -> str:
-    """The output that holds the scores, by the rule of `workbench.inputs.metrics.score`."""
-    if "logits" in names:
-        return "logits"
-    if len(names) != 1:
-        raise BundleError(f"none of the outputs {', '.join(names)} is named 'logits'; the scores cannot be found.")
-    return names[0]
