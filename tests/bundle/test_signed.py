@@ -113,6 +113,24 @@ def test_a_link_for_a_signature_is_refused(folder: Path, keys: Path) -> None:
         verified(folder, keys)
 
 
+@pytest.mark.parametrize("put", ["garbage", "pipe", "link", "large", "folder"])
+def test_what_is_no_signature_is_refused_where_none_is_required_too(pristine: Path, tmp_path: Path, put: str) -> None:
+    folder = Path(shutil.copytree(pristine, tmp_path / "bundle"))
+    file = folder / "SHA256SUMS.minisig"
+    (tmp_path / "elsewhere").write_bytes(file.read_bytes())
+    file.unlink()
+    if put == "pipe":
+        os.mkfifo(file)
+    elif put == "link":
+        file.symlink_to(tmp_path / "elsewhere")
+    elif put == "folder":
+        (file / "below").mkdir(parents=True)
+    else:
+        file.write_bytes(b"x" * (100 if put == "garbage" else 7 << 20))
+    with pytest.raises(BundleError, match=r"SHA256SUMS\.minisig"):
+        verify_bundle(folder, replay=False)
+
+
 def test_the_gate_asks_for_the_signature_of_both(folder: Path, pristine: Path, keys: Path, tmp_path: Path) -> None:
     (folder / "SHA256SUMS.minisig").unlink()
     trusted = read_trusted_keys(keys / "trusted")

@@ -104,32 +104,43 @@ def test_replaced_keys_count_on_and_removed_ones_are_forgotten() -> None:
     assert refused(keys, b"1", 9.0) == ("unauthorized", None)
 
 
-def test_a_file_that_changed_is_read_and_one_that_broke_changes_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_key_counts_as_long_as_its_line_stands_in_the_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (first, first_line), (second, second_line) = drawn_key("first"), drawn_key("second")
     path = tmp_path / "keys"
     path.write_text(first_line)
     keys = WatchedKeys(path, [key_of("default", "fixed")])
-    keys.look()
-    assert refused(keys, second.encode()) is not None
 
+    def admitted() -> list[str]:
+        keys.look()
+        return [secret for secret in (first, second, "fixed") if refused(keys, secret.encode()) is None]
+
+    def writable() -> None:
+        _replace(path, first_line)
+        assert admitted() == [first, "fixed"]
+        path.chmod(0o666)
+
+    assert admitted() == [first, "fixed"]
     _replace(path, f"{first_line}\n{second_line}\n")
-    keys.look()
-    assert [refused(keys, secret.encode()) for secret in (first, second, "fixed")] == [None] * 3
-    _replace(path, "broken")
-    keys.look()
-    assert refused(keys, second.encode()) is None
-    path.unlink()
-    keys.look()
-    assert refused(keys, second.encode()) is None
-    _replace(path, second_line)
-    keys.look()
-    assert refused(keys, first.encode()) == ("unauthorized", None)
+    assert admitted() == [first, second, "fixed"]
+    _replace(path, f"{first_line[:-5]}\n{second_line}\n")
+    assert admitted() == [second, "fixed"]
+    for lock_out in (
+        lambda: _replace(path, ""),
+        lambda: _replace(path, "# nobody"),
+        lambda: _replace(path, "broken"),
+        lambda: path.write_bytes(b"\xff\xfe" * 40),
+        lambda: path.write_text("#" * (1 << 20) + "\n" + first_line),
+        path.unlink,
+        writable,
+    ):
+        _replace(path, f"{first_line}\n{second_line}\n")
+        assert admitted() == [first, second, "fixed"]
+        lock_out()
+        assert admitted() == ["fixed"]
 
     log = capfd.readouterr().err
-    assert log.count("keys_refused") == 2
-    assert log.count("keys_read") == 2
+    assert log.count("keys_refused") == 8
+    assert first not in log
     assert second not in log
 
 

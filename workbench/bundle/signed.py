@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.bundle.opened import Bundle, read_bounded
-from workbench.bundle.signing import SecretKey, SignatureError, TrustedKeys, parse_signature, sign, verify
+from workbench.bundle.signing import SecretKey, Signature, SignatureError, TrustedKeys, parse_signature, sign, verify
 from workbench.bundle.signing.minisign import MOST_BYTES as MOST_SIGNATURE_BYTES
 from workbench.bundle.signing.minisign import key_name
 from workbench.bundle.sums import MOST_BYTES, SIGNATURE, SUMS
@@ -60,10 +60,7 @@ def check_signature(bundle: Bundle, trusted: TrustedKeys) -> Signer:
             f"{bundle.directory}: it is not signed, and {trusted.file} says whose signatures are required here. "
             "Get the signed bundle, or sign it after you checked it: workbench sign."
         )
-    try:
-        signature = parse_signature(read_bounded(bundle.directory, SIGNATURE, MOST_SIGNATURE_BYTES))
-    except SignatureError as error:
-        raise BundleError(f"{place} cannot be used: {error}.") from error
+    signature = read_signature(bundle.directory)
     keys = trusted.of(signature.key_id)
     if not keys:
         raise BundleError(
@@ -88,6 +85,18 @@ def check_signature(bundle: Bundle, trusted: TrustedKeys) -> Signer:
         _check_comment(bundle, signature.trusted_comment)
         return Signer(key=key.words, trusted_comment=signature.trusted_comment)
     raise BundleError(f"{place} is not valid: {failed}. Do not use this bundle.")
+
+
+def read_signature(directory: Path) -> Signature:
+    """The signature beside the sums, whoever made it.
+
+    Raises:
+        BundleError: it is no plain file inside the bundle, too large, or no signature of minisign.
+    """
+    try:
+        return parse_signature(read_bounded(directory, SIGNATURE, MOST_SIGNATURE_BYTES))
+    except SignatureError as error:
+        raise BundleError(f"{directory}: {SIGNATURE} cannot be used: {error}. Copy the bundle again.") from error
 
 
 def _check_comment(bundle: Bundle, comment: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from workbench.bundle.manifest import MOST_BYTES as MOST_MANIFEST_BYTES
 from workbench.bundle.opened import Bundle, read_bounded, read_bundle
 from workbench.bundle.paths import strangers
 from workbench.bundle.prompts import PromptReplay, replay_prompts
-from workbench.bundle.signed import Signer, check_signature
+from workbench.bundle.signed import Signer, check_signature, read_signature
 from workbench.bundle.signing import TrustedKeys
 from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
 from workbench.bundle.sums import SIGNATURE, SUMS
@@ -165,6 +166,8 @@ def check_files(bundle: Bundle) -> None:
         bundle.file(name)
     if extra := strangers(directory, {*files, MANIFEST, SUMS, SIGNATURE}):
         raise BundleError(f"{directory}: {extra[0]} does not belong to the bundle{_more(extra)}. Remove it.")
+    if os.path.lexists(directory / SIGNATURE):  # whoever may check it later, it is one
+        read_signature(directory)
     for name, most_bytes, sha256 in (
         (MANIFEST, MOST_MANIFEST_BYTES, bundle.manifest_sha256),
         (SUMS, MOST_SUMS_BYTES, bundle.sums_sha256),

@@ -30,7 +30,7 @@ from workbench.values.errors import ConfigError
 DEFAULT = "default"
 """The key of WORKBENCH_API_KEY; no key of a file may be called so."""
 _MOST_BYTES = 1 << 20
-_MOST_KEYS = 1000
+_MOST_KEYS, _MOST_LOGGED = 1000, 5
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/s")
@@ -60,9 +60,6 @@ class Keys:
         self._rate_per_s = rate_per_s
         self.rates: Rates = OwnRates()
         self.replace(keys)
-
-    def __bool__(self) -> bool:
-        return bool(self._keys)
 
     def replace(self, keys: Sequence[Key]) -> None:
         """From now on these alone; a key that stays has used what it has used."""
@@ -117,8 +114,11 @@ def drawn_key(name: str, rate_per_s: float | None = None) -> tuple[str, str]:
     return secret, f"{name}   sha256:{hashlib.sha256(secret.encode()).hexdigest()}{rate}"
 
 
-def read_keys(path: Path) -> tuple[Key, ...]:
+def read_keys(path: Path, faults: list[ConfigError] | None = None) -> tuple[Key, ...]:
     """The keys of a file, at least one.
+
+    Args:
+        faults: gets what is wrong with single lines, which then count as absent; None to raise the first.
 
     Raises:
         ConfigError: it cannot be read, anybody may write to it, or a line is not one of a key. No line is quoted.
@@ -142,9 +142,15 @@ def read_keys(path: Path) -> tuple[Key, ...]:
         words = line.partition("#")[0].split()
         if not words:
             continue
-        key = _key(words, path, number)
-        if key.name in (DEFAULT, *keys):
-            raise ConfigError(f"the name {key.name} is taken.", file=path, line=number, hint="Name it otherwise.")
+        try:
+            key = _key(words, path, number)
+            if key.name in (DEFAULT, *keys):
+                raise ConfigError(f"the name {key.name} is taken.", file=path, line=number, hint="Name it otherwise.")
+        except ConfigError as error:
+            if faults is None:
+                raise
+            faults.append(error)
+            continue
         keys[key.name] = key
     if not 1 <= len(keys) <= _MOST_KEYS:
         hint = "workbench api-key NAME draws one and prints its line."
@@ -165,7 +171,8 @@ def _key(words: Sequence[str], path: Path, number: int) -> Key:
 class WatchedKeys(Keys):
     """Keys of a file that may change, and one that does not.
 
-    A file that became unreadable or wrong changes nothing: the keys of before go on, and the log says why.
+    Whoever stands in no sound line of the file any more is out: a key is revoked by whatever takes its line away. A
+    file that is gone, empty, unreadable or open to everybody's writing lets nobody in. The log says why.
     """
 
     def __init__(self, path: Path | None, fixed: Sequence[Key], *, rate_per_s: float | None = None) -> None:
@@ -181,23 +188,26 @@ class WatchedKeys(Keys):
 
     def reload(self) -> None:
         """Read the file again."""
+        keys: tuple[Key, ...] = ()
+        faults: list[ConfigError] = []
         try:
-            keys = self._read()
+            keys = self._read(faults)
         except ConfigError as error:
-            log("keys_refused", error=str(error))
-            return
+            faults = [error]
+        for fault in faults[:_MOST_LOGGED]:
+            log("keys_refused", error=str(fault))
         self.replace((*keys, *self._fixed))
         log("keys_read", keys=[key.name for key in keys])
 
-    def _read(self) -> tuple[Key, ...]:
-        return () if self._path is None else read_keys(self._path)
+    def _read(self, faults: list[ConfigError] | None = None) -> tuple[Key, ...]:
+        return () if self._path is None else read_keys(self._path, faults)
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
             found = self._path.stat() if self._path is not None else None
         except OSError:
             return None
-        return None if found is None else (found.st_mtime_ns, found.st_ino, found.st_size)
+        return None if found is None else (found.st_ctime_ns, found.st_ino, found.st_size)
 
 
 def watched_keys(access: Access) -> WatchedKeys | None:
