@@ -24,7 +24,8 @@ def condition(
         front_ends: how each is, with its `state`, where there are several processes of them.
         front_ends_started: all of them were ready at the same time, once.
     """
-    ready, count = workers.ready, len(workers.all)
+    states = [_state(worker) for worker in workers.all]
+    ready, count = states.count("ready"), len(states)
     running = sum(front["state"] == "ready" for front in front_ends)
     if draining:
         status = "draining"
@@ -36,30 +37,33 @@ def condition(
         status = "ok" if ready == count and running == len(front_ends) else "degraded"
     return 200 if status in ("ok", "degraded") else 503, {
         "status": status,
-        **_without(workers, ready, count),
-        "workers": [_worker(worker, workers.card(worker)) for worker in workers.all],
+        **_without(workers, states),
+        "workers": [_worker(w, workers.card(w), state) for w, state in zip(workers.all, states, strict=True)],
         **({"front_ends": list(front_ends)} if front_ends else {}),
         **_outage(workers.outage),
         "waiting": waiting,
     }
 
 
-def _without(workers: Workers, ready: int, count: int) -> dict[str, Any]:
+def _state(worker: Worker) -> str:
+    """`Worker.state`, or that a ready one was stopped."""
+    return "stopped" if worker.state == "ready" and worker.stopped else worker.state
+
+
+def _without(workers: Workers, states: Sequence[str]) -> dict[str, Any]:
     """The cards that nothing computes on now."""
-    if ready == count:
-        return {}
-    serving = {workers.card(worker) for worker in workers.all if worker.state == "ready"}
+    serving = {workers.card(w) for w, state in zip(workers.all, states, strict=True) if state == "ready"}
     names = dict.fromkeys(workers.card(worker) for worker in workers.all)
     idle = [name for name in names if name and name not in serving]
     return {"cards_out": idle} if idle else {}
 
 
-def _worker(worker: Worker, card: str) -> dict[str, Any]:
+def _worker(worker: Worker, card: str, state: str) -> dict[str, Any]:
     return {
         "worker": worker.number,
         **({"device": worker.facts["device"]} if "device" in worker.facts else {}),
         **({"card": card} if card else {}),
-        "state": worker.state,
+        "state": state,
         "restarts": worker.restarts,
         **({"failed_starts": worker.failed_starts} if worker.failed_starts else {}),
         **({"error": worker.error} if worker.error else {}),

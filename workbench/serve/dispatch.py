@@ -271,9 +271,11 @@ class Dispatch:
 
     def _sweep(self) -> None:
         now_s = time.perf_counter()
+        # whoever asked is told 504 after the second, so what comes later reaches nobody
+        most_s = min(self._limits.batch_timeout_s, self._limits.request_timeout_s)
         for worker in self.workers.all:
             batch = worker.batch
-            if batch is not None and now_s - batch.started_s > self._limits.batch_timeout_s:
+            if batch is not None and now_s - batch.started_s > most_s:
                 log("worker_hangs", worker=worker.number, batch_s=round(now_s - batch.started_s, 1))
                 self.workers.kill(worker)
 

@@ -40,7 +40,8 @@ class Limits:
         queue: rows that wait; a request that would exceed it is refused with 503.
         body_timeout_s: for sending a body; a slower client is cut off with 408.
         request_timeout_s: from arrival to answer; then 504.
-        batch_timeout_s: a worker that takes longer over one batch is killed and started again.
+        batch_timeout_s: a worker that takes longer over one batch, or than `request_timeout_s`, is killed and started
+            again.
         hang_s: without a turn of the event loop; then the service does not call itself live any more.
         grace_s: what is queued may still be answered for so long after SIGTERM.
         no_worker_s: the service ends with an error when no worker could answer for so long: since the last one was

@@ -87,6 +87,16 @@ class Worker:
     _resident_bytes: int = 0
 
     @property
+    def stopped(self) -> bool:
+        """Somebody's SIGSTOP keeps it from answering; it is not dead, and would go on."""
+        assert self.process is not None
+        assert self.process.pid is not None
+        try:
+            return bool(psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED)
+        except (psutil.Error, OSError):
+            return False
+
+    @property
     def resident_bytes(self) -> int:
         """0 when it is gone; the last known where it cannot be read, as when this process has no file left."""
         assert self.process is not None
