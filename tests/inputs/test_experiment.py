@@ -58,6 +58,8 @@ def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> Non
         ("model: ../data/model.onnx", "model: ../data/absent.onnx", "absent.onnx does not exist"),
         ("dataset: ../data/manifest.yaml", "dataset: ../data/none.yaml", "none.yaml does not exist"),
         ("name: tiny", "name: a/b", "'a/b' cannot name a folder"),
+        ("name: tiny", f"name: {'a' * 201}", "is no name: 1 to 200 bytes of printable characters"),
+        ("name: tiny", 'name: "a\\x1b[2J"', "is no name: 1 to 200 bytes of printable characters"),
         ("version: 1", "version: 3", "3 is not supported"),
         ("about:", "target: openvino\nabout:", "openvino is not what .* is for .onnxruntime."),
         ("about:", "target: ascend\nabout:", "'ascend' is not a target that can be swept"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import write_workspace
+from tests.tiny import FEATURES, SPACE, write_workspace
 from workbench.inputs.experiment import read_experiment
 from workbench.search.memory import check_memory, forecast_memory, memory_of
 from workbench.values.errors import ConfigError
@@ -27,6 +27,14 @@ def test_a_sweep_that_would_swap_is_refused_before_any_work(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="before the machine swaps") as refused:
         check_memory(experiment, needed - 1)
     assert "service.workers" in (refused.value.hint or "")
+
+
+def test_calls_that_would_fill_the_memory_are_refused_before_any_work(tmp_path: Path) -> None:
+    few = memory_of(read_experiment(write_workspace(tmp_path / "few")))
+    large = SPACE.replace("  serving.intra", "  serving.batch: {choices: [1, 65536]}\n  serving.intra")
+    many = memory_of(read_experiment(write_workspace(tmp_path / "many", space=large)))
+
+    assert many - few == 3 * (65_536 - 8) * FEATURES * 4
 
 
 def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:

@@ -19,7 +19,12 @@ from workbench.values.errors import ConfigError
         ("[none, dynamic]", "[none, none]", "listed twice"),
         ('["on", "off"]', "[on, maybe]", "'maybe' is not a value"),
         ("[1, 2]", "[1, yes]", "'yes' is not of kind int"),
-        ("[1, 2]", "[0, 2]", "0 never leads to a possible candidate: serving.intra_op_threads: 0 is less than 1"),
+        (
+            "[1, 2]",
+            "[0, 2]",
+            "0 never leads to a possible candidate: serving.intra_op_threads: 0 is not from 1 to 1024",
+        ),
+        ("[1, 2]", "[1, 1000000]", "serving.intra_op_threads: 1000000 is not from 1 to 1024"),
         ("when: {quantization.scheme: [dynamic]}", "when: {quantization.scheme: [static]}", "'static' is not among"),
         ("when: {quantization.scheme", "when: {serving.batch", "not a parameter defined above"),
         ("{name: float}", "{name: float, quantization.weight_granularity: tensor}", "does not apply here"),

@@ -96,7 +96,7 @@ def test_fusion_names_are_checked_because_the_runtime_ignores_unknown_ones(
 
 
 def test_serving_needs_at_least_one_of_everything() -> None:
-    with pytest.raises(ConfigError, match=r"serving.batch: 0 is less than 1"):
+    with pytest.raises(ConfigError, match=r"serving.batch: 0 is not from 1 to 65536"):
         Serving(batch=0)
 
 

@@ -14,13 +14,14 @@ from typing import Any
 from workbench.bundle.manifest import FileSum, Manifest
 from workbench.bundle.paths import name_fault
 from workbench.targets import described, target_names
+from workbench.values.dimension import MOST_BATCH, MOST_LENGTH, MOST_THREADS
 from workbench.values.model import TensorSpec
 
 MOST_RELATIVE, MOST_ABSOLUTE = 0.05, 1e-3
 """Of a tolerance: as a share of each value, and as a number; a larger absolute one must be within the same share of
 the largest golden output (`absolute_fault`). Export writes a hundredth at most."""
-MOST_THREADS, MOST_BATCH, MOST_WORKERS = 1024, 65_536, 1024
-MOST_LENGTH, MOST_BINS, MOST_INPUTS = 1 << 20, 1024, 256
+MOST_WORKERS = 1024
+MOST_BINS, MOST_INPUTS = 1024, 256
 MOST_PAD = 1e30
 MOST_GOLDEN, MOST_FILES, MOST_LABELS = 4096, 65_536, 1 << 20
 MOST_DIMENSION, MOST_RANK = 1 << 40, 16

@@ -22,6 +22,7 @@ from workbench.space.space import Forbidden, SearchSpace, build, complete
 from workbench.targets import described
 from workbench.targets.base import computes_in_float32
 from workbench.values.candidate import Candidate
+from workbench.values.dimension import MOST_BATCH
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
@@ -64,7 +65,6 @@ class MeasureSettings:
 NO_WARM_START = "none"
 FEWEST_SAMPLES = 50
 """Of a split that is cut short; windows of a language model hold hundreds of predictions each, and may be fewer."""
-MOST_BATCH = 1 << 16
 MOST_TRIALS = 1_000_000
 MOST_CALLS = 10_000_000
 LARGEST_SEED = 2**32 - 1
@@ -153,7 +153,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         ConfigError: in this file, the dataset manifest, the search space, the data or the model.
     """
     with read_yaml(path) as top:
-        name = top.text("name")
+        name = top.name("name")
         if not name or any(c in name for c in "/\\ \t\n:") or name.startswith("."):
             top.refuse("name", f"{name!r} cannot name a folder.", "Use letters, digits, '-', '_' and '.'.")
         about = top.text("about", "")

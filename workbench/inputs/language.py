@@ -10,13 +10,14 @@ from workbench.inputs.dataset.language import read_language_manifest
 from workbench.space.space import SearchSpace
 from workbench.targets import open_target
 from workbench.targets.language import language_target
+from workbench.values.dimension import MOST_BATCH
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.measurement import LanguageLoad
 from workbench.values.model import Model
 from workbench.values.objectives import Constraint, Objective
 
 LOAD = "load"
-_MOST_BATCH, _MOST_TOKENS = 1 << 16, 1 << 24
+_MOST_TOKENS = 1 << 24
 _OF_SERVICES = ("service_", "latency_", "throughput_", "speedup", "startup_s", "peak_memory_mb", "int8_ops", "float_")
 """Metrics that nothing measures of a language model: its times are modelled, under names of their own."""
 
@@ -27,7 +28,7 @@ def read_load(top: Section) -> LanguageLoad | None:
         return None
     usual = LanguageLoad()
     with top.section(LOAD) as section:
-        batch = section.integer("batch", usual.batch, minimum=1, maximum=_MOST_BATCH)
+        batch = section.integer("batch", usual.batch, minimum=1, maximum=MOST_BATCH)
         prompt = section.integer("prompt", usual.prompt, minimum=1, maximum=_MOST_TOKENS)
         context = section.integer("context", max(usual.context, prompt), minimum=1, maximum=_MOST_TOKENS)
     return LanguageLoad(batch=batch, prompt=prompt, context=context)

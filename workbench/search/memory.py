@@ -23,6 +23,8 @@ JUDGED = 1.0
 TORCH_BYTES = 400_000_000
 SESSION = 1.3
 """Times the model's file, for every session that is open; two are while a candidate is timed beside the baseline."""
+_FEEDS = 3
+"""Calls' inputs held at once: the candidate's, the baseline's, and one that is being made."""
 WORKER_BYTES = 250_000_000
 """Of a process that serves, beside its session."""
 
@@ -56,7 +58,15 @@ def memory_of(experiment: Experiment, cards: int = 1) -> int:
     choices = experiment.space.service
     workers = max(choices.workers, default=1) if serves and choices is not None else int(serves)
     devices = experiment.service.devices if experiment.service is not None else 1
-    return forecast_memory(experiment.model.size_bytes, workers * devices, cards)
+    return forecast_memory(experiment.model.size_bytes, workers * devices, cards) + _FEEDS * _call_bytes(experiment)
+
+
+def _call_bytes(experiment: Experiment) -> int:
+    """The inputs of the largest call that a candidate may make."""
+    batches = next((p.choices for p in experiment.space.parameters if p.name == "serving.batch"), (1,))
+    largest = max(experiment.calibration.batch, *(int(batch or 1) for batch in batches))
+    sample = next(experiment.dataset.batches("validation", 1, stop=1)).feeds
+    return largest * sum(array.nbytes for array in sample.values())
 
 
 def check_memory(experiment: Experiment, available_bytes: int | None = None, cards: int = 1) -> None:
@@ -77,5 +87,6 @@ def check_memory(experiment: Experiment, available_bytes: int | None = None, car
         f"a sweep of this model ({experiment.model.size_bytes / 1e9:.2f} GB){several} takes up to "
         f"{needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB can be had before the machine swaps.",
         file=experiment.model.path,
-        hint="End other programs, allow fewer service.workers, raise the container's limit, or take a larger machine.",
+        hint="End other programs, lower serving.batch or service.workers, raise the container's limit, or take a "
+        "larger machine.",
     )

@@ -226,7 +226,7 @@ def _read_forbid(section: Section, known: Mapping[str, Parameter]) -> Forbid:
 
 
 def _read_preset(section: Section, space: SearchSpace, taken: set[str]) -> Preset:
-    name = section.text("name")
+    name = section.name("name")
     if name in taken:
         raise section.error("name", f"{name!r} is used twice.")
     known = {p.name: p for p in space.parameters}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from workbench.values.compile_settings import CompileSettings
-from workbench.values.dimension import FUSION_PREFIX, Dimension, Scalar
+from workbench.values.dimension import FUSION_PREFIX, MOST_BATCH, MOST_LENGTH, MOST_THREADS, Dimension, Scalar
 from workbench.values.documents.canonical import added_later, decode, digest, encode
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.installed_targets import installed_target
@@ -197,12 +197,17 @@ class Serving:
     sequence_bins: tuple[int, ...] | None = added_later(None)
 
     def __post_init__(self) -> None:
-        for name in ("batch", "intra_op_threads", "streams"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ConfigError(f"{getattr(self, name)} is less than 1.", key=f"serving.{name}")
+        for name, most in (("batch", MOST_BATCH), ("intra_op_threads", MOST_THREADS), ("streams", MOST_THREADS)):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                raise ConfigError(f"{value} is not from 1 to {most}.", key=f"serving.{name}")
         bins = self.sequence_bins
-        if bins is not None and (not bins or list(bins) != sorted(set(bins)) or bins[0] < 1):
-            raise ConfigError(f"{list(bins)} are not ascending positive lengths.", key="serving.sequence_bins")
+        if bins is not None and (
+            not bins or list(bins) != sorted(set(bins)) or not 1 <= bins[0] <= bins[-1] <= MOST_LENGTH
+        ):
+            raise ConfigError(
+                f"{list(bins)} are not ascending lengths from 1 to {MOST_LENGTH}.", key="serving.sequence_bins"
+            )
 
 
 _TARGETS_OWN = CompileSettings()

@@ -11,6 +11,8 @@ Scalar = str | int | float | bool | None
 FUSION_PREFIX = "compile.fusions."
 """A dimension 'compile.fusions.NAME' has the choices "on" and "off", its default first. What is not at its default
 stands in the settings' `disabled_fusions` or `enabled_fusions`, sorted."""
+MOST_BATCH, MOST_THREADS, MOST_LENGTH = 1 << 16, 1024, 1 << 20
+"""Of what one call may hold and take: beyond any that pays."""
 BINS_BY_WORD = (
     "optimal N: at most N lengths, those with the least padding for the dataset's texts (optimal 1: its max_length "
     "alone); quantiles N: about equally many texts in each"

@@ -67,12 +67,13 @@ def test_text_without_labels_is_compared_with_the_float_model(read: Callable[...
         (b"text,label\nloan,loan\ndue,lone\n", "calibration.csv:3: unknown label 'lone'. Did you mean 'loan'?"),
         (b"text,label\nloan,7\n", "calibration.csv:2: unknown label '7'."),
         (b"text,label\n", "calibration.csv: has no rows. A split needs"),
+        (b"text,label\na,loan\n ,loan\n,loan\n", "calibration.csv:3: 2 of 3 texts of column 'text' are blank"),
         (b"", "calibration.csv:1: no column 'text'."),
         (b"text,label\nloan,loan\n\xc4\xe3,loan\n", "calibration.csv:3: byte 0xc4 is not UTF-8. Convert the file"),
         (b"text,label\nloan, due,loan\n", "calibration.csv:2: 3 fields, but the header has 2. Put quotes"),
         (b'text,label\nloan,loan\n"due,loan\n', "calibration.csv:3: not valid CSV: unexpected end of data."),
     ],
-    ids=["column", "label", "index", "empty", "no-header", "encoding", "comma", "truncated"],
+    ids=["column", "label", "index", "empty", "blank", "no-header", "encoding", "comma", "truncated"],
 )
 def test_a_broken_csv_file_is_refused_with_its_line(
     read: Callable[..., Dataset], folder: Path, content: bytes, message: str

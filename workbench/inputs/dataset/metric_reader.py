@@ -97,7 +97,7 @@ def metric_of(top: Section) -> MetricUse | None:
 
 def _own(section: Section) -> MetricUse:
     code = named_code(section, "function", section.text("function"))
-    name = section.text("name", code.function)
+    name = section.name("name", code.function)
     options = section.raw("options", {})
     if not isinstance(options, dict):
         raise section.error("options", f"expected a mapping, got {options!r}.")
@@ -118,7 +118,7 @@ def _own(section: Section) -> MetricUse:
 
 
 def _named(section: Section) -> MetricUse:
-    name = section.text("name")
+    name = section.name("name")
     if name not in NAMED:
         raise section.error("name", f"{name!r} is no metric of a library.", _by_name(name))
     known = NAMED[name]

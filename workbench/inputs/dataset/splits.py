@@ -30,6 +30,7 @@ from workbench.values.preprocess import Array, Feeds, Preprocessor, Text
 
 LENGTH_SAMPLE = 2000
 """So many texts of a split say how long its texts are: a quantile's standard error is about one percentage point."""
+MOST_FEED_BYTES, _MOST_DRAWN = 1 << 29, 1 << 24
 
 _counted: dict[tuple[str, str, int], IntArray] = {}
 
@@ -230,13 +231,20 @@ class Dataset:
         return sum(1 for _ in groups)
 
     def sample_feeds(self, split: Split, count: int, batch: int, seed: int, length: int | None = None) -> list[Feeds]:
-        """The feeds of `sample_batches`."""
-        return [batch.feeds for batch in self.sample_batches(split, count, batch, seed, length)]
+        """The feeds of `sample_batches`; the first few of them where all would take more than `MOST_FEED_BYTES`."""
+        feeds: list[Feeds] = []
+        taken = 0
+        for drawn in self.sample_batches(split, count, batch, seed, length):
+            feeds.append(drawn.feeds)
+            taken += sum(array.nbytes for array in drawn.feeds.values())
+            if taken >= MOST_FEED_BYTES:
+                break
+        return feeds
 
     def sample_batches(
         self, split: Split, count: int, batch: int, seed: int, length: int | None = None
     ) -> Iterator[Batch]:
-        """`count` batches of randomly drawn samples, for timing: their lengths are spread as the data's are.
+        """`count` batches (or 16 million samples) of randomly drawn samples, for timing: their lengths are spread as the data's are.
 
         No sample is drawn twice before all were drawn once, except where samples of different sizes cannot share a
         batch: the first of each batch is drawn so, and the others among those that fit beside it. Deterministic.
@@ -247,6 +255,7 @@ class Dataset:
         Raises:
             ConfigError: a length was asked of data that are not text.
         """
+        count = min(count, max(1, _MOST_DRAWN // batch))
         chosen = self.split(split)
         rows, generator = chosen.rows(), np.random.default_rng(seed)
         rounds = -(-count * batch // len(rows))

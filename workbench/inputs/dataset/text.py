@@ -24,6 +24,7 @@ from workbench.values.preprocess import Encoded, Preprocessor, Text, collate, en
 MOST_BYTES = 1 << 33
 """Of a file: ten million rows of eight hundred bytes. All of its texts are held in memory."""
 MOST_COLUMNS = 4096
+MOST_BLANK = 0.1
 _INDEX_DIGITS = 9
 
 Record = tuple[int, Mapping[str, Any]]
@@ -119,11 +120,13 @@ def read_texts(
     ids = {name: index for index, name in enumerate(labels)}
     texts: list[Text] = []
     targets: list[Any] = []
+    blank: list[int] = []
     for line, record in _records(path, text, label):
         row = _Row(path=path, line=line, record=record)
         if words:
             tokens = row.texts(text)
             texts.append(tokens)
+            blank += [] if any(map(str.strip, tokens)) else [line]
             if label is None:
                 continue
             tags = row.list(label)
@@ -131,11 +134,21 @@ def read_texts(
                 raise row.error(f"{len(tokens)} in {text!r} but {len(tags)} in {label!r}.", "Give each token one tag.")
             targets.append(tuple(row.label(tag, ids) for tag in tags))
         else:
-            texts.append(row.text(text))
+            written = row.text(text)
+            texts.append(written)
+            blank += [] if written.strip() else [line]
             if label is not None:
                 targets.append(record[label] if truths else row.label(record[label], ids))
     if not texts:
         raise ConfigError("has no rows.", file=path, hint="A split needs at least one sample.")
+    if len(blank) > MOST_BLANK * len(texts):
+        raise ConfigError(
+            f"{len(blank)} of {len(texts)} texts of column {text!r} are blank, this one first; scores of nothing mean "
+            f"nothing, and {MOST_BLANK:.0%} may be.",
+            file=path,
+            line=blank[0],
+            hint="Name the column that holds the texts, or take these rows out.",
+        )
     return TextRows(
         path=path,
         sha256=file_digest(path),

@@ -137,7 +137,7 @@ def read_baseline(path: Path) -> Baseline:
         loads, memory, power = _listed(top) if top.has("loads") else _two(top)
         answers = top.optional("answers", lambda key: top.file_path(key, must_exist=False))
         found = Baseline(
-            name=top.text("name"),
+            name=top.name("name"),
             about=top.text("about", ""),
             source=top.text("source"),
             level="measured"

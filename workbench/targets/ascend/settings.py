@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from workbench.targets.ascend.rules import Asked, Broken, broken, too_few_gears, unsupported_mode
 from workbench.values.compile_settings import CompileSettings
+from workbench.values.dimension import MOST_LENGTH
 from workbench.values.documents.canonical import added_later, digest
 from workbench.values.errors import ConfigError, nearest
 
@@ -171,8 +172,8 @@ class AscendCompile(CompileSettings):
                 raise ConfigError(f"{value!r} is none of {', '.join(get_args(kind))}.", key=f"compile.{name}")
         for name in ("batches", "sequence_bins"):
             sizes = getattr(self, name)
-            if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
-                raise ConfigError(f"{list(sizes)} are not ascending positive sizes.", key=f"compile.{name}")
+            if list(sizes) != sorted(set(sizes)) or any(not 1 <= size <= MOST_LENGTH for size in sizes):
+                raise ConfigError(f"{list(sizes)} are not ascending sizes up to {MOST_LENGTH}.", key=f"compile.{name}")
         if self.options:
             from workbench.targets.ascend.atc.passed import check_options
 

@@ -33,6 +33,9 @@ _LONGEST_S = 10 * 366 * 86400.0
 MOST_COUNTED = 10**9
 """Of anything that a file counts, where the reader names no lower limit."""
 
+MOST_NAME_BYTES = 200
+"""File systems take 255, and names get endings."""
+
 
 class Section:
     """One mapping of a YAML file. A context manager: on a clean exit, unknown keys are refused.
@@ -155,6 +158,14 @@ class Section:
         if choices is not None and value not in choices:
             self.refuse(key, f"{value!r} is not allowed.", nearest(value, choices))
             return choices[0]
+        return value
+
+    def name(self, key: str, default: str = _REQUIRED) -> str:
+        """A text that names something: a folder, a run, a metric, a column of tables."""
+        value = self.text(key, default)
+        if not value.isprintable() or not 0 < len(value.encode()) <= MOST_NAME_BYTES:
+            self.refuse(key, f"{value[:40]!r} is no name: 1 to {MOST_NAME_BYTES} bytes of printable characters.")
+            return "name"
         return value
 
     def integer(
