@@ -235,9 +235,7 @@ def test_kill_9_of_a_builder_leaves_nothing_that_stays(tmp_path: Path) -> None:
     assert leftovers(root) == []
     assert store.find("artifact", {"k": 1}) is None
     assert store.get_or_build("artifact", {"k": 1}, write()).cached is False
-    assert len(list((root / ".users").iterdir())) == 2  # the victim's mark, which the next prune removes
-    store.prune()
-    assert len(list((root / ".users").iterdir())) == 1
+    assert len(list((root / ".users").iterdir())) == 1  # its own: the victim's mark went when it was opened
     store.close()
 
 

@@ -11,7 +11,11 @@ from workbench.values.system.files import lock_file
 
 
 def announce_user(users: Path) -> Callable[[], None]:
-    """Leave a locked file that says 'in use since now' for as long as this process lives; returns its removal."""
+    """Leave a locked file that says 'in use since now' for as long as this process lives; returns its removal.
+
+    Processes that were killed, or ended without their exit handlers, leave theirs behind; the next one takes them away.
+    """
+    oldest_user(users)
     stack = ExitStack()
     stack.enter_context(lock_file(users / uuid.uuid4().hex, remove=True))
     return stack.close

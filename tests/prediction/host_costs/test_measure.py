@@ -75,7 +75,7 @@ def test_no_process_is_left_behind(measured: HostCosts, before: set[int]) -> Non
     assert not [words for words in started if "workbench" in words and "workbench.graph.opener" not in words]
 
 
-def test_quiet_costs_are_kept_in_the_store_and_noisy_ones_for_this_process_alone(
+def test_quiet_costs_are_kept_in_the_store_and_noisy_ones_for_a_day(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("noisy", "quiet"):
@@ -96,6 +96,12 @@ def test_quiet_costs_are_kept_in_the_store_and_noisy_ones_for_this_process_alone
     assert [host_costs(*calm, store).request_ms for _ in range(2)] == [1.0, 1.0]
 
     monkeypatch.setattr(measure, "_noisy", {})  # as in another process
+
+    assert host_costs(*calm, store) == made[1]
+    assert host_costs(*noisy, store) == made[0]
+
+    monkeypatch.setattr(measure, "_noisy", {})
+    monkeypatch.setattr(measure, "_today", lambda key: {**key, "noisy": "2200-01-01"})
 
     assert host_costs(*calm, store) == made[1]
     assert host_costs(*noisy, store) == made[2]

@@ -80,32 +80,39 @@ def host_costs(
         several: also what front ends cost that are processes of their own, which is asked where cards compute.
 
     Depends on the model's inputs and outputs, the validation split's texts, this machine, and the code and libraries
-    that serve. Costs measured while others kept the machine busy say so and are kept for this process alone:
-    its candidates compare, and the next sweep measures again.
+    that serve. Costs measured while others kept the machine busy say so and are kept for this day: candidates
+    of a sweep compare however often it is resumed, and a later one measures again.
 
     Raises:
         ToolchainError: the service cannot be started here, or failed under load.
     """
     toolchain, key = _key(model, dataset, several)
-    found = store.get_json("host_costs", key)
-    if found is not None:
-        return decode(HostCosts, found, "host_costs")
-    name = digest(key)
-    if name in _noisy:
-        return _noisy[name]
+    known = _known(store, key)
+    if known is not None:
+        return known
     report("measuring what serving costs this host beside the model (some 35 s)")
     costs, quiet = measure_host_costs(model, dataset, toolchain, several=several)
-    if quiet:
-        store.put_json("host_costs", key, encode(costs))
-    else:
-        _noisy[name] = costs
+    store.put_json("host_costs", key if quiet else _today(key), encode(costs))
+    if not quiet:
+        _noisy[digest(key)] = costs
     return costs
+
+
+def _known(store: Store, key: dict[str, object]) -> HostCosts | None:
+    found = store.get_json("host_costs", key)
+    if found is None and digest(key) not in _noisy and (found := store.get_json("host_costs", _today(key))) is not None:
+        _noisy[digest(key)] = decode(HostCosts, found, "host_costs")
+    return _noisy.get(digest(key)) if found is None else decode(HostCosts, found, "host_costs")
+
+
+def _today(key: dict[str, object]) -> dict[str, object]:
+    return {**key, "noisy": datetime.now(UTC).date().isoformat()}
 
 
 def measuring_s(model: Model, dataset: Dataset, store: Store, *, several: bool = False) -> float:
     """Roughly what `host_costs` would take now; 0 where they are known."""
     _, key = _key(model, dataset, several)
-    if digest(key) in _noisy or store.get_json("host_costs", key) is not None:
+    if _known(store, key) is not None:
         return 0.0
     numbers = _numbers(dataset, model)
     written_s = _how_many(numbers) * numbers * _WRITTEN_S
