@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
 from workbench.graph.door import open_foreign
-from workbench.values.documents.input_files import read_text
+from workbench.values.documents.input_files import check_file, read_text
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
 from workbench.values.preprocess import MOST_TOKENIZER_BYTES
@@ -221,8 +221,7 @@ def sample_batches(
     """
     if not texts:
         raise ConfigError("There is no sample text to prove the export with.", hint="Give at least one.")
-    if not tokenizer.is_file():
-        raise ConfigError("no such file.", file=tokenizer, hint="Name the model's tokenizer.json.")
+    check_file(tokenizer, hint="Name the model's tokenizer.json.")
     try:
         encoder = Tokenizer.from_str(read_text(tokenizer, limit_bytes=MOST_TOKENIZER_BYTES))
     except ConfigError:

@@ -13,7 +13,7 @@ from workbench.inputs.dataset import Dataset
         ("labels:", "lables:", "manifest.yaml:5: lables: unknown key. Did you mean 'labels'"),
         ("validation.csv", "none.csv", "manifest.yaml:4: files.validation: "),
         ("calibration.csv", "tokenizer.json", "files.calibration: tokenizer.json is of no known kind. Use .csv"),
-        ("calibration.csv", ".", "is not a file"),
+        ("calibration.csv", ".", "manifest.yaml:4: files.calibration: "),
         ("calibration.csv", "data.npz", "files: splits are of different kinds"),
         ("classification", "clasification", "task: 'clasification' is not allowed. Did you mean 'classification'"),
         ("max_length: 32", "max_length: 32\nbins: [16]", "bins: no bin holds a text of max_length 32"),

@@ -1,5 +1,6 @@
 """The strict YAML reader: every mistake of the user is named with file, line and key."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,20 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     with missing, read_yaml(path) as top:
         assert top.file_path("a") == (tmp_path / "data" / "x.csv").resolve()
         top.file_path("b")
+
+
+def test_what_is_no_file_is_refused_with_the_key_that_names_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    kinds = {"pipe": "a FIFO", "link": "a character device", "/dev/zero": "a character device", ".": "a folder"}
+    for written, kind in kinds.items():
+        file = tmp_path / "a.yaml"
+        file.write_text(f"version: 1\nmodel: {written}\n")
+        with (
+            pytest.raises(ConfigError, match=rf"a\.yaml:2: model: .* is {kind}, not a regular file"),
+            read_yaml(file) as top,
+        ):
+            top.file_path("model")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("1.5m", 90.0), ("2h", 7200.0)])

@@ -20,7 +20,7 @@ from workbench.inputs.dataset.stored import load_array, npz_arrays
 from workbench.inputs.dataset.text import MOST_BYTES, read_texts
 from workbench.inputs.metrics import scored_output
 from workbench.inputs.user_code import read_code
-from workbench.values.documents.input_files import is_file, open_lines
+from workbench.values.documents.input_files import check_file, open_lines
 from workbench.values.documents.json_reader import parse_json
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
@@ -92,8 +92,8 @@ def examine_data(
         return _examine_loader(*loader, labels)
     files = assign_splits(data)
     for key, path in (("--tokenizer", tokenizer), ("--labels", labels)):
-        if path is not None and not is_file(path):
-            raise ConfigError("no such file.", file=path, key=key)
+        if path is not None:
+            check_file(path, key=key)
     kinds = {KINDS[path.suffix] for path in files.values()}
     if len(kinds) > 1:
         raise ConfigError("text and arrays cannot be mixed.", key="--data", hint="Give files of one kind.")
@@ -109,9 +109,8 @@ def _loader(written: Path) -> tuple[Path, str] | None:
     file, colon, function = str(written).rpartition(":")
     if not colon or not file.endswith(".py"):
         return None
-    if not is_file(Path(file)):
-        hint = "`workbench init MODEL --loader-template loader.py` writes one to be filled in."
-        raise ConfigError("no such file.", file=file, key="--data", hint=hint)
+    hint = "`workbench init MODEL --loader-template loader.py` writes one to be filled in."
+    check_file(Path(file), key="--data", hint=hint)
     return Path(file), function
 
 

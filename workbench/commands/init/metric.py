@@ -12,7 +12,7 @@ from workbench.commands.init.scalar import scalar
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.library_metrics import NAMED
 from workbench.inputs.metrics import scorer_of
-from workbench.values.documents.input_files import is_file
+from workbench.values.documents.input_files import check_file
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.model import Model
 
@@ -54,8 +54,7 @@ def wished_metric(written: str) -> WishedMetric:
     """
     file, colon, function = written.rpartition(":")
     if colon and file.endswith(".py"):
-        if not is_file(Path(file)):
-            raise ConfigError("no such file.", file=file, key=_KEY)
+        check_file(Path(file), key=_KEY)
         return WishedMetric(file=Path(file), name=function)
     name, _, rest = written.partition(":")
     if name not in NAMED:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from workbench.values.documents.input_files import is_file
+from workbench.values.documents.input_files import check_file
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 
@@ -32,8 +32,7 @@ def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
         ConfigError: a file is missing or of an unknown kind, two claim one split, or no two splits can be filled.
     """
     for path in data:
-        if not is_file(path):
-            raise ConfigError("no such file.", file=path, key="--data")
+        check_file(path, key="--data")
         if path.suffix not in KINDS:
             hint = f"Write {path}:load for a loader." if path.suffix == ".py" else "Use CSV, JSONL or NPZ."
             raise ConfigError(f"{path.suffix or 'no suffix'} is of no known kind.", file=path, hint=hint)

@@ -227,17 +227,10 @@ def _files(top: Section) -> dict[Split, Files]:
                 continue
             if isinstance(section.raw(split), dict):
                 arrays = section.section(split)
-                found[split] = {name: _file(arrays, name) for name in arrays.names()}
+                found[split] = {name: arrays.file_path(name) for name in arrays.names()}
             else:
-                found[split] = _file(section, split)
+                found[split] = section.file_path(split)
     return found
-
-
-def _file(section: Section, key: str) -> Path:
-    path = section.file_path(key)
-    if not path.is_file():
-        section.refuse(key, f"{path} is not a file.")
-    return path
 
 
 def _kind(top: Section, files: Mapping[Split, Files]) -> Kind:

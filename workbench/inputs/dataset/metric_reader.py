@@ -132,8 +132,6 @@ def _named(section: Section) -> MetricUse:
             continue
         if kind == "file":
             path = section.file_path(option)
-            if not path.is_file():
-                raise section.error(option, f"{path} is not a file.")
             files.append(file_digest(path))
             options[option] = str(path)
         elif kind == "integer":

@@ -244,7 +244,8 @@ class Dataset:
     def sample_batches(
         self, split: Split, count: int, batch: int, seed: int, length: int | None = None
     ) -> Iterator[Batch]:
-        """`count` batches (or 16 million samples) of randomly drawn samples, for timing: their lengths are spread as the data's are.
+        """`count` batches of randomly drawn samples, for timing: their lengths are spread as the data's are. At most 16
+        million samples are drawn.
 
         No sample is drawn twice before all were drawn once, except where samples of different sizes cannot share a
         batch: the first of each batch is drawn so, and the others among those that fit beside it. Deterministic.

@@ -144,15 +144,11 @@ def open_file(path: Path, *, limit_bytes: int, key: str | None = None) -> IO[byt
     Raises:
         ConfigError: no such file, not a regular one, not readable, or too large.
     """
+    check_file(path, key=key)  # before it is opened: opening a device may already act on it
     try:
-        _refuse_special(path, path.stat().st_mode, key)  # before it is opened: opening a device may already act on it
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO put there meanwhile
-    except FileNotFoundError as error:
-        raise ConfigError("no such file.", file=path, key=key, hint="Check the path.") from error
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}.", file=path, key=key) from error
-    except ValueError as error:  # a NUL in the path
-        raise ConfigError(f"{str(path)!r} is no path: {error}.", key=key) from error
     stream = os.fdopen(descriptor, "rb")
     try:
         status = os.fstat(descriptor)
@@ -192,6 +188,18 @@ def folder_digest(path: Path) -> str:
     return found.hexdigest()
 
 
+def check_file(path: Path, *, key: str | None = None, hint: str = "Check the path.") -> None:
+    """Raises ConfigError where there is no regular file of this name, with what there is."""
+    try:
+        _refuse_special(path, path.stat().st_mode, key)
+    except FileNotFoundError as error:
+        raise ConfigError("no such file.", file=path, key=key, hint=hint) from error
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", file=path, key=key) from error
+    except ValueError as error:  # a NUL in the path
+        raise ConfigError(f"{str(path)!r} is no path: {error}.", key=key) from error
+
+
 def is_file(path: Path) -> bool:
     """Whether there is a regular file of this name; False, too, for names that no file can have."""
     try:
@@ -226,10 +234,15 @@ def size_text(size_bytes: int) -> str:
     return f"{size:.4g} GiB"
 
 
+def special_kind(mode: int) -> str:
+    """What something is that is no regular file, with its article; '' for one that is."""
+    return "" if stat.S_ISREG(mode) else next((words for is_kind, words in _KINDS if is_kind(mode)), "no file")
+
+
 def _refuse_special(path: Path, mode: int, key: str | None) -> None:
-    if stat.S_ISREG(mode):
+    kind = special_kind(mode)
+    if not kind:
         return
-    kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "no file")
     raise ConfigError(f"is {kind}, not a regular file.", file=path, key=key, hint="Name a file on a disk.")
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from workbench.values.documents.input_files import read_text
+from workbench.values.documents.input_files import read_text, special_kind
 from workbench.values.documents.problems import MISSING, UNKNOWN, Problems
 from workbench.values.documents.yaml_nodes import MOST_BYTES, compose
 from workbench.values.errors import ConfigError, nearest
@@ -208,7 +208,7 @@ class Section:
             return 1.0
 
     def file_path(self, key: str, default: Path = _REQUIRED, must_exist: bool = True) -> Path:
-        """A path relative to the YAML file itself, made absolute."""
+        """A path relative to the YAML file itself, made absolute; with `must_exist` False it may be a folder's too."""
         if not self.has(key) and default is not _REQUIRED:
             return default
         written = self.text(key)
@@ -216,9 +216,15 @@ class Section:
             return self.file
         try:
             path = (self.file.parent / written).resolve()
-            if path.exists() or not must_exist:
+            if not path.exists():
+                if not must_exist:
+                    return path
+                self.refuse(key, f"{path} does not exist.", "Paths are relative to this file.")
+                return self.file
+            kind = special_kind(path.stat().st_mode)
+            if not kind or (kind == "a folder" and not must_exist):
                 return path
-            self.refuse(key, f"{path} does not exist.", "Paths are relative to this file.")
+            self.refuse(key, f"{path} is {kind}, not a regular file.", "Name a file on a disk.")
         except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
             self.refuse(key, f"{written!r} is no path: {error}.")
         return self.file
