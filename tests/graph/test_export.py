@@ -197,7 +197,7 @@ def test_bad_samples_are_refused(checkpoints: dict[Task, Path], tmp_path: Path) 
 
     with pytest.raises(ConfigError, match="no sample text"):
         sample_batches([], checkpoints["ner"] / "tokenizer.json")
-    with pytest.raises(ConfigError, match="is no tokenizer"):
+    with pytest.raises(ConfigError, match="not a tokenizer file"):
         sample_batches(TEXTS, tmp_path / "tokenizer.json")
     with pytest.raises(ConfigError, match="no such file"):
         sample_batches(TEXTS, tmp_path / "absent.json")

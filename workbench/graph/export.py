@@ -26,13 +26,12 @@ import onnxruntime
 import torch
 import transformers
 from safetensors import SafetensorError
-from tokenizers import Tokenizer
 
 from workbench.graph.door import open_foreign
-from workbench.values.documents.input_files import check_file, read_text
+from workbench.values.documents.input_files import check_file
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
-from workbench.values.preprocess import MOST_TOKENIZER_BYTES
+from workbench.values.preprocess import load_tokenizer
 from workbench.values.system.scratch import scratch_folder
 
 Task = Literal["classification", "ner"]
@@ -222,12 +221,7 @@ def sample_batches(
     if not texts:
         raise ConfigError("There is no sample text to prove the export with.", hint="Give at least one.")
     check_file(tokenizer, hint="Name the model's tokenizer.json.")
-    try:
-        encoder = Tokenizer.from_str(read_text(tokenizer, limit_bytes=MOST_TOKENIZER_BYTES))
-    except ConfigError:
-        raise
-    except Exception as error:  # tokenizers raises bare Exception for every malformed file
-        raise ConfigError(f"is no tokenizer: {error}.", file=tokenizer) from error
+    encoder = load_tokenizer(tokenizer)
     encoder.no_padding()
     encoder.enable_truncation(max_length)
     encoded = sorted(encoder.encode_batch(list(texts)), key=lambda encoding: len(encoding.ids))

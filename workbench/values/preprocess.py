@@ -23,6 +23,7 @@ from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.input_files import open_file, read_text
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.errors import ConfigError
+from workbench.values.normalizer import check_growth
 
 Array = npt.NDArray[np.generic]
 Feeds = Mapping[str, Array]
@@ -275,14 +276,9 @@ def _tokenizer(path: Path, sha256: str, max_length: int) -> Any:
     """The tokenizer with truncation at `max_length` and no padding; one per process and setting."""
     if file_digest(path) != sha256:
         raise ConfigError("changed since it was first read.", file=path, hint="Start again with the new file.")
-    text = read_text(path, limit_bytes=MOST_TOKENIZER_BYTES, key="tokenizer")
+    tokenizer = load_tokenizer(path)
+    tokenizer.no_padding()
     try:
-        loads(text, once=False)  # the library's own reader says less of what is wrong
-    except JsonError as error:
-        raise ConfigError(f"not a tokenizer file: {error}.", file=path, key="tokenizer") from error
-    try:
-        tokenizer = Tokenizer.from_str(text)
-        tokenizer.no_padding()
         tokenizer.enable_truncation(max_length)
     except BaseException as error:
         raise _panic(error, path) from error
@@ -292,6 +288,25 @@ def _tokenizer(path: Path, sha256: str, max_length: int) -> Any:
             f"{max_length} tokens leave no room for text beside {special} special ones.", key="max_length"
         )
     return tokenizer
+
+
+def load_tokenizer(path: Path) -> Any:
+    """The library's tokenizer of a file that somebody else may have made.
+
+    Raises:
+        ConfigError: it cannot be read, is no tokenizer, or could make a text grow without a bound.
+    """
+    text = read_text(path, limit_bytes=MOST_TOKENIZER_BYTES, key="tokenizer")
+    try:
+        written = loads(text, once=False)  # the library's own reader says less of what is wrong
+    except JsonError as error:
+        raise ConfigError(f"not a tokenizer file: {error}.", file=path, key="tokenizer") from error
+    if isinstance(written, dict):
+        check_growth(written, path)
+    try:
+        return Tokenizer.from_str(text)
+    except BaseException as error:
+        raise _panic(error, path) from error
 
 
 def _panic(error: BaseException, path: Path) -> BaseException:

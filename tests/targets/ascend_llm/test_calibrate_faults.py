@@ -143,7 +143,7 @@ def cut_tokenizer(folder: Path) -> None:
         (put("model.embed_tokens.weight", float("nan")), r"model.embed_tokens.weight holds 1 values"),
         (config(max_position_embeddings=6), "sample 0 has 7 tokens, the model's context is 6"),
         (no_tokenizer, r"tokenizer.json: no such file"),
-        (cut_tokenizer, "is no tokenizer"),
+        (cut_tokenizer, "not a tokenizer file"),
     ],
     ids=["shard", "dtype", "architecture", "no-dtype", "nan", "inf-norm", "nan-embedding", "long", "absent", "cut"],
 )

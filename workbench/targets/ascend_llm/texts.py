@@ -14,11 +14,11 @@ from workbench.quantization.llm.config import LlmConfig
 from workbench.values.documents.input_files import is_file, open_lines, read_text
 from workbench.values.documents.json_reader import parse_json, read_json
 from workbench.values.errors import ConfigError
+from workbench.values.preprocess import load_tokenizer
 
 TEXT_KEY = "inputs_pretokenized"
 MOST_TEXTS = 10_000
 _MOST_BYTES = 1 << 28
-_MOST_TOKENIZER_BYTES = 1 << 27
 _OWN_TEMPLATE = ("LlamaTokenizer", "LlamaTokenizerFast")
 """Classes that put tokens around a text as tokenizer_config.json says, whatever tokenizer.json has.
 
@@ -63,11 +63,7 @@ def read_tokenizer(folder: Path, config: LlmConfig) -> Tokenizer:
         ConfigError: no such file, no tokenizer, or more tokens than the model's vocabulary.
     """
     file = folder / "tokenizer.json"
-    text = read_text(file, limit_bytes=_MOST_TOKENIZER_BYTES)
-    try:
-        tokenizer = Tokenizer.from_str(text)
-    except Exception as error:  # tokenizers raises bare Exception for every malformed file
-        raise ConfigError(f"is no tokenizer: {error}.", file=file) from error
+    tokenizer: Tokenizer = load_tokenizer(file)
     if (template := _template(tokenizer, folder)) is not None:
         tokenizer.post_processor = template
     tokenizer.no_padding()
