@@ -72,6 +72,7 @@ VALUES = (
             "model",
             "objectives",
             "preprocess",
+            "normalizer",
             "results",
             "device_use",
             "facts",
