@@ -23,6 +23,7 @@ from onnx import TensorProto, helper
 
 from tests.bundle.test_bundle import reseal
 from tests.serve.making import make_bundle
+from workbench.api.bundle import load_bundle
 from workbench.bundle import bounds, check_files, description, golden_batches, provenance, read_bundle, verify_bundle
 from workbench.bundle.arrays import read_npz
 from workbench.bundle.paths import name_fault, open_inside
@@ -481,6 +482,31 @@ def test_a_model_that_grows_without_end_is_opened_by_a_process_with_limits_first
 
     with pytest.raises(BundleError, match=r"does not run on this machine: .* needs more than .* GiB of memory"):
         verify_bundle(folder)
+
+
+@pytest.mark.parametrize("size", ["constant", "from the sample"])
+def test_golden_samples_that_fill_the_memory_end_in_a_process_with_limits(folder: Path, size: str) -> None:
+    file = folder / "model" / "model.onnx"
+    proto = onnx.load(file)
+    graph = proto.graph
+    graph.initializer.append(helper.make_tensor("many", TensorProto.INT64, [1], [3_000_000_000]))
+    sized = "many"
+    if size != "constant":  # which no look at the file, and no sample but its own, tells
+        graph.initializer.append(helper.make_tensor("none", TensorProto.INT64, [1], [0]))
+        graph.node.append(helper.make_node("ReduceMax", ["input_ids"], ["id"], keepdims=0))
+        graph.node.append(helper.make_node("Mul", ["id", "none"], ["zero"]))
+        graph.node.append(helper.make_node("Add", ["zero", "many"], ["sized"]))
+        sized = "sized"
+    graph.node.append(helper.make_node("ConstantOfShape", [sized], ["filled"]))
+    graph.node.append(helper.make_node("ReduceMax", ["filled"], ["grown"], keepdims=0))
+    graph.output.append(helper.make_tensor_value_info("grown", TensorProto.FLOAT, []))
+    onnx.save(proto, file)
+    reseal(folder, {})
+
+    with pytest.raises(BundleError, match=r"does not run on this machine: .* needs more than .* GiB of memory"):
+        verify_bundle(folder)
+    with pytest.raises(BundleError, match=r"needs more than .* GiB of memory"):
+        load_bundle(folder)
 
 
 def test_the_command_line_refuses_a_hostile_bundle_in_one_line(folder: Path) -> None:

@@ -26,7 +26,7 @@ from workbench.bundle import (
 )
 from workbench.bundle.fingerprint import Policy
 from workbench.bundle.signing import SecretKey, only_key, trusted_keys_of
-from workbench.bundle.verify import open_apart
+from workbench.bundle.verify import replay_apart
 from workbench.inputs.experiment import Experiment
 from workbench.serve.answers import Answer, NotFinite, answers_for, finite, texts_answered, without_rows
 from workbench.serve.opened import open_proved
@@ -127,7 +127,7 @@ def load_bundle(
     read.check_served_here()
     check_bundle(read, trusted_keys_of(None if trusted_keys is None else Path(trusted_keys)))
     read.check_model()
-    open_apart(read)
+    replay_apart(read)
     session, facts = open_proved(read, read.manifest.service.max_batch_size, policy)
     return LoadedBundle(read, session, facts)
 

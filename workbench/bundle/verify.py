@@ -23,7 +23,7 @@ from workbench.bundle.signed import Signer, check_signature, read_signature
 from workbench.bundle.signing import TrustedKeys
 from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
 from workbench.bundle.sums import SIGNATURE, SUMS
-from workbench.targets import open_target
+from workbench.targets import described, open_target
 from workbench.targets.base import Array, Session, Target
 from workbench.targets.prompted import AnswersPrompts
 from workbench.values.errors import BundleError, ConfigError, MeasureError
@@ -95,8 +95,7 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
             samples, largest = prompts.prompts, prompts.largest
             warnings += [prompts.device] if prompts.device else []
         else:
-            open_apart(bundle)
-            samples, largest = _replayed_samples(bundle, target, changes)
+            samples, largest = replay_apart(bundle, changes)
     return VerifyReport(
         files=len(manifest.files) + 2,
         size_bytes=sum(s.size_bytes for s in manifest.files.values()),
@@ -108,16 +107,6 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
     )
 
 
-def _replayed_samples(bundle: Bundle, target: Target, changes: Sequence[str]) -> tuple[int, float]:
-    manifest = bundle.manifest
-    try:
-        session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate)
-    except MeasureError as error:
-        raise _unfit(bundle, error, _said(changes)) from error
-    with contextlib.closing(session):
-        return replay_golden(bundle, session, changes)
-
-
 def _replayed_prompts(bundle: Bundle, target: Target, changes: Sequence[str]) -> PromptReplay:
     if not isinstance(target, AnswersPrompts):
         raise BundleError(f"{bundle.directory}: target {target.name!r} answers no prompts, so it made no such bundle.")
@@ -127,16 +116,33 @@ def _replayed_prompts(bundle: Bundle, target: Target, changes: Sequence[str]) ->
         raise _unfit(bundle, error, _said(changes)) from error
 
 
-def open_apart(bundle: Bundle) -> None:
-    """Let a process with limits open every ONNX file of the bundle before this one does."""
-    from workbench.graph.door import open_foreign  # not at the top: services check bundles too, and open none so
+def replay_apart(bundle: Bundle, changes: Sequence[str] = ()) -> tuple[int, float]:
+    """`replay_golden` in a process with limits where the host computes: a graph of some hundred bytes can fill it."""
+    from workbench.graph.door import call_apart  # not at the top: services check bundles too, and see no graphs
 
-    for name in bundle.manifest.model_files:
-        if name.endswith(".onnx"):
-            try:
-                open_foreign(bundle.directory / name)
-            except ConfigError as error:
-                raise _unfit(bundle, error, "") from error
+    artifact, directory = bundle.manifest.artifact, str(bundle.directory.resolve())
+    if not described(artifact.target).on_host:
+        return replay_here(directory, changes)
+    arguments = {"directory": directory, "changes": list(changes)}
+    about = "opening it and replaying its golden samples"
+    try:
+        samples, largest = call_apart(bundle.directory, artifact.size_bytes, replay_here, arguments, about=about)
+    except ConfigError as error:
+        raise _unfit(bundle, error, "") from error
+    return samples, largest
+
+
+def replay_here(directory: str, changes: Sequence[str]) -> tuple[int, float]:
+    """Open the bundle's model in this process and replay its golden samples; see `replay_golden`."""
+    bundle = read_bundle(Path(directory))
+    manifest = bundle.manifest
+    target = open_target(manifest.artifact.target)
+    try:
+        session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate)
+    except MeasureError as error:
+        raise _unfit(bundle, error, _said(changes)) from error
+    with contextlib.closing(session):
+        return replay_golden(bundle, session, changes)
 
 
 def _unchecked(directory: Path) -> str:

@@ -4,8 +4,8 @@
 
 A file of some hundred bytes may ask a runtime for terabytes, or for ever. Which file does so is not seen by looking at
 it, so the libraries' work is done beforehand where the kernel can end it: shape inference, ONNX Runtime's optimizer,
-and one sample where the graph holds a Loop. What passed is remembered by content, in this process and in the user's
-cache folder.
+and one sample. What passed is remembered by content, in this process and in the user's cache folder. Whatever else has
+to be done with a graph of others, such as running samples that came with it, is done there too (`call_apart`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from workbench.graph.read import read_model
+from workbench.values import errors
 from workbench.values.documents.canonical import digest
-from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.values.model import Model
 from workbench.values.system.lifeline import ending, tied
 from workbench.values.system.source_closure import closure_digest
@@ -45,6 +46,8 @@ _BASE_S, _BYTES_PER_S = 1.0, 64 << 20
 """A graph of a hundred nodes takes 0.05 s, 400 MB of weights 2 s of a slow processor."""
 _GRAPH_BYTES, _GRAPH_BYTES_PER_S = 8 << 20, 64 << 10
 """What of a file may be graph rather than weights: 50,000 nodes in 1.2 MB take 5 s."""
+RUNNING = 6.0
+"""Times what opening takes that running samples may take: 4.6 GB of activations, whatever the weights."""
 OUT_OF_MEMORY, NOT_WRITTEN = 77, 78
 """Exit codes of the process that opens a model, where an allocation failed, and where a file could not be written."""
 _WALL = 10.0
@@ -70,7 +73,9 @@ def open_foreign(path: Path) -> Model:
     """
     model = read_model(path)
     if model.sha256 not in _passed and not (mark := _mark(model.sha256)).exists():
-        guarded(model, {}, about="opening it (shape inference, ONNX Runtime's optimizer, a Loop's first sample)")
+        running = limits_of(model.size_bytes, RUNNING).memory_bytes
+        about = "opening it (shape inference, ONNX Runtime's optimizer, a first sample)"
+        guarded(path, model.size_bytes, {"running_bytes": running}, about=about)
         with contextlib.suppress(OSError):  # a read-only home: it will be opened again
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
@@ -78,10 +83,10 @@ def open_foreign(path: Path) -> Model:
     return model
 
 
-def limits_of(model: Model, effort: float = 1.0) -> OpeningLimits:
+def limits_of(size_bytes: int, effort: float = 1.0) -> OpeningLimits:
     """What a model of this size may take to open, or so many times that; the environment raises it."""
-    memory = int(effort * (_BASE_BYTES + _BYTES_PER_BYTE * model.size_bytes))
-    seconds = _BASE_S + model.size_bytes / _BYTES_PER_S + min(model.size_bytes, _GRAPH_BYTES) / _GRAPH_BYTES_PER_S
+    memory = int(effort * (_BASE_BYTES + _BYTES_PER_BYTE * size_bytes))
+    seconds = _BASE_S + size_bytes / _BYTES_PER_S + min(size_bytes, _GRAPH_BYTES) / _GRAPH_BYTES_PER_S
     seconds = max(effort * seconds, _given(SECONDS_VARIABLE))
     return OpeningLimits(
         memory_bytes=max(memory, int(_given(MEMORY_VARIABLE) * (1 << 30))),
@@ -103,7 +108,38 @@ def _given(variable: str) -> float:
     return value
 
 
-def guarded(model: Model, request: Mapping[str, Any], *, about: str, effort: float = 1.0) -> None:
+def call_apart(
+    path: Path,
+    size_bytes: int,
+    function: Callable[..., object],
+    arguments: Mapping[str, Any],
+    *,
+    about: str,
+    effort: float = RUNNING,
+) -> Any:
+    """What a function of ours returns, called in a process with limits.
+
+    Args:
+        path, size_bytes: of the model, whose size says what it may take.
+        function: of a module; it is found again there by its name. What it takes and returns is JSON.
+        arguments: by name.
+
+    Raises:
+        WorkbenchError: as the function does, or as `guarded`.
+    """
+    with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
+        answer = Path(folder) / "answer.json"
+        call = {"module": function.__module__, "name": function.__qualname__, "arguments": dict(arguments)}
+        guarded(path, size_bytes, {"call": call, "answer": str(answer)}, about=about, effort=effort)
+        said: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+    if "error" in said:
+        wrong = said["error"]
+        kind: type[WorkbenchError] = getattr(errors, wrong["kind"])
+        raise kind(*wrong["arguments"], **wrong["keys"])
+    return said["returned"]
+
+
+def guarded(path: Path, size_bytes: int, request: Mapping[str, Any], *, about: str, effort: float = 1.0) -> None:
     """Have the process that opens models do something with one; see `opener` for what it can be asked.
 
     Args:
@@ -114,7 +150,7 @@ def guarded(model: Model, request: Mapping[str, Any], *, about: str, effort: flo
         ConfigError: it did not end by itself, and well.
         ToolchainError: no process can be started.
     """
-    limits, path = limits_of(model, effort), model.path
+    limits = limits_of(size_bytes, effort)
     answer = _OPENER.ask(
         {
             **request,
@@ -127,7 +163,7 @@ def guarded(model: Model, request: Mapping[str, Any], *, about: str, effort: flo
     code = answer["returncode"]
     if code == 0:
         return
-    size = f"{model.size_bytes / 1e6:.3g} MB"
+    size = f"{size_bytes / 1e6:.3g} MB"
     if code is None or code in (-signal.SIGXCPU, -signal.SIGKILL):
         raise ConfigError(
             f"{about} did not end within {limits.cpu_s} s of processor time, {limits.wall_s:.0f} s in all, which is a "
@@ -136,8 +172,9 @@ def guarded(model: Model, request: Mapping[str, Any], *, about: str, effort: flo
             hint=f"Does a Loop or Range have no end? {SECONDS_VARIABLE}=N in the environment allows N seconds.",
         )
     if code == OUT_OF_MEMORY:
+        most_bytes = request.get("running_bytes", limits.memory_bytes)
         raise ConfigError(
-            f"{about} needs more than {limits.memory_bytes / (1 << 30):.2g} GiB of memory, which is a lot for {size}.",
+            f"{about} needs more than {most_bytes / (1 << 30):.2g} GiB of memory, which is a lot for {size}.",
             file=path,
             hint=f"Do constants grow in it? {MEMORY_VARIABLE}=N in the environment allows N GiB.",
         )

@@ -10,11 +10,13 @@ error.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import resource
 import select
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,16 +27,15 @@ import onnx
 import onnxruntime
 
 from workbench.graph.door import NOT_WRITTEN, OUT_OF_MEMORY
-from workbench.graph.intake.preparation import prepare
 from workbench.graph.read import load_graph, read_model
-from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import ConfigError, WorkbenchError
-from workbench.values.interface import Interface
 from workbench.values.system.lifeline import die_with
 
 IDLE_S = 10.0
 """Without a question for so long it ends."""
 _POLL_S = 0.01
+_RUN_S = 5.0
+"""A first sample that takes longer is ended, and nothing is said of it: graphs may compute for long."""
 _RUN_LENGTH = 2
 """Of every axis that a model leaves open, where it is run once."""
 
@@ -77,18 +78,19 @@ def _in_child(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _open(request: dict[str, Any]) -> int:
-    """Exit code of the process that opens one model: 0 where the libraries answered, whatever they said."""
+    """Exit code of the process that does one thing with a model: 0 where it answered, whatever it said."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"],) * 2)
+    most = request.get("running_bytes", request["memory_bytes"])
+    resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"], most))
     resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s"], request["cpu_s"] + 1))
     path = Path(request["path"])
-    if "prepare" in request:
-        return _prepare(path, request["prepare"])
     try:
+        if "call" in request:
+            return _call(request["call"], Path(request["answer"]))
         proto = load_graph(read_model(path))
         loops = any(node.op_type == "Loop" for node in _nodes(proto))
         del proto
-        _run(path, once=loops)
+        _run(path, most, loops=loops)
     except MemoryError:
         return OUT_OF_MEMORY
     except WorkbenchError:
@@ -96,23 +98,24 @@ def _open(request: dict[str, Any]) -> int:
     return 0
 
 
-def _prepare(path: Path, request: dict[str, Any]) -> int:
-    """Prepare a model and write beside it what was done, or what is wrong, for whoever asked."""
-    folder = Path(request["folder"])
-    answer: dict[str, Any] = {}
+def _call(call: dict[str, Any], answer: Path) -> int:
+    """Call a function and write what it returned or raised for whoever asked."""
+    said: dict[str, Any]
     try:
-        done = prepare(read_model(path), decode(Interface, request["interface"]), folder)
-        if done is not None:
-            answer = {"file": done[0].name, "steps": encode(done[1])}
-    except MemoryError:
-        return OUT_OF_MEMORY
+        function = getattr(importlib.import_module(call["module"]), call["name"])
+        said = {"returned": function(**call["arguments"])}
     except ConfigError as error:
         file = None if error.file is None else str(error.file)
-        answer = {"error": {"rule": error.rule, "file": file, "key": error.key, "hint": error.hint}}
+        keys = {"file": file, "line": error.line, "key": error.key, "hint": error.hint}
+        said = {"error": {"kind": "ConfigError", "arguments": [error.rule], "keys": keys}}
     except OSError:
         return NOT_WRITTEN
+    except WorkbenchError as error:
+        if _lacks_memory(error):
+            return OUT_OF_MEMORY
+        said = {"error": {"kind": type(error).__name__, "arguments": [str(error)], "keys": {}}}
     try:
-        (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
+        answer.write_text(json.dumps(said), encoding="utf-8")
     except OSError:
         return NOT_WRITTEN
     return 0
@@ -128,21 +131,28 @@ def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
                 waiting.extend(body.node)
 
 
-def _run(path: Path, *, once: bool) -> None:
-    """Open a session as calibrating and inspecting do; run one sample where a Loop may have no end."""
-    options = onnxruntime.SessionOptions()
+def _run(path: Path, running_bytes: int, *, loops: bool) -> None:
+    """Open a session as calibrating and inspecting do, and run one sample; without a Loop it ends, so no one waits."""
+    options, run = onnxruntime.SessionOptions(), onnxruntime.RunOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
+    options.log_severity_level = run.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        if once:
-            feeds = {each.name: _ones(each) for each in session.get_inputs()}
-            session.run(None, feeds)
+        resource.setrlimit(resource.RLIMIT_DATA, (running_bytes, running_bytes))
+        ending = threading.Timer(_RUN_S, setattr, (run, "terminate", True))
+        ending.daemon = True
+        if not loops:
+            ending.start()
+        session.run(None, {each.name: _ones(each) for each in session.get_inputs()}, run)
     except MemoryError:
         raise
     except Exception as error:  # what a library refuses, its own target words better
-        if "bad_alloc" in str(error) or "Failed to allocate memory" in str(error):
+        if _lacks_memory(error):
             raise MemoryError(str(error)) from error
+
+
+def _lacks_memory(error: Exception) -> bool:
+    return any(words in str(error) for words in ("bad_alloc", "bad allocation", "Failed to allocate memory"))
 
 
 def _ones(port: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import socket
 import sys
@@ -24,10 +25,13 @@ from workbench.bundle import read_bundle
 from workbench.bundle.fingerprint import Policy
 from workbench.serve.opened import open_proved
 from workbench.serve.wire import Message, pack, receive
+from workbench.targets import described
 from workbench.targets.base import Session
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
+from workbench.values.system.control_groups import available_memory_bytes
 
 _PR_SET_PDEATHSIG = 1
+_LEAST_BYTES = 4 << 30
 
 
 class BatchLoop(LitLoop):  # type: ignore[misc]  # LitServe ships no types
@@ -70,6 +74,8 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
         started = time.perf_counter()
         try:
             bundle = read_bundle(Path(self.directory), manifest_sha256=self.manifest_sha256)
+            if described(bundle.manifest.artifact.target).on_host:
+                _limit_memory()
             number = int(os.environ["LITSERVE_WORKER_ID"])  # LitServe's way to tell a worker which it is
             place = number % len(self.devices)
             self._session, facts = open_proved(bundle, self.rows, self.policy, device=self.devices[place])
@@ -108,6 +114,13 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
     def _send(self, head: dict[str, Any]) -> None:
         assert self.connection is not None
         self.connection.sendall(pack(head))
+
+
+def _limit_memory() -> None:
+    """A request that sets a graph off fails, before the host swaps. Drivers of devices map more than they use."""
+    most = max(_LEAST_BYTES, (available_memory_bytes() or 0) // 2)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
 
 
 def live_and_die_with(parent: int) -> None:

@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 from tests.graph.intake.graphs import noisy, of_opset, port, projection, rate_dependent, recurrent, weight, write
 from workbench.graph import apart
 from workbench.graph import write as writing
-from workbench.graph.door import guarded, open_foreign
+from workbench.graph.door import call_apart, open_foreign
 from workbench.graph.intake.preparation import prepare, wanted
-from workbench.graph.intake.prepared import PROVENANCE, prepared
+from workbench.graph.intake.prepared import PROVENANCE, prepare_here, prepared
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.values.documents.canonical import encode
@@ -57,10 +57,10 @@ def test_a_model_that_needs_nothing_is_the_very_file(tmp_path: Path) -> None:
 
 def test_a_disk_that_takes_no_file_is_not_called_a_damaged_model(tmp_path: Path) -> None:
     source = open_foreign(of_opset(tmp_path / "m.onnx", 9, ("n", 4)))
-    request = {"prepare": {"folder": str(tmp_path / "gone"), "interface": encode(Interface())}}
+    request = {"path": str(source.path), "interface": encode(Interface()), "folder": str(tmp_path / "gone")}
 
     with pytest.raises(ToolchainError, match=r"a file could not be written.*disk full"):
-        guarded(source, request, about="preparing it", effort=4.0)
+        call_apart(source.path, source.size_bytes, prepare_here, request, about="preparing it")
 
 
 def test_a_constant_is_built_in_and_the_branch_it_takes_shows_its_layers(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.graph.door import guarded, libraries, open_foreign
-from workbench.graph.intake.preparation import wanted
+from workbench.graph.door import call_apart, libraries, open_foreign
+from workbench.graph.intake.preparation import prepare, wanted
+from workbench.graph.read import read_model
 from workbench.values.documents.canonical import DecodeError, canonical_json, decode, digest, encode
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.interface import NOTHING_DECLARED, Interface
@@ -110,13 +111,11 @@ def _make(source: Model, interface: Interface, place: Path) -> Model:
     with scratch_folder("prepare", inside=place.parent) as draft:
         inside = draft / "model"
         inside.mkdir()
-        request = {"folder": str(inside), "interface": encode(interface)}
-        guarded(source, {"prepare": request}, about="preparing it (proofs by running included)", effort=_EFFORT)
-        said: dict[str, Any] = json.loads((inside / "answer.json").read_text(encoding="utf-8"))
-        (inside / "answer.json").unlink()
-        if "error" in said:
-            wrong = said["error"]
-            raise ConfigError(wrong["rule"], file=wrong["file"], key=wrong["key"], hint=wrong["hint"])
+        request = {"path": str(source.path), "interface": encode(interface), "folder": str(inside)}
+        about = "preparing it (proofs by running included)"
+        said: dict[str, Any] = call_apart(
+            source.path, source.size_bytes, prepare_here, request, about=about, effort=_EFFORT
+        )
         steps = tuple(decode(PreparationStep, step) for step in said.get("steps", ()))
         name = said.get("file", "")
         origin = Origin(
@@ -139,6 +138,12 @@ def _make(source: Model, interface: Interface, place: Path) -> Model:
         return source
     moved = (place.resolve() / file.relative_to(inside_at) for file in model.external_files)
     return replace(model, path=place / name, external_files=tuple(moved), origin=origin)
+
+
+def prepare_here(path: str, interface: Any, folder: str) -> dict[str, Any]:
+    """`prepare`, as the process with limits is asked for it: the file's name in `folder` and the steps, if any."""
+    done = prepare(read_model(Path(path)), decode(Interface, interface), Path(folder))
+    return {} if done is None else {"file": done[0].name, "steps": encode(done[1])}
 
 
 @functools.cache

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
+from workbench.graph.door import call_apart
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.quantization.lowering.normalize import normalized
@@ -61,7 +61,7 @@ def setting_issues(candidate: Candidate) -> list[OperatorIssue]:
 
 def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorIssue]:
     """What the model brings with it."""
-    refusal = _refusal(model.path, model.sha256)
+    refusal = _refusal(model)
     if refusal is not None:
         remedy = (
             "Export the model without it, in the default domain only; where it is about an If, declare the constant or "
@@ -98,10 +98,21 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
 
 
 @functools.lru_cache(maxsize=8)
-def _refusal(path: Path, sha256: str) -> str | None:
-    """Why OpenVINO does not read the file whose content has that digest; None when it does."""
+def _refusal(model: Model) -> str | None:
+    """Why OpenVINO does not read a model; None when it does. Folding constants, it may take more than there is."""
     try:
-        library().Core().read_model(str(path))
+        said = call_apart(
+            model.path, model.size_bytes, read_here, {"path": str(model.path)}, about="OpenVINO's reading"
+        )
+    except ConfigError as error:
+        return error.rule
+    return None if said is None else str(said)
+
+
+def read_here(path: str) -> str | None:
+    """Read a file in this process; what OpenVINO says where it refuses."""
+    try:
+        library().Core().read_model(path)
     except RuntimeError as error:
         return reason(str(error))
     return None

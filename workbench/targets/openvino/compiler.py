@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from workbench.graph.door import RUNNING, limits_of
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, digest
@@ -85,9 +86,10 @@ def _run(lowered: Path, xml: Path, precision: str, log_path: Path) -> str:
         CompileError: with the log written to `log_path`.
     """
     program = Path(__file__).with_name("convert.py")
+    most_bytes = limits_of(sum(file.stat().st_size for file in lowered.parent.iterdir()), RUNNING).memory_bytes
     try:
         done = subprocess.run(
-            tied([sys.executable, "-P", str(program), str(lowered), str(xml), precision]),
+            tied([sys.executable, "-P", str(program), str(lowered), str(xml), precision], most_bytes=most_bytes),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,
