@@ -203,7 +203,7 @@ def no_tokenizer(folder: Path) -> None:
         (forget_a_type, r"mlp\.up_proj"),
         (widen_vocabulary, "shape|vocabulary"),
         (exchange_words, "becomes other ids"),
-        (no_tokenizer, "no tokenizer"),
+        (no_tokenizer, "not a tokenizer file"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
