@@ -15,6 +15,7 @@ from tests.graph.intake.graphs import port, rate_dependent, write
 from tests.model_zoo import write_cnn, write_halves
 from tests.tiny import write_model
 from workbench.study.inspection import inspect_model, inspection_json, inspection_table
+from workbench.study.looking import MOST_OPENED
 from workbench.targets.openvino import check as openvino_check
 from workbench.targets.openvino.library import library
 from workbench.values.errors import ConfigError, ToolchainError
@@ -216,3 +217,20 @@ def test_a_model_with_integer_layers_is_said_to_be_quantized_already(tmp_path: P
 
     assert (first.severity, first.node) == ("error", "quantize")
     assert "quantized already" in first.problem
+
+
+def test_a_graph_of_very_many_nodes_is_not_compiled_for_a_look_and_that_is_said(tmp_path: Path) -> None:
+    count = MOST_OPENED + 1
+    nodes = [helper.make_node("Relu", [f"t{i}" if i else "x"], [f"t{i + 1}"]) for i in range(count)]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in ("x", f"t{count}")]
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", ports[:1], ports[1:]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.save(proto, tmp_path / "long.onnx")
+
+    [said] = [
+        issue.problem
+        for issue in inspect_model(tmp_path / "long.onnx", "onnxruntime").issues["onnxruntime"]
+        if "was not tried" in issue.problem
+    ]
+    assert said.startswith("whether it compiles was not tried: 5001 nodes")

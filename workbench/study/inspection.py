@@ -87,7 +87,7 @@ def inspect_model(
         try:
             issues = _issues_of(one, model)
             refused = any(issue.severity == "error" and issue.operator == "" for issue in issues)
-            found[one.name] = issues if refused else (*opening_issues(one, model), *issues)
+            found[one.name] = issues if refused else (*opening_issues(one, model, len(proto.graph.node)), *issues)
         except ToolchainError as error:
             if target is not None:
                 raise

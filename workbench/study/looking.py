@@ -120,8 +120,20 @@ def structure_issues(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
         )
 
 
-def opening_issues(target: TargetDescription, model: Model) -> tuple[OperatorIssue, ...]:
-    """What the target says when it really compiles the float model, loads it and runs one sample."""
+MOST_OPENED = 5000
+
+
+def opening_issues(target: TargetDescription, model: Model, nodes: int) -> tuple[OperatorIssue, ...]:
+    """What the target says when it really compiles the float model and loads it.
+
+    Args:
+        nodes: of the graph. A compiler's time may grow with their square (OpenVINO 2026.4.1: 10,000 take 10 s, 60,000
+            minutes), so that a graph of very many is left to the sweep, and it says so.
+    """
+    if nodes > MOST_OPENED:
+        problem = f"whether it compiles was not tried: {nodes} nodes are more than {MOST_OPENED}, and may take minutes"
+        remedy = "`workbench sweep` compiles it first of all."
+        return (_issue("warning", "model", "", problem, remedy, "the number of nodes"),)
     try:
         opened, candidate = target.make(), Candidate(target=target.name)
     except ConfigError:  # no float on this target, or no candidate without settings
