@@ -106,6 +106,11 @@ def test_accuracy_is_said_against_float32_and_float16_has_a_loss_of_its_own(swep
     assert baseline.comparison is not None
     assert baseline.reference == "float32 in ONNX Runtime"
     assert baseline.against_baseline is None
+    journal = current_journal(question.workspace, question.name)
+    assert journal is not None
+    kept = [baseline, journal.evaluations("holdout")[question.baseline.id].measurement.accuracy]
+    tests = [each.comparison.test for each in kept if each is not None and each.comparison is not None]
+    assert tests == ["McNemar exact"] * 2, "float16 does not answer as float32 does, whoever is the baseline"
     for accuracy in others:
         assert accuracy is not None
         assert accuracy.comparison is not None

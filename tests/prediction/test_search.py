@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.evaluations import evaluation
 from tests.prediction.simulation.services import NO_LENGTHS, NOTHING, clients, exact, poisson
 from workbench.prediction.search import best_settings
 from workbench.prediction.simulation import figures, simulate
 from workbench.values.measurement import BatchCurve, ServiceResult
+from workbench.values.metrics import metrics
 from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
 BINS = (16, 32, 64)
@@ -131,6 +133,27 @@ def test_the_highest_rate_is_sought_over_all_settings() -> None:
     beyond = ServiceLoad(arrivals="poisson", rate_per_s=1.06 * result.best.load.rate_per_s)
     more = asked(ServiceQuestion(load=beyond, p99_ms=40.0), replace(CHOICES, batch_timeout_ms=(0.0, 2.0)))
     assert more.best is None, "a setting keeps the limit at a higher rate"
+
+
+@pytest.mark.parametrize("load", [None, clients(8)], ids=["highest rate", "given load"])
+def test_nothing_is_a_multiple_of_what_misses_the_limit(load: ServiceLoad | None) -> None:
+    """A batch takes longer than the limit, one request does not."""
+    question = ServiceQuestion(load=load, p99_ms=18.0)
+    curve = exact(lambda b, _: 1.0 + 20.0 * (b > 1), batches=(1, 16))
+    waiting = ServiceSettings(max_batch_size=16, batch_timeout_ms=40.0, workers=1)
+    choices = replace(CHOICES, max_batch_size=(1, 16), batch_timeout_ms=(0.0, 40.0), today=waiting)
+    missed = without_lengths(question, choices, curve)
+    kept = without_lengths(question, replace(choices, today=ServiceSettings()), curve)
+
+    assert "service_gain" in of_service(kept)
+    assert kept.untuned_missed == ""
+    assert missed.best is not None
+    assert missed.untuned_missed.startswith("misses the limit on P99 of 18 ms: ")
+    assert "service_gain" not in of_service(missed)
+
+
+def of_service(found: ServiceResult) -> dict[str, float]:
+    return metrics(evaluation(served=found))
 
 
 def test_no_rate_at_all_is_said() -> None:

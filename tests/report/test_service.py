@@ -86,6 +86,19 @@ def test_what_the_joint_search_was_worth_is_said_against_each_search_alone() -> 
     assert max(map(len, said)) <= WIDTH
 
 
+def test_there_is_no_factor_over_what_missed_its_limit() -> None:
+    missed = "misses the limit on P99 of 13.488 ms: 18.1 ms under 5 requests/s, Poisson"
+    slow = replace(service(500, untuned_per_s=5), untuned_missed=missed, untuned_is_today=True)
+    best = quantized(replace(service(800, untuned_per_s=5), untuned_missed=missed, untuned_is_today=True))
+    found = summary_of([plain(slow), best])
+
+    said = " ".join(" ".join(line for line, _ in service_lines(found)).split())
+    assert said.count(f"{missed}; no factor over it is given") == 2
+    assert "Quantizing alone" not in said
+    assert "160.00x" not in said
+    assert "service_gain" not in metrics(best)
+
+
 def test_without_a_service_nothing_is_said_of_one() -> None:
     found = summarize(
         experiment_name="x",

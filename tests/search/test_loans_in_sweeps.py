@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -12,9 +13,12 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.facts import loans_for
 from workbench.inputs.experiment import Experiment
 from workbench.report.loans import loan_sentences
+from workbench.search.ladder import evaluate
 from workbench.search.sweep import run_sweep
+from workbench.values.candidate import Quantization, Serving
 from workbench.values.errors import ConfigError
 from workbench.values.facts import Fact
+from workbench.values.measurement import Split
 from workbench.values.results import Stop
 
 KEY = "a" * 64
@@ -50,6 +54,41 @@ def test_a_sweep_killed_while_it_measures_what_others_would_share_goes_on_to_the
     assert borrowed, "accuracy at least, which no noise keeps from being lent"
     measured = {(i, fact.kind, fact.key) for i, e in after.items() for fact in e.facts if fact.lender is None}
     assert set(borrowed) <= measured, "who lends has measured it, whatever else it borrowed itself"
+
+
+def test_who_answers_as_the_baseline_bit_for_bit_loses_exactly_nothing(question: Experiment, warm_bench: Bench) -> None:
+    """Threads change no output here; rounding to INT8 does."""
+    plain = question.baseline
+    threads = replace(plain, serving=Serving(intra_op_threads=2))
+    int8 = replace(plain, quantization=Quantization(scheme="dynamic", weight_granularity="tensor"))
+    warm_bench.journal.write(evaluate(question, plain, warm_bench))
+
+    found = {
+        (one.id, split): evaluate(question, one, warm_bench, split=split, gates=False).measurement.accuracy
+        for one in (threads, int8)
+        for split in get_args(Split)[1:]
+    }
+
+    for (candidate_id, _), accuracy in found.items():
+        assert accuracy is not None
+        assert accuracy.comparison is not None
+        drop, same = accuracy.comparison.drop_pp, candidate_id != int8.id
+        assert ((drop.low, drop.value, drop.high) == (0.0, 0.0, 0.0)) is same
+        assert (accuracy.comparison.test == "the same answers") is same
+        assert same or drop.low < drop.value < drop.high
+
+
+def test_a_lender_that_answers_as_the_baseline_lends_that_too(question: Experiment, warm_bench: Bench) -> None:
+    threads = replace(question.baseline, serving=Serving(intra_op_threads=2))
+    warm_bench.journal.write(evaluate(question, question.baseline, warm_bench))
+    known = warm_bench.journal.evaluations()
+
+    lent = evaluate(question, threads, warm_bench, loans=replace(loans_for(threads, known, 0), audited=False))
+
+    assert {fact.lender for fact in lent.facts if fact.kind == "accuracy"} == {question.baseline.id}
+    assert lent.measurement.accuracy is not None
+    assert lent.measurement.accuracy.comparison is not None
+    assert lent.measurement.accuracy.comparison.test == "the same answers"
 
 
 def test_nothing_is_shared_with_what_another_toolchain_measured(question: Experiment, warm_bench: Bench) -> None:

@@ -1,14 +1,16 @@
 """Candidates: impossible ones cannot be constructed, equal ones have equal ids."""
 
 import json
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, get_args
 
 import pytest
 
+from workbench.report.written.document import Language
+from workbench.report.written.naming import candidate_name
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
-from workbench.values.candidate import Candidate, Quantization, Serving, candidate_from_json
+from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json
 from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
 
@@ -112,6 +114,52 @@ def test_a_description_says_what_differs_from_plain_float() -> None:
     )
     one = replace(STATIC, keep_float=1, keep_float_unit="group")
     assert describe(Candidate(target="onnxruntime", quantization=one)).endswith("1 group in float")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("scheme", "dynamic"),
+        ("algorithm", "minmax"),
+        ("percentile", 99.9),
+        ("activation_symmetric", True),
+        ("weight_granularity", "tensor"),
+        ("weight_algorithm", "mse"),
+        ("attention_matmul", False),
+        ("balance", 0.5),
+        ("bias_correction", True),
+        ("keep_float", 3),
+        ("keep_float_unit", "group"),
+        ("sensitivity", "kl"),
+        ("operators", "matmul"),
+        ("operators", "conv"),
+    ],
+)
+def test_no_two_ways_to_quantize_are_described_in_the_same_words(field: str, value: object) -> None:
+    settings = {f.name: getattr(STATIC, f.name) for f in fields(STATIC)} | {field: value}
+    if field == "scheme":
+        settings = {"scheme": value, "weight_granularity": "channel"}
+    if value == "minmax":
+        settings["percentile"] = None
+    pair = [Candidate(target="onnxruntime", quantization=each) for each in (STATIC, Quantization(**settings))]
+
+    for language in get_args(Language):
+        assert len({candidate_name(each, language) for each in pair}) == 2
+
+
+def test_every_field_of_a_quantization_is_among_those_that_are_described() -> None:
+    told = {case[0] for case in test_no_two_ways_to_quantize_are_described_in_the_same_words.pytestmark[0].args[1]}
+
+    assert told == {f.name for f in fields(Quantization)} - {"cfg", "calibrator"}
+    other = Candidate(
+        target="ascend910b3",
+        precision=Precision(mode="force_fp16"),
+        quantization=replace(
+            STATIC, algorithm="minmax", percentile=None, attention_matmul=False, calibrator="workbench"
+        ),
+    )
+    assert "scales by workbench" in describe(other)
+    assert "标定器 workbench" in candidate_name(other, "zh")
 
 
 def test_a_description_of_openvino_names_it_and_only_what_differs_from_its_defaults() -> None:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from workbench.api.opening import journal_of, named_candidate, opened, summary_of
+from workbench.api.opening import journal_of, named_candidate, opened, recommended_of, summary_of
 from workbench.api.registered import register as add_version
 from workbench.bundle import (
     Bundle,
@@ -91,14 +91,7 @@ def export(
         if candidate is not None:
             chosen = named_candidate(candidate, question)
         else:
-            recommended = summary_of(question, journal).recommended
-            if recommended is None:
-                raise ConfigError(
-                    "no candidate meets every constraint, so none is recommended.",
-                    file=question.path,
-                    hint="`workbench show` says who came closest; name one with --candidate to export it all the same.",
-                )
-            chosen = journal.evaluations()[recommended.candidate_id].candidate
+            chosen = recommended_of(question, summary_of(question, journal))
         contents = bundle_contents(question, chosen, bench, journal)
     hand_over(folder, contents, allow_emulated=allow_emulated, secret=secret, settings=settings)
     report = verify_bundle(folder, trusted=None if secret is None else only_key(secret.public))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.api.opening import find_candidate
+from workbench.api.opening import find_candidate, recommended_of
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.capacity import CapacityPlan, Demand
@@ -129,15 +129,7 @@ def _fleet(
 def _chosen(question: Experiment, journal: Journal, summary: Summary, candidate: str | None) -> Candidate:
     if candidate is not None:
         return find_candidate(candidate, journal)
-    if summary.recommended is None:
-        raise ConfigError(
-            "no candidate meets every constraint, so none is recommended.",
-            file=question.path,
-            hint="Name one with --candidate.",
-        )
-    found = summary.find(summary.recommended.candidate_id)
-    assert found is not None, "the recommended candidate was evaluated"
-    return found.candidate
+    return recommended_of(question, summary)
 
 
 def _timed(question: Experiment, evaluations: Mapping[str, Evaluation], p99_ms: float) -> dict[str, Timed]:

@@ -151,6 +151,22 @@ def tracked(question: Experiment, journal: Journal, *, later: bool = True) -> Ab
     )
 
 
+def recommended_of(question: Experiment, summary: Summary) -> Candidate:
+    """
+    Raises:
+        ConfigError: the sweep recommends none; says why.
+    """
+    if summary.recommended is None:
+        raise ConfigError(
+            summary.why_none,
+            file=question.path,
+            hint="`workbench show` says more; name one with --candidate to take it all the same.",
+        )
+    found = summary.find(summary.recommended.candidate_id)
+    assert found is not None, "the recommended candidate was evaluated"
+    return found.candidate
+
+
 def find_candidate(text: str, journal: Journal) -> Candidate:
     """The candidate an id (or its first digits) or a JSON file means.
 

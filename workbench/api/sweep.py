@@ -161,7 +161,7 @@ def sweep(
                     )
                 found = summary_of(question, journal)
                 front = _by_importance(found)
-                if asked.issuperset(e.candidate.id for e in front):
+                if found.recommended is None or asked.issuperset(e.candidate.id for e in front):
                     break
             _time_neighbours(journal, executor, time, found)  # where another is recommended
             ended(end, [c.id for c in left_to_load(question, journal, front)])

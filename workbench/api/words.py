@@ -39,16 +39,20 @@ def distinct_words(distinct: Distinct) -> str:
 
 
 def planned_words(made: Plan, took_s: float, compiled: int) -> str:
-    """'Planned 4 min 30 s, took 4 min 10 s (-7 %).', and compiler runs where each batch and length is one.
+    """'Planned 3 min 09 s to 6 min 45 s, took 4 min 10 s.', and compiler runs where each batch and length is one.
 
     Args:
         compiled: runs of the compiler, for all candidates of the sweep.
     """
-    off = 100 * (took_s / made.whole_s - 1)
     files = ""
     if made.distinct.one_file_a_shape and not made.done:
         files = f"; {count_of(made.distinct.compiler_runs, 'compiler run')} planned, {compiled} made"
-    return f"Planned {minutes(made.whole_s)}, took {minutes(took_s)} ({off:+.0f} %){files}."
+    return f"Planned {_between(made)}, took {minutes(took_s)}{files}."
+
+
+def _between(made: Plan) -> str:
+    low, high = (minutes(each) for each in made.whole_between_s)
+    return low if low == high else f"{low} to {high}"
 
 
 def _whole(made: Plan) -> str:
@@ -56,8 +60,8 @@ def _whole(made: Plan) -> str:
     if not made.whole_s:
         return ""
     if made.total_s > made.division.search_s:
-        return f"; the limit leaves it {minutes(made.whole_s)} in all"
-    return f"; {minutes(made.whole_s)} from its start to the report, the confirmation included"
+        return f"; the limit leaves it {_between(made)} in all"
+    return f"; {_between(made)} from its start to the report, the confirmation included"
 
 
 def _on_cards(made: Plan) -> str:

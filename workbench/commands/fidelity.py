@@ -15,7 +15,7 @@ from workbench.values.measurement import Split
 from workbench.values.system.files import write_json_atomically
 
 if TYPE_CHECKING:  # types only: it pulls numpy, onnx and onnxruntime
-    from workbench.inputs.experiment import Experiment
+    pass
 
 
 def fidelity(
@@ -43,7 +43,7 @@ def fidelity(
 ) -> None:
     """Compare what ships with float32, PyTorch, today's float model and the old platform, over the same samples."""
     from workbench.api.fidelity import fidelity_of, measure_fidelity
-    from workbench.api.opening import question_of
+    from workbench.api.opening import journal_of, question_of, recommended_of, summary_of
     from workbench.report.fidelity_text import fidelity_text
 
     if split not in get_args(Split):
@@ -57,7 +57,7 @@ def fidelity(
         question = question_of(experiment or what, workspace)
         found = measure_fidelity(
             question,
-            "" if is_bundle else candidate or _recommended(question),
+            "" if is_bundle else candidate or recommended_of(question, summary_of(question, journal_of(question))).id,
             bundle=what if is_bundle else None,
             answers=reference,
             checkpoint=checkpoint,
@@ -71,20 +71,3 @@ def fidelity(
         print(json.dumps(found.to_json(), ensure_ascii=False))
         return
     out.print(fidelity_text(found), highlight=False, soft_wrap=True, markup=False)
-
-
-def _recommended(question: Experiment) -> str:
-    """
-    Raises:
-        ConfigError: no sweep, or it recommends none.
-    """
-    from workbench.api.opening import journal_of, summary_of
-
-    recommended = summary_of(question, journal_of(question)).recommended
-    if recommended is None:
-        raise ConfigError(
-            "no candidate meets every constraint, so none is recommended.",
-            file=question.path,
-            hint="Name one with --candidate; `workbench show` lists them.",
-        )
-    return recommended.candidate_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from workbench.inputs.experiment import Experiment
-from workbench.search.front import front_of
+from workbench.search.front import front_of, is_feasible
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import level_of
 from workbench.values.metrics import metrics
@@ -60,6 +60,8 @@ def gain_words(experiment: Experiment, best: Evaluation, baseline: Evaluation | 
     if baseline is None or baseline.candidate.id == best.candidate.id:
         return said
     before, now = metrics(baseline).get(name), metrics(best)[name]
+    if baseline.split == best.split and not is_feasible(experiment, baseline):
+        return f"{said}; the float baseline breaks a limit, so no factor is given"
     return said if not before else f"{said}, {now / before:.2f} times the float baseline's"
 
 

@@ -19,6 +19,7 @@ from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (
     Outcomes,
+    Outputs,
     Scorer,
     concatenate,
     cut_alike,
@@ -125,6 +126,15 @@ class AccuracyPass:
         artifact, _ = artifact_of(self.experiment, baseline, self.bench)
         return self._over_all(self._key(baseline, artifact), self.baseline)
 
+    def answers_as_baseline(self) -> bool:
+        """Whether every sample has the float baseline's own answer, bit for bit: runs both, up to the first that has
+        not."""
+        pairs = zip(
+            *(data.batches(self.split, self.candidate.serving.batch) for data in (self.data, self.baseline_data)),
+            strict=True,
+        )
+        return all(_same(self.session.run(ours.feeds), self.baseline.run(theirs.feeds)) for ours, theirs in pairs)
+
     def _over_all(self, key: Mapping[str, object], session: Session) -> Outcomes:
         stored = self._stored(key)
         if stored is not None:
@@ -205,3 +215,7 @@ class AccuracyPass:
                 alone=(__name__, "workbench.evaluation.carried", "workbench.evaluation.reference"),
             ),
         }
+
+
+def _same(ours: Outputs, theirs: Outputs) -> bool:
+    return ours.keys() == theirs.keys() and all(ours[n].tobytes() == theirs[n].tobytes() for n in ours)

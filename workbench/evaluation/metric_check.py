@@ -24,6 +24,7 @@ from workbench.targets.base import Session
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.interface import Meaning, OutputUse
 from workbench.values.measurement import Split
+from workbench.values.metrics import apart_words
 
 SAMPLES = 24
 STEPS = 64
@@ -91,7 +92,8 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
             found = dict.fromkeys(untouched, float("inf"))
         moved = [name for name in waiting if not abs(found.get(name, 0.0) - untouched[name]) <= _LEAST]
         if primary in moved:
-            said = f"{primary} moves from {untouched[primary]:.4g} to {found[primary]:.4g} by {words}"
+            before, after = apart_words(untouched[primary], found[primary])
+            said = f"{primary} moves from {before} to {after} by {words}"
         for name in moved:
             del waiting[name]
         if not waiting:

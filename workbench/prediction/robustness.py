@@ -1,9 +1,8 @@
-"""How far a front and a recommendation rest on a modelled clock, and which measurements on a device would settle them.
+"""How far a front and a recommendation rest on a modelled clock, and which measurements on a device would tell.
 
 Every candidate is judged under the same clock, clock after clock: which of two is faster does not depend on what both
-have in common. A statement is that a candidate is on the front, or that it is the best in the leading objective. How
-sure a statement would be with some unknowns measured is simulated: a clock is drawn as the truth, its values of these
-unknowns are kept, the others are drawn anew given those, and the likelier answer's share is averaged over truths.
+have in common. A statement is that a candidate is on the front, or that it is the best in the leading objective. An
+unknown that changes one of them where it alone is moved is worth measuring first.
 """
 
 from __future__ import annotations
@@ -15,20 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.values.clocks.costs import Floats
-from workbench.values.clocks.ensemble import SEED, Clocks, draws, ensemble, moved, spread
+from workbench.values.clocks.ensemble import MEMBERS, SEED, Clocks, draws, ensemble, moved
 from workbench.values.clocks.figures import clock_of, figures_of
 from workbench.values.clocks.robustness import MicroBenchmark, Robustness, Share
 from workbench.values.clocks.statement import CallCosts, ModelledClock, parameters_of
 from workbench.values.measurement import Measurement
 from workbench.values.objectives import METRICS, Constraint, Objective
 
-WANTED = 0.95
-_TRUTHS, _GIVEN = 32, 32
-"""Clocks taken for the truth, and clocks drawn given what is known of each."""
 _TIE = 1e-6
 """Of the leading objective, relative: files of one structure take equal times under every clock."""
-_MOST_JUDGED = 60
-"""Candidates whose statements are looked at one by one, the most frequent on the front."""
 Truths = npt.NDArray[np.bool_]
 
 
@@ -76,18 +70,15 @@ def robustness(
         ),
         key=lambda share: (-share.on_front, -share.best, share.candidate_id),
     )
-    kept = {share.candidate_id for share in shares[:_MOST_JUDGED]}
-    # who is on the front under no clock dominates nobody who is on it
-    judged = [one for one in contenders if one.id in kept]
-    certainty = _certainty(np.concatenate([front[:, 1:], best[:, 1:]]))
+    answers = np.concatenate([front, best])
+    share_of = answers[:, 1:].mean(axis=1)
     return Robustness(
         clock=clock.name,
         clocks=front.shape[1] - 1,
         lead=lead,
         shares=tuple(shares),
-        certainty=certainty[0],
-        wanted=WANTED,
-        benchmarks=() if certainty[0] >= WANTED else _benchmarks(judged, question, clock),
+        certainty=float(np.maximum(share_of, 1 - share_of).min()),
+        benchmarks=() if (answers == answers[:, :1]).all() else _benchmarks(contenders, question, clock),
     )
 
 
@@ -150,26 +141,27 @@ def _front(costs: Sequence[Floats], able: Truths) -> Truths:
     return found
 
 
-def _benchmarks(judged: Sequence[Contender], question: _Question, clock: ModelledClock) -> tuple[MicroBenchmark, ...]:
-    """Greedily, the unknown that makes the statements surest next to those before it; as long as one does at all."""
-    priced = parameters_of(call for one in judged for call in _calls(one.measurement))
-    telling = [place for place, unknown in enumerate(clock.unknowns) if priced & set(unknown.moves)]
-    chosen: list[int] = []
-    found: list[MicroBenchmark] = []
-    reached = _known_certainty(judged, question, clock, [])
-    while reached[0] < WANTED and len(chosen) < len(telling):
-        left = [place for place in telling if place not in chosen]
-        tried = {place: _known_certainty(judged, question, clock, [*chosen, place]) for place in left}
-        best = max(left, key=lambda place: (*tried[place], -place))
-        if tried[best] <= reached:
-            break
-        chosen.append(best)
-        reached = tried[best]
-        unknown = clock.unknowns[best]
-        found.append(
-            MicroBenchmark(unknown=unknown.name, about=unknown.about, command=unknown.settled_by, certainty=reached[0])
+def _benchmarks(
+    contenders: Sequence[Contender], question: _Question, clock: ModelledClock
+) -> tuple[MicroBenchmark, ...]:
+    """The unknowns that change an answer where each is moved alone, the most telling first; where none does, as only
+    several together do, all that price anything."""
+    priced = parameters_of(call for one in contenders for call in _calls(one.measurement))
+    drawn = draws(clock, MEMBERS, SEED)
+    found = []
+    for place, unknown in enumerate(clock.unknowns):
+        if not priced & set(unknown.moves):
+            continue
+        alone = np.zeros_like(drawn)
+        alone[place] = drawn[place]
+        share = np.concatenate(question.answers(contenders, moved(clock, alone)))[:, 1:].mean(axis=1)
+        turned = float(np.minimum(share, 1 - share).max())
+        told = MicroBenchmark(
+            unknown=unknown.name, about=unknown.about, command=unknown.settled_by, changed_under=turned
         )
-    return tuple(found)
+        found.append(told)
+    telling = [one for one in found if one.changed_under] or found
+    return tuple(sorted(telling, key=lambda one: -one.changed_under))
 
 
 def _calls(measurement: Measurement) -> Iterator[CallCosts]:
@@ -179,41 +171,3 @@ def _calls(measurement: Measurement) -> Iterator[CallCosts]:
         yield from measurement.latency.modelled.baseline
     if measurement.service is not None and measurement.service.modelled is not None:
         yield from measurement.service.modelled.calls
-
-
-def _known_certainty(
-    judged: Sequence[Contender], question: _Question, clock: ModelledClock, known: Sequence[int]
-) -> tuple[float, float]:
-    """(of the least certain statement, the mean of all) once the unknowns at these places are known."""
-    clocks = moved(clock, _given(clock, known))
-    answers = np.concatenate(question.answers(judged, clocks))[:, 1:]
-    return _certainty(answers.reshape(len(answers), _TRUTHS, _GIVEN))
-
-
-def _certainty(answers: Truths) -> tuple[float, float]:
-    """(of the least certain statement, the mean) of [statements, (truths,) clocks]: its likelier answer's share."""
-    share = answers.mean(axis=-1)
-    sure = np.maximum(share, 1 - share).reshape(len(answers), -1).mean(axis=1)
-    return float(sure.min()), float(sure.mean())
-
-
-def _given(clock: ModelledClock, known: Sequence[int]) -> Floats:
-    """[unknowns, 1 + truths · given] draws: of each truth, those that agree with it in what is known.
-
-    Which centre a truth is about is not known either: its values of the known unknowns make one likelier.
-    """
-    truths = draws(clock, _TRUTHS, SEED)[:, 1:]
-    fresh = draws(clock, _TRUTHS * _GIVEN, SEED + 1)[:, 1:].reshape(-1, _TRUTHS, _GIVEN)
-    centres = np.log([unknown.data_sheet for unknown in clock.unknowns])
-    own = np.maximum([spread(unknown) for unknown in clock.unknowns], 1e-9)
-    odds = np.zeros(_TRUTHS)
-    for place in known:
-        about = (truths[place] - np.array([[0.0], [centres[place]]])) / own[place]
-        odds += (about[0] ** 2 - about[1] ** 2) / 2
-    on_sheet = 1 / (1 + np.exp(-np.clip(odds, -50, 50)))
-    drawn_on_sheet = np.arange(_GIVEN) % 2  # as `draws` alternates: what they are about is replaced by what is likely
-    wanted = (np.arange(_GIVEN) + 0.5) / _GIVEN < on_sheet[:, None]
-    logs = fresh + centres[:, None, None] * (wanted[None] - drawn_on_sheet)
-    for place in known:
-        logs[place] = truths[place][:, None]
-    return np.concatenate([np.zeros((len(centres), 1)), logs.reshape(len(centres), -1)], axis=1)

@@ -95,7 +95,8 @@ def best_settings(
         closest=wider[reported.index(closest)],
         untuned=wider[reported.index(untuned.figures)],
         untuned_is_today=choices.today is not None,
-        at_untuned_bins=None if unpadded is None else unpadded.figures,
+        untuned_missed="" if untuned.keeps else _missed(untuned.figures, question),
+        at_untuned_bins=None if unpadded is None or not unpadded.keeps else unpadded.figures,
         tried=len(settings),
         simulated_s=time.perf_counter() - started,
     )
@@ -318,6 +319,12 @@ def _at_bins_of(service: _Service, best: _Tried, untuned: _Tried, tried: Sequenc
     load = service.question.load
     known = _of(settings, (*tried, untuned))
     return known or (_alone(service, settings) if load is None else service.tried(settings, load, _LAST))
+
+
+def _missed(figures: ServiceFigures, question: ServiceQuestion) -> str:
+    if question.p99_ms is None:
+        return f"does not keep up with {figures.load}"
+    return f"misses the limit on P99 of {question.p99_ms:g} ms: {figures.p99_ms.value:.4g} ms under {figures.load}"
 
 
 def _simplest_best(tried: Sequence[_Tried], goal: Goal) -> _Tried:

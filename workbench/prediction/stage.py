@@ -213,8 +213,9 @@ def best_service(
         chosen = only((found.best or found.closest).settings)
         result = best_settings(curve, chosen, question, host, lengths, bins, seed=experiment.seed)
         before = only(choices.untuned)
-        untuned = best_settings(curve, before, question, host, lengths, bins, seed=experiment.seed).untuned
-        result = replace(result, untuned=untuned, untuned_is_today=choices.today is not None)
+        today = best_settings(curve, before, question, host, lengths, bins, seed=experiment.seed)
+        result = replace(result, untuned=today.untuned, untuned_missed=today.untuned_missed)
+        result = replace(result, untuned_is_today=choices.today is not None)
     if stated is None:
         return result
     modelled = by_other_clocks(result, stated, question, host, lengths, bins, seed=experiment.seed)

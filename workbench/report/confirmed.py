@@ -13,7 +13,8 @@ def confirmation_sentences(summary: Summary) -> list[str]:
     if not front or (not summary.confirmations and run is None):
         return []
     found = []
-    why = f"the time limit of {_duration(run.limit_s)}" if run is not None and run.reason != "interrupted" else ""
+    late = run is not None and run.seconds > run.limit_s / 2  # with more left, time is not what it lacked
+    why = f"the time limit of {_duration(run.limit_s)}" if run is not None and late else ""
     why = "the run was stopped" if run is not None and run.reason == "interrupted" else why
     if missing:
         done = f"Confirmed {len(front) - len(missing)} of {count_of(len(front), 'front member')} on held-out data"

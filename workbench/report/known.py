@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from workbench.report.alike import Alike
-from workbench.report.reading import SERVICE, cost_of, is_feasible
-from workbench.values.objectives import Constraint, Objective, pareto_front
-from workbench.values.results import Evaluation
+from workbench.report.reading import SERVICE, cost_of, is_feasible, numbers_of
+from workbench.report.words import over
+from workbench.values.objectives import Constraint, Objective, pareto_front, violations
+from workbench.values.results import Evaluation, Failure
 
 Basis = Literal["load", "held out", "search"]
 """A measurement of the service under load, on held-out data; the confirmation without it; the search."""
@@ -45,6 +46,37 @@ class Question:
     def costs(self, evaluation: Evaluation) -> list[float]:
         """Its objectives, turned so that less is better."""
         return [cost_of(evaluation, o.metric, self.baseline_id) for o in self.objectives]
+
+
+def held_against(confirmed: Evaluation | None, question: Question) -> str:
+    """Why a candidate must not be recommended, by its confirmation; empty where that holds nothing against it.
+
+    The one place that says so: whatever names a recommendation rests on it. A failure to run is told as one, for
+    whoever reads that a candidate failed on held-out data takes it for inaccurate.
+    """
+    if confirmed is None:
+        return ""
+    failure, service = confirmed.failure, confirmed.measurement.service
+    if failure is not None:
+        again = "; the same sweep again makes another attempt" if confirmed.deserves_another else ""
+        return (
+            f"its confirmation could not be run, which says nothing of its accuracy ({failure_words(failure)}){again}"
+        )
+    if broken := broken_by(confirmed, question):
+        return "on held-out data it breaks " + ", ".join(over(name, by) for name, by in broken.items())
+    if service is not None and service.best is None:
+        return service.note or "its service keeps no limit on held-out data"
+    return ""
+
+
+def broken_by(confirmed: Evaluation, question: Question) -> dict[str, float]:
+    """Constraints that a complete confirmation breaks, metric → by how much."""
+    found = violations(question.constraints, numbers_of(confirmed, question.baseline_id))
+    return {name: by for name, by in found.items() if by > 0}
+
+
+def failure_words(failure: Failure) -> str:
+    return f"{failure.kind} at {failure.stage}: {' '.join(failure.message.split())}".rstrip(".")
 
 
 def views(searched: Evaluation, confirmed: Evaluation | None, *, serves: bool) -> Views:

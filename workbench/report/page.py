@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
-from workbench.report.factors import float_alike, taken_apart
+from workbench.report.factors import float_alike
 from workbench.report.importance import Importance
 from workbench.report.reading import ACCURACY, SERVICE, service_estimate
+from workbench.report.recommendation import headline
 from workbench.report.scored import scored, scored_by
 from workbench.report.summary import (
     Standing,
@@ -19,9 +20,8 @@ from workbench.report.summary import (
     best_known_service,
     best_known_speedup,
 )
-from workbench.report.text import damage_words, lines, reproduce
-from workbench.report.under_clocks import clock_html
-from workbench.report.words import count_of, differing_parameters, evidence_sentence, interval, p50_words
+from workbench.report.text import damage_words, lines, reproduce, verdict_sentences
+from workbench.report.words import count_of, differing_parameters, interval, p50_words
 from workbench.values.clocks.figures import interval_of
 from workbench.values.evidence import (
     GLYPHS,
@@ -92,7 +92,6 @@ def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
         '<p class="emulated">Emulated: no number here was measured on a real device.</p>' if summary.emulated else "",
         f'<p class="emulated">Damaged: {_text(damage_words(summary))}</p>' if summary.damage else "",
         _verdict(summary),
-        clock_html(summary),
         *_plots(summary),
         '<h2>The front, and where its members differ</h2><div class="wide">' + _front_table(summary) + "</div>",
         _importance(importance),
@@ -119,22 +118,15 @@ def _question(summary: Summary) -> str:
 def _verdict(summary: Summary) -> str:
     recommended = summary.recommended
     if recommended is None:
-        return '<p class="verdict none">No candidate meets every constraint; the text below says who came closest.</p>'
+        return f'<p class="verdict none">{_text(headline(summary))}</p>'
     chosen = summary.find(recommended.candidate_id)
     assert chosen is not None, "the recommended candidate was evaluated"
     warnings = "".join(f'<p class="warn">{_text(w)}</p>' for w in recommended.warnings)
-    factors = taken_apart(summary)
-    apart = f"<p>{_text(factors.sentence())}</p>" if factors is not None else ""
+    said = "".join(f"<p>{_text(sentence)}</p>" for sentence in verdict_sentences(summary))
     return (
-        f'<div class="verdict"><p><b>Recommended: {_text(summary.title(chosen.candidate))}</b> '
-        f'<span class="muted">{chosen.candidate.short_id}</span></p><p>{_text(recommended.reason)}</p>'
-        f"{_evidence(recommended.evidence)}{apart}{warnings}"
+        f'<div class="verdict"><p><b>{_text(headline(summary))}</b></p>{said}{warnings}'
         f"<p><code>{_text(reproduce(summary, chosen))}</code></p></div>"
     )
-
-
-def _evidence(level: Evidence | None) -> str:
-    return "" if level is None else f'<p class="{_kind(level)}">{_text(evidence_sentence(level))}</p>'
 
 
 def _kind(level: Evidence) -> str:
@@ -196,7 +188,8 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
         square = _Trace(name="float baseline", color="#111", symbol="square-open", size=17)
         figure.add_trace(_scatter(summary, baseline, x, y, square, bars=False))
     if winner:
-        star = _Trace(name="recommended", color="#0a7d43", symbol="star-open", size=26)
+        named = summary.recommended.mark.lower() if summary.recommended is not None else ""
+        star = _Trace(name=named, color="#0a7d43", symbol="star-open", size=26)
         figure.add_trace(_scatter(summary, winner, x, y, star, bars=False))
     for axis, metric in (("x", x), ("y", y)):
         limits = sorted(_limits(summary, metric).items(), key=lambda limit: -limit[1])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench.report.alike import Alike
-from workbench.report.known import BASES, Basis, common
+from workbench.report.known import BASES, Basis, common, failure_words
 from workbench.report.losses import losses_sentence
 from workbench.report.reading import ACCURACY, SERVICE, SPEED, cost_of, drop_of
 from workbench.report.scored import scored
@@ -19,12 +19,20 @@ from workbench.report.summary import (
     best_known_service,
     best_known_speedup,
 )
-from workbench.report.words import count_of, differing_parameters, interval, over
+from workbench.report.words import count_of, differing_parameters, interval
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import is_shared, level_for
 from workbench.values.measurement import Estimate
+from workbench.values.metrics import apart_words
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
+
+_MOST_NAMED = 3
+_MORE_SAMPLES = "more samples in validation and holdout"
+_MORE = {
+    **dict.fromkeys(SPEED, f"more timed calls (measure.calls) on a quiet machine, or {_MORE_SAMPLES}"),
+    **dict.fromkeys(SERVICE, f"longer loads on each service (service.confirm), or {_MORE_SAMPLES}"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,7 @@ class _Choice:
         criteria: metrics in the order in which they decided.
         rivals: how many, itself included, cannot be told apart from the best in the first criterion.
         ties: how many of them are left after every criterion, so that only simplicity decided.
+        among: whoever may be recommended as well and differs from it in none of the criteria, on the front or not.
         passed_over: what looked better in the search and is not, with why.
     """
 
@@ -45,15 +54,34 @@ class _Choice:
     criteria: Sequence[str]
     rivals: int
     ties: int
+    among: Sequence[Evaluation]
     passed_over: Sequence[tuple[Evaluation, str]]
 
 
-def recommend(summary: Summary, alike: Alike) -> Recommendation:
+def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
     """The best in the first objective whose advantage is real; then the other criteria, then simplicity decide.
 
     Needs at least one member of the front. The recommendation that `summary` may hold already is not read.
+
+    Returns:
+        in words why there is none, where confirmations hold something against all of them or the float baseline failed
+        its own: nothing can be held against that then.
     """
+    confirmed = summary.confirmations.get(summary.baseline_id)
+    if confirmed is not None and confirmed.failure is not None:
+        again = "Run the same sweep again" if confirmed.deserves_another else f"Run: {confirmed.failure.reproduce}"
+        return (
+            "the confirmation of the float baseline itself could not be run on held-out data, so no candidate can be "
+            f"held against it ({failure_words(confirmed.failure)}). This is a fault in running or feeding the model, "
+            f"and no loss of accuracy. {again}; its log: {confirmed.failure.log_path}."
+        )
     choice = _choose(summary, alike)
+    if choice is None:
+        why = "; ".join(f"{m.evaluation.candidate.short_id}: {m.against}" for m in summary.front)
+        return (
+            f"held-out data speaks against every candidate that the search found to meet the constraints. {why}. "
+            "Loosen that limit, use more samples, or widen the search space."
+        )
     return Recommendation(
         candidate_id=choice.chosen.candidate.id,
         reason=_reason(summary, choice),
@@ -61,7 +89,44 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation:
         alternatives=_alternatives(summary, choice.searched, alike),
         steps=_steps(summary, choice.searched, alike),
         evidence=level_for(choice.chosen, [o.metric for o in summary.objectives]),
+        among=tuple(e.candidate.id for e in choice.among),
+        settled_by=(_MORE.get(choice.criteria[0], _MORE_SAMPLES),) if choice.among else (),
     )
+
+
+def settled(summary: Summary) -> Summary:
+    """With what is to be measured on a device, where times are modelled: none of it was measured anywhere."""
+    found, clocks = summary.recommended, summary.robustness
+    if found is None or not summary.emulated:
+        return summary
+    again = "the same sweep on a real device"
+    told = () if clocks is None else tuple(f"{one.about}: {one.command}" for one in clocks.benchmarks[:_MOST_NAMED])
+    return replace(summary, recommended=replace(found, settled_by=(*told, again)))
+
+
+def headline(summary: Summary) -> str:
+    """The first words on what to ship: the recommendation, or that the evidence carries none, or that there is none."""
+    found = summary.recommended
+    if found is None:
+        return f"Nothing is recommended: {summary.why_none}"
+    named = [_named(summary, i) for i in (found.candidate_id, *found.among)]
+    if not found.among:
+        return f"Recommended: {named[0]}"
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    together = f"Cannot be told apart: {' and '.join(named[:_MOST_NAMED])}{more}"
+    return f"{together}. Chosen among these equals: {found.candidate_id[:12]}"
+
+
+def _named(summary: Summary, candidate_id: str) -> str:
+    found = summary.find(candidate_id)
+    assert found is not None, "who is recommended was evaluated"
+    return f"{found.candidate.short_id}  {summary.title(found.candidate)}"
+
+
+def settling_sentence(found: Recommendation) -> str:
+    """Nothing where a measured recommendation stands."""
+    what = "tell them apart" if found.among else "bear it out"
+    return f"What would {what}: {'; '.join(found.settled_by)}." if found.settled_by else ""
 
 
 def complexity(candidate: Candidate, baseline: Candidate) -> int:
@@ -78,21 +143,21 @@ def complexity(candidate: Candidate, baseline: Candidate) -> int:
 # --- the choice ----------------------------------------------------------------------------------------------------
 
 
-def _choose(summary: Summary, alike: Alike) -> _Choice:
-    """Step by step, those stay who cannot be told apart from the best of the step.
+def _choose(summary: Summary, alike: Alike) -> _Choice | None:
+    """Step by step, those stay who cannot be told apart from the best of the step; None where nobody may be chosen.
 
     All are compared by the strongest evidence that there is on a candidate besides the baseline; who has less is not
     in question. First comes the leading objective, then the others, then accuracy and speed if they were no
     objectives, then what else is limited, then whose figures were measured on itself, then the fewest settings. The
     rest is point values and, last, the id, so that equal input gives an equal answer.
     """
-    pool = [m.evaluation for m in summary.front]
+    pool = [m.evaluation for m in summary.front if not m.against]
     baseline = summary.baseline
-    if baseline is not None and not summary.is_feasible(summary.strongest(baseline)):
-        baseline = None
-    if baseline is not None and baseline not in pool:
+    if baseline is not None and baseline not in pool and _may_be_recommended(summary, baseline):
         pool.append(baseline)
-    against = {e.candidate.id: _against(summary, e) for e in pool}
+    if not pool:
+        return None
+    against = {e.candidate.id: _certain_loss(summary, e) for e in pool}
     fit = [e for e in pool if not against[e.candidate.id]] or pool
     basis = _basis(summary, fit)
     left = [views[basis] for e in fit if basis in (views := summary.views(e))]
@@ -121,13 +186,17 @@ def _choose(summary: Summary, alike: Alike) -> _Choice:
         criteria=criteria,
         rivals=counts[0],
         ties=counts[-1],
+        among=_equals(summary, searched, criteria, alike, lossless=fit != pool),
         passed_over=[(e, why) for e, why in (*passed, *fallen) if _looked_better(summary, e, searched, criteria[0])],
     )
 
 
 def _basis(summary: Summary, fit: Sequence[Evaluation]) -> Basis:
-    """The strongest evidence on any candidate besides the baseline, or on the baseline where it is alone."""
+    """The strongest evidence on any candidate besides the baseline, or on the baseline where it is alone; of modelled
+    times, of which a confirmation knows no more than the search, the strongest on all."""
     others = [e for e in fit if e.candidate.id != summary.baseline_id] or fit
+    if summary.emulated:
+        return next(basis for basis in BASES if all(basis in summary.views(e) for e in fit))
     return min((basis for e in others for basis in summary.views(e)), key=BASES.index)
 
 
@@ -144,11 +213,30 @@ def _criteria(summary: Summary, compared: Sequence[Evaluation]) -> list[str]:
     return list(dict.fromkeys((*order, *known)))
 
 
-def _against(summary: Summary, evaluation: Evaluation) -> str:
-    """What its confirmation holds against it, or, with no limit on accuracy, that a loss of accuracy is certain."""
-    member = summary.member(evaluation.candidate.id)
-    if member is not None and member.against:
-        return member.against
+def _may_be_recommended(summary: Summary, evaluation: Evaluation) -> bool:
+    return summary.is_feasible(summary.strongest(evaluation)) and not summary.refusal(evaluation)
+
+
+def _equals(
+    summary: Summary, chosen: Evaluation, criteria: Sequence[str], alike: Alike, *, lossless: bool
+) -> list[Evaluation]:
+    """Who else may be recommended and cannot be told apart from the chosen one in any criterion, by the strongest
+    evidence that both have: in the search point values decide who is on the front, and noise may have decided them.
+    Without those that compute the same and answered the same: nothing could tell these apart."""
+    found = []
+    for other in summary.evaluations:
+        if other.candidate.id == chosen.candidate.id or not _may_be_recommended(summary, other):
+            continue
+        pair = common(summary.views(chosen), summary.views(other))
+        known = [name for name in criteria if all(name in summary.numbers(e) for e in pair)]
+        if alike.apart(*pair, known) or alike.by_content(*pair) or (lossless and _certain_loss(summary, other)):
+            continue
+        found.append(other)
+    return found
+
+
+def _certain_loss(summary: Summary, evaluation: Evaluation) -> str:
+    """That it certainly loses accuracy where no constraint says how much may be lost."""
     drop = drop_of(summary.strongest(evaluation), summary.baseline_id)
     if not any(c.metric in ACCURACY for c in summary.constraints) and drop is not None and drop.low > 0:
         return f"it certainly loses {scored(summary.evaluations).noun}, and no constraint says how much may be lost"
@@ -175,7 +263,9 @@ def _reason(summary: Summary, choice: _Choice) -> str:
         beaten = f"is faster beyond {beyond}" if lead in SPEED else "beats it"
         because = f"no candidate that meets every constraint {beaten}"
         if not any(e.status == "complete" for e in summary.evaluations if e is not chosen):
-            because = "no other candidate was measured to the end"
+            ended = [*(f"{n} stopped at {why}" for why, n in sorted(summary.stops.items()))]
+            ended += [f"{n} failed at {why}" for why, n in sorted(summary.failures.items())]
+            because = f"none of the others came through: {'; '.join(ended)}" if ended else "no other was evaluated"
         words = [f"Ship the float baseline as it is: {because}."]
     else:
         words = [_merit(summary, choice), *_gain(summary, chosen)]
@@ -201,6 +291,8 @@ def _merit(summary: Summary, choice: _Choice) -> str:
     if choice.ties > 1:
         among = f"among the {count_of(choice.ties, 'candidate')} that cannot be told apart from the best"
         return f"It {kept} and is the simplest {among} ({rank}, then {noun})."
+    if choice.among:
+        return f"It {kept} and is the {rank} by point values, which the intervals do not bear out."
     if choice.rivals > 1:
         then = ", then ".join(later)
         return f"It {kept}; {choice.rivals} cannot be told apart as the {rank}, and of these it is the best in {then}."
@@ -244,10 +336,6 @@ def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
     if latency is not None and not latency.quiet:
         found.append(f"Its timing was disturbed: {latency.verdict}.".replace("..", "."))
     found += _self_comparison(summary)
-    member = summary.member(chosen.candidate.id)
-    if member is not None and member.broken_on_holdout:
-        broken = ", ".join(over(name, by) for name, by in member.broken_on_holdout.items())
-        found.append(f"On held-out data it breaks {broken}, and so does every other candidate of the front.")
     drop = best_known_drop(summary, chosen)
     by = scored(summary.evaluations)
     limit = next((c.limit for c in summary.constraints if c.metric == by.drop_metric), None)
@@ -276,13 +364,12 @@ def _alternatives(summary: Summary, chosen: Evaluation, alike: Alike) -> dict[st
 def _trade(summary: Summary, chosen: Evaluation, member: Member, alike: Alike) -> str:
     """'1.08x as fast, -0.40 pp accuracy' with what is no more than noise marked as such."""
     other = member.evaluation
-    broken = "".join(f"; on held-out data it breaks {over(n, by)}" for n, by in member.broken_on_holdout.items())
     known = level_for(summary.strongest(chosen), [o.metric for o in summary.objectives])
     chosen, other = common(summary.views(chosen), summary.views(other))
     level = level_for(other, [o.metric for o in summary.objectives])
-    broken += f" ({level})" if level != known else ""
+    by = f" ({level})" if level != known else ""
     if alike.altogether(chosen, other):
-        return f"cannot be told apart from it{broken}"
+        return f"cannot be told apart from it{by}"
     step = _difference(summary, chosen, other)
     same_speed = alike.in_metric(chosen, other, "speedup")
     same_accuracy = alike.in_metric(chosen, other, "accuracy")
@@ -293,8 +380,8 @@ def _trade(summary: Summary, chosen: Evaluation, member: Member, alike: Alike) -
     mine, its = summary.numbers(chosen), summary.numbers(other)
     for o in summary.objectives:
         if o.metric not in (*SPEED, *ACCURACY) and mine[o.metric] != its[o.metric]:
-            words.append(f"{o.metric} {its[o.metric]:.4g} instead of {mine[o.metric]:.4g}")
-    return ", ".join(words) + broken
+            words.append(f"{o.metric} {' instead of '.join(apart_words(its[o.metric], mine[o.metric]))}")
+    return ", ".join(words) + by
 
 
 def _steps(summary: Summary, chosen: Evaluation, alike: Alike) -> tuple[Step, ...]:

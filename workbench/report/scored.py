@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from workbench.report.words import interval
-from workbench.values.measurement import Accuracy, Estimate
+from workbench.values.measurement import SAME_ANSWERS, Accuracy, Estimate
 from workbench.values.metrics import drop_metric
 from workbench.values.results import Evaluation
 
@@ -71,6 +71,8 @@ class Scored:
 
     def drop_words(self, drop: Estimate) -> str:
         """'an accuracy drop of +0.40 pp [+0.10, +0.70]'; of a metric where less is better, by how much it is worse."""
+        if drop.low == drop.high == 0:
+            return SAME_ANSWERS
         noun = f"an {self.noun} drop" if self.noun == "accuracy" else f"a drop of {self.noun}"
         if not self.higher:
             noun = f"a loss in {self.noun}"

@@ -166,8 +166,10 @@ def _rows(result: ServiceResult, style: str) -> list[tuple[list[str], str, str]]
     """(cells, style, what must be said of them) of each row of a candidate."""
     best = ("too slow", result.closest, "red") if result.best is None else ("predicted", result.best, style)
     rows = [best, *([("measured", result.confirmed, style)] if result.confirmed is not None else [])]
-    rows.append(("today" if result.untuned_is_today else "untuned", result.untuned, "dim"))
-    return [(_cells(kind, f), s, _said_of(f)) for kind, f, s in rows]
+    found = [(_cells(kind, f), s, _said_of(f)) for kind, f, s in rows]
+    kind, missed = "today" if result.untuned_is_today else "untuned", result.untuned_missed
+    said = [_said_of(result.untuned), f"{missed}; no factor over it is given" if missed else ""]
+    return [*found, (_cells(kind, result.untuned), "red" if missed else "dim", "; ".join(filter(None, said)))]
 
 
 def _said_of(figures: ServiceFigures) -> str:
@@ -207,4 +209,4 @@ def _tuned(evaluation: Evaluation) -> float | None:
 
 def _untuned(evaluation: Evaluation) -> float | None:
     service = evaluation.measurement.service
-    return service.untuned.throughput_per_s.value if service is not None else None
+    return service.untuned.throughput_per_s.value if service is not None and not service.untuned_missed else None

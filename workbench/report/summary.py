@@ -11,7 +11,7 @@ from workbench.evaluation.card_notes import SetAside
 from workbench.evaluation.last_run import LastRun
 from workbench.evaluation.neighbours import Neighbour
 from workbench.report.compared_recipes import Recipe
-from workbench.report.known import Question, Views, strongest, views
+from workbench.report.known import Question, Views, held_against, strongest, views
 from workbench.report.reading import drop_of, numbers_of
 from workbench.report.words import title
 from workbench.values.candidate import Candidate
@@ -89,9 +89,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The candidate to ship.
+    """The candidate to ship, or one of several between which the evidence does not decide.
 
     Attributes:
+        among: others that cannot be told apart from it in anything that decides: it is a choice among equals then.
+        settled_by: what would have to be measured to tell them apart, or, of modelled times, to rely on it.
         evidence: the weakest level among the figures that it was chosen by.
         reason: why this one, in a few sentences.
         warnings: what speaks against relying on it, in sentences.
@@ -105,6 +107,13 @@ class Recommendation:
     alternatives: Mapping[str, str]
     steps: tuple[Step, ...]
     evidence: Evidence | None = None
+    among: tuple[str, ...] = ()
+    settled_by: tuple[str, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        """In a row of a table."""
+        return "CHOSEN AMONG EQUALS" if self.among else "RECOMMENDED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +125,8 @@ class Summary:
         evaluations: all of the search, on the validation split, in the order given.
         front: by the strongest evidence on each; the best known first, then the best in the first objective.
         fallen: confirmed, and not on the front by what the confirmation measured.
-        recommended: None only when no candidate meets every constraint; then `closest` says who came closest.
+        recommended: None when no candidate meets every constraint (then `closest` says who came closest), or no
+            confirmation lets one be recommended (then `nothing_recommended` says why).
         stops, failures: reason → count.
         emulated: any number here comes from our emulator and says nothing about a real device.
         damage: files of the sweep that are gone or damaged; what they held is in nothing else here.
@@ -147,6 +157,16 @@ class Summary:
     set_aside: tuple[SetAside, ...] = ()
     robustness: Robustness | None = None
     recipes: tuple[Recipe, ...] = ()
+    nothing_recommended: str = ""
+
+    @property
+    def why_none(self) -> str:
+        """Why nothing is recommended, where nothing is, and what to do about it."""
+        return self.nothing_recommended or "no candidate meets every constraint; the report says who came closest."
+
+    def refusal(self, evaluation: Evaluation) -> str:
+        """Why this candidate must not be recommended, by its confirmation; empty where nothing is held against it."""
+        return held_against(self.confirmations.get(evaluation.candidate.id), self.question)
 
     @property
     def cards(self) -> Mapping[str, int]:
@@ -197,7 +217,8 @@ class Summary:
             return evaluation.status
         if self.member(evaluation.candidate.id) is not None:
             return "front"
-        return "dominated" if self.is_feasible(self.strongest(evaluation)) else "infeasible"
+        kept = self.is_feasible(self.strongest(evaluation)) and not self.refusal(evaluation)
+        return "dominated" if kept else "infeasible"
 
 
 def best_known_speedup(summary: Summary, evaluation: Evaluation) -> Estimate | None:

@@ -9,7 +9,7 @@ from workbench.report.columns import WIDTH, laid_out
 from workbench.report.factors import float_alike, taken_apart
 from workbench.report.scored import scored
 from workbench.report.summary import Summary
-from workbench.report.words import interval, p50_words
+from workbench.report.words import drop_cell, interval, p50_words
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import cell, level_for
 from workbench.values.measurement import Estimate, Latency
@@ -98,7 +98,8 @@ def _row(
 ) -> tuple[list[Line], list[_Cells]]:
     m = evaluation.measurement
     ops = f"int8/float{_HARD_SPACE}{m.int8_ops}/{m.float_matmuls_left}" if m.int8_ops is not None else ""
-    facts = ["RECOMMENDED" if marked else "", summary.title(evaluation.candidate), ops, note]
+    mark = summary.recommended.mark if marked and summary.recommended is not None else ""
+    facts = [mark, summary.title(evaluation.candidate), ops, note]
     if marks:
         facts.append(f"same: {marks}")
     style = "bold green" if marked else ""
@@ -155,7 +156,7 @@ def _language_cells(evaluation: Evaluation, numbers: Mapping[str, float], drop: 
     return [
         "" if level is None else cell(level, held_out=evaluation.split == "holdout"),
         _number(numbers, "accuracy", ".3f"),
-        interval(drop, "", 2, signed=True) if drop is not None else "",
+        drop_cell(drop) if drop is not None else "",
         _number(numbers, "kl", ".4f"),
         _number(numbers, "top1_agreement", ".4f"),
         _number(numbers, "prefill_ms", ".2f"),
@@ -178,7 +179,7 @@ def _written(known: str, numbers: Mapping[str, float], drop: Estimate | None, sp
     return [
         known,
         _number(numbers, "accuracy", ".4f"),
-        interval(drop, "", 2, signed=True) if drop is not None else "",
+        drop_cell(drop) if drop is not None else "",
         _number(numbers, "latency_p50_ms", ".2f"),
         _number(numbers, "latency_p95_ms", ".2f"),
         _number(numbers, "latency_p99_ms", ".2f"),

@@ -15,6 +15,7 @@ from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import taken_apart
 from workbench.report.loans import loan_sentences, stopped_loans
 from workbench.report.recipes import recipe_lines
+from workbench.report.recommendation import headline, settling_sentence
 from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
@@ -129,6 +130,8 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "run": None if summary.run is None else encode(summary.run),
         "baseline": summary.baseline_id,
         "recommended": None if recommended is None else encode(recommended),
+        "headline": headline(summary),
+        "nothing_recommended": "" if recommended is not None else summary.why_none,
         "robustness": None if summary.robustness is None else encode(summary.robustness),
         "closest": None if summary.closest is None else encode(summary.closest),
         "front": [_member_json(summary, member) for member in summary.front],
@@ -231,19 +234,28 @@ def damage_words(summary: Summary) -> str:
     return words + " To mend it, run the same sweep again."
 
 
+def verdict_sentences(summary: Summary) -> list[str]:
+    """What bears the recommendation out, as every report says it between its headline and its warnings."""
+    found, factors = summary.recommended, taken_apart(summary)
+    assert found is not None, "there is a recommendation"
+    evidence = "" if found.evidence is None else evidence_sentence(found.evidence)
+    said = [found.reason, evidence, "" if factors is None else factors.sentence(), settling_sentence(found)]
+    return [sentence for sentence in said if sentence]
+
+
 def _verdict(summary: Summary) -> list[Line]:
     recommended = summary.recommended
     if recommended is not None:
         chosen = summary.find(recommended.candidate_id)
         assert chosen is not None, "the recommended candidate was evaluated"
         return [
-            *wrapped(f"Recommended: {chosen.candidate.short_id}  {summary.title(chosen.candidate)}", "bold green"),
-            *wrapped(recommended.reason),
-            *(wrapped(evidence_sentence(recommended.evidence)) if recommended.evidence is not None else []),
-            *(wrapped(factors.sentence()) if (factors := taken_apart(summary)) is not None else []),
+            *wrapped(headline(summary), "bold yellow" if recommended.among else "bold green"),
+            *(line for sentence in verdict_sentences(summary) for line in wrapped(sentence)),
             *(line for warning in recommended.warnings for line in wrapped(f"Mind: {warning}", "yellow")),
             *wrapped(f"Again: {reproduce(summary, chosen)}", "dim"),
         ]
+    if summary.front:
+        return wrapped(headline(summary), "bold red")
     closest = summary.closest
     if closest is None:
         return [("No candidate was measured far enough to say anything about the constraints.", "bold red")]
@@ -326,7 +338,9 @@ def _fate(summary: Summary, evaluation: Evaluation) -> list[str]:
     }[standing]
     recommended: Recommendation | None = summary.recommended
     if recommended is not None and recommended.candidate_id == evaluation.candidate.id:
-        words += ", and recommended"
+        words += ", and chosen among equals" if recommended.among else ", and recommended"
+    if why := summary.refusal(evaluation):
+        words = f"Measured in full; not to be recommended: {why}"
     found = [words + "."]
     if evaluation.stop is not None:
         found.append(f"Reason: {evaluation.stop.reason}.")

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import shlex
-from collections.abc import Sequence
 
 from workbench.prediction.robustness import Contender, robustness
 from workbench.report.reading import ACCURACY
 from workbench.report.summary import Summary
 from workbench.report.table import Line, wrapped
-from workbench.report.words import count_of
 from workbench.values.clocks.robustness import Robustness, Share
-
-_WORTH_SAYING = 0.05
-"""Share of the clocks from which a candidate that is not on the front is named."""
-_MOST_OTHERS = 5
 
 
 def under_clocks(summary: Summary) -> Robustness | None:
@@ -46,41 +39,21 @@ def clock_lines(summary: Summary) -> list[Line]:
     if found is None:
         return []
     lines: list[Line] = [(f"{_HEAD}:", "bold")]
-    for named, share, note in _shown(summary, found):
-        words = f"  {named}: {_words(share, found.lead)}{f' ({note})' if note else ''}"
-        lines += wrapped(words, indent=" " * 16)
+    for member in summary.front:
+        share = found.of(member.id) or Share(candidate_id=member.id, on_front=0.0, best=0.0)
+        candidate = member.evaluation.candidate
+        named = f"  {candidate.short_id}  {summary.title(candidate)}: {_words(share, found.lead)}"
+        lines += wrapped(named, indent=" " * 16)
     for sentence in _sentences(found):
-        lines += wrapped(sentence, "yellow" if found.benchmarks or not found.settles else "")
+        lines += wrapped(sentence, "yellow")
     for number, one in enumerate(found.benchmarks, 1):
-        lines += wrapped(f"  {number}. {one.about}: {one.certainty:.0%} certain once known", indent=" " * 5)
+        lines += wrapped(
+            f"  {number}. {one.about}: another answer under {one.changed_under:.0%} of its values", indent=" " * 5
+        )
         lines.append((f"     {one.command}", "dim"))
     if found.benchmarks:
         lines.append((f"     {_again(summary)}", "dim"))
     return lines
-
-
-def clock_html(summary: Summary) -> str:
-    """The same as a part of the page."""
-    found = summary.robustness
-    if found is None:
-        return ""
-    rows = "".join(
-        f"<tr><td style='white-space: normal'>{html.escape(named)} <span class=muted>{html.escape(note)}</span></td>"
-        f'<td class="n">{share.on_front:.0%}</td><td class="n">{share.best:.0%}</td></tr>'
-        for named, share, note in _shown(summary, found)
-    )
-    told = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in _sentences(found))
-    listed = "".join(
-        f"<li>{html.escape(one.about)}: {one.certainty:.0%} certain once known<br>"
-        f"<code>{html.escape(one.command)}</code></li>"
-        for one in found.benchmarks
-    )
-    last = f"<ol>{listed}</ol><p><code>{html.escape(_again(summary))}</code></p>" if listed else ""
-    return (
-        f'<h2>{_HEAD}</h2><div class="wide"><table><tr><th>candidate, and the share of clocks under which it is</th>'
-        f'<th class="n">on the front</th><th class="n">best in {html.escape(found.lead)}</th></tr>{rows}</table></div>'
-        f"{told}{last}"
-    )
 
 
 def _again(summary: Summary) -> str:
@@ -91,37 +64,16 @@ def _sentences(found: Robustness) -> list[str]:
     """What the shares rest on, and what would settle the order."""
     words = [
         f"Nobody has checked this clock against a device. Asked were {found.clocks} clocks that may be right: the "
-        "emulator's and the data sheet's, each moved by what is not known of it."
+        "emulator's and the data sheet's, each moved by what is not known of it. A device may lie outside of them all: "
+        "what a share of them says is no probability."
     ]
-    if not found.benchmarks:
-        if found.settles:
-            return [
-                *words,
-                f"They agree on front and best to at least {found.certainty:.0%}: no measurement is needed.",
-            ]
-        return [*words, "They do not agree, and nothing that could be measured of the clock alone would settle it."]
-    toss = f"Of who is on the front and who is best, the least certain answer holds under {found.certainty:.0%} of them"
-    more = "" if found.settles else f", which is as far as measurements of the clock go (wanted: {found.wanted:.0%})"
-    reached = found.benchmarks[-1].certainty
-    many = count_of(len(found.benchmarks), "micro-benchmark")
-    return [*words, f"{toss}; with {many} on a real device it would be {reached:.0%} certain{more}:"]
+    least = (
+        f"Of who is on the front and who is best, the least certain answer holds under {found.certainty:.0%} of them"
+    )
+    after = "What these micro-benchmarks measure changes it most:" if found.benchmarks else "All of them agree."
+    return [*words, f"{least}; only a sweep on a real device bears it out. {after}"]
 
 
 def _words(share: Share, lead: str) -> str:
     """'on the front under 83 % of the clocks, the best in throughput_per_s under 41 %'."""
     return f"on the front under {share.on_front:.0%} of the clocks, the best in {lead} under {share.best:.0%}"
-
-
-def _shown(summary: Summary, found: Robustness) -> Sequence[tuple[str, Share, str]]:
-    """(candidate's short id with its title, share, what it is by the clock that is run), front members first."""
-    on_front = [member.id for member in summary.front]
-    others = [s for s in found.shares if s.candidate_id not in on_front and s.on_front >= _WORTH_SAYING]
-    nowhere = (Share(candidate_id=each, on_front=0.0, best=0.0) for each in on_front if found.of(each) is None)
-    shares = [*(share for each in on_front if (share := found.of(each)) is not None), *nowhere, *others[:_MOST_OTHERS]]
-    rows = []
-    for share in shares:
-        evaluation = summary.find(share.candidate_id)
-        assert evaluation is not None, "shares are of candidates that were evaluated"
-        named = f"{evaluation.candidate.short_id}  {summary.title(evaluation.candidate)}"
-        rows.append((named, share, "" if share.candidate_id in on_front else "not on the front by this clock"))
-    return rows

@@ -17,13 +17,12 @@ from workbench.evaluation.neighbours import Neighbour
 from workbench.report.alike import Alike, OutcomesOf
 from workbench.report.compared_recipes import recipes_of
 from workbench.report.groups import letters
-from workbench.report.known import Question, common, in_order, searched_front, views
+from workbench.report.known import Question, broken_by, common, held_against, in_order, searched_front, views
 from workbench.report.known import front as front_of
 from workbench.report.reading import drop_of, numbers_of, speedup_of
-from workbench.report.recommendation import recommend
+from workbench.report.recommendation import recommend, settled
 from workbench.report.summary import Member, Optimism, Summary
 from workbench.report.under_clocks import under_clocks
-from workbench.report.words import over
 from workbench.search.promising import waits
 from workbench.values.damage import Damage
 from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, violations
@@ -64,10 +63,11 @@ def summarize(
         if e.status == "complete"
     }
     alike = Alike(objectives, outcomes, baseline_id)
-    better = front_of(known, asked, alike)
+    refused = {i for i in known if held_against(confirmations.get(i), asked)}
+    better = front_of({i: v for i, v in known.items() if i not in refused}, asked, alike)
     ids = in_order([i for i, other in better.items() if not other], known, asked)
     searched = searched_front(known, asked)
-    ids = ids or in_order(searched, known, asked)  # all of them contradicted: they are shown, with what they break
+    ids = ids or in_order(searched, known, asked)  # all of them refused: they are shown, with why
     marks = letters(len(ids), lambda i, j: alike.altogether(*common(known[ids[i]], known[ids[j]])))
     members = tuple(
         _member(known[i]["search"], confirmations.get(i), mark, asked) for i, mark in zip(ids, marks, strict=True)
@@ -75,7 +75,7 @@ def summarize(
     fallen = tuple(
         _member(known[i]["search"], confirmations[i], "", asked, better.get(i, ""))
         for i in sorted(known, key=lambda i: (i not in searched, i))
-        if i not in ids and i != baseline_id and "held out" in known[i]
+        if i not in ids and i != baseline_id and i in confirmations
     )
     summary = Summary(
         experiment_name=experiment_name,
@@ -100,8 +100,11 @@ def summarize(
     )
     if not ids:
         return summary
-    summary = replace(summary, recommended=recommend(summary, alike))
-    return replace(summary, robustness=under_clocks(summary))
+    found = recommend(summary, alike)
+    if isinstance(found, str):
+        return replace(summary, nothing_recommended=found)
+    summary = replace(summary, recommended=found)
+    return settled(replace(summary, robustness=under_clocks(summary)))
 
 
 def _member(
@@ -111,8 +114,7 @@ def _member(
     broken: dict[str, float] = {}
     optimism = None
     if confirmation is not None and confirmation.status == "complete":
-        found = violations(asked.constraints, numbers_of(confirmation, asked.baseline_id))
-        broken = {name: by for name, by in found.items() if by > 0}
+        broken = broken_by(confirmation, asked)
         before, after = drop_of(evaluation, asked.baseline_id), drop_of(confirmation, asked.baseline_id)
         optimism = Optimism(
             drop_pp=after.value - before.value if before is not None and after is not None else None,
@@ -124,22 +126,9 @@ def _member(
         letters=mark,
         optimism=optimism,
         broken_on_holdout=broken,
-        against=_against(confirmation, broken, better),
+        against=held_against(confirmation, asked)
+        or (f"{better[:12]} is better by the same evidence" if better else ""),
     )
-
-
-def _against(confirmation: Evaluation | None, broken: Mapping[str, float], better: str) -> str:
-    """What a confirmation holds against a candidate; a failure of the moment is none of its faults."""
-    if confirmation is None:
-        return ""
-    if broken:
-        return "on held-out data it breaks " + ", ".join(over(name, by) for name, by in broken.items())
-    service, failure = confirmation.measurement.service, confirmation.failure
-    if service is not None and service.best is None:
-        return service.note or "its service keeps no limit on held-out data"
-    if failure is not None and not failure.transient:
-        return f"its confirmation failed at {failure.stage}: {failure.message}"
-    return f"{better[:12]} is better by the same evidence" if better else ""
 
 
 def _closest(evaluations: Sequence[Evaluation], constraints: Sequence[Constraint], baseline_id: str) -> Closest | None:

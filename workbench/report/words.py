@@ -9,7 +9,7 @@ from workbench.values.candidate import Candidate
 from workbench.values.candidate_words import describe
 from workbench.values.evidence import MEANINGS, Evidence
 from workbench.values.installed_targets import installed_target
-from workbench.values.measurement import Estimate, Latency
+from workbench.values.measurement import SAME_ANSWERS, Estimate, Latency
 from workbench.values.objectives import METRICS
 
 
@@ -56,6 +56,11 @@ def interval(estimate: Estimate, unit: str, digits: int, *, signed: bool = False
     sign = "+" if signed else ""
     low, high = (f"{v:{sign}.{digits}f}" for v in (estimate.low, estimate.high))
     return f"{estimate.value:{sign}.{digits}f}{unit} [{low}, {high}]"
+
+
+def drop_cell(drop: Estimate) -> str:
+    """'+0.40 [+0.10, +0.70]'; in words where there is none at all, which no samples could show."""
+    return SAME_ANSWERS if drop.low == drop.high == 0 else interval(drop, "", 2, signed=True)
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:

@@ -41,7 +41,8 @@ def failure_of(
         stage=stage,
         kind=type(error).__name__,
         message=str(error),
-        reproduce=f"workbench evaluate {experiment.path} --candidate {candidate.short_id}",
+        reproduce=f"workbench evaluate {experiment.path} --candidate {candidate.short_id}"
+        + (" --holdout" if split == "holdout" else ""),
         log_path=str(log),
         transient=error.transient,
     )

@@ -48,6 +48,9 @@ QUANTIZING_PASSES = 2.0
 """Of the blocks over the calibration texts: smoothing and ranges, mostly [inferred from recipes.py's phases]."""
 PROBE_WINDOWS = 4
 FILE_DRAWS = 100
+OFF = (0.6, 3.0)
+"""What runs took of their plans, from the least seen to the most: nobody knows before who is rejected early, how many
+are on the front, and what else the machine will do."""
 START_S = 8.0
 """Of a run before its plan is known, roughly: imports, the float model compiled and called."""
 
@@ -107,6 +110,12 @@ class Plan:
     learned: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     language: bool = False
+
+    @property
+    def whole_between_s(self) -> tuple[float, float]:
+        """What it may take, which a limit ends."""
+        low, high = (each * self.whole_s for each in OFF)
+        return low, max(self.whole_s, min(high, self.division.limit_s))
 
 
 def make_plan(

@@ -113,7 +113,7 @@ def _links(place: Place, experiment_name: str, sweep_id: str, base: str = "") ->
         f"{chosen} and tags.pareto = 'true'",
         order="metrics.latency_p50_ms ASC",
     )
-    front.sort(key=lambda run: run.data.tags.get("recommended") != "true")
+    front.sort(key=lambda run: run.data.tags.get("recommended") in (None, "false"))
     floats = find_runs(client, experiment.experiment_id, f"{chosen} and tags.baseline = 'true'")
     baseline = floats[0].info.run_id if floats else None
     ids = compared_runs([run.info.run_id for run in front], baseline)

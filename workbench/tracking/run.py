@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from workbench.evaluation.journal import Journal
 from workbench.report import Summary
 from workbench.report.confirmed import confirmation_sentences
-from workbench.report.factors import Factors, taken_apart
+from workbench.report.factors import Factors
+from workbench.report.recommendation import headline
 from workbench.report.scored import scored
 from workbench.report.summary import best_known_drop, best_known_speedup
-from workbench.report.text import damage_words
-from workbench.report.words import evidence_sentence, title
+from workbench.report.text import damage_words, verdict_sentences
+from workbench.report.words import title
 from workbench.values.documents.canonical import canonical_json, file_digest
 from workbench.values.evidence import LEVELS, MEASURED, SHORT, Evidence, lenders_of
 from workbench.values.facts import FACTS
@@ -120,13 +121,11 @@ def note(summary: Summary) -> str:
     chosen = summary.find(recommended.candidate_id) if recommended is not None else None
     parts = [f"**Damaged: {damage_words(summary)}**"] if summary.damage else []
     if recommended is None or chosen is None:
-        return "\n\n".join([*parts, "**No candidate meets every constraint.** See report.txt among the artifacts."])
+        return "\n\n".join([*parts, f"**{headline(summary)}** See report.txt among the artifacts."])
     parts += ["**Emulated: no number was measured on a real device.**"] if summary.emulated else []
-    parts += [f"**Recommended: {summary.title(chosen.candidate)}** (`{chosen.candidate.short_id}`)"]
     parts += [
-        recommended.reason,
-        *([evidence_sentence(recommended.evidence)] if recommended.evidence is not None else []),
-        *([factors.sentence()] if (factors := taken_apart(summary)) is not None else []),
+        f"**{headline(summary)}**",
+        *verdict_sentences(summary),
         *confirmation_sentences(summary),
         *recommended.warnings,
         "Open `pareto.html` among the artifacts for the whole picture.",

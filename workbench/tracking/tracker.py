@@ -275,13 +275,14 @@ class Tracker:
         """Bring the tags that only the whole sweep knows up to date, touching no run that has them right."""
         letters = {m.id: m.letters for m in summary.front}
         chosen = summary.recommended.candidate_id if summary.recommended is not None else None
+        mark = "among equals" if summary.recommended is not None and summary.recommended.among else flag(True)
         levels = {e.candidate.id: summary.evidence(e) for e in summary.evaluations}
         for candidate_id, known in self._candidates.items():
             wanted = {
                 "baseline": flag(candidate_id == summary.baseline_id),
                 "evidence": levels.get(candidate_id) or "",
                 "pareto": flag(candidate_id in letters),
-                "recommended": flag(candidate_id == chosen),
+                "recommended": mark if candidate_id == chosen else flag(False),
                 "same": letters.get(candidate_id, ""),
                 "mlflow.runName": marked_name(
                     known.tags.get("mlflow.runName", ""),

@@ -21,6 +21,10 @@ def describe(candidate: Candidate) -> str:
 
 def _numbers(mode: str, q: Quantization) -> list[str]:
     words = [mode if q.scheme == "none" else f"INT8 {q.scheme}"]
+    if q.operators != "all":
+        words.append({"matmul": "matrix products alone", "conv": "convolutions alone"}[q.operators])
+    if q.calibrator is not None:
+        words.append(f"scales by {q.calibrator}")
     if q.cfg is not None:
         words[0] += f" {digest(q.cfg)[:6]}"
     if q.algorithm is not None:

@@ -29,6 +29,10 @@ class Estimate:
     confidence: float = 0.95
 
 
+SAME_ANSWERS = "the same answers"
+"""Test of a comparison that needs none: both compute the same, so that the drop is exactly 0."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyComparison:
     """A paired comparison of one model's answers with a reference's, over the same samples.
@@ -289,8 +293,9 @@ class ServiceResult:
         best: None where no setting keeps the limit on P99; then `closest` came nearest.
         untuned: the same artifact at what its service runs today, or else at the first choices of the space.
         untuned_is_today: whether the space says what runs today.
+        untuned_missed: in words, that `untuned` kept no limit on P99: nothing is a multiple of it; '' where it did.
         at_untuned_bins: the settings of `best` but for the bins, which are those of `untuned`; None where bins are no
-            choice of the service.
+            choice of the service, or kept no limit.
         tried: settings that were simulated, in `simulated_s` seconds.
         confirmed: `best` under real load; None where it was not, and then `note` may say why.
         modelled: what other clocks would make of modelled times; None of measured ones.
@@ -307,6 +312,7 @@ class ServiceResult:
     untuned_is_today: bool = added_later(False)
     at_untuned_bins: ServiceFigures | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     modelled: ModelledService | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    untuned_missed: str = added_later("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

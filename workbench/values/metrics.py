@@ -105,6 +105,12 @@ def fidelity_metrics(fidelity: Fidelity) -> dict[str, float]:
     return found
 
 
+def apart_words(a: float, b: float) -> tuple[str, str]:
+    """Two values with as many digits, four at least, as tell them apart."""
+    forms = ((f"{a:.{digits}g}", f"{b:.{digits}g}") for digits in range(4, 18))
+    return next((pair for pair in forms if pair[0] != pair[1]), (str(a), str(b)))
+
+
 def drop_metric(unit: str) -> str:
     """The name under which a drop of a primary metric in `unit` (empty for a share) is searched for and limited."""
     return "accuracy_drop" if unit else "accuracy_drop_pp"
@@ -119,7 +125,9 @@ def _service_metrics(service: ServiceResult) -> dict[str, float]:
     """
     if service.best is None:
         return {"service_p50_ms": service.closest.p50_ms.value, "service_p99_ms": service.closest.p99_ms.value}
-    found = {"service_gain": service.best.throughput_per_s.value / service.untuned.throughput_per_s.value}
+    found = {}
+    if not service.untuned_missed:
+        found["service_gain"] = service.best.throughput_per_s.value / service.untuned.throughput_per_s.value
     if service.at_untuned_bins is not None:
         before = service.at_untuned_bins.throughput_per_s.value
         found["service_gain_by_lengths"] = service.best.throughput_per_s.value / before

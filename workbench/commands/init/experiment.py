@@ -142,8 +142,10 @@ def _service(outline: Outline, cores: int, call_ms: float, numbers: int) -> list
             "  # p99_ms: 120                        # what your users accept; leave it out to see what there is"
         )
     else:
-        lines.append(f"  p99_ms: {limit:<27g} # what your users accept: so chosen that the float model keeps it here")
-        lines.append(f"  # (one call takes {call_ms:.3g} ms on one thread of {cores}); lower it to what you need")
+        lines.append(f"  p99_ms: {limit:<27g} # nobody's demand yet: write what your users accept")
+        lines.append(
+            f"  # ({clients} clients that each wait for a call of {call_ms:.3g} ms, {cores} processors, fit in it)"
+        )
     return [*lines, *(f"  {line}" for line in start.host)]
 
 

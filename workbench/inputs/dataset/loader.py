@@ -116,10 +116,11 @@ def read_loader(
     truths: bool = False,
     sizing: Sizing = ONE_SIZE,
 ) -> LoaderRows | None:
-    """Run a loader once over a split; None when it returns None.
+    """Run a loader once over a split; None when it returns None for the holdout.
 
     Raises:
-        ConfigError: it cannot be imported, fails, or gives a sample that is not one (with its number).
+        ConfigError: it returns None for another, cannot be imported, fails, or gives a sample that is not one (with its
+            number).
     """
     hasher = hashlib.sha256(code.sha256.encode())
     marks = bytearray()
@@ -127,7 +128,15 @@ def read_loader(
     kind_of: list[int] = []
     samples = _opened(code, split, task, classes, truths=truths)
     if samples is None:
-        return None
+        if split == "holdout":
+            return None
+        raise ConfigError(
+            f"{code.function}({split!r}) returned None, where samples were asked for; only 'holdout' may be left out.",
+            file=code.file,
+            key=code.key,
+            hint="A function that ends without `return` returns None: return a list, or `yield` each sample, and see "
+            f"that no condition on the split leaves out {split!r}.",
+        )
     for sample in samples:
         for part in _parts(sample):
             hasher.update(part)
@@ -223,7 +232,8 @@ def _checked_rows(
 
 def _checked(row: object, place: str, code: UserCode, task: Task, classes: int | None, *, truths: bool) -> Sample:
     if not (isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], Mapping) and row[0]):
-        raise ConfigError(f"{place} is not a tuple of (dict of arrays, target).", file=code.file)
+        what = "None" if row is None else f"a {type(row).__name__}"
+        raise ConfigError(f"{place} is {what}, not a tuple of (dict of arrays, target).", file=code.file)
     feeds = {}
     for name, value in row[0].items():
         feeds[name] = array = _array(value, f"{place}: input {name!r}", code)

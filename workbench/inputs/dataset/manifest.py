@@ -99,9 +99,8 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
     calibration = _source(manifest, "calibration")
     validation = _source(manifest, "validation")
     holdout = _source(manifest, "holdout")
-    if calibration is None or validation is None:
-        name = "calibration" if calibration is None else "validation"
-        raise manifest.top.error("loader", f"it returned None for {name!r}; only 'holdout' may be left out.")
+    assert calibration is not None, "only a holdout may be left out"
+    assert validation is not None
     held = 0 if holdout is not None else _holdout_size(manifest, validation.size)
     seen = validation.size - held
     rest = SplitRows(source=validation, seed=manifest.seed, start=seen, stop=validation.size)

@@ -24,20 +24,16 @@ _HERE, _NOT_HERE = Text(zh="当前时钟下位于前沿", en="on the front by th
     zh="当前时钟下不在前沿", en="not on the front by this clock"
 )  # fmt: skip
 _AGREE = Text(
-    zh="各时钟对前沿和最优方案的判断一致程度不低于 {c}，无需额外测量。",
-    en="The clocks agree on front and best to at least {c}: no measurement is needed.",
-)
-_OPEN = Text(
-    zh="各时钟的判断不一致，且仅靠时钟参数的测量无法确定次序。",
-    en="The clocks do not agree, and no measurement of the clock alone would settle the order.",
+    zh="各时钟的判断一致；真实设备可能不在这些时钟之内，须在真实设备上复测。",
+    en="The clocks agree. A device may lie outside of them all: only a sweep on a real one can bear that out.",
 )
 _NEEDED = Text(
-    zh="最不确定的一项判断仅在 {c} 的时钟下成立；在真实设备上完成下列 {n} 项微基准测试后可达到 {reached}：",
-    en="The least certain statement holds under {c} of the clocks; once what the table lists is measured on a real "
-    "device ({n} of them) it holds with {reached} certainty:",
+    zh="最不确定的一项判断仅在 {c} 的时钟下成立；须在真实设备上复测，下列微基准测试最能改变该判断：",
+    en="The least certain statement holds under {c} of the clocks; only a sweep on a real device bears it out. What "
+    "changes it most:",
 )
-_BENCHMARK_HEADS = Text(zh="序号|测定内容|完成后的确定程度", en="no.|what it tells|certain once known")
-_BENCHMARKS = Text(zh="建议的微基准测试", en="Micro-benchmarks that would settle it")
+_BENCHMARK_HEADS = Text(zh="序号|测定内容|改变判断的取值占比", en="no.|what it tells|another answer under")
+_BENCHMARKS = Text(zh="建议的微基准测试", en="Micro-benchmarks that would tell")
 _IN_CHINESE = {
     "matrix_float16": "float16 矩阵乘（并随之影响其他类型）",
     "int8_gain": "相同形状的矩阵乘由 INT8 带来的提速",
@@ -71,11 +67,9 @@ def on_the_clock(summary: Summary | None, source: str, language: Language) -> It
     yield Paragraph(text=_ABOUT(language, n=found.clocks))
     yield _shares(summary, found, language)
     if not found.benchmarks:
-        said = _AGREE(language, c=f"{found.certainty:.0%}") if found.settles else _OPEN(language)
-        yield Paragraph(text=said)
+        yield Paragraph(text=_AGREE(language))
         return
-    reached = f"{found.benchmarks[-1].certainty:.0%}"
-    yield Paragraph(text=_NEEDED(language, c=f"{found.certainty:.0%}", n=len(found.benchmarks), reached=reached))
+    yield Paragraph(text=_NEEDED(language, c=f"{found.certainty:.0%}"))
     yield Table(
         caption=_BENCHMARKS(language),
         heads=tuple(_BENCHMARK_HEADS(language).split("|")),
@@ -83,7 +77,7 @@ def on_the_clock(summary: Summary | None, source: str, language: Language) -> It
             (
                 Cell(text=str(index), figure=True),
                 text(_tells(one, language)),
-                Cell(text=f"{one.certainty:.0%}", figure=True),
+                Cell(text=f"{one.changed_under:.0%}", figure=True),
             )
             for index, one in enumerate(found.benchmarks, 1)
         ),

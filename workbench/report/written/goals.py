@@ -41,8 +41,13 @@ _NONE_FITS = Text(
     en="No candidate of the search meets every constraint; this report is about the one that came closest, which is no "
     "recommendation.",
 )
+_REFUSED = Text(zh="总体结论：不作推荐。{why}", en="Overall: NOT RECOMMENDED. {why}")
 _WHAT = Text(zh="交付方案：{what}（{id}）。", en="What ships: {what} ({id}).")
 _RECOMMENDED = Text(zh="推荐方案：{what}（{id}）。", en="Recommended: {what} ({id}).")
+_CHOSEN = Text(
+    zh="在无法区分的 {n} 个候选中选定：{what}（{id}）；现有数据不足以作出推荐。",
+    en="Chosen among {n} candidates that cannot be told apart: {what} ({id}). The evidence carries no recommendation.",
+)
 _BASELINE = Text(
     zh="推荐保持现行浮点方案：满足约束的候选方案中没有优于它的。",
     en="The float model stays as it runs today: no candidate that meets the constraints is better.",
@@ -104,7 +109,7 @@ def goals(m: Material, language: Language) -> Section:
     """One page; what each goal was judged by stands in `basis`."""
     found = _goals(m, language)
     blocks: list[Block] = [_conclusion(m, found, language)]
-    if m.none_fits:
+    if m.none_fits and not _refused(m):
         blocks.append(Paragraph(text=_NONE_FITS(language), kind="warning"))
     blocks.append(Bullets(items=tuple(_findings(m, language))))
     if found:
@@ -151,7 +156,10 @@ def basis(m: Material, language: Language) -> Section | None:
 
 
 def _conclusion(m: Material, found: list[_Goal], language: Language) -> Paragraph:
-    """By every goal with a limit, those of the verdict and of the experiment alike."""
+    """By every goal with a limit, those of the verdict and of the experiment alike; of what must not be recommended
+    none counts as met."""
+    if why := _refused(m):
+        return Paragraph(text=_REFUSED(language, why=why), kind="verdict", state="missed")
     states = [
         (goal.name, state_of(goal.outcome)) for goal in found if goal.limited and goal.outcome != "does not apply"
     ]
@@ -161,6 +169,12 @@ def _conclusion(m: Material, found: list[_Goal], language: Language) -> Paragrap
     if m.emulated and states:
         words, frame = words + _REHEARSAL(language), "missed" if kind == "failed" else "open"
     return Paragraph(text=words, kind="verdict", state=frame)
+
+
+def _refused(m: Material) -> str:
+    if m.summary is None:
+        return ""
+    return (m.summary.nothing_recommended if m.none_fits else "") or m.summary.refusal(m.chosen)
 
 
 def _overall(states: list[State]) -> tuple[str, State, State]:
@@ -229,7 +243,9 @@ def _findings(m: Material, language: Language) -> Iterator[str]:
     chosen = m.chosen.candidate
     what = candidate_name(chosen, language)
     recommended = m.summary is not None and m.summary.recommended is not None and not m.named and not m.none_fits
-    yield (_RECOMMENDED if recommended else _WHAT)(language, what=what, id=chosen.short_id)
+    equals = len(m.summary.recommended.among) if recommended else 0  # type: ignore[union-attr]  # it is there
+    which = _CHOSEN if equals else _RECOMMENDED if recommended else _WHAT
+    yield which(language, what=what, id=chosen.short_id, n=equals + 1)
     if recommended and m.is_baseline:
         yield _BASELINE(language)
     latency, timed = m.best.measurement.latency, level_of(m.best, "speedup")

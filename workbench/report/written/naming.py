@@ -101,7 +101,9 @@ def _numbers(mode: str, q: Quantization) -> str:
     if q.scheme == "none":
         return f"{mode}（不量化）"
     scheme = {"dynamic": "动态", "static": "静态", "cfg": "按配置文件"}[q.scheme]
-    facts = []
+    facts = [] if q.operators == "all" else [{"matmul": "仅矩阵乘", "conv": "仅卷积"}[q.operators]]
+    if q.calibrator is not None:
+        facts.append(f"标定器 {q.calibrator}")
     if q.algorithm is not None:
         facts.append(q.algorithm if q.percentile is None else f"{q.algorithm} {q.percentile:g}")
     if q.activation_symmetric is not None:
@@ -117,7 +119,8 @@ def _numbers(mode: str, q: Quantization) -> str:
     if q.bias_correction:
         facts.append("偏置校正")
     if q.keep_float:
-        facts.append(_IN_FLOAT[q.keep_float_unit or "layer"]("zh", n=q.keep_float))
+        by = "" if q.sensitivity == "sqnr" else f"（按 {q.sensitivity} 排序）"
+        facts.append(_IN_FLOAT[q.keep_float_unit or "layer"]("zh", n=q.keep_float) + by)
     return f"INT8 {scheme}量化" + (f"（{'，'.join(facts)}）" if facts else "")
 
 

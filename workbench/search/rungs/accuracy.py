@@ -25,7 +25,7 @@ from workbench.search.rungs.lending import keep, lender
 from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.facts import Fact, audit_of_answers
-from workbench.values.measurement import Accuracy, AccuracyComparison
+from workbench.values.measurement import SAME_ANSWERS, Accuracy, AccuracyComparison, Estimate
 from workbench.values.metrics import accuracy_metrics, drop_metric
 from workbench.values.results import Evaluation, Stop
 
@@ -98,7 +98,9 @@ def full_accuracy(climb: Climb, scores: AccuracyPass) -> Stop | None:
     itself = scores.baseline_is_reference
     reference = None if climb.is_baseline and itself else scores.reference_outcomes()
     baseline = None if climb.is_baseline or itself else scores.baseline_outcomes()
-    accuracy = _keep(climb, outcomes, reference, baseline)
+    theirs = None if climb.is_baseline else scores.baseline_outcomes()
+    same = theirs is not None and same_outcomes(theirs, outcomes) and _answers_as_baseline(climb, scores)
+    accuracy = _keep(climb, outcomes, reference, baseline, same=same)
     _audit(climb, outcomes, accuracy)
     stop = climb.over_limit(accuracy_metrics(accuracy))
     metric = drop_metric(accuracy.unit)
@@ -111,16 +113,37 @@ def full_accuracy(climb: Climb, scores: AccuracyPass) -> Stop | None:
     return replace(stop, reason="; ".join([said, *further]))
 
 
-def _keep(climb: Climb, outcomes: Outcomes, reference: Outcomes | None, baseline: Outcomes | None = None) -> Accuracy:
+def _answers_as_baseline(climb: Climb, scores: AccuracyPass) -> bool:
+    """Whether its answers are the float baseline's own, bit for bit; of what it borrowed, whether its lender's are."""
+    owner = next((fact.lender for fact in climb.facts if fact.kind == "accuracy"), None)
+    known = None if owner is None else climb.bench.journal.evaluation(owner)
+    if known is None or known.measurement.accuracy is None:
+        return scores.answers_as_baseline()
+    found = known.measurement.accuracy.against_baseline or known.measurement.accuracy.comparison
+    return owner == climb.experiment.baseline.id or (found is not None and found.test == SAME_ANSWERS)
+
+
+def _keep(
+    climb: Climb,
+    outcomes: Outcomes,
+    reference: Outcomes | None,
+    baseline: Outcomes | None = None,
+    *,
+    same: bool = False,
+) -> Accuracy:
     """
     Args:
+        same: they are the float baseline's own answers: not the samples alone show no loss then, there is none.
         reference: in float32; None where these outcomes are its own.
         baseline: of the float model as it runs today, where that is not the reference.
     """
     primary, unit, higher = primary_of(outcomes, climb.experiment.dataset.task)
 
-    def against(other: Outcomes | None) -> AccuracyComparison | None:
-        return None if other is None else significance.compare(per_sample(other), per_sample(outcomes))
+    def against(other: Outcomes | None, *, own: bool) -> AccuracyComparison | None:
+        found = None if other is None else significance.compare(per_sample(other), per_sample(outcomes))
+        if found is None or not (own and same):
+            return found
+        return replace(found, drop_pp=Estimate(value=0.0, low=0.0, high=0.0), p_value=1.0, test=SAME_ANSWERS)
 
     accuracy = Accuracy(
         primary=primary,
@@ -130,9 +153,9 @@ def _keep(climb: Climb, outcomes: Outcomes, reference: Outcomes | None, baseline
         values=summarize(outcomes),
         samples=size(outcomes),
         split=climb.split,
-        comparison=against(reference),
+        comparison=against(reference, own=baseline is None),
         reference="" if reference is None else reference_words(climb.experiment),
-        against_baseline=against(baseline),
+        against_baseline=against(baseline, own=True),
     )
     climb.measurement = replace(climb.measurement, accuracy=accuracy)
     return accuracy

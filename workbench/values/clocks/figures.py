@@ -17,8 +17,6 @@ from workbench.values.measurement import Estimate, Latency, Measurement, Service
 
 Figures = dict[str, Floats]
 """Metric → [clocks]."""
-_NEVER = 0.975
-"""A difference that this share of the clocks does not show is none."""
 
 
 def clock_of(measurement: Measurement) -> ModelledClock | None:
@@ -101,8 +99,11 @@ def served_with_intervals(service: ServiceResult) -> ServiceResult:
 
 
 def may_be_alike(a: Measurement, b: Measurement, metric: str) -> bool | None:
-    """Whether the clocks that may be right do not agree which of two is better, clock by clock; None where one of them
-    has no such figure, or the two are of different clocks."""
+    """Whether the clocks that may be right do not all agree which of two is better, clock by clock; None where one of
+    them has no such figure, or the two are of different clocks.
+
+    All of them: which share of them is right nobody has measured, so none can be outvoted.
+    """
     clock = clock_of(a)
     if clock is None or clock != clock_of(b):
         return None
@@ -110,7 +111,7 @@ def may_be_alike(a: Measurement, b: Measurement, metric: str) -> bool | None:
     ours, theirs = figures_of(a, clocks).get(metric), figures_of(b, clocks).get(metric)
     if ours is None or theirs is None or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
-    return bool(np.mean(ours[1:] > theirs[1:]) < _NEVER and np.mean(ours[1:] < theirs[1:]) < _NEVER)
+    return not bool((ours > theirs).all() or (ours < theirs).all())
 
 
 def slower_in_every_clock(latency: Latency, other: Latency) -> bool | None:

@@ -26,13 +26,13 @@ class MicroBenchmark:
     Attributes:
         unknown, about: what it tells.
         command: as typed on a machine with the device.
-        certainty: how sure the order would be once this and those before it in the list were known.
+        changed_under: share of the values it may have under which, moved alone, the rarer answer to a statement holds.
     """
 
     unknown: str
     about: str
     command: str
-    certainty: float
+    changed_under: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,9 @@ class Robustness:
         clocks: how many others were asked.
         lead: the leading objective.
         shares: of every candidate that is on the front under some clock, the most frequent first.
-        certainty: of the least certain of these statements, how often its likelier answer holds: 0.5 is a toss.
-        benchmarks: the fewest measurements that make it `wanted`, the most telling first; none where it is already.
+        certainty: of the least certain of these statements, under which share of the clocks its likelier answer holds:
+            0.5 is a toss. Nobody measured how likely any of the clocks is.
+        benchmarks: measurements that would tell more of it, the most telling first; none where the clocks agree.
     """
 
     clock: str
@@ -53,14 +54,7 @@ class Robustness:
     lead: str
     shares: tuple[Share, ...]
     certainty: float
-    wanted: float
     benchmarks: tuple[MicroBenchmark, ...]
-
-    @property
-    def settles(self) -> bool:
-        """Whether the list makes the order as certain as wanted."""
-        reached = self.benchmarks[-1].certainty if self.benchmarks else self.certainty
-        return reached >= self.wanted
 
     def of(self, candidate_id: str) -> Share | None:
         """None for a candidate that is on the front under no clock."""
