@@ -35,7 +35,6 @@ from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
 from workbench.values.clocks.figures import served_with_intervals
-from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, ServiceResult, Split
 from workbench.values.service import ServiceChoices, ServiceQuestion, ServiceSettings
 
@@ -110,8 +109,6 @@ def measured_curve(
         batches = called or batches  # a model of a fixed batch takes no other
     feeds_of = _feeds_of(experiment, split)
     if bench.toolchain(candidate).emulated:
-        if not isinstance(session, DeviceSession):
-            raise MeasureError("an emulated toolchain without a device's clock has no times at all.")
         return modelled_curve(session, batches, lengths, feeds_of)
     yardstick = _yardstick(experiment, bench, baseline, feeds_of, split)
     on_device = isinstance(session, DeviceSession)

@@ -27,9 +27,6 @@ from workbench.values.dimension import Scalar
 from workbench.values.errors import MeasureError
 
 REPLAY_TIMEOUT_S = 900.0
-_OF_THIS_MACHINE = (
-    "the device's times are modelled; between two executions the program's own time passes, which is this machine's"
-)
 
 
 class AscendProfiler:
@@ -106,10 +103,6 @@ class AscendProfiler:
 
 def _completed(found: DeviceProfile, artifact: Artifact, directory: Path) -> DeviceProfile:
     story = read_story(directory)
-    modelled = found.modelled or artifact.toolchain.emulated
     told = () if story is None else tuple(story_text(story).splitlines())
-    return replace(
-        found,
-        modelled=modelled,
-        notes=(*found.notes, *([_OF_THIS_MACHINE] if modelled else []), *told),
-    )
+    modelled = found.modelled or artifact.toolchain.emulated
+    return replace(found, modelled=modelled, notes=(*found.notes, *told))
