@@ -88,7 +88,10 @@ def _choose(summary: Summary, alike: Alike) -> _Choice:
     """
     pool = [m.evaluation for m in summary.front]
     baseline = summary.baseline
+    held_out = summary.confirmations.get(summary.baseline_id)
     if baseline is not None and not summary.is_feasible(summary.strongest(baseline)):
+        baseline = None
+    if held_out is not None and held_out.overflow:
         baseline = None
     if baseline is not None and baseline not in pool:
         pool.append(baseline)

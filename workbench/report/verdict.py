@@ -63,10 +63,11 @@ def summarize(
         for e in evaluations
         if e.status == "complete"
     }
+    fit = {i: v for i, v in known.items() if i not in confirmations or not confirmations[i].overflow}
     alike = Alike(objectives, outcomes, baseline_id)
-    better = front_of(known, asked, alike)
+    better = front_of(fit, asked, alike)
     ids = in_order([i for i, other in better.items() if not other], known, asked)
-    searched = searched_front(known, asked)
+    searched = searched_front(fit, asked)
     ids = ids or in_order(searched, known, asked)  # all of them contradicted: they are shown, with what they break
     marks = letters(len(ids), lambda i, j: alike.altogether(*common(known[ids[i]], known[ids[j]])))
     members = tuple(
@@ -132,6 +133,8 @@ def _against(confirmation: Evaluation | None, broken: Mapping[str, float], bette
     """What a confirmation holds against a candidate; a failure of the moment is none of its faults."""
     if confirmation is None:
         return ""
+    if confirmation.overflow:
+        return confirmation.overflow
     if broken:
         return "on held-out data it breaks " + ", ".join(over(name, by) for name, by in broken.items())
     service, failure = confirmation.measurement.service, confirmation.failure
