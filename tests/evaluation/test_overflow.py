@@ -97,7 +97,7 @@ PLANTED = {
         named="grow",
     ),
     "of a sum of INT8 products": Planted(
-        nodes=(("hide", "Tanh", ("h",), "b"), BACK), named="first", scale=1e6, int8=True
+        nodes=(("hide", "Tanh", ("h",), "b"), BACK), named="last.quant", scale=1e6, int8=True
     ),
 }  # fmt: skip
 

@@ -125,7 +125,7 @@ def _checked(
             waiting.append(feeds)
         if waiting and (feeds is None or len(waiting) == _FEEDS_A_RUN):
             with scratch_folder("overflow-check") as to:
-                told = overflows(directory, artifact, candidate, waiting, to).suspects
+                told = overflows(directory, artifact, candidate, waiting, to, once=True).suspects
             named = [name for node in told for name in made.get(node, ()) if name]
             session = open_session(experiment.model, named) if named else None
             beyond = {n for n in named if session and any(not _finite(session.run([n], dict(f))[0]) for f in waiting)}

@@ -102,8 +102,13 @@ class Profiler(Protocol):
             offered: parameter of the search space → its choices, which are taken where they serve as well.
         """
 
-    def overflows(self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str]) -> Overflows:
+    def overflows(
+        self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str], once: bool = False
+    ) -> Overflows:
         """What overflowed in so many calls.
+
+        Args:
+            once: of each operator the first time is enough.
 
         Raises:
             ToolchainError: the toolkit lacks what reads the files.

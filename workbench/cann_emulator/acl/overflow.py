@@ -5,8 +5,8 @@ For each operator that did there are two, in the folders of dump_place: its inpu
     Opdebug.Node_OpDebug.<task>.<stream>.<time stamp>
 
 What counts: an output of a kernel, or a half inside of it, that is not finite (an infinity, or what became of one)
-although all its inputs are. A device also sees other overflows inside of a kernel, so this tells less. That 910B3 needs no
-code for it in the model (--status_check) is [inferred] from atc.md §2.5, which has that flag for other chips.
+although all its inputs are. A device also sees other overflows inside of a kernel, so this tells less. That 910B3
+needs no code for it in the model (--status_check) is [inferred] from atc.md §2.5, which has that flag for other chips.
 """
 
 from __future__ import annotations

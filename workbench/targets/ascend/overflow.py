@@ -114,10 +114,12 @@ def read_overflows(
     *,
     timeout_s: float = TIMEOUT_S,
     environment: Mapping[str, str] | None = None,
+    once: bool = False,
 ) -> tuple[Overflow, ...]:
     """Convert every file below `dump` with the toolkit's msaccucmp.py and decode it; empty when nothing overflowed.
 
     Args:
+        once: the first file of each operator will do: each conversion is a program of its own.
         toolkit: root of CANN, ASCEND_HOME_PATH.
         results: folder for the JSON files; made when missing.
 
@@ -126,6 +128,8 @@ def read_overflows(
         MeasureError: it fails, or writes something else; carries its log.
     """
     files = overflow_files(dump)
+    if once:
+        files = tuple({_operator_before(file): file for file in reversed(files)}.values())
     if not files:
         return ()
     converter = toolkit / CONVERTER
@@ -261,6 +265,12 @@ def _with_operator(found: Overflow) -> Overflow:
         file=chosen.path,
     )
     return replace(found, operator=operator)
+
+
+def _operator_before(file: Path) -> str:
+    """Whose dump was written last before a status; the status itself where there is none."""
+    before = [one for one in operator_files(file.parent) if one.stamp <= _stamp(file)]
+    return max(before, key=lambda one: one.stamp).op_name if before else str(file)
 
 
 def _broken(kind: str, tensors: Sequence[DumpedTensor]) -> tuple[str, ...]:

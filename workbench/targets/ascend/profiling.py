@@ -83,7 +83,9 @@ class AscendProfiler:
     ) -> tuple[Lever, ...]:
         return levers(profile, candidate, offered)
 
-    def overflows(self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str]) -> Overflows:
+    def overflows(
+        self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str], once: bool = False
+    ) -> Overflows:
         to.mkdir(parents=True, exist_ok=True)
         config = write_overflow_config(to)
         log = to / "run.log"
@@ -97,7 +99,7 @@ class AscendProfiler:
             )
             last = ended.output.strip().splitlines()[-1:] or ["no output"]
             raise MeasureError(f"the run with the overflow check {how}: {last[0]}", log_path=log)
-        found = read_overflows(to / "overflow", find_installation().home, to / "decoded")
+        found = read_overflows(to / "overflow", find_installation().home, to / "decoded", once=once)
         return Overflows(text=overflow_text(found, calls), suspects=suspects(found))
 
     def way_on(self, nodes: Sequence[str]) -> str:
