@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.report.text import detail
 from workbench.search.ladder import evaluate
 from workbench.shipping.handover import bundle_contents
 from workbench.space.space import build, complete
@@ -148,15 +149,15 @@ def _cann(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 Swept = tuple[Experiment, Bench, Journal, Candidate]
 
 
-def swept(root: Path, planted: Planted) -> Iterator[Swept]:
-    """The float baseline and, of INT8, that candidate, searched and confirmed."""
+def swept(root: Path, planted: Planted, settings: Mapping[str, str] | None = None) -> Iterator[Swept]:
+    """The float baseline and the candidate with these settings, or of INT8, searched and confirmed."""
     question = read_experiment(workspace(root / "workspace", planted))
     journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
     store = Store(root / "store")
     bench = open_bench(question, journal, store, lambda candidate, stage: None)
     chosen = question.baseline
-    if planted.int8:
-        chosen = build(question.space, complete(question.space, {"quantization.scheme": "static"}))
+    if settings := settings or ({"quantization.scheme": "static"} if planted.int8 else {}):
+        chosen = build(question.space, complete(question.space, settings))
     for candidate in {question.baseline.id: question.baseline, chosen.id: chosen}.values():
         for split in ("validation", "holdout"):
             journal.write(evaluate(question, candidate, bench, split=split, gates=False))
@@ -180,3 +181,19 @@ def test_what_overflows_is_neither_recommended_nor_handed_over_and_the_way_on_is
         assert found is None or found.candidate_id != chosen.id
         with pytest.raises(MeasureError, match=f"cannot be handed over: .*{planted.named}"):
             bundle_contents(question, chosen, bench, journal)
+        kept = [usage.entries for usage in bench.store.usage() if usage.kind == "overflow"]
+        assert kept == [len({question.baseline.id, chosen.id})], "the answer of the confirmation is used again"
+        assert f"Not to be shipped: {confirmed.overflow}" in detail(summary_of(question, journal), chosen.id)
+
+
+def test_the_way_on_leads_to_a_candidate_that_is_recommended_and_handed_over(tmp_path: Path) -> None:
+    for question, bench, journal, chosen in swept(
+        tmp_path, PLANTED["one operator"], {"precision.mode": "must_keep_origin_dtype"}
+    ):
+        confirmed = journal.evaluations("holdout")
+        assert "grow" in confirmed[question.baseline.id].overflow
+        assert confirmed[chosen.id].overflow == ""
+        recommended = summary_of(question, journal).recommended
+        assert recommended is not None
+        assert recommended.candidate_id == chosen.id
+        assert bundle_contents(question, chosen, bench, journal).candidate == chosen
