@@ -25,11 +25,11 @@ from workbench.graph.apart import array_of
 from workbench.graph.flow import Flow
 from workbench.graph.read import constants, load_graph
 from workbench.inputs.experiment import Experiment
-from workbench.quantization.sessions import open_session
-from workbench.targets import described
+from workbench.targets import REFERENCE, described, open_target
 from workbench.targets.base import Feeds
 from workbench.targets.full_rows import filled
 from workbench.targets.inside import DeviceOperator
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.system.scratch import scratch_folder
 from workbench.values.system.source_closure import closure_digest
@@ -61,13 +61,10 @@ def overflow_of(experiment: Experiment, candidate: Candidate, bench: Bench) -> s
     }
     found = bench.store.get_json("overflow", key)
     if found is None:
-        proto = load_graph(experiment.model)
-        nodes = {**_checked(experiment, candidate, proto, directory, artifact)}
-        nodes |= _hidden(experiment, candidate, proto, directory, artifact)
-        found = {"nodes": nodes}
+        at = experiment, candidate, directory, artifact
+        found = {"nodes": _hidden(*at) | _checked(*at)}
         bench.store.put_json("overflow", key, found)
-    nodes = found["nodes"]
-    if not nodes:
+    if not (nodes := found["nodes"]):
         return ""
     named = "; ".join(f"{node}: {what}" for node, what in list(nodes.items())[:_MOST_NAMED])
     return f"on the device {len(nodes)} operators overflow ({named}). {target.profiler().way_on(tuple(nodes))}"
@@ -94,88 +91,67 @@ def hidden_beyond_half(
 
 
 def constant_magnitudes(proto: ModelProto) -> dict[str, float]:
-    found = {name: array_of(tensor) for name, tensor in constants(proto).items()}
-    return {name: magnitude(array) for name, array in found.items() if array.dtype.kind == "f"}
+    found = ((name, array_of(tensor)) for name, tensor in constants(proto).items())
+    return {name: magnitude(array) for name, array in found if array.dtype.kind == "f"}
 
 
 def _feeds(experiment: Experiment, candidate: Candidate) -> Iterator[Feeds]:
-    data, model, fixed = (
-        experiment.dataset.with_bins(candidate.sequence_bins),
-        experiment.model,
-        experiment.model.fixed_batch,
-    )
-    rows = fixed or candidate.serving.batch
+    data, model = experiment.dataset.with_bins(candidate.sequence_bins), experiment.model
+    rows = model.fixed_batch or candidate.serving.batch
     for split in _SPLITS:
         if data.interface.state:
             yield from timed_feeds(data, model, split, count=_STATE_FEEDS, batch=rows, seed=experiment.seed)
         else:
-            for batch in data.batches(split, rows):
-                yield batch.feeds if fixed is None else filled(batch.feeds, fixed)
+            yield from (filled(b.feeds, rows) if model.fixed_batch else b.feeds for b in data.batches(split, rows))
 
 
-def _checked(
-    experiment: Experiment, candidate: Candidate, proto: ModelProto, directory: Path, artifact: Any
-) -> dict[str, str]:
+def _checked(experiment: Experiment, candidate: Candidate, directory: Path, artifact: Artifact) -> dict[str, str]:
     """Operator → what of it is not finite, by the device's check; what is infinite in float32 too is no overflow."""
-    made = {node.name: node.output for node in proto.graph.node}
-    masks, found = Flow(proto).masks, dict[str, str]()
-    waiting = list[Feeds]()
-    for feeds in itertools.chain(_feeds(experiment, candidate), (None,)):
-        if feeds is not None:
-            waiting.append(feeds)
-        if waiting and (feeds is None or len(waiting) == _FEEDS_A_RUN):
-            with scratch_folder("overflow-check") as to:
-                told = overflows(directory, artifact, candidate, waiting, to, once=True).suspects
-            named = [name for node in told for name in made.get(node, ()) if name]
-            session = open_session(experiment.model, named) if named else None
-            beyond = {n for n in named if session and any(not _finite(session.run([n], dict(f))[0]) for f in waiting)}
-            found |= {n: what for n, what in told.items() if not {*beyond, *masks}.intersection(made.get(n, ()))}
-            waiting = []
+    proto = load_graph(experiment.model)
+    made, masks, found = {node.name: node.output for node in proto.graph.node}, Flow(proto).masks, dict[str, str]()
+    every = _feeds(experiment, candidate)
+    while some := list(itertools.islice(every, _FEEDS_A_RUN)):
+        with scratch_folder("overflow-check") as to:
+            told = overflows(directory, artifact, candidate, some, to, once=True).suspects
+        run = open_target(REFERENCE).probe(experiment.model.path, [n for node in told for n in made.get(node, ())]).run
+        exact = [item for feeds in some for item in run(feeds).items()] if told else []
+        sound = masks.union(name for name, values in exact if not np.isfinite(values).all())
+        found |= {node: what for node, what in told.items() if not sound.intersection(made.get(node, ()))}
     return found
 
 
-def _hidden(
-    experiment: Experiment, candidate: Candidate, proto: ModelProto, directory: Path, artifact: Any
-) -> dict[str, str]:
-    flow, known = Flow(proto), constant_magnitudes(proto)
-    names = [name for name in flow.computed() if name not in flow.masks]
-    session, largest = open_session(experiment.model, names), dict[str, float]()
-    worst: dict[str, Feeds] = {}
+def _hidden(experiment: Experiment, candidate: Candidate, directory: Path, artifact: Artifact) -> dict[str, str]:
+    """Node inside of an operator → where, of those whose values no half holds, and the operator's result is wrong."""
+    proto = load_graph(experiment.model)
+    flow, largest, worst = Flow(proto), constant_magnitudes(proto), dict[str, Feeds]()
+    beyond = any(value > LARGEST_HALF for value in largest.values())
+    run = open_target(REFERENCE).probe(experiment.model.path, [n for n in flow.computed() if n not in flow.masks]).run
     for feeds in _feeds(experiment, candidate):
-        for name, values in zip(names, session.run(names, dict(feeds)), strict=True):
+        for name, values in run(feeds).items():
             if (found := magnitude(values)) > largest.get(name, -1.0):
                 largest[name], worst[name] = found, feeds
-    over = [name for name in names if largest[name] > LARGEST_HALF]
-    if not over and max(known.values(), default=0.0) <= LARGEST_HALF:
-        return {}
-    dumped = list({id(worst[name]): worst[name] for name in (*over, *names[-1:])}.values())[:_MOST_DUMPED]
-    make = described(candidate.target).inside
+    over = [feeds for name, feeds in worst.items() if largest[name] > LARGEST_HALF or beyond]
+    make, hiding = described(candidate.target).inside, dict[str, str]()
     assert make is not None  # the caller has looked
-    hiding: dict[str, str] = {}
+    if not over:
+        return hiding
     with scratch_folder("overflow-dump") as to:
+        dumped = list({id(feeds): feeds for feeds in over}.values())[:_MOST_DUMPED]
         for call in make().record(directory, artifact, experiment.model, dumped, to).calls:
-            fed = {spec.name: call.fed[spec.name].load().astype(spec.dtype) for spec in experiment.model.inputs}
+            exact = run({spec.name: call.fed[spec.name].load().astype(spec.dtype) for spec in experiment.model.inputs})
             for operator in call.operators:
-                hidden = hidden_beyond_half(operator, proto, largest | known, flow.masks)
-                results = [tensor for tensor in operator.outputs if hidden and tensor.tensor in names]
-                for tensor, exact in zip(
-                    results, session.run([t.tensor for t in results] or names[-1:], fed), strict=False
-                ):
-                    if _wrong(exact, tensor.floats()):
-                        hiding |= dict.fromkeys(hidden, f"beyond half precision inside of {operator.name}")
+                hidden = hidden_beyond_half(operator, proto, largest, flow.masks)
+                if hidden and any(_wrong(exact.get(t.tensor), t.floats()) for t in operator.outputs):
+                    hiding |= dict.fromkeys(hidden, f"beyond half precision inside of {operator.name}")
     return hiding
 
 
-def _wrong(exact: npt.NDArray[Any], values: npt.NDArray[Any] | None) -> bool:
-    if values is None or values.size != exact.size or not _finite(exact):
+def _wrong(exact: npt.NDArray[Any] | None, values: npt.NDArray[Any] | None) -> bool:
+    if exact is None or values is None or values.size != exact.size or not np.isfinite(exact).all():
         return False
     difference = np.linalg.norm(values.reshape(exact.shape).astype(np.float64) - exact)
-    return not _finite(values) or float(difference) > _WRONG * float(np.linalg.norm(exact))
+    return not np.isfinite(values).all() or float(difference) > _WRONG * float(np.linalg.norm(exact))
 
 
 def magnitude(values: npt.NDArray[Any]) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-
-
-def _finite(values: npt.NDArray[Any]) -> bool:
-    return bool(np.isfinite(values).all())
