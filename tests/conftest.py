@@ -23,6 +23,7 @@ LONGEST = (
     "test_ascend_sweep",
     "commands/test_cli",
     "test_ascend_refusals",
+    "evaluation/test_overflow",
     "study/test_device_side",
     "evaluation/test_shared_store",
     "test_api",

@@ -24,6 +24,7 @@ from tests.ascend_workspace import (
 )
 from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import WEIGHT_LAYERS
+from workbench.evaluation.journal import Journal
 from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.targets.ascend.settings import AscendCompile
@@ -35,6 +36,13 @@ def evaluations_of(file: Path) -> dict[str, Evaluation]:
     question = read_experiment(file)
     journal = current_journal(question.workspace, question.name)
     return {} if journal is None else journal.evaluations()
+
+
+def journal_of(file: Path) -> Journal:
+    question = read_experiment(file)
+    journal = current_journal(question.workspace, question.name)
+    assert journal is not None
+    return journal
 
 
 # --- the whole job --------------------------------------------------------------------------------------------------
@@ -94,6 +102,38 @@ def test_a_sweep_ends_well_and_every_evaluation_is_complete_and_emulated(swept: 
         latency = evaluation.measurement.latency
         assert latency is not None
         assert latency.clock == "modelled"
+
+
+_KEPT = """
+import time
+_record = record_event
+def record_event(*given):
+    time.sleep(0.002)
+    return _record(*given)
+"""
+
+
+def test_a_host_that_is_kept_between_the_parts_of_every_call_changes_no_digit_of_the_sweep(
+    swept: Swept, tmp_path: Path
+) -> None:
+    environment = emulated_environment(tmp_path, **QUIET)
+    (module,) = tmp_path.rglob("acl/rt.py")
+    module.write_text(module.read_text("utf-8") + _KEPT, encoding="utf-8")
+    slow = write_ascend_workspace(tmp_path / "slow")
+
+    done = workbench(environment, "sweep", slow, "--trials", 3)
+
+    assert done.returncode == 0, done.stderr
+    for split in ("validation", "holdout"):
+        ours, theirs = (journal_of(file).evaluations(split) for file in (slow, swept.file))
+        both = ours.keys() & theirs.keys()
+        assert len(both) >= {"validation": 3, "holdout": 1}[split]
+        for found, known in ((ours[i].measurement, theirs[i].measurement) for i in both):
+            assert found.latency is not None
+            if split == "validation":  # how many calls a confirmation has, depends on the time left
+                assert (found.latency, found.device) == (known.latency, known.device)
+            assert known.latency is not None
+            assert (found.latency.p50_ms, found.latency.speedup) == (known.latency.p50_ms, known.latency.speedup)
 
 
 def test_accuracy_is_said_against_float32_and_float16_has_a_loss_of_its_own(swept: Swept) -> None:

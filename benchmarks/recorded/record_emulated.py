@@ -42,13 +42,12 @@ from workbench.evaluation.bench import open_bench
 from workbench.evaluation.build import artifact_of, lowered_file, structure_of
 from workbench.evaluation.carried import timed_feeds
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.modelled_clock import modelled_call_ms
+from workbench.evaluation.modelled_clock import modelled_call
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import read_experiment
 from workbench.prediction.search import best_settings
 from workbench.search.outlook import compiled_files
 from workbench.space.space import build, combinations, complete
-from workbench.targets.base import DeviceSession
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode
 
@@ -188,10 +187,9 @@ class Recording:
             ratios = [emulated.call_ms(load_om(file), self.device) / times[shape] for shape, file in files.items()]
             batch, length = min(files)
             with opened(self.bench, few, candidate) as (session, _):
-                assert isinstance(session, DeviceSession)  # of the Ascend target
                 at = (few.dataset, few.model, "validation")
                 feeds = timed_feeds(*at, count=1, batch=batch, seed=0, length=length)  # type: ignore[arg-type]
-                clock = modelled_call_ms(session, feeds[0]) / times[batch, length]
+                clock = modelled_call(session, feeds[0]).ms / times[batch, length]
             return {"files": len(files), "ratios": ratios, "clock": clock, **answers(self.bench, few, candidate)}
 
         return self.parts.get(

@@ -8,13 +8,12 @@ import pytest
 from benchmarks.recorded import emulated
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.targets.encoder import ids, record_for, save, tiny_encoder
-from workbench.evaluation.modelled_clock import modelled_call_ms
+from workbench.evaluation.modelled_clock import modelled_call
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
-from workbench.targets.base import DeviceSession
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 
 
@@ -41,12 +40,11 @@ def test_a_file_made_in_this_process_takes_what_the_session_of_the_target_says(t
         artifact = AscendTarget().compile(tmp_path / "int8.onnx", candidate, tmp_path / "set")
         data = emulated.device()
         session = AscendTarget().open(artifact, tmp_path / "set", candidate)
-        assert isinstance(session, DeviceSession)
         try:
             for batch in (1, 4):
                 model = emulated.compiled(tmp_path / "int8.onnx", candidate, (batch, 16))
                 assert emulated.call_ms(model, data) == pytest.approx(
-                    modelled_call_ms(session, dict(ids(batch, 16))), rel=1e-3
+                    modelled_call(session, dict(ids(batch, 16))).ms, rel=1e-3
                 )
         finally:
             session.close()

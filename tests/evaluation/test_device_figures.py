@@ -2,20 +2,24 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from workbench.evaluation.device_figures import device_figures
 from workbench.evaluation.measure import TimingProtocol
-from workbench.evaluation.modelled_clock import ModelledCall, modelled_call_ms, time_modelled
+from workbench.evaluation.modelled_clock import ModelledCall, time_modelled
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
+from workbench.values.clocks.statement import CallCosts, ModelledClock, Work
 from workbench.values.errors import MeasureError
+
+CLOCK = ModelledClock(
+    name="a card", prices=(("position", 1000.0), ("to_device", 250.0), ("to_host", 500.0)), unknowns=()
+)
 
 
 class Clocked:
-    """A session whose modelled time is its length times a factor."""
+    """A session that states its length times a factor as milliseconds; its events tell what the host was kept for."""
 
     def __init__(self, factor: float) -> None:
         self.factor, self.calls, self.last = factor, 0, 0.0
@@ -26,7 +30,11 @@ class Clocked:
         return {"y": np.zeros(1)}
 
     def times(self) -> DeviceTimes:
-        return DeviceTimes(host_to_device_ms=0.25, execute_ms=self.last, device_to_host_ms=0.5)
+        return DeviceTimes(host_to_device_ms=0.25, execute_ms=self.last + 7.0 * self.calls, device_to_host_ms=0.5)
+
+    def costs(self) -> tuple[ModelledClock, CallCosts] | None:
+        paid = (("to_device", 1.0),), (("position", self.last),), (("to_host", 1.0),)
+        return CLOCK, CallCosts(works=tuple(Work(count=1, before=one) for one in paid))
 
     def device_memory_bytes(self) -> int:
         return 4096
@@ -50,7 +58,7 @@ def test_the_time_of_each_shape_stands_for_all_of_its_calls() -> None:
 
     latency, raw = time_modelled(candidate, baseline, FEEDS, 1, TimingProtocol(calls=1000))
 
-    assert (candidate.calls, baseline.calls) == (6, 6)
+    assert (candidate.calls, baseline.calls) == (3, 3)
     assert latency.clock == "modelled"
     assert latency.quiet
     assert latency.samples == 1000
@@ -68,17 +76,8 @@ def test_times_that_are_known_are_not_asked_for_again() -> None:
     first, _ = time_modelled(candidate, baseline, FEEDS, 1, TimingProtocol(calls=100), known=known)
     second, _ = time_modelled(candidate, baseline, FEEDS[:2], 1, TimingProtocol(calls=100), known=known)
 
-    assert (candidate.calls, baseline.calls) == (6, 6)
+    assert (candidate.calls, baseline.calls) == (3, 3)
     assert second.p95_ms <= first.p95_ms
-
-
-def test_a_call_between_whose_parts_the_host_was_kept_is_made_again() -> None:
-    class Kept(Clocked):
-        def times(self) -> DeviceTimes:
-            kept_ms = 5.0 if self.calls % 3 == 1 else 0.0
-            return replace(super().times(), execute_ms=self.last + kept_ms)
-
-    assert modelled_call_ms(Kept(1.0), FEEDS[0]) == 16.75
 
 
 def test_a_model_timed_against_itself_has_a_speed_up_of_one() -> None:
@@ -87,16 +86,17 @@ def test_a_model_timed_against_itself_has_a_speed_up_of_one() -> None:
     assert (latency.speedup.low, latency.speedup.value, latency.speedup.high) == (1.0, 1.0, 1.0)
 
 
-def test_a_session_without_a_clock_cannot_be_modelled() -> None:
-    class Plain:
-        def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
-            return {}
+def test_a_session_that_states_no_costs_cannot_be_modelled_whatever_its_events_tell() -> None:
+    class Eventful(Clocked):
+        costs = None
 
-        def close(self) -> None:
-            pass
+    class OfAVendor(Clocked):
+        def costs(self) -> None:
+            return None
 
-    with pytest.raises(MeasureError, match="Plain has no clock of its own"):
-        time_modelled(Plain(), Plain(), FEEDS, 1, TimingProtocol(calls=100))
+    for silent in (Eventful, OfAVendor):
+        with pytest.raises(MeasureError, match=f"{silent.__name__} is of an emulated device and states no costs"):
+            time_modelled(Clocked(1.0), silent(1.0), FEEDS, 1, TimingProtocol(calls=100))
 
 
 def test_the_baseline_may_be_padded_otherwise() -> None:
@@ -108,8 +108,19 @@ def test_the_baseline_may_be_padded_otherwise() -> None:
     assert set(raw.baseline_ms) == {64.75}
 
 
-def test_device_figures_are_medians_of_the_events_and_the_load() -> None:
-    session = Clocked(1.0)
+class Measured(Clocked):
+    """Of a device that is there: it states nothing, and its events are what a call took."""
+
+    def times(self) -> DeviceTimes:
+        return DeviceTimes(host_to_device_ms=0.25, execute_ms=self.last, device_to_host_ms=0.5)
+
+    def costs(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("kind", [Clocked, Measured], ids=["of stated costs", "of events"])
+def test_device_figures_are_medians_over_the_calls_and_the_load(kind: type[Clocked]) -> None:
+    session = kind(1.0)
     assert isinstance(session, DeviceSession)
 
     found = device_figures(session, FEEDS, load_s=0.01)

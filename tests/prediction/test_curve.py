@@ -4,7 +4,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,8 +23,9 @@ from workbench.prediction.curve import (
     with_agreed_drift,
 )
 from workbench.targets import open_target
-from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds, Session
+from workbench.targets.base import Array, Feeds, Session
 from workbench.values.candidate import Candidate
+from workbench.values.clocks.statement import CallCosts, ModelledClock, Work
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, Estimate, Latency
@@ -266,29 +266,31 @@ def test_a_curve_over_nothing_is_a_mistake(batches: list[int], lengths: list[int
 
 
 class Modelled(Paced):
-    """A device's session whose own clock says 2 ms and 0.1 ms for each row and position."""
+    """A device's session that states 2 ms and 0.1 ms for each row and position."""
 
-    def times(self) -> DeviceTimes:
+    def costs(self) -> tuple[ModelledClock, CallCosts]:
         batch, length = self.calls[-1]
-        return DeviceTimes(host_to_device_ms=0.5, execute_ms=1.0 + 0.1 * batch * length, device_to_host_ms=0.5)
-
-    def device_memory_bytes(self) -> int:
-        return 0
-
-    def watched(self) -> AbstractContextManager[DeviceWatch]:
-        raise NotImplementedError
+        return PRICED, CallCosts(works=(Work(count=1, before=(("call", 1.0), ("position", float(batch * length)))),))
 
 
-def test_a_modelled_curve_is_the_devices_own_clock_called_until_it_agrees_for_each_shape() -> None:
+PRICED = ModelledClock(name="a card", prices=(("call", 2000.0), ("position", 100.0)), unknowns=())
+
+
+def test_a_modelled_curve_has_what_one_call_of_each_shape_is_stated_to_cost() -> None:
     session = Modelled()
 
     curve = modelled_curve(session, [4, 1], [16, 8], feeds_of)
 
-    assert session.calls == [shape for shape in ((1, 8), (4, 8), (1, 16), (4, 16)) for _ in range(2)]
+    assert session.calls == [(1, 8), (4, 8), (1, 16), (4, 16)]
     assert [p.p50_ms.value for p in curve.points] == pytest.approx([2.8, 5.2, 3.6, 8.4])
     assert all(p.quantiles_ms == (p.mean_ms, p.mean_ms) for p in curve.points)
     assert (curve.clock, curve.threads, curve.stepped, curve.quiet) == ("modelled", 0, True, True)
     assert "not measured" in curve.verdict
+
+
+def test_a_session_that_states_no_costs_has_no_modelled_curve() -> None:
+    with pytest.raises(MeasureError, match="states no costs"):
+        modelled_curve(Paced(1.0), [1], [8], feeds_of)
 
 
 # --- start-up ---------------------------------------------------------------------------------------------------

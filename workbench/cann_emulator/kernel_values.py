@@ -15,18 +15,22 @@ from onnx import ModelProto, NodeProto, helper
 from workbench.cann_emulator.dump_file import Values
 from workbench.cann_emulator.om import Dtype, Kernel, OfflineModel, Tensor
 from workbench.cann_emulator.program import Array, Program
-from workbench.cann_emulator.rounding import graph_tensors, round_to
+from workbench.cann_emulator.rounding import BACK, graph_tensors, round_to
 from workbench.quantization.lowering.ascend_quant import QUANT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelValues:
-    """Attributes: task: place of the kernel in the model's execution order."""
+    """Attributes:
+    task: place of the kernel in the model's execution order.
+    inside: what it rounds to halves on its way, and hands on within itself.
+    """
 
     kernel: Kernel
     task: int
     inputs: tuple[Values, ...]
     outputs: tuple[Values, ...]
+    inside: tuple[Values, ...] = ()
 
 
 class Boundaries:
@@ -47,6 +51,12 @@ class Boundaries:
         tensors = [tensor for kernel in self._kernels for tensor in (*kernel.inputs, *kernel.outputs)]
         self._places = {(t.name, t.dtype): self._place(t, makers) for t in tensors}
         self.made = [name for name in dict.fromkeys(self._places.values()) if name in makers]
+        self._inside: dict[str, list[str]] = {kernel.name: [] for kernel in self._kernels}
+        kernel_of = {node: kernel.name for kernel in self._kernels for node in kernel.nodes}
+        for name, (node, _) in self._origins.items():
+            if node in kernel_of and name not in self.made and makers.get(name, ("", 0))[0].endswith(BACK):
+                self._inside[kernel_of[node]].append(name)
+                self.made.append(name)
 
     def values(self, feeds: Mapping[str, Array], results: Mapping[str, Array]) -> tuple[KernelValues, ...]:
         """Of every kernel that is launched; views and constants are none.
@@ -71,6 +81,7 @@ class Boundaries:
                 task=task,
                 inputs=tuple(filter(None, map(held, kernel.inputs))),
                 outputs=tuple(filter(None, map(held, kernel.outputs))),
+                inside=tuple(Values(array=known[name], dtype="float16") for name in self._inside[kernel.name]),
             )
             for task, kernel in enumerate(self._kernels)
             if kernel.core != "none"

@@ -26,6 +26,8 @@ from workbench.quantization.lowering.ascend_quant import DEQUANT, QUANT
 
 Narrow = frozenset({"float16", "bfloat16"})
 _CAST: Mapping[str, int] = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
+BACK = "/Back"
+"""Ends the name of what makes a float32 of a rounded value."""
 _NARROW_TYPES: Mapping[int, str] = {number: name for name, number in _CAST.items()}
 _LARGEST = {"float16": np.float32(65504.0), "bfloat16": np.float32(3.3895314e38)}
 
@@ -209,7 +211,7 @@ class _Writer:
     def _round(self, source: str, target: str, dtype: str) -> None:
         half = f"{target}__as_{dtype}"
         self.nodes.append(helper.make_node("Cast", [source], [half], name=f"{half}/Cast", to=_CAST[dtype]))
-        self.nodes.append(helper.make_node("Cast", [half], [target], name=f"{half}/Back", to=TensorProto.FLOAT))
+        self.nodes.append(helper.make_node("Cast", [half], [target], name=f"{half}{BACK}", to=TensorProto.FLOAT))
         self.stored[target] = dtype
 
     def _fits(self, node: NodeProto) -> str:

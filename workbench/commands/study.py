@@ -296,7 +296,7 @@ def profile(
         if overflow:
             if bench.toolchain(chosen).emulated:
                 err.print(_MODELLED, style="bold red")
-            words = overflows(directory, artifact, chosen, feeds, folder / "overflow-check")
+            words = overflows(directory, artifact, chosen, feeds, folder / "overflow-check").text
             out.print(words, highlight=False, soft_wrap=True)
             out.print(f"files in {folder}", highlight=False, soft_wrap=True)
             return

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
+from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds, times_of
 from workbench.values.measurement import DeviceFigures
 
 LOAD_S = 4.0
@@ -32,7 +32,7 @@ def device_figures(session: DeviceSession, feeds: Sequence[Feeds], *, load_s: fl
         while not times or time.monotonic() < end_s:
             for feed in feeds:
                 session.run(feed)
-                times.append(session.times())
+                times.append(times_of(session))
     load = watch.load() if watch is not None else DeviceLoad()
     return DeviceFigures(
         host_to_device_ms=median(t.host_to_device_ms for t in times),

@@ -1,4 +1,4 @@
-"""Times by an emulated device's own clock, where nothing can be measured."""
+"""Times of an emulated device from what its calls cost: nothing that the host does reaches them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,21 @@ import numpy.typing as npt
 from workbench.evaluation.feed_order import scattered, shape_ranks, side_by_side
 from workbench.evaluation.measure import TimingProtocol
 from workbench.evaluation.raw_times import RawTimes, Times, latency_of
-from workbench.targets.base import DeviceSession, Feeds, Session, StatesCosts
+from workbench.targets.base import Feeds, Session, StatesCosts
+from workbench.values.clocks.costs import own_ms
 from workbench.values.clocks.figures import with_intervals
 from workbench.values.clocks.statement import CallCosts, ModelledCalls, ModelledClock
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import Latency
 
-_MODELLED_CALLS = 25
-"""At most; on a quiet machine the first two agree, on a busy one few calls are left alone."""
-_AGREE = 1.001
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelledCall:
-    """One call by an emulated device's clock.
-
-    Attributes:
-        stated: the clock and what the call costs; None where its session does not tell.
-    """
+    """What one call asks of an emulated device, and its time at the prices of the device's own clock."""
 
     ms: float
-    stated: tuple[ModelledClock, CallCosts] | None = None
+    clock: ModelledClock
+    costs: CallCosts
 
 
 def time_modelled(
@@ -47,11 +41,11 @@ def time_modelled(
     known: dict[tuple[str, str], ModelledCall] | None = None,
     baseline_feeds: Sequence[Feeds] | None = None,
 ) -> tuple[Latency, RawTimes]:
-    """The same figures by an emulated device's own clock: copies and execution, nothing of the host.
+    """The same figures from what calls cost on an emulated device: copies and execution, nothing of the host.
 
-    Such a clock gives equal feeds equal times, so one for each shape of the feeds stands for all of them; the
-    times are laid out in the rounds that a measurement would have. Nothing here was measured, and `Latency.clock`
-    says so. Intervals are those of the clocks that may be right, where both sessions state what their calls cost.
+    Feeds of one shape cost the same, so one call of each shape stands for all of them; the times are laid out in the
+    rounds that a measurement would have. Nothing here was measured, and `Latency.clock` says so. Intervals are those
+    of the clocks that may be right, where both sessions have the same one.
 
     Args:
         names: what the two sessions hold; under these names their times are known.
@@ -59,7 +53,7 @@ def time_modelled(
         baseline_feeds: the same batches as the baseline pads them; None where it pads them alike.
 
     Raises:
-        MeasureError: a call failed, or a session has no device clock.
+        MeasureError: a call failed, or a session states no costs.
     """
     if not feeds:
         raise ValueError("no feeds to time")
@@ -79,34 +73,29 @@ def time_modelled(
         feed=twice,
         round=np.repeat(np.arange(protocol.rounds, dtype=np.int32), 2 * block),
     )
-    words = "modelled, not measured: the emulated device's clock has no noise"
+    words = "modelled, not measured: from the costs that the emulated device states"
     stated = _stated(ours, theirs, shapes[twice], their_shapes[twice])
     if stated is not None:
-        words += ", and intervals are those of the clocks that may be right"
+        words += "; intervals are those of the clocks that may be right"
     latency = replace(latency_of(raw, batch, 0, True, words, protocol.seed), clock="modelled", modelled=stated)
     return with_intervals(latency), raw
 
 
-def modelled_call(session: DeviceSession, feed: Feeds) -> ModelledCall:
-    """`modelled_call_ms`, with what the call costs where the session tells."""
-    spent_ms = modelled_call_ms(session, feed)
-    return ModelledCall(ms=spent_ms, stated=session.costs() if isinstance(session, StatesCosts) else None)
+def modelled_call(session: Session, feed: Feeds) -> ModelledCall:
+    """One call, whose time is that of its stated costs.
 
-
-def modelled_call_ms(session: DeviceSession, feed: Feeds) -> float:
-    """Milliseconds of one call by the device's clock: that of two calls that agree, else the least of a few.
-
-    Between the parts of a call the host may be kept by other programs so long that the clock takes it for the caller's
-    own time. Nothing makes a call shorter than it is.
+    Raises:
+        MeasureError: the call failed, or the session states no costs.
     """
-    found: list[float] = []
-    for _ in range(_MODELLED_CALLS):
-        session.run(feed)
-        found.append(session.times().total_ms)
-        least = sorted(found)[:2]
-        if len(least) == 2 and least[1] <= _AGREE * least[0]:
-            break
-    return min(found)
+    session.run(feed)
+    stated = session.costs() if isinstance(session, StatesCosts) else None
+    if stated is None:
+        raise MeasureError(
+            f"{type(session).__name__} is of an emulated device and states no costs of its calls, so that they have no "
+            "time: give it `costs` (workbench.targets.base.StatesCosts)."
+        )
+    clock, costs = stated
+    return ModelledCall(ms=own_ms(clock, costs), clock=clock, costs=costs)
 
 
 def _modelled(
@@ -117,8 +106,6 @@ def _modelled(
     known: dict[tuple[str, str], ModelledCall],
 ) -> list[ModelledCall]:
     """[shapes] one call of each shape, in the order of their numbers."""
-    if not isinstance(session, DeviceSession):
-        raise MeasureError(f"{type(session).__name__} has no clock of its own, so its time cannot be modelled.")
     found = []
     for shape in range(int(shapes.max()) + 1):
         feed = feeds[int(np.argmax(shapes == shape))]
@@ -139,16 +126,14 @@ def _stated(
     shapes: npt.NDArray[np.int64],
     their_shapes: npt.NDArray[np.int64],
 ) -> ModelledCalls | None:
-    """What the timed calls cost; None where a session does not tell, or the two tell of different clocks."""
-    stated = [call.stated for call in (*ours, *theirs)]
-    told = [one for one in stated if one is not None]
-    if len(told) < len(stated) or any(clock != told[0][0] for clock, _ in told):
+    """What the timed calls cost; None where the two are of different clocks."""
+    clock = ours[0].clock
+    if any(call.clock != clock for call in (*ours, *theirs)):
         return None
-    costs = [cost for _, cost in told]
     pairs, calls = np.unique(np.stack([shapes, their_shapes]), axis=1, return_counts=True)
     return ModelledCalls(
-        clock=told[0][0],
-        candidate=tuple(costs[: len(ours)]),
-        baseline=tuple(costs[len(ours) :]),
+        clock=clock,
+        candidate=tuple(call.costs for call in ours),
+        baseline=tuple(call.costs for call in theirs),
         pairs=tuple((int(a), int(b), int(n)) for a, b, n in zip(*pairs, calls, strict=True)),
     )

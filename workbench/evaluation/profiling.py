@@ -14,7 +14,7 @@ from workbench.evaluation.replay import write_request
 from workbench.space.space import SearchSpace
 from workbench.targets import described, descriptions
 from workbench.targets.base import Feeds
-from workbench.targets.profiler import KernelTime, Profiler
+from workbench.targets.profiler import KernelTime, Overflows, Profiler
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.device_profile import DeviceProfile, Lever
@@ -69,8 +69,10 @@ def levers_of(profile: DeviceProfile, candidate: Candidate, space: SearchSpace) 
     return _profiler_of(candidate).levers(profile, candidate, {p.name: p.choices for p in space.parameters})
 
 
-def overflows(directory: Path, artifact: Artifact, candidate: Candidate, feeds: Sequence[Feeds], to: Path) -> str:
-    """What overflowed while each feed ran once, for the terminal. The device's files stay in `to`.
+def overflows(
+    directory: Path, artifact: Artifact, candidate: Candidate, feeds: Sequence[Feeds], to: Path, *, once: bool = False
+) -> Overflows:
+    """What overflowed while each feed ran once. The device's files stay in `to`.
 
     Raises:
         ConfigError: the candidate's target has no such check.
@@ -79,7 +81,8 @@ def overflows(directory: Path, artifact: Artifact, candidate: Candidate, feeds: 
     profiler = _profiler_of(candidate)
     with scratch_folder("overflow") as folder:
         write_request(folder, directory, artifact, candidate, feeds)
-        return profiler.overflows(_replay(str(folder), len(feeds)), len(feeds), to, environment=_environment())
+        replay, environment = _replay(str(folder), len(feeds)), _environment()
+        return profiler.overflows(replay, len(feeds), to, environment=environment, once=once)
 
 
 def _profiler_of(candidate: Candidate) -> Profiler:

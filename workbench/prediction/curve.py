@@ -20,8 +20,7 @@ from workbench.evaluation.measure import collection_paused
 from workbench.evaluation.modelled_clock import modelled_call
 from workbench.evaluation.noise import UNSTEADY, Counters, ratios_hold, read_counters, steadiness, suspects
 from workbench.prediction.surface import Look
-from workbench.targets.base import DeviceSession, Feeds, Session
-from workbench.values.clocks.statement import CallCosts, ModelledClock
+from workbench.targets.base import Feeds, Session
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Latency
 from workbench.values.significance import bootstrap_rounds
@@ -195,21 +194,18 @@ def quick_look(session: Session, feeds_of: FeedsOf, *, timeout_s: float = 600.0)
     return look
 
 
-def modelled_curve(
-    session: DeviceSession, batches: Sequence[int], lengths: Sequence[int], feeds_of: FeedsOf
-) -> BatchCurve:
-    """The same by an emulated device's own clock, which gives equal shapes equal times: one call of each, no spread.
+def modelled_curve(session: Session, batches: Sequence[int], lengths: Sequence[int], feeds_of: FeedsOf) -> BatchCurve:
+    """The same from what calls cost on an emulated device, equal for equal shapes: one call of each, no spread.
 
     Copies and execution count, nothing of the host. Nothing here was measured, and `clock` says so.
 
     Raises:
-        MeasureError: a call failed.
+        MeasureError: a call failed, or the session states no costs.
     """
-    points, stated = [], []
+    points, calls = [], []
     for batch, length in _shapes(batches, lengths):
-        call = modelled_call(session, feeds_of(batch, length)[0])
-        time_ms = call.ms
-        stated.append(call.stated)
+        calls.append(modelled_call(session, feeds_of(batch, length)[0]))
+        time_ms = calls[-1].ms
         points.append(
             CurvePoint(
                 batch=batch,
@@ -225,19 +221,9 @@ def modelled_curve(
         stepped=True,
         threads=0,
         clock="modelled",
-        verdict="modelled, not measured: the emulated device's clock has no noise",
-        modelled=_costs(stated),
+        verdict="modelled, not measured: from the costs that the emulated device states",
+        modelled=(calls[0].clock, tuple(call.costs for call in calls)),
     )
-
-
-def _costs(
-    stated: Sequence[tuple[ModelledClock, CallCosts] | None],
-) -> tuple[ModelledClock, tuple[CallCosts, ...]] | None:
-    """The one clock of all points with their costs; None where it is not stated of each."""
-    told = [one for one in stated if one is not None]
-    if len(told) < len(stated) or any(clock != told[0][0] for clock, _ in told):
-        return None
-    return told[0][0], tuple(costs for _, costs in told)
 
 
 def startup_s(open_session: Callable[[], Session], feeds: Sequence[Feeds]) -> float:

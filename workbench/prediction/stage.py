@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from workbench.prediction.curve import (
     quick_look,
     startup_s,
 )
-from workbench.prediction.host_costs import host_costs
+from workbench.prediction.host_costs import assumed_costs, host_costs
 from workbench.prediction.host_costs.capacity import processors
 from workbench.prediction.idle import slower_after_idle
 from workbench.prediction.other_clocks import by_other_clocks
@@ -35,7 +36,6 @@ from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
 from workbench.values.clocks.figures import served_with_intervals
-from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, ServiceResult, Split
 from workbench.values.service import ServiceChoices, ServiceQuestion, ServiceSettings
 
@@ -110,8 +110,6 @@ def measured_curve(
         batches = called or batches  # a model of a fixed batch takes no other
     feeds_of = _feeds_of(experiment, split)
     if bench.toolchain(candidate).emulated:
-        if not isinstance(session, DeviceSession):
-            raise MeasureError("an emulated toolchain without a device's clock has no times at all.")
         return modelled_curve(session, batches, lengths, feeds_of)
     yardstick = _yardstick(experiment, bench, baseline, feeds_of, split)
     on_device = isinstance(session, DeviceSession)
@@ -185,21 +183,19 @@ def best_service(
 ) -> ServiceResult:
     """The best service settings under the experiment's load, by simulation over the split's own lengths.
 
-    Deterministic for a curve and host costs. Those are measured once for a machine and workspace, unless the
-    experiment states them. On the holdout split nothing is chosen: the settings are those of the search.
+    Deterministic for a curve and host costs. Those are measured once for a machine and workspace, unless the experiment
+    states them; of a modelled device, whose host is not here, they are assumed. On the holdout split nothing is chosen:
+    the settings are those of the search.
     """
     question, choices = experiment.service, choices or service_choices(experiment, candidate)
     assert question is not None  # there is no such stage otherwise
-    host = question.host or host_beside(
-        host_costs(
-            experiment.model,
-            experiment.dataset,
-            bench.store,
-            several=on_cards(experiment),
-            report=lambda stage: bench.report(candidate, stage),
-        ),
-        curve,
-    )
+    host = question.host
+    if host is None and bench.toolchain(candidate).emulated:
+        host = assumed_costs(experiment.model, experiment.dataset)
+    if host is None:
+        report, several = partial(bench.report, candidate), on_cards(experiment)
+        measured = host_costs(experiment.model, experiment.dataset, bench.store, several=several, report=report)
+        host = host_beside(measured, curve)
     lengths = experiment.dataset.lengths(split)
     bins = serving_lengths(experiment, candidate)
     if lengths is None:

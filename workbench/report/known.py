@@ -62,6 +62,8 @@ def held_against(confirmed: Evaluation | None, question: Question) -> str:
         return (
             f"its confirmation could not be run, which says nothing of its accuracy ({failure_words(failure)}){again}"
         )
+    if confirmed.overflow:
+        return confirmed.overflow
     if broken := broken_by(confirmed, question):
         return "on held-out data it breaks " + ", ".join(over(name, by) for name, by in broken.items())
     if service is not None and service.best is None:

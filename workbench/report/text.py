@@ -75,6 +75,8 @@ def detail(summary: Summary, candidate_id: str) -> str:
     for heading, one in (("Validation", evaluation), ("Holdout", summary.confirmations.get(candidate.id))):
         if one is not None and (numbers := _all_numbers(one)):
             found += ["", heading, *numbers]
+        if one is not None and one.overflow:
+            found += ["", f"Not to be shipped: {one.overflow}"]
     found += ["", "Stages"]
     found += [
         f"  {s.stage:<34} {s.seconds:8.2f} s{'  (from the cache)' if s.cached else ''}{_compiled(s)}"
@@ -265,6 +267,8 @@ def _verdict(summary: Summary) -> list[Line]:
     broken = " and ".join(over(name, by) for name, by in closest.violations.items()) or "nothing that was measured"
     words = f"Closest: {nearest.candidate.short_id} ({summary.title(nearest.candidate)}) breaks {broken}"
     words += " at least, as far as it was measured." if nearest.status == "stopped" else "."
+    confirmed = summary.confirmations.get(closest.candidate_id)
+    words += f" Not to be shipped: {confirmed.overflow}" if confirmed is not None and confirmed.overflow else ""
     if closest.unknown:
         words += f" Not measured for it: {', '.join(closest.unknown)}."
     if nearest.stop is not None:

@@ -25,6 +25,7 @@ from workbench.evaluation.build import artifact_of
 from workbench.evaluation.company_check import check_company
 from workbench.evaluation.facts import NO_LOANS, Loans
 from workbench.evaluation.metric_check import check_metric
+from workbench.evaluation.overflow import overflow_of
 from workbench.evaluation.padding_check import check_padding
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL, Effort
@@ -99,6 +100,7 @@ def evaluate(
         forecast=climb.forecast,
         place=Place(host=platform.node(), card=bench.card),
         fidelity=climb.fidelity,
+        overflow=climb.overflow,
     )
 
 
@@ -158,6 +160,8 @@ def _run(climb: Climb, sessions: contextlib.ExitStack, *, whole: bool) -> Stop |
         if stop := short_latency(climb, session, baseline, scores, artifact, directory):
             return stop
     with climb.stage("accuracy_full"):
+        if climb.split == "holdout":
+            climb.overflow = overflow_of(climb.experiment, climb.candidate, climb.bench)
         if stop := full_accuracy(climb, scores) or fidelity(climb, session, baseline):
             return stop
     if not whole and looks_first(climb):

@@ -231,7 +231,7 @@ def _whole_s(division: Division, search_s: float, cost: Cost, gone_s: float) -> 
 
 def _once_s(experiment: Experiment, bench: Bench) -> float:
     service = experiment.service
-    if service is None or service.host is not None:
+    if service is None or service.host is not None or bench.toolchain(experiment.baseline).emulated:
         return 0.0
     return measuring_s(experiment.model, experiment.dataset, bench.store, several=on_cards(experiment))
 

@@ -17,6 +17,7 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import calibration_feeds, growing_axes
 from workbench.evaluation.journal import Journal
+from workbench.evaluation.overflow import overflow_of
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scorer_of
@@ -26,7 +27,7 @@ from workbench.targets import described
 from workbench.targets.base import Array, replay_tolerance
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, file_digest
-from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.errors import ConfigError, MeasureError, ToolchainError
 from workbench.values.interface import OutputUse
 from workbench.values.measurement import Split
 from workbench.values.preprocess import Text
@@ -41,7 +42,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
 
     Raises:
         ConfigError: the sweep has not measured it in full.
-        CandidateError: it cannot be compiled or run any more.
+        CandidateError: it cannot be compiled or run any more, or overflows on its device.
         ToolchainError: a file of its evaluations, or of the baseline's, is damaged.
     """
     for damage in journal.damage():
@@ -57,6 +58,8 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
             hint=f"Its fate: workbench show {experiment.path} --candidate {candidate.short_id}",
         )
     artifact, directory = artifact_of(experiment, candidate, bench)
+    if overflow := overflow_of(experiment, candidate, bench):
+        raise MeasureError(f"{candidate.short_id} cannot be handed over: {overflow}")
     if experiment.model.is_language_model:
         return language_contents(
             experiment,

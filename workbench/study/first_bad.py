@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from workbench.evaluation.overflow import LARGEST_HALF, constant_magnitudes, hidden_beyond_half, magnitude
 from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
 from workbench.study.compared import Comparison, TensorComparison
@@ -20,7 +22,6 @@ from workbench.study.limits import INT8
 from workbench.targets.inside import DeviceCall, DeviceOperator, DeviceTensor, LooksInside
 from workbench.values.system.files import temporary_beside
 
-LARGEST_HALF = 65504.0
 INT8_ERROR = INT8.error or 0.15
 _HALF = "float16"
 
@@ -38,7 +39,7 @@ def first_bad(found: Comparison, a: Side, device: DeviceSide, looker: LooksInsid
     rows = {each.tensor: each for each in found.rows}
     call_index, call = _call_of(device, operator.name)
     operator = next(each for each in call.operators if each.name == operator.name)
-    out_of_range = _beyond_half(call, rows, flow)
+    out_of_range = _beyond_half(call, rows, flow, _hiding(a, device, call_index, flow))
     cause = _cause(operator, row, out_of_range)
     kept = out_of_range if cause == "range" and out_of_range else [operator] if cause != "integers" else []
     # what balancing rescaled is no float tensor of the model any more, so that nothing can be said of its scale
@@ -100,10 +101,20 @@ def _cause(operator: DeviceOperator, row: TensorComparison, out_of_range: list[D
     return "integers" if integers or operator.layers else "rounding"
 
 
-def _beyond_half(call: DeviceCall, rows: Mapping[str, TensorComparison], flow: Flow) -> list[DeviceOperator]:
-    """Operators that read or write as halves what no half holds, masks before a softmax left out."""
+def _hiding(a: Side, device: DeviceSide, call_index: int, flow: Flow) -> set[str]:
+    """Operators inside of which the float model has what no half holds."""
+    proto, call = load_graph(read_model(a.path)), device.recording.calls[call_index]
+    exact = reference_values(a, device, call_index, [name for name in flow.computed() if name not in flow.masks])
+    largest = constant_magnitudes(proto) | {name: magnitude(values) for name, values in exact.items()}
+    return {each.name for each in call.operators if hidden_beyond_half(each, proto, largest, flow.masks)}
 
-    def magnitude(tensor: DeviceTensor) -> float:
+
+def _beyond_half(
+    call: DeviceCall, rows: Mapping[str, TensorComparison], flow: Flow, hiding: AbstractSet[str]
+) -> list[DeviceOperator]:
+    """Operators that read, write or hide as halves what no half holds, masks before a softmax left out."""
+
+    def largest(tensor: DeviceTensor) -> float:
         if not tensor.tensor or tensor.tensor in flow.masks or tensor.dtype != _HALF:
             return 0.0
         names = [tensor.tensor] if tensor.tensor in rows else flow.sources(tensor.tensor)
@@ -112,7 +123,8 @@ def _beyond_half(call: DeviceCall, rows: Mapping[str, TensorComparison], flow: F
     return [
         operator
         for operator in call.operators
-        if any(magnitude(tensor) > LARGEST_HALF for tensor in (*operator.inputs, *operator.outputs))
+        if operator.name in hiding
+        or any(largest(tensor) > LARGEST_HALF for tensor in (*operator.inputs, *operator.outputs))
     ]
 
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from workbench.quantization.record import QuantizationRecord
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
-from workbench.values.clocks.statement import CallCosts, ModelledClock
+from workbench.values.clocks.costs import own_ms
+from workbench.values.clocks.statement import CallCosts, ModelledClock, kind_of
 from workbench.values.model import Model
 
 Array = npt.NDArray[np.generic]
@@ -133,7 +134,7 @@ class DeviceSession(Protocol):
         """See `Session.run`."""
 
     def times(self) -> DeviceTimes:
-        """Of the last `run`; MeasureError before the first."""
+        """Of the last `run`, by the device's events; MeasureError before the first. Ask `times_of`."""
 
     def device_memory_bytes(self) -> int:
         """Device memory that this session holds: weights, work memory, buffers."""
@@ -144,9 +145,9 @@ class DeviceSession(Protocol):
 
 @runtime_checkable
 class StatesCosts(Protocol):
-    """A session whose device may be modelled: it tells what its calls cost, so that any other clock can be asked too.
+    """A session whose device may be modelled: it tells what its calls cost, which is all that modelled times are of.
 
-    Optional: a session without it has modelled times of one clock, or measured ones.
+    Optional: without it nothing of an emulated device can be timed.
     """
 
     def costs(self) -> tuple[ModelledClock, CallCosts] | None:
@@ -155,6 +156,23 @@ class StatesCosts(Protocol):
         Raises:
             MeasureError: there was no `run` yet.
         """
+
+
+def times_of(session: DeviceSession) -> DeviceTimes:
+    """Of the last `run`: from its stated costs where the device is modelled, else by the device's own events."""
+    stated = session.costs() if isinstance(session, StatesCosts) else None
+    if stated is None:
+        return session.times()
+    clock, call = stated
+
+    def spent_ms(kind: str) -> float:
+        return own_ms(clock, CallCosts(works=tuple(work for work in call.works if kind_of(work) == kind)))
+
+    return DeviceTimes(
+        host_to_device_ms=spent_ms("to_device"),
+        execute_ms=spent_ms("execution"),
+        device_to_host_ms=spent_ms("to_host"),
+    )
 
 
 class Target(Protocol):

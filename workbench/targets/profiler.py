@@ -28,6 +28,18 @@ class KernelTime:
     call_us: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overflows:
+    """Attributes:
+    text: for the terminal.
+    suspects: node, or operator where no node is told → what of it is not finite, where numbers are affected that the
+        model computes with.
+    """
+
+    text: str
+    suspects: Mapping[str, str]
+
+
 class Profiler(Protocol):
     """Both change what they look at, so they run a program of the workbench apart from every measurement.
 
@@ -90,10 +102,18 @@ class Profiler(Protocol):
             offered: parameter of the search space → its choices, which are taken where they serve as well.
         """
 
-    def overflows(self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str]) -> str:
-        """What overflowed in so many calls, for the terminal.
+    def overflows(
+        self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str], once: bool = False
+    ) -> Overflows:
+        """What overflowed in so many calls.
+
+        Args:
+            once: of each operator the first time is enough.
 
         Raises:
             ToolchainError: the toolkit lacks what reads the files.
             MeasureError: the run failed; carries its log.
         """
+
+    def way_on(self, nodes: Sequence[str]) -> str:
+        """What a user may change where these overflow."""

@@ -116,6 +116,7 @@ class Evaluation:
         forecast: what was predicted before it was measured whole; None where nothing was.
         place: where it was made; None where that was not kept.
         fidelity: how far its answers lie from float32; None where nobody measured it.
+        overflow: what overflows on its device, in words with the way on; '' where nothing does or nobody looked.
     """
 
     candidate: Candidate
@@ -134,6 +135,7 @@ class Evaluation:
     forecast: Forecast | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     place: Place | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     fidelity: Fidelity | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    overflow: str = added_later("")
 
     def __post_init__(self) -> None:
         if (self.status == "failed") != (self.failure is not None):

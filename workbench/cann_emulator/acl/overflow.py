@@ -4,9 +4,9 @@ For each operator that did there are two, in the folders of dump_place: its inpu
 
     Opdebug.Node_OpDebug.<task>.<stream>.<time stamp>
 
-What counts: an output of a kernel that is not finite (an infinity, or what became of one) although all its inputs
-are. A device also sees what overflows inside of a kernel and is cut off there, so this tells less. That 910B3 needs no
-code for it in the model (--status_check) is [inferred] from atc.md §2.5, which has that flag for other chips.
+What counts: an output of a kernel, or a half inside of it, that is not finite (an infinity, or what became of one)
+although all its inputs are. A device also sees other overflows inside of a kernel, so this tells less. That 910B3
+needs no code for it in the model (--status_check) is [inferred] from atc.md §2.5, which has that flag for other chips.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def watch(entry: LoadedModel, stream: int, kernels: Sequence[KernelValues]) -> l
     """The status files that were written, one for each kernel that overflowed."""
     if _CHECK.folder is None:
         return []
-    found = [values for values in kernels if _all_finite(values.inputs) and not _all_finite(values.outputs)]
+    found = [v for v in kernels if _all_finite(v.inputs) and not _all_finite((*v.outputs, *v.inside))]
     if not found:
         return []
     stamp, written = time.time_ns() // 1000, []
@@ -95,7 +95,7 @@ def _status(entry: LoadedModel, values: KernelValues, stream: int) -> np.ndarray
     """2048 bytes as the device writes them; only the AI Core's part says something here."""
     content = bytearray(STATUS_BYTES)
     struct.pack_into("<6Q", content, AI_CORE_INFO, entry.id, stream, values.task, 0, 0, 0)
-    narrow = any(tensor.dtype == "float16" and not _finite(tensor) for tensor in values.outputs)
+    narrow = any(tensor.dtype == "float16" and not _finite(tensor) for tensor in (*values.outputs, *values.inside))
     bits = FLOAT_TO_HALF if narrow else FLOATING_POINT
     struct.pack_into("<3Q", content, AI_CORE_STATUS, 0, 0, bits)
     return np.frombuffer(bytes(content), np.uint8)

@@ -103,6 +103,8 @@ def configure(folder: Path | None) -> None:
     by_msprof = os.environ.get(VARIABLE)
     chosen = Path(by_msprof) if by_msprof else folder
     PROFILE.folder, PROFILE.collecting = chosen, chosen is not None
+    if by_msprof:  # its profile is of the device: what this machine does between two calls is no time of one
+        host_clock.STANDING.__enter__()
 
 
 def done(device: int, stream: int, kind: str, start_ns: int, end_ns: int, execution: Execution | None = None) -> None:

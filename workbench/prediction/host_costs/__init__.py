@@ -7,6 +7,6 @@ workers and their transport are the real ones; in place of the model's call, whi
 time is taken off.
 """
 
-from workbench.prediction.host_costs.measure import host_costs, measure_host_costs, measuring_s
+from workbench.prediction.host_costs.measure import assumed_costs, host_costs, measure_host_costs, measuring_s
 
-__all__ = ["host_costs", "measure_host_costs", "measuring_s"]
+__all__ = ["assumed_costs", "host_costs", "measure_host_costs", "measuring_s"]

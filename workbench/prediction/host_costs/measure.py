@@ -110,6 +110,19 @@ def _today(key: dict[str, object]) -> dict[str, object]:
     return {**key, "noisy": datetime.now(UTC).date().isoformat()}
 
 
+def assumed_costs(model: Model, dataset: Dataset) -> HostCosts:
+    """Of a host in front of a modelled device: none is here to be measured, and what keeps this machine busy is no
+    part of it."""
+    return HostCosts(
+        request_ms=0.15 + 1000 * _READ_S * _numbers(dataset, model),
+        batch_ms=0.2,
+        worker_batch_ms=0.1,
+        worker_row_ms=0.01,
+        capacity=tuple(map(float, range(1, 17))),
+        origin="assumed, as the device is modelled: state service.host of the experiment",
+    )
+
+
 def measuring_s(model: Model, dataset: Dataset, store: Store, *, several: bool = False) -> float:
     """Roughly what `host_costs` would take now; 0 where they are known."""
     _, key = _key(model, dataset, several)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -19,6 +19,7 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import wants
 from workbench.targets.ascend.amct.installation import amct_is_named
 from workbench.targets.ascend.atc.config_files import config_texts
+from workbench.targets.ascend.atc.named_folders import VARIABLE, operators_environment
 from workbench.targets.ascend.atc.precheck import check_model
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import NOT_IN_OPS_NN, check_operators
@@ -27,7 +28,7 @@ from workbench.targets.ascend.shapes import has_axis, interface_of
 from workbench.targets.base import OperatorIssue
 from workbench.targets.int8_issues import nothing_to_quantize
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CheckError, ConfigError, LoweringError, ToolchainError
+from workbench.values.errors import CheckError, CompileError, ConfigError, LoweringError, ToolchainError
 from workbench.values.model import Model
 from workbench.values.system.scratch import scratch_folder
 
@@ -44,23 +45,29 @@ def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue,
     try:
         proto = load_graph(model)
         lowered = atc_form(proto)
+        operators = operators_environment(settings)
     except (ConfigError, LoweringError) as error:
         return (_issue("error", str(model.path), str(error), "Export the model again.", "the model itself"),)
+    except CompileError as error:
+        return (_issue("error", "compile.custom_opp_path", str(error), "", "the space"),)
     issues = [*_entry_issues(settings), *_shape_issues(model, settings), *_convolutions(lowered, settings)]
     # bins and batches give every input its shape
-    issues += [issue for issue in known_and_asked(lowered) if "are dynamic" not in issue.problem]
+    issues += [issue for issue in known_and_asked(lowered, operators) if "are dynamic" not in issue.problem]
     if candidate.quantization.scheme != "none":
         issues += _int8_issues(proto, candidate)
     return tuple(sorted(issues, key=lambda issue: issue.severity))
 
 
-def known_and_asked(lowered: ModelProto) -> tuple[OperatorIssue, ...]:
+def known_and_asked(lowered: ModelProto, operators: Mapping[str, str] | None = None) -> tuple[OperatorIssue, ...]:
     """What the table of operators knows about a lowered model, and what ATC says of it where there is an ATC.
+
+    Args:
+        operators: of `operators_environment`; without it those that this process's environment names.
 
     ATC has the last word: an operator that it takes is no trouble, although the open library lacks it.
     """
     known = check_operators(lowered)
-    said = _said_by_atc(lowered)
+    said = _said_by_atc(lowered, {**os.environ, **(operators or {})})
     if said is None:
         return known
     if not said:
@@ -68,20 +75,20 @@ def known_and_asked(lowered: ModelProto) -> tuple[OperatorIssue, ...]:
     return (*known, *said)
 
 
-_SAID: dict[tuple[str, str], tuple[OperatorIssue, ...] | None] = {}
-"""(CANN's folder, digest of a lowered model) → what ATC said: every candidate of a sweep asks about the same file."""
+_SAID: dict[tuple[str, str, str], tuple[OperatorIssue, ...] | None] = {}
+"""(CANN's folder, custom operators, digest of a model) → what ATC said: candidates of a sweep ask about one file."""
 
 
-def _said_by_atc(lowered: ModelProto) -> tuple[OperatorIssue, ...] | None:
+def _said_by_atc(lowered: ModelProto, environment: Mapping[str, str]) -> tuple[OperatorIssue, ...] | None:
     """What `atc --mode=3` refuses; None without an ATC that could be asked, or when it gives no verdict."""
     digest = hashlib.sha256(lowered.SerializeToString(deterministic=True)).hexdigest()  # weights apart by their place
-    key = (os.environ.get("ASCEND_HOME_PATH", ""), digest)
+    key = (environment.get("ASCEND_HOME_PATH", ""), environment.get(VARIABLE, ""), digest)
     if key not in _SAID:
         with scratch_folder("check") as folder:
             file = folder / "model.onnx"
             write_model(lowered, file)
             try:
-                _SAID[key] = check_model(file, soc_version=SOC_VERSION)
+                _SAID[key] = check_model(file, soc_version=SOC_VERSION, environment=environment)
             except ToolchainError:
                 _SAID[key] = None
             except CheckError as error:  # it died or said nothing: compiling has the last word, and keeps its log

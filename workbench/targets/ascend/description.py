@@ -132,7 +132,7 @@ TARGET = TargetDescription(
         runtimes=("cann",),
         not_older=("cann",),
         generations=("driver",),
-        compiling_only=("amct_onnx", "atc"),
+        compiling_only=("amct_onnx", "atc", "operator bank"),
         to_device=True,
     ),
     required_files=(INTERFACE,),

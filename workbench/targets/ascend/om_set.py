@@ -25,8 +25,8 @@ from workbench.targets.ascend.atc.atc import (
 )
 from workbench.targets.ascend.atc.command import Shape, argument_vector, compile_flags, shapes_of
 from workbench.targets.ascend.atc.config_files import write_config_files
-from workbench.targets.ascend.atc.custom_operators import operators_environment
 from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
+from workbench.targets.ascend.atc.named_folders import copied_bank, operators_environment
 from workbench.targets.ascend.atc.om_info import OmInfo, parse_info
 from workbench.targets.ascend.atc.om_json import KernelCounts, count_kernels
 from workbench.targets.ascend.atc.om_to_json import run_to_json
@@ -82,6 +82,7 @@ class _Job:
     interface: Interface
     soc_version: str
     environment: Mapping[str, str]
+    operators: dict[str, str]
     files: Mapping[str, Path]
     root: Path
     to: Path
@@ -185,7 +186,8 @@ def _job(
 ) -> Iterator[_Job]:
     """What the compiles of a set share, for as long as its work directory is there."""
     assert isinstance(at.candidate.compile, AscendCompile)  # Candidate checks it
-    base = dict(os.environ if environment is None else environment) | operators_environment(at.candidate.compile)
+    base = dict(os.environ if environment is None else environment)
+    operators = operators_environment(at.candidate.compile)
     atc = find_atc(base)
     check_operator_package(base)
     side_by_side = parallel or parallel_compiles(len(shapes))
@@ -198,7 +200,8 @@ def _job(
                 interface=at.interface,
                 soc_version=at.soc_version,
                 environment=base,
-                files=write_config_files(at.candidate.compile, root),
+                operators=operators,
+                files=write_config_files(at.candidate.compile, root) | copied_bank(at.candidate.compile, root),
                 root=root,
                 to=at.to,
                 side_by_side=side_by_side,
@@ -276,7 +279,7 @@ def _compile(job: _Job, shape: Shape) -> _Compiled:
         [str(job.atc), *argument_vector(flags)],
         directory=directory,
         log=job.to / f"{shape.name}.log",
-        environment=compile_environment(job.environment, directory, workers=job.workers),
+        environment=compile_environment(job.environment, directory, workers=job.workers) | job.operators,
         timeout_s=job.timeout_s,
         stop=job.stop,
     )

@@ -114,10 +114,12 @@ def read_overflows(
     *,
     timeout_s: float = TIMEOUT_S,
     environment: Mapping[str, str] | None = None,
+    once: bool = False,
 ) -> tuple[Overflow, ...]:
     """Convert every file below `dump` with the toolkit's msaccucmp.py and decode it; empty when nothing overflowed.
 
     Args:
+        once: the first file of each operator will do: each conversion is a program of its own.
         toolkit: root of CANN, ASCEND_HOME_PATH.
         results: folder for the JSON files; made when missing.
 
@@ -126,6 +128,8 @@ def read_overflows(
         MeasureError: it fails, or writes something else; carries its log.
     """
     files = overflow_files(dump)
+    if once:
+        files = tuple({_operator_before(file): file for file in reversed(files)}.values())
     if not files:
         return ()
     converter = toolkit / CONVERTER
@@ -167,17 +171,30 @@ def overflow_text(found: Sequence[Overflow], feeds: int) -> str:
         lines.append(f"  {mark}{_operator_words(one.operator)}{place}: {'; '.join(one.causes)}")
         if one.operator is not None:
             lines += [f"      {words}{' (the first time)' if more else ''}" for words in one.operator.tensors]
-    if any(one.suspect for one in found):
-        names = dict.fromkeys(one.operator.node or one.operator.name for one in found if one.suspect and one.operator)
-        lines.append(
-            "numbers that the model computes with are affected: keep those operators in float32 (compile.keep_dtype), "
-            "or do not ship this candidate, even if it scores well on a small set"
-        )
-        lines += [f"  compile.keep_dtype: {' '.join(names)}"] if names else []
-        lines.append(
-            "what reads their results has to be kept too: `workbench compare onnx:MODEL om:…` names all of them"
-        )
+    if affected := suspects(found):
+        words = "numbers that the model computes with are affected, however well it scores on a small set, and it is"
+        lines.append(f"{words} neither recommended nor exported")
+        lines.append(way_on(tuple(affected)))
     return "\n".join(lines)
+
+
+def suspects(found: Sequence[Overflow]) -> dict[str, str]:
+    """Node, operator where no node is told, or task → what of it is not finite, else why."""
+    told: dict[str, str] = {}
+    for one in (one for one in found if one.suspect):
+        operator = one.operator
+        name = f"{one.unit} task {one.task_id}" if operator is None else operator.node or operator.name
+        told.setdefault(name, "; ".join((operator and operator.tensors) or one.causes))
+    return told
+
+
+def way_on(nodes: Sequence[str]) -> str:
+    """What a user may change: the nodes stand as keep_dtype and modify_mixlist take them."""
+    return (
+        f"Keep them in float32 with what reads their results: compile.keep_dtype: {' '.join(nodes)} (`workbench "
+        "compare onnx:MODEL om:…` names all); or take precision.mode: must_keep_origin_dtype, or allow_mix_precision "
+        "with their types on the black list of compile.modify_mixlist; of INT8 layers raise quantization.keep_float."
+    )
 
 
 def decode_overflow(content: Mapping[str, Any], file: Path | None = None) -> tuple[Overflow, ...]:
@@ -248,6 +265,12 @@ def _with_operator(found: Overflow) -> Overflow:
         file=chosen.path,
     )
     return replace(found, operator=operator)
+
+
+def _operator_before(file: Path) -> str:
+    """Whose dump was written last before a status; the status itself where there is none."""
+    before = [one for one in operator_files(file.parent) if one.stamp <= _stamp(file)]
+    return max(before, key=lambda one: one.stamp).op_name if before else str(file)
 
 
 def _broken(kind: str, tensors: Sequence[DumpedTensor]) -> tuple[str, ...]:

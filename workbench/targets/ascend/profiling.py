@@ -12,14 +12,14 @@ from workbench.targets.ascend.fused_names import fused_kernels
 from workbench.targets.ascend.installation import find_installation
 from workbench.targets.ascend.interface import INTERFACE
 from workbench.targets.ascend.msprof import profile, run_msprof
-from workbench.targets.ascend.overflow import overflow_text, read_overflows, write_overflow_config
+from workbench.targets.ascend.overflow import overflow_text, read_overflows, suspects, way_on, write_overflow_config
 from workbench.targets.ascend.profiles.kernels import kernel_us
 from workbench.targets.ascend.profiles.levers import levers
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
 from workbench.targets.ascend.profiles.tasks import read_tasks
 from workbench.targets.ascend.program import run_program
-from workbench.targets.profiler import KernelTime
+from workbench.targets.profiler import KernelTime, Overflows
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.device_profile import DeviceProfile, Lever
@@ -27,9 +27,6 @@ from workbench.values.dimension import Scalar
 from workbench.values.errors import MeasureError
 
 REPLAY_TIMEOUT_S = 900.0
-_OF_THIS_MACHINE = (
-    "the device's times are modelled; between two executions the program's own time passes, which is this machine's"
-)
 
 
 class AscendProfiler:
@@ -86,7 +83,9 @@ class AscendProfiler:
     ) -> tuple[Lever, ...]:
         return levers(profile, candidate, offered)
 
-    def overflows(self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str]) -> str:
+    def overflows(
+        self, replay: Sequence[str], calls: int, to: Path, *, environment: Mapping[str, str], once: bool = False
+    ) -> Overflows:
         to.mkdir(parents=True, exist_ok=True)
         config = write_overflow_config(to)
         log = to / "run.log"
@@ -100,16 +99,15 @@ class AscendProfiler:
             )
             last = ended.output.strip().splitlines()[-1:] or ["no output"]
             raise MeasureError(f"the run with the overflow check {how}: {last[0]}", log_path=log)
-        found = read_overflows(to / "overflow", find_installation().home, to / "decoded")
-        return overflow_text(found, calls)
+        found = read_overflows(to / "overflow", find_installation().home, to / "decoded", once=once)
+        return Overflows(text=overflow_text(found, calls), suspects=suspects(found))
+
+    def way_on(self, nodes: Sequence[str]) -> str:
+        return way_on(nodes)
 
 
 def _completed(found: DeviceProfile, artifact: Artifact, directory: Path) -> DeviceProfile:
     story = read_story(directory)
-    modelled = found.modelled or artifact.toolchain.emulated
     told = () if story is None else tuple(story_text(story).splitlines())
-    return replace(
-        found,
-        modelled=modelled,
-        notes=(*found.notes, *([_OF_THIS_MACHINE] if modelled else []), *told),
-    )
+    modelled = found.modelled or artifact.toolchain.emulated
+    return replace(found, modelled=modelled, notes=(*found.notes, *told))

@@ -14,6 +14,30 @@ from pathlib import Path
 
 from workbench.values.system.lifeline import start_failure, tied
 
+_VARIABLES = frozenset(
+    {
+        # where programs and CANN lie: what is found there is in every key by its versions (`toolchain`)
+        *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME", "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"),
+        *("ASCEND_OPP_PATH", "ASCEND_AICPU_PATH", "TOOLCHAIN_HOME"),
+        # how fast, in how many processes, with which kernels kept (atc.md §2.5)
+        *("TE_PARALLEL_COMPILER", "MULTI_THREAD_COMPILE", "MAX_COMPILE_CORE_NUMBER", "OMP_NUM_THREADS"),
+        *("ASCEND_CACHE_PATH", "ASCEND_MAX_OP_CACHE_SIZE"),
+        # what is said, in which language, and where files lie meanwhile
+        *("ASCEND_GLOBAL_LOG_LEVEL", "ASCEND_GLOBAL_EVENT_ENABLE", "ASCEND_MODULE_LOG_LEVEL", "TMPDIR", "LANG"),
+        *("ASCEND_HOST_LOG_FILE_NUM", "DUMP_GE_GRAPH", "DUMP_GRAPH_LEVEL", "NPU_COLLECT_PATH", "LC_ALL", "LC_CTYPE"),
+        *("AMCT_LOG_LEVEL", "AMCT_LOG_FILE_LEVEL", "TZ", "USER", "XDG_CACHE_HOME", "WORKBENCH_MAX_FILE_GIB"),
+    }
+)
+_EMULATOR = "CANN_EMULATOR_"  # it says what it is in the versions
+
+
+def compiler_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """What of an environment reaches a compiler or AMCT: nothing that changes a result and that no key holds.
+
+    TUNE_BANK_PATH and ASCEND_CUSTOM_OPP_PATH do: a space names such folders, and keys hold what is in them.
+    """
+    return {n: value for n, value in environment.items() if n in _VARIABLES or n.startswith(_EMULATOR)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:

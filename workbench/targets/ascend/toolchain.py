@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from workbench.targets.ascend.amct.installation import VARIABLE as AMCT_PYTHON
+from workbench.targets.ascend.atc.named_folders import VARIABLE
 from workbench.targets.ascend.installation import (
     Installation,
     compiler_of_another,
@@ -28,12 +29,16 @@ from workbench.targets.ascend.settings import ASCEND
 from workbench.targets.ascend.versions import cann_problem, driver_problem
 from workbench.targets.ascend.visible_devices import visible_devices
 from workbench.values.artifact import Toolchain
+from workbench.values.documents.input_files import folder_digest
 from workbench.values.errors import ToolchainError
 
 _log = logging.getLogger(__name__)
 
 _ABOUT = ("ASCEND", "CANN")
-_SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", AMCT_PYTHON)
+_SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "TUNE_BANK_PATH", AMCT_PYTHON)
+_DEFAULT_BANK = "Ascend/latest/data/aoe/custom/op"
+"""Below HOME: where AOE keeps an operator bank, and ATC looks for one that nobody named (atc.md §9)."""
+_NAMED = {"TUNE_BANK_PATH": "op_bank_path", VARIABLE: "custom_opp_path"}
 _KNOWN: dict[tuple[tuple[str, str], ...], Toolchain] = {}
 """By the environment that decides it: asking the tools takes seconds, and every candidate asks."""
 
@@ -116,6 +121,12 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
     }
     if emulators:
         components["emulator"] = ", ".join(dict.fromkeys(str(name) for name in emulators))
+    bank = Path(environment.get("HOME", "/"), _DEFAULT_BANK, device)
+    if bank.is_dir() and any(bank.iterdir()):
+        components["operator bank"] = folder_digest(bank)[:16]
+    for variable, option in _NAMED.items():
+        if environment.get(variable):
+            _log.warning("%s is not passed to ATC: name its folder in the space, compile.%s.", variable, option)
     driver = components["driver"]
     problems = (cann_problem(installation.release), "" if driver == "unknown" else driver_problem(driver))
     for problem in filter(None, problems):

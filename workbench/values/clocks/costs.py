@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from workbench.values.clocks.statement import Amounts, CallCosts, Product, Work
+from workbench.values.clocks.statement import Amounts, CallCosts, ModelledClock, Product, Work
 
 Floats = npt.NDArray[np.float64]
 Prices = Mapping[str, Floats]
@@ -34,6 +34,11 @@ def call_ms(calls: Sequence[CallCosts], prices: Prices, known: Known) -> Floats:
                 known[key] = _work_us(work, prices, width)
             row += work.count / 1000 * known[key]
     return found
+
+
+def own_ms(clock: ModelledClock, call: CallCosts) -> float:
+    """Milliseconds of a call at the clock's own prices."""
+    return float(call_ms([call], {name: np.array([price]) for name, price in clock.prices}, {})[0, 0])
 
 
 def _work_us(work: Work, prices: Prices, width: int) -> Floats:

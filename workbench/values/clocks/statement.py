@@ -57,6 +57,11 @@ class Work:
             raise ValueError("a work is done at least once, and its amounts are not negative")
 
 
+def kind_of(work: Work) -> str:
+    """'to_device' or 'to_host' for a copy, which pays for its megabytes under that name; else 'execution'."""
+    return next((name for name, _ in work.before if name in ("to_device", "to_host")), "execution")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCosts:
     """Everything that one call asks of the device, copies included."""

@@ -253,10 +253,14 @@ def test_a_cann_that_was_not_switched_on_is_named(tmp_path: Path) -> None:
         find_atc({"PATH": "", "HOME": str(tmp_path)})
 
 
-def test_logs_and_side_files_stay_in_the_work_directory(tmp_path: Path) -> None:
-    made = compile_environment(
-        {"ASCEND_WORK_PATH": "/elsewhere", "ASCEND_SLOG_PRINT_TO_STDOUT": "1", "HOME": "/h"}, tmp_path, workers=2
-    )
+@pytest.mark.parametrize(
+    "variable",
+    ["ASCEND_WORK_PATH", "ASCEND_SLOG_PRINT_TO_STDOUT", "TUNE_BANK_PATH", "ASCEND_CUSTOM_OPP_PATH", "ENABLE_WHATEVER"],
+)
+def test_what_no_key_holds_does_not_reach_atc_and_logs_stay_in_the_work_directory(
+    tmp_path: Path, variable: str
+) -> None:
+    made = compile_environment({variable: "/elsewhere", "HOME": "/h"}, tmp_path, workers=2)
 
     assert made == {
         "HOME": "/h",

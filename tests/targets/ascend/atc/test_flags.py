@@ -141,7 +141,6 @@ def test_mode_6_refuses_a_framework() -> None:
         ("precision_mode_v2", "cube_hif8", "not supported by CANN 8.5"),
         ("auto_tune_mode", "RL,GA", "withdrawn"),
         ("mdl_bank_path", "/bank", "AOE"),
-        ("op_bank_path", "/bank", "AOE"),
         ("weight", "/w/a.caffemodel", "Caffe"),
         ("op_name_map", "/w/map", "Caffe"),
         ("framework", "0", "Caffe is refused on the 910B family"),

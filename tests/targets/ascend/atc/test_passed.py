@@ -12,8 +12,8 @@ from workbench.space.reader import read_space
 from workbench.space.space import assignment_of, build, complete
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
 from workbench.targets.ascend.atc.config_files import config_texts, write_config_files
-from workbench.targets.ascend.atc.custom_operators import operators_environment
 from workbench.targets.ascend.atc.flag_table import FLAGS
+from workbench.targets.ascend.atc.named_folders import copied_bank, operators_environment
 from workbench.targets.ascend.atc.passed import NOT_PASSED, OWN, PASSED, PREFIX, REACHED
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.settings import AscendCompile
@@ -127,9 +127,34 @@ def test_custom_operators_are_named_by_what_their_folder_holds(tmp_path: Path) -
         operators_environment(candidate.compile)
 
 
+def test_an_operator_bank_is_named_by_what_it_holds_and_atc_is_given_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "bank").mkdir()
+    bank = tmp_path / "bank" / "MatMulV2.json"
+    bank.write_text("{}", encoding="utf-8")
+    file = space_of(tmp_path, op_bank_path='["off", bank]')
+
+    def of_the_bank() -> Candidate:
+        space = read_space(file)
+        return build(space, complete(space, {"compile.op_bank_path": "bank"}))
+
+    first = of_the_bank()
+    assert isinstance(first.compile, AscendCompile)
+    (tmp_path / "first").mkdir()
+    given = copied_bank(first.compile, tmp_path / "first")["op_bank_path"]
+    assert (given.is_relative_to(tmp_path / "first"), (given / bank.name).read_text("utf-8")) == (True, "{}")
+    bank.write_text("{} ", encoding="utf-8")
+    with pytest.raises(CompileError, match=r"op_bank_path: .* holds something else"):
+        copied_bank(first.compile, tmp_path)
+    assert of_the_bank().id != first.id
+    bank.unlink()
+    with pytest.raises(ConfigError, match=r"space.yaml.*op_bank_path.*empty folder"):
+        read_space(file)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"op_bank_path": "[nowhere]"}, "no such folder"),
         ({"sparsity": "[2]"}, "is not a value of this parameter"),
         ({"external_weight": "[1]"}, "not a parameter"),
         ({"aicore_nums": '["20|40"]'}, "not a parameter"),
@@ -157,6 +182,7 @@ def test_what_atc_would_not_take_is_refused_with_the_file_and_the_key(
         ((("precision_mode", "force_fp32"),), "Reached: `precision.mode`"),
         ((("sparsity", "1"), ("deterministic", "1")), "sorted"),
         ((("aicore_num", " "),), "is empty"),
+        ((("op_bank_path", "/bank@0"), ("op_compiler_cache_mode", "enable")), "hides the bank"),
     ],
 )
 def test_a_candidate_file_cannot_smuggle_a_flag_past_the_table(options: tuple[tuple[str, str], ...], said: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.targets.ascend.program import run_program
+from workbench.targets.ascend.program import compiler_variables, run_program
 from workbench.targets.base import Feeds
 from workbench.values.errors import CalibrationError, ToolchainError
 
@@ -102,7 +102,7 @@ def ask(
             it was killed.
     """
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-    environment = {"OMP_NUM_THREADS": str(min(os.cpu_count() or 1, _THREADS)), **variables}
+    environment = {"OMP_NUM_THREADS": str(min(os.cpu_count() or 1, _THREADS)), **compiler_variables(variables)}
     try:
         ended = run_program(
             [str(python), str(_CHILD), str(folder)],

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.targets.ascend.atc.output import Output, parse_output
+from workbench.targets.ascend.program import compiler_variables
 from workbench.values.errors import ConfigError, ToolchainError
 
 COMPILE_TIMEOUT_S = 3600.0
@@ -109,22 +110,18 @@ def check_operator_package(environment: Mapping[str, str]) -> None:
 
 
 def compile_environment(base: Mapping[str, str], directory: Path, *, workers: int) -> dict[str, str]:
-    """The environment of one compile: everything of `base`, with logs and side files in `directory`.
+    """The environment of one compile: of `base` what no key has to hold, with logs and side files in `directory`.
 
     Args:
         workers: operator compile processes that this compile may start; a smaller TE_PARALLEL_COMPILER stays.
     """
-    environment = dict(base)
+    environment = compiler_variables(base)
     try:
         asked = int(environment.get("TE_PARALLEL_COMPILER", _DEFAULT_WORKERS))
     except ValueError:
         asked = _DEFAULT_WORKERS
     environment["TE_PARALLEL_COMPILER"] = str(max(1, min(asked, workers, 32)))
     environment["ASCEND_PROCESS_LOG_PATH"] = str(directory / "log")
-    # would take fusion_result.json and check_result.json elsewhere
-    environment.pop("ASCEND_WORK_PATH", None)
-    # would take the log away from its files
-    environment.pop("ASCEND_SLOG_PRINT_TO_STDOUT", None)
     return environment
 
 

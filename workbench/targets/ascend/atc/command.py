@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.targets.ascend.atc.flags import ONNX, check_flags
-from workbench.targets.ascend.atc.passed import CUSTOM_OPERATORS, FILES
+from workbench.targets.ascend.atc.passed import FILES, FOLDERS
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.settings import PRECISION_MODES, PRECISION_MODES_V2, AscendCompile
 from workbench.values.candidate import Candidate
@@ -104,7 +104,7 @@ def compile_flags(
         flags["enable_single_stream"] = "true"
     if settings.enable_small_channel:
         flags["enable_small_channel"] = "1"
-    flags |= {flag: value for flag, value in settings.options if flag not in (*FILES, CUSTOM_OPERATORS)}
+    flags |= {flag: value for flag, value in settings.options if flag not in (*FILES, *FOLDERS)}
     flags |= {flag: str(file) for flag, file in files.items()}
     check_flags(flags, quantized=candidate.quantization.scheme != "none")
     return flags

@@ -70,7 +70,7 @@ def _truth(name: str, default: str = "", *, a2: bool | None = True, never: str =
 
 _OTHER_FRAMEWORK = "it belongs to Caffe or TensorFlow models; this product compiles ONNX"
 _RESERVED = "it is registered, but reserved by the vendor"
-_AOE = "AOE's banks need tuning on a device, and subgraph tuning is not supported on Atlas A2 (tfmigr2_000068)"
+_SUBGRAPH = "AOE's subgraph tuning, which fills such a bank, is not supported on Atlas A2 (tfmigr2_000068)"
 _COMPRESSION = "weight compression is not documented for Atlas A2"
 
 _BASIC = (
@@ -174,7 +174,7 @@ _TUNING = (
         source="ge v8.5.0 api/atc/main_impl.cc:1283-1317",
     ),
     _bit("sparsity"),
-    Flag(name="mdl_bank_path", kind="directory", never=_AOE, source=_PAGES),
+    Flag(name="mdl_bank_path", kind="directory", never=_SUBGRAPH, source=_PAGES),
     _choice("oo_level", "O1", "O3", default="O3"),
     _truth("oo_constant_folding", "true"),
     _truth("oo_dead_code_elimination", "true"),
@@ -205,7 +205,7 @@ _PRECISION = (
     ),
     Flag(name="optypelist_for_implmode", source=_CHECKS),
     _truth("allow_hf32", a2=None, never="8.5.0 calls it reserved, not supported"),
-    Flag(name="op_bank_path", kind="directory", never=_AOE, source="ATC manual 9.2 (atc.md §9)"),
+    Flag(name="op_bank_path", kind="directory", source="ATC manual 9.2 (atc.md §9)"),
 )
 
 _CACHE = (

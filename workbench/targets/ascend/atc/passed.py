@@ -17,6 +17,7 @@ PREFIX = "compile."
 CUSTOM_OPERATORS = "custom_opp_path"
 """No flag: the folder of an installed package of custom operators, which ATC looks for in ASCEND_CUSTOM_OPP_PATH
 [inferred from the vendor's guide to operator development; the pages of 8.5.0 at hand do not describe it]."""
+BANK = "op_bank_path"
 
 _ABOUT: Mapping[str, str] = {
     "output_type": "type of the outputs: one for all, or node:0:FP16;… (the session gives back the model's own types)",
@@ -78,10 +79,12 @@ NOT_PASSED: Mapping[str, str] = {
 
 FILES = ("insert_op_conf", "op_debug_config")
 """Flags whose value is a file."""
+FOLDERS = (CUSTOM_OPERATORS, BANK)
+"""What names a folder: its path, @, and the sha256 of what it holds."""
 
 REACHED: Mapping[str, str] = {
     name: OWN.get(name)
-    or (f"`compile.{name}`, passed on" if name in _ABOUT else "")
+    or (f"`compile.{name}`, passed on" if name in (*_ABOUT, BANK) else "")
     or f"not: {NOT_PASSED.get(name) or flag.never}"
     for name, flag in FLAGS.items()
 }
@@ -106,6 +109,14 @@ PASSED: Mapping[str, Dimension] = {
         file="folder",
         source="ASCEND_CUSTOM_OPP_PATH [inferred]",
     ),
+    PREFIX + BANK: Dimension(
+        about="folder of an operator bank that AOE filled, relative to the space file. Whether one can be filled for a "
+        "910B3 the vendor's pages of 8.5 disagree on: that of --job_type marks Atlas A2 as supported, that of the "
+        "tuning workflow says that offline inference cannot be tuned on A2 and A3",
+        may_be_off=True,
+        file="folder",
+        source=FLAGS[BANK].source,
+    ),
 }
 """Name in a space → what is passed on."""
 
@@ -124,9 +135,12 @@ def check_options(options: Mapping[str, str]) -> None:
             raise ConfigError("is not passed on to ATC.", key=PREFIX + name, hint=f"Reached: {hint}.")
         if not value.strip():
             raise ConfigError("is empty.", key=PREFIX + name, hint="Leave it out.")
-        if name in FILES or name == CUSTOM_OPERATORS:
+        if name in (*FILES, *FOLDERS):
             continue
         try:
             check_flag(name, value)
         except CompileError as error:
             raise ConfigError(str(error), key=PREFIX + name) from error
+    if BANK in options and options.get("op_compiler_cache_mode") == "enable":
+        rule, hint = "hides the bank: kernels that were compiled without it are taken.", "Leave one of the two out."
+        raise ConfigError(f"`enable` {rule}", key=f"{PREFIX}op_compiler_cache_mode", hint=hint)

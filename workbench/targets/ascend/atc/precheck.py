@@ -13,6 +13,7 @@ from workbench.targets.ascend.atc.codes import explain
 from workbench.targets.ascend.atc.command import argument_vector
 from workbench.targets.ascend.atc.failure import failure_of
 from workbench.targets.ascend.atc.flags import ONNX, check_flags
+from workbench.targets.ascend.atc.named_folders import VARIABLE
 from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.targets.base import OperatorIssue
 from workbench.values.documents.json_reader import loads
@@ -62,7 +63,8 @@ def check_model(
             [str(atc), *argument_vector(flags)],
             directory=directory,
             log=directory / "precheck.log",
-            environment=compile_environment(base, directory, workers=1),
+            # nothing that is kept comes of it, so the user's own custom operators count
+            environment=compile_environment(base, directory, workers=1) | {VARIABLE: base.get(VARIABLE, "")},
             timeout_s=min(PRECHECK_TIMEOUT_S, compile_timeout_s(base)) if timeout_s is None else timeout_s,
         )
         return _issues(run, report)

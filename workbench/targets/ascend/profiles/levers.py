@@ -82,9 +82,7 @@ def _of_idle(profile: DeviceProfile, compiled: AscendCompile, larger: Changes) -
     both: tuple[Cause, ...] = ("host launch", "host copy")
     for cause in both:
         if larger and (share := shares[cause]):
-            whose = f", {_OF_THIS_MACHINE}" if profile.modelled and cause == "host launch" else ""
-            said = f"{_percent(share)} of the time {_WORDS[cause]}{whose}"
-            yield Lever(finding=said, changes=larger, at_most=share)
+            yield Lever(finding=f"{_percent(share)} of the time {_WORDS[cause]}", changes=larger, at_most=share)
     if shares["synchronization"]:
         share = shares["synchronization"]
         alone: dict[str, Scalar] = {} if compiled.enable_single_stream else {"compile.enable_single_stream": True}
@@ -208,7 +206,6 @@ def _groups_that_are_off(compiled: AscendCompile) -> Iterable[str]:
     return (*compiled.disabled_fusions, *(name for name in usually_off if name not in compiled.enabled_fusions))
 
 
-_OF_THIS_MACHINE = "which is mostly this machine's own time, as the device is emulated"
 _WORDS: Mapping[Cause, str] = {
     "host launch": "nothing was queued: the host was at something else",
     "host copy": "the cores wait for copies between host and device",
