@@ -127,7 +127,7 @@ def opening_issues(target: TargetDescription, model: Model, nodes: int) -> tuple
     """What the target says when it really compiles the float model and loads it.
 
     Args:
-        nodes: of the graph. A compiler's time may grow with their square (OpenVINO 2026.4.1: 10,000 take 10 s, 60,000
+        nodes: of the graph. A compiler's time may grow with their square (one of ours: 10,000 take 10 s, 60,000
             minutes), so that a graph of very many is left to the sweep, and it says so.
     """
     if nodes > MOST_OPENED:
