@@ -78,7 +78,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def reaches_the_run(number: int) -> bool:
-    """Whether a signal to this process or group meets the tests' own process, whoever started it, or another's child."""
+    """Whether a signal to this process or group meets the one that runs the tests, its parents, or another's child."""
     if number <= 0 or number == os.getpgrp():
         return True
     try:
@@ -90,7 +90,7 @@ def reaches_the_run(number: int) -> bool:
 
 
 def for_children_alone(send: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """`os.kill` and `os.killpg` as tests and what they import have them: a number may be 0, or of somebody else by now."""
+    """`os.kill` and `os.killpg` as tests have them: a number may be 0, or have gone to somebody else meanwhile."""
 
     @functools.wraps(send)
     def checked(target: int, number: int) -> None:
