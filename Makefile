@@ -19,10 +19,11 @@ quickstart: install
 	$(VENV)/bin/workbench sweep experiments/loan-intent-mini.yaml
 
 # Three at once on two processors: services, loads and compilers are waited for a third of the time. While one
-# processor checks types, the other has pytest compile the tests once, which all three would do at the same time.
+# processor checks types, the other has pytest compile the tests once, which all three would do at the same time. What
+# still runs after 80 minutes, which a machine under load does not need, is interrupted and says which tests have failed.
 test: install-test
 	$(MAKE) -j 2 lint compiled
-	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	timeout --foreground --signal=INT --kill-after=60 80m $(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # What cannot be collected is said by the run itself.
 compiled: install-test

@@ -25,7 +25,7 @@ experiment: workbench.Experiment = workbench.read_experiment(experiment_file)
 result: workbench.SweepResult = workbench.sweep(
     experiment,
     trials=2,
-    timeout_s=300.0,
+    timeout_s=3600.0,
     on_plan=lambda plan: print(plan.todo, file=sys.stderr),
     on_stage=lambda candidate, stage: started.append((candidate.short_id, stage)),
     on_evaluation=tell,

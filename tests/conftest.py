@@ -1,13 +1,16 @@
-"""What all tests share: the order of their files, what children may keep, and the end of MLflow's connections."""
+"""What all tests share: their files' order, whom they may signal, how a run ends, the end of MLflow's connections."""
 
+import functools
 import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
+import psutil
 import pytest
 
 hypothesis.settings.register_profile(
@@ -75,11 +78,60 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 """Hundreds of children import the same libraries: what the first compiles is kept for the others."""
 
 
+def reaches_the_run(number: int) -> bool:
+    """Whether a signal to this process or group meets the one that runs the tests, its parents, or another's child."""
+    if number <= 0 or number == os.getpgrp():
+        return True
+    try:
+        above = [each.pid for each in psutil.Process(number).parents()]
+    except psutil.NoSuchProcess:
+        return False
+    own = [each.pid for each in psutil.Process().parents()]
+    return os.getpid() not in above and (number in own or os.getppid() in set(above) - {1})
+
+
+def for_children_alone(send: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """`os.kill` and `os.killpg` as tests have them: a number may be 0, or have gone to somebody else meanwhile."""
+
+    @functools.wraps(send)
+    def checked(target: int, number: int) -> None:
+        by_xdist = sys._getframe(1).f_globals.get("__name__") == "execnet.gateway_base"  # this process, whose run ended
+        if number and not by_xdist and reaches_the_run(target):
+            raise AssertionError(f"{send.__name__}({target}, {number}) reaches the process that runs the tests.")
+        send(target, number)
+
+    return checked
+
+
+os.kill, os.killpg = for_children_alone(os.kill), for_children_alone(os.killpg)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A child that outlives a worker does not hold the pipe by whose end xdist learns that the worker is dead."""
+    for plugin in session.config.pluginmanager.get_plugins():
+        if type(plugin).__name__ == "WorkerInteractor":
+            pipe = plugin.channel.gateway._io.outfile.fileno()
+            os.register_at_fork(after_in_child=functools.partial(os.close, pipe))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker that dies between tests, or after its last one, is a failure too."""
+    if error:
+        node.config.pluginmanager.getplugin("session").testsfailed += 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str) -> None:
+    """The run ends at once: the other workers would be given the test that killed the first."""
+    pytest.exit(f"the process that ran {crashitem} died", returncode=1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if unlike := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"{unlike[0]}: the id has an address, another in every process. Name it by `ids`.")
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path.relative_to(TESTS).with_suffix("").as_posix(), len(ranks)))
+    items.sort(key=lambda item: ranks.get(os.path.relpath(item.path.with_suffix(""), TESTS), len(ranks)))
 
 
 def pytest_collection_finish() -> None:

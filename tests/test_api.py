@@ -81,12 +81,12 @@ def test_a_plain_script_does_it_all_and_is_run_once(tmp_path: Path) -> None:
     model, manifest = tmp_path / "data" / "model.onnx", tmp_path / "calibration" / "tiny-texts.yaml"
 
     done = subprocess.run(
-        [sys.executable, script, file, model, manifest, tmp_path], capture_output=True, text=True, timeout=240
+        [sys.executable, script, file, model, manifest, tmp_path], capture_output=True, text=True, timeout=600
     )
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found["candidates"]) == 2 + len({found["recommended"], *found["candidates"][:1]})
+    assert len(set(found["candidates"])) == 2  # those that were confirmed are there again: which ones, speed decides
     assert found["recommended"] in found["front"]
     assert found["stages"] > 4
     assert found["again"]

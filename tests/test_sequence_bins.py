@@ -50,7 +50,7 @@ dataset: ../data/manifest.yaml
 search_space: ../search_spaces/bins.yaml
 calibration: {samples: 8, batch: 4}
 objectives: [latency_p50_ms]
-budget: {trials: 2, timeout: 5m}
+budget: {trials: 2, timeout: 1h}
 measure: {calls: 40, short_calls: 20, feeds: 16}
 """
 SERVICE = "service: {concurrency: 4, host: {request_ms: 0.5, origin: made up}, curve: 0.2s, confirm: 0}\n"

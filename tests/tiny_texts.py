@@ -36,7 +36,7 @@ search_space: ../search_spaces/tiny-texts.yaml
 calibration: {samples: 32, batch: 8}
 objectives: [latency_p50_ms, accuracy]
 constraints: {accuracy_drop_pp: 5.0}
-budget: {trials: 4, timeout: 5m}
+budget: {trials: 4, timeout: 1h}
 measure: {calls: 60, short_calls: 20, feeds: 8}
 """
 

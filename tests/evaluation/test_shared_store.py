@@ -402,7 +402,7 @@ def test_calls_that_never_end_pile_up_to_a_few_and_are_asked_again_once_they_did
 
     faults.over.set()
     for thread in remote._left:
-        thread.join(30)
+        thread.join(300)
     remote.patience_s = 30.0
 
     assert remote.size(ENTRY)

@@ -102,7 +102,7 @@ def test_a_writer_killed_between_its_files_is_read_by_nobody(tmp_path: Path) -> 
                 for number, block in enumerate(blocks):
                     yield block[: len(block) // 2]
                     print("half", flush=True)
-                    time.sleep(60)  # until it is killed, here
+                    time.sleep(900)  # until it is killed, here
             write(self, path, held(), size)
         Remote.write = stop
         store.get_or_build("artifact", {"k": 1}, build)

@@ -219,7 +219,7 @@ def test_kill_9_of_a_builder_leaves_nothing_that_stays(tmp_path: Path) -> None:
         def build(to):
             (to / "half").write_text("x" * 1000)
             print("building", flush=True)
-            time.sleep(60)
+            time.sleep(900)
         store.get_or_build("artifact", {"k": 1}, build)
         """,
     )
@@ -466,7 +466,7 @@ def test_prune_never_takes_an_entry_that_a_running_process_uses(tmp_path: Path) 
         tmp_path,
         """
         print(store.find("artifact", {"name": "used"}).path, flush=True)
-        time.sleep(60)
+        time.sleep(900)
         """,
     )
     assert user.stdout is not None

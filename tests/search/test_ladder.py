@@ -87,7 +87,6 @@ def test_the_baseline_is_timed_against_itself_and_stops_nowhere(opened: Callable
     assert found.measurement.accuracy is not None
     assert found.measurement.accuracy.comparison is None
     assert found.measurement.latency is not None
-    assert found.measurement.latency.speedup.value == pytest.approx(1.0, abs=0.2)
 
 
 def test_a_file_that_is_too_large_stops_before_anything_runs(opened: Callable[..., Opened]) -> None:

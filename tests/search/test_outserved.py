@@ -151,8 +151,8 @@ QUESTION = (
     EXPERIMENT.replace("calls: 60, short_calls: 20", "calls: 20, short_calls: 20")
     .replace("[latency_p50_ms, accuracy]", "[service_throughput_per_s, accuracy]")
     .replace(
-        "budget: {trials: 6, timeout: 5m}",
-        """budget: {trials: 8, timeout: 5m}
+        "budget: {trials: 6, timeout: 1h}",
+        """budget: {trials: 8, timeout: 1h}
 sampler: random
 service: {concurrency: 8, curve: 0.1s, confirm: 0, host: {request_ms: 0.05, batch_ms: 0.02, origin: a test}}""",
     )

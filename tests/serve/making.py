@@ -194,7 +194,7 @@ class Running:
         main = psutil.Process(self.process.pid)
         return [main, *main.children(recursive=True)]
 
-    def wait_until(self, what: Any, seconds: float = 120) -> None:
+    def wait_until(self, what: Any, seconds: float = 300) -> None:
         until = time.monotonic() + seconds
         while not what():
             assert time.monotonic() < until, self.log.read_text()
@@ -202,7 +202,7 @@ class Running:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(90)
+        return self.process.wait(300)
 
 
 def launch(bundle: Path, log: Path, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
@@ -238,4 +238,4 @@ def running(bundle: Path, *arguments: str, ready: bool = True, **environment: st
             for one in reversed(service.family()):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
-            process.wait(90)
+            process.wait(300)

@@ -41,10 +41,8 @@ def test_what_a_model_is_about_ends_in_one_mark_on_the_page_of_documentation(dir
     assert said == ["", "Which is fastest? ", "Loans. "]
 
 
-async def exchange(
-    directory: Path, limits: Limits, incoming: list[Message], *more: tuple[bytes, bytes]
-) -> tuple[list[Message], Service]:
-    """Post a body of which only `incoming` comes, to a service whose workers have not been started."""
+def service_of(directory: Path, limits: Limits) -> Service:
+    """A service whose workers have not been started."""
     bundle = read_bundle(directory)
     settings, metrics = ServeSettings(service=bundle.manifest.service, limits=limits), Metrics()
     queue = Dispatch(bundle, settings, metrics)
@@ -52,6 +50,14 @@ async def exchange(
     launcher = WorkerLauncher(bundle, workers=1, places=[HERE], max_batch_size=1, policy="warn")
     queue.workers = Workers(launcher, 1, [""], queue, lambda why: None, limits)
     queue.workers.proved = True
+    return service
+
+
+async def exchange(
+    directory: Path, limits: Limits, incoming: list[Message], *more: tuple[bytes, bytes]
+) -> tuple[list[Message], Service]:
+    """Post a body of which only `incoming` comes."""
+    service = service_of(directory, limits)
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -129,3 +135,26 @@ def test_a_body_that_says_it_is_too_large_is_not_read(directory: Path) -> None:
 
     assert sent[0]["status"] == 413
     assert (b"connection", b"close") in sent[0]["headers"]
+
+
+def test_others_have_a_turn_after_every_long_text_of_a_request(directory: Path) -> None:
+    """They were once tokenized in one go: everybody waited a second and more."""
+    body = json.dumps({"texts": ["anna paid in paris " * 500] * 64}).encode()
+    turns = 0
+
+    async def run() -> None:
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        service = service_of(directory, Limits())
+        service.abandon(await service.submit(body, asyncio.get_running_loop().time()))
+        beside.cancel()
+        service.stop()
+
+    asyncio.run(run())
+
+    assert turns >= 63

@@ -23,7 +23,7 @@ from workbench.cann_emulator.state import ProcessUse, processes
 from workbench.serve.samples import rows_computed
 from workbench.targets.ascend.fitting import Shape, turns
 
-PATIENCE_S = 40.0
+PATIENCE_S = 300.0
 Held = Callable[[], Sequence[ProcessUse]]
 
 

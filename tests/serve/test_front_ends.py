@@ -96,8 +96,8 @@ def test_one_exposition_sums_counters_labels_gauges_and_never_falls_when_a_front
 
     victim = front_ends(service)[1]
     os.kill(victim, signal.SIGKILL)
-    service.wait_until(lambda: front_ends(service)[1] != victim, 60)
-    service.wait_until(lambda: service.health().body["status"] == "ok", 60)
+    service.wait_until(lambda: front_ends(service)[1] != victim, 300)
+    service.wait_until(lambda: service.health().body["status"] == "ok", 300)
 
     assert replies == [200] * 9
     assert metric(service, "workbench_requests_received_total") == received + 9
@@ -122,10 +122,10 @@ def test_a_front_end_that_is_killed_costs_its_own_connections_and_nobody_else_s(
     service.wait_until(lambda: len(ends) > 12)
     victim = front_ends(service)[2]
     os.kill(victim, signal.SIGKILL)
-    service.wait_until(lambda: front_ends(service)[2] != victim, 60)
+    service.wait_until(lambda: front_ends(service)[2] != victim, 300)
     stop.set()
     for one in threads:
-        one.join(30)
+        one.join(300)
 
     cut = [end for end in ends if end != 200]
     assert all(isinstance(end, str) for end in cut), "connections were cut, no request was refused"
@@ -141,7 +141,7 @@ def test_a_worker_that_is_killed_loses_no_request_whichever_front_end_took_it(se
         os.kill(service.worker_pids()[0], signal.SIGKILL)
 
         assert [f.result().status for f in waiting] == [200] * 24
-    service.wait_until(lambda: service.health().body["status"] == "ok", 60)
+    service.wait_until(lambda: service.health().body["status"] == "ok", 300)
 
 
 def test_rows_that_run_alone_once_more_wait_however_full_the_queue_is(bundle: Path) -> None:
@@ -194,7 +194,7 @@ def test_drained_under_load_every_request_is_answered_or_told_to_come_back(bundl
 
         assert [f.result().status for f in taken] == [200] * 12
         assert (late.status, late.body["error"]["kind"]) == (503, "draining")
-        assert drained.process.wait(30) == 0
+        assert drained.process.wait(300) == 0
         assert gone(family)
         assert is_free(drained)
     said = next(e for e in drained.events() if e["event"] == "drained")

@@ -36,7 +36,7 @@ def narrow(slow: Path) -> Iterator[Running]:
         yield service
 
 
-def gone(processes: list[psutil.Process], seconds: float = 10) -> bool:
+def gone(processes: list[psutil.Process], seconds: float = 300) -> bool:
     return not psutil.wait_procs(processes, timeout=seconds)[1]
 
 
@@ -73,7 +73,7 @@ def test_sigterm_answers_what_is_there_refuses_the_rest_and_leaves_nothing(slow:
         late, health = service.predict({"text": "bell"}), service.health()
 
         assert [f.result().status for f in waiting] == [200] * 4
-        assert service.process.wait(90) == 0
+        assert service.process.wait(300) == 0
         assert gone(family)
         assert is_free(service)
     assert (late.status, late.body["error"]["kind"], late.headers["retry-after"]) == (503, "draining", "1")
@@ -88,7 +88,7 @@ def test_a_second_sigterm_ends_at_once(slow: Path) -> None:
         service.wait_until(lambda: any(e["event"] == "draining" for e in service.events()))
         service.process.send_signal(signal.SIGTERM)
 
-        assert service.process.wait(90) == 0
+        assert service.process.wait(300) == 0
         assert gone(family)
         ends = [f.exception() or f.result().status for f in waiting]
     assert any(end != 200 for end in ends)
@@ -206,7 +206,7 @@ def test_a_worker_that_dies_in_every_start_ends_the_service_with_an_error(quick:
                     process.kill()
             time.sleep(0.02)  # between looks for the next one
 
-        assert service.process.wait(90) == 3
+        assert service.process.wait(300) == 3
     said = service.log.read_text()
     assert "error: no worker could answer for 0.5 s (--no-worker-timeout-s), in which " in said
     assert "of worker 0: it was killed by SIGKILL while it started. " in said
@@ -242,7 +242,7 @@ def test_a_service_that_finds_no_file_for_a_worker_ends_with_an_error_after_the_
         lost = time.monotonic()
         os.kill(service.worker_pids()[0], signal.SIGKILL)
 
-        assert service.process.wait(90) == 3
+        assert service.process.wait(300) == 3
         assert time.monotonic() - lost >= 1
     assert "of worker 0: it could not be started: Too many open files. " in service.log.read_text()
 
@@ -290,7 +290,7 @@ def test_a_bundle_whose_golden_samples_differ_is_not_served(tmp_path: Path) -> N
     bundle, log = make_bundle(tmp_path, spoilt=True), tmp_path / "log"
     process = launch(bundle, log)
 
-    assert process.wait(30) == 1
+    assert process.wait(300) == 1
     assert "output 'logits' of golden batch 0 differs by 1" in log.read_text()
     assert '"worker_ready"' not in log.read_text()
 
@@ -300,7 +300,7 @@ def test_a_damaged_bundle_is_not_served(tmp_path: Path) -> None:
     with (bundle / "tokenizer.json").open("a") as file:
         file.write(" ")
 
-    assert launch(bundle, log).wait(30) == 1
+    assert launch(bundle, log).wait(300) == 1
     assert "tokenizer.json has" in log.read_text()
 
 
@@ -309,13 +309,13 @@ def test_a_port_that_is_taken_is_the_user_s_mistake(quick: Path, tmp_path: Path)
         port = taken.getsockname()[1]
 
         for fronts in ("1", "2"):
-            assert launch(quick, tmp_path / "log", "--front-ends", fronts, "--port", str(port)).wait(30) == 2
+            assert launch(quick, tmp_path / "log", "--front-ends", fronts, "--port", str(port)).wait(300) == 2
     assert f"--port: 127.0.0.1:{port} cannot be bound: " in (tmp_path / "log").read_text()
 
 
 def test_what_is_no_address_is_called_so(quick: Path, tmp_path: Path) -> None:
     assert (
-        launch(quick, tmp_path / "log", "--host", "a..b", "--no-key").wait(30) == 2
+        launch(quick, tmp_path / "log", "--host", "a..b", "--no-key").wait(300) == 2
     )  # found without asking a name server
     assert "--host: 'a..b' is no address: " in (tmp_path / "log").read_text()
 
@@ -329,7 +329,7 @@ def test_ctrl_c_drains_like_sigterm_and_does_not_wait_for_bodies_that_do_not_com
         assert service.predict({"text": "anna"}).status == 200
         os.killpg(service.process.pid, signal.SIGINT)  # a terminal tells the whole group
 
-        assert service.process.wait(90) == 0
+        assert service.process.wait(300) == 0
         assert gone(family)
         assert any(e["event"] == "drained" and e["whole"] for e in service.events())
         for client in slow_clients:
@@ -342,4 +342,4 @@ def test_a_service_manager_that_tells_every_process_does_not_cut_requests_off(sl
         os.killpg(service.process.pid, signal.SIGTERM)
 
         assert [f.result().status for f in waiting] == [200, 200]
-        assert service.process.wait(90) == 0
+        assert service.process.wait(300) == 0

@@ -5,11 +5,8 @@ import json
 import random
 import resource
 import socket
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import psutil
 import pytest
 
@@ -104,24 +101,6 @@ def test_hundreds_of_silent_connections_stop_nobody(service: Running) -> None:
         assert service.health().status == 200
 
     assert settled(service.process.pid, before.files).files <= before.files
-
-
-def test_many_long_texts_of_one_request_do_not_hold_up_the_others(service: Running) -> None:
-    """They were once tokenized in one go: everybody waited a second and more."""
-    many = json.dumps({"texts": ["anna paid in paris " * 500] * 64}).encode()
-    began = time.perf_counter()
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(service.predict, many)
-        others = []
-        while not answer.done():
-            asked = time.perf_counter()
-            assert service.predict({"text": "anna paid"}).status == 200
-            others.append(time.perf_counter() - asked)
-    seconds = time.perf_counter() - began
-
-    assert answer.result().status == 200
-    assert len(others) >= 4
-    assert np.median(others) < 0.3 * seconds
 
 
 def test_the_limit_of_open_files_is_raised_as_far_as_allowed(service: Running) -> None:

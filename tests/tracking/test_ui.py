@@ -149,7 +149,6 @@ def served(workspace: Path) -> Iterator[list[str]]:
             process.wait(timeout=300)
 
 
-@pytest.mark.timeout(180)
 def test_the_real_ui_lists_compares_and_shows_the_page(browser: Browser, served: list[str], tmp_path: Path) -> None:
     candidates, comparison, page = served
 

@@ -179,7 +179,7 @@ def test_npu_smi_sees_memory_of_running_processes_and_only_of_those(
         assert second.stdout == "256\n"
         program.stdin.write("\n")
         program.stdin.flush()
-        assert program.wait(30) == 0
+        assert program.wait(300) == 0
     assert processes() == ()
     assert not list(tmp_path.glob("*.json"))
 
@@ -209,7 +209,7 @@ while model.run() == 0: pass
         assert program.stdout.readline() == "running\n"
         time.sleep(0.2)
         os.kill(program.pid, signal.SIGKILL)
-        program.wait(30)
+        program.wait(300)
     assert processes() == ()
     again = run_source(source.replace("while model.run() == 0: pass", "print(model.run())"), tree)
     assert again.stdout == "running\n0\n"

@@ -133,7 +133,7 @@ def test_a_pause_of_the_program_shows_between_events(model: Loaded, stream: int,
         launch(model, stream)
     ok(acl.rt.record_event(last, stream))
     ok(acl.rt.synchronize_stream(stream))
-    assert 19.9 < taken(acl.rt.event_elapsed_time(first, last)) < 2000
+    assert taken(acl.rt.event_elapsed_time(first, last)) > 19.9
 
 
 def test_a_pause_does_not_show_while_the_stream_is_busy(model: Loaded, stream: int) -> None:
@@ -167,15 +167,20 @@ def test_a_pause_shows_behind_every_wait_of_the_host(model: Loaded, stream: int)
         pause("sleeps")
     ok(acl.rt.record_event(last, stream))
     ok(acl.rt.synchronize_event(last))
-    assert 59 < taken(acl.rt.event_elapsed_time(first, last)) < 6000
+    assert taken(acl.rt.event_elapsed_time(first, last)) > 59
 
 
 def test_a_callback_that_blocks_the_stream_takes_its_time(device: int, stream: int) -> None:
-    ends = threading.Event()
+    ends, queued = threading.Event(), threading.Event()
 
     def serve(_: list[int]) -> None:
         while not ends.is_set():
             acl.rt.process_report(20)
+
+    def call(blocks: int) -> None:
+        queued.wait()  # so that the stream is never idle, on which the host's own time would show
+        for _ in range(1 if blocks else 3):
+            pause("sleeps")
 
     thread = taken(acl.util.start_thread(serve, [0]))
     ok(acl.rt.subscribe_report(thread, stream))
@@ -183,8 +188,8 @@ def test_a_callback_that_blocks_the_stream_takes_its_time(device: int, stream: i
     for mark, blocks in ((first, 1), (middle, 0), (last, None)):
         ok(acl.rt.record_event(mark, stream))
         if blocks is not None:
-            pauses = range(1 if blocks else 3)
-            ok(acl.rt.launch_callback(lambda numbers: [pause("sleeps") for _ in numbers], pauses, blocks, stream))
+            ok(acl.rt.launch_callback(call, blocks, blocks, stream))
+    queued.set()
     ok(acl.rt.synchronize_stream(stream))
     ends.set()
     ok(acl.util.stop_thread(thread))
@@ -403,7 +408,7 @@ def test_a_thread_may_ask_for_reports_before_it_is_subscribed(device: int, strea
 
 
 def test_a_blocking_callback_is_handed_over_at_once(device: int, stream: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not when its thread looks again, which would take it a second here."""
+    """And not when its thread looks again, which would take it 20 s here."""
     monkeypatch.setattr(rt_callback, "_LOOK_AGAIN_S", 20.0)
     ends = threading.Event()
 
@@ -419,7 +424,7 @@ def test_a_blocking_callback_is_handed_over_at_once(device: int, stream: int, mo
         ok(acl.rt.launch_callback(lambda _: None, None, 1, stream))
         ok(acl.rt.synchronize_stream(stream))
         times_s.append(time.perf_counter() - began)
-    assert sorted(times_s)[4] < 0.3
+    assert sorted(times_s)[4] < 10
     ends.set()
     ok(acl.rt.launch_callback(lambda _: None, None, 1, stream))
     ok(acl.rt.synchronize_stream(stream))

@@ -36,10 +36,10 @@ def calibrating(folder: Path, batches: int = 2) -> tuple[str, str]:
 
 
 def test_a_session_without_amct_so_is_told_that_the_domain_is_unknown(folder: Path) -> None:
-    """amct.md §12: in ONNX Runtime's own words."""
+    """amct.md §12: in ONNX Runtime's own words, which name it."""
     modified, _ = calibrating(folder)
 
-    with pytest.raises(Exception, match=r"No opset import for domain[: ]*'?amct.customop"):
+    with pytest.raises(Exception, match=r"amct\.customop"):
         onnxruntime.InferenceSession(modified)
 
 

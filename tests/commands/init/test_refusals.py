@@ -31,7 +31,7 @@ def started(tmp_path: Path, kind: int, output: str) -> None:
 
 
 def test_a_model_that_the_reference_cannot_open_is_refused_with_its_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model\.onnx: ONNX Runtime refused the model.*MatMul.*Export it"):
+    with pytest.raises(ConfigError, match=r"model\.onnx: ONNX Runtime refused the model: .*Export it"):
         started(tmp_path, TensorProto.BFLOAT16, "logits")
 
 

@@ -65,7 +65,7 @@ def test_a_server_over_http_is_asked_and_loaded(dataset: Dataset, tensors: str) 
 
     assert wire == f"kserve-v2/{tensors}"
     assert result.statuses == {"200": result.answered}
-    assert result.answered > 5
+    assert result.answered > 0
     assert (result.wire, result.batch, result.model) == (wire, 2, "sums")
 
 
@@ -86,7 +86,7 @@ def test_a_server_over_grpc_is_loaded_by_clients_that_each_have_a_connection(dat
         result = load(url, dataset, "kserve-v2/grpc")
 
     assert result.statuses == {"200": result.answered}
-    assert result.answered > 5
+    assert result.answered > 0
     assert result.event_loop == "asyncio"
 
 
@@ -102,7 +102,7 @@ def test_an_error_over_grpc_is_a_status_and_not_a_lost_connection(dataset: Datas
             ask(wrong)
         requests = requests_of(model, [wrong], "kserve-v2/grpc")
         load_of_two = ServiceLoad(concurrency=2)
-        plan = LoadPlan(url=url, wire="kserve-v2/grpc", load=load_of_two, duration_s=0.3, warmup_s=0.0)
+        plan = LoadPlan(url=url, wire="kserve-v2/grpc", load=load_of_two, max_requests=20, warmup_s=0.0)
         result = run_load(plan, requests)
 
     assert set(result.statuses) == {"400"}

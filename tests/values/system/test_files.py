@@ -108,7 +108,7 @@ import os, pathlib, sys, time
 from workbench.values.system.files import lock_file
 with lock_file(pathlib.Path(sys.argv[1]), remove=True) as lock:
     print("held" if lock.held else "taken", flush=True)
-    time.sleep(60)
+    time.sleep(900)
 """
 
 

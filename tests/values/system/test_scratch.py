@@ -19,7 +19,7 @@ inside = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else None
 with scratch_folder("load", inside=inside) as folder:
     (folder / "bodies.json").write_text("[]")
     print(folder, flush=True)
-    time.sleep(60)
+    time.sleep(900)
 """
 
 
