@@ -9,7 +9,6 @@ error.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
@@ -62,19 +61,15 @@ def _in_child(request: dict[str, Any]) -> dict[str, Any]:
         finally:
             os._exit(code)  # whatever happened, this part must not read the next request
     ends_at = time.monotonic() + request["wall_s"]
-    try:
-        while True:
-            found, status, usage = os.wait4(child, os.WNOHANG)
-            if found:
-                return {"returncode": os.waitstatus_to_exitcode(status), "peak_bytes": usage.ru_maxrss * 1024}
-            if time.monotonic() > ends_at:
-                return {"returncode": None}
-            time.sleep(_POLL_S)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
+    while True:
+        found, status, usage = os.wait4(child, os.WNOHANG)
+        if found:
+            return {"returncode": os.waitstatus_to_exitcode(status), "peak_bytes": usage.ru_maxrss * 1024}
+        if time.monotonic() > ends_at:
             os.kill(child, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
             os.waitpid(child, 0)
+            return {"returncode": None}
+        time.sleep(_POLL_S)
 
 
 def _open(request: dict[str, Any]) -> int:
