@@ -22,7 +22,7 @@ from workbench.study.comparison import Side, engine_of, side_of
 from workbench.study.comparison import compare as compare_sides
 from workbench.study.limits import Limits
 from workbench.study.meaning import DatasetScoring, scoring_of
-from workbench.study.model_data import RANDOM_LENGTH, fixed_batch, open_data, opened_for, random_data
+from workbench.study.model_data import RANDOM_LENGTH, open_data, opened_for, random_data
 from workbench.targets import REFERENCE
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
@@ -230,7 +230,7 @@ def _whole_batches(models: Sequence[Model], batch: int, samples: int, size: int 
     Raises:
         ConfigError: their batches are fixed and differ, or there are fewer samples than one batch.
     """
-    fixed = {size for size in map(fixed_batch, models) if size is not None}
+    fixed = {model.fixed_batch for model in models if model.fixed_batch is not None}
     taken = samples if size is None else min(samples, size)
     if not fixed:
         return batch, taken

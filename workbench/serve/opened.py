@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from workbench.bundle import Bundle, golden_batches, preprocessor_of
 from workbench.bundle.fingerprint import Policy, admit
 from workbench.bundle.verify import replay_golden
 from workbench.targets import open_target
-from workbench.targets.base import DeviceSession, Session
-from workbench.targets.full_rows import full_rows
+from workbench.targets.base import Array, DeviceSession, Feeds, Session
 from workbench.values.documents.canonical import encode as to_json
 from workbench.values.errors import BundleError, MeasureError
+from workbench.values.model import counts_samples
 from workbench.values.preprocess import collate, encode
 
 
@@ -34,12 +36,13 @@ def open_proved(bundle: Bundle, batch: int, policy: Policy, *, device: int = 0) 
     try:
         session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate, device=device)
         samples, largest = replay_golden(bundle, session, changes)
-        if not isinstance(session, DeviceSession):  # which fills up its compiled batches itself
-            fixed = {spec.shape[0] for spec in manifest.model.inputs if spec.shape}
-            session = full_rows(session, next((size for size in fixed if isinstance(size, int)), None))
+        if not isinstance(session, DeviceSession):  # whose files plan their memory when they are loaded
             _warm_up(bundle, session, batch)
     except MeasureError as error:
         raise BundleError(f"{bundle.directory}: the model does not run on this machine: {error}") from error
+    taken = [spec.shape for spec in manifest.model.inputs]
+    sized = [output for output in manifest.model.outputs if output.shape and isinstance(output.shape[0], int)]
+    shared = {output.name for output in sized if not counts_samples(output.shape, taken)}
     facts = {
         "samples": samples,
         "largest_error": largest,
@@ -48,7 +51,21 @@ def open_proved(bundle: Bundle, batch: int, policy: Policy, *, device: int = 0) 
         "changes": changes,
         "toolchain": to_json(here),
     }
-    return session, facts
+    return _WithoutShared(session, shared), facts
+
+
+@dataclass(frozen=True, slots=True)
+class _WithoutShared:
+    """Without outputs that have no row for each sample: they are no answer to anybody's."""
+
+    session: Session
+    shared: Collection[str]
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        return {name: array for name, array in self.session.run(feeds).items() if name not in self.shared}
+
+    def close(self) -> None:
+        self.session.close()
 
 
 def _warm_up(bundle: Bundle, session: Session, batch: int) -> None:

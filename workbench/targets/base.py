@@ -43,7 +43,8 @@ class OperatorIssue:
 class Session(Protocol):
     """A loaded artifact. Not thread-safe; one owner, who closes it.
 
-    `run` is deterministic for equal feeds within one session unless the target's documentation says otherwise.
+    `run` takes any number of rows, by one call of the file where it takes so many (`targets.full_rows`), and is
+    deterministic for equal feeds within one session unless the target's documentation says otherwise.
     A row does not depend on the other rows of its call, nor on how far it is padded (behind the model's own mask), by
     more than `row_tolerance`: a service may batch texts as they come.
     """

@@ -92,7 +92,6 @@ def examine_model(
             hint="Start from the float model that it was made from.",
         )
     shapes = [spec.shape for spec in model.inputs]
-    batch = shapes[0][0] if shapes[0] else None
     length = shapes[0][1] if len(shapes[0]) == 2 else None
     found, reason = chosen_kind(kind, kind_of(model, proto, texts=texts))
     return Outline(
@@ -101,7 +100,7 @@ def examine_model(
         layers=quantizable_layers(normalized(proto)),
         longest=longest_text(proto),
         fixed_length=length if isinstance(length, int) else None,
-        fixed_batch=batch if isinstance(batch, int) else None,
+        fixed_batch=model.fixed_batch,
         largest_sample=max(math.prod(d for d in shape[1:] if isinstance(d, int)) for shape in shapes),
         kind=found,
         kind_reason=reason,
