@@ -17,7 +17,7 @@ from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.sessions import open_session
 from workbench.targets.base import Array, Feeds, Session, computes_in_float32
-from workbench.targets.full_rows import rows_of
+from workbench.targets.full_rows import FileRows
 from workbench.values.errors import MeasureError
 from workbench.values.model import Model
 
@@ -54,7 +54,7 @@ class _OnTheHost:
     def __init__(self, model: Model) -> None:
         self._session = open_session(model, (), threads=len(os.sched_getaffinity(0)))
         self._names = [output.name for output in self._session.get_outputs()]
-        self._rows = rows_of(model)
+        self._rows = FileRows(model.inputs, model.outputs)
         self._closed = False
 
     def run(self, feeds: Feeds) -> dict[str, Array]:

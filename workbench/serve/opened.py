@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 from workbench.bundle import Bundle, golden_batches, preprocessor_of
 from workbench.bundle.fingerprint import Policy, admit
 from workbench.bundle.verify import replay_golden
 from workbench.targets import open_target
-from workbench.targets.base import Array, DeviceSession, Feeds, Session
+from workbench.targets.base import Array, DeviceSession, Feeds, RunSession, Session
 from workbench.values.documents.canonical import encode as to_json
 from workbench.values.errors import BundleError, MeasureError
-from workbench.values.model import counts_samples
 from workbench.values.preprocess import collate, encode
 
 
@@ -40,9 +37,7 @@ def open_proved(bundle: Bundle, batch: int, policy: Policy, *, device: int = 0) 
             _warm_up(bundle, session, batch)
     except MeasureError as error:
         raise BundleError(f"{bundle.directory}: the model does not run on this machine: {error}") from error
-    taken = [spec.shape for spec in manifest.model.inputs]
-    sized = [output for output in manifest.model.outputs if output.shape and isinstance(output.shape[0], int)]
-    shared = {output.name for output in sized if not counts_samples(output.shape, taken)}
+    shared = manifest.model.shared_outputs
     facts = {
         "samples": samples,
         "largest_error": largest,
@@ -51,21 +46,11 @@ def open_proved(bundle: Bundle, batch: int, policy: Policy, *, device: int = 0) 
         "changes": changes,
         "toolchain": to_json(here),
     }
-    return _WithoutShared(session, shared), facts
 
+    def run(feeds: Feeds) -> dict[str, Array]:
+        return {name: array for name, array in session.run(feeds).items() if name not in shared}
 
-@dataclass(frozen=True, slots=True)
-class _WithoutShared:
-    """Without outputs that have no row for each sample: they are no answer to anybody's."""
-
-    session: Session
-    shared: Collection[str]
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        return {name: array for name, array in self.session.run(feeds).items() if name not in self.shared}
-
-    def close(self) -> None:
-        self.session.close()
+    return RunSession(run, session.close), facts
 
 
 def _warm_up(bundle: Bundle, session: Session, batch: int) -> None:

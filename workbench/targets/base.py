@@ -60,6 +60,14 @@ class Session(Protocol):
         """Release everything; a second call does nothing, `run` afterwards raises MeasureError."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunSession:
+    """A function as a session."""
+
+    run: Callable[[Feeds], dict[str, Array]]
+    close: Callable[[], None] = lambda: None
+
+
 FLOAT32_ROWS, INT8_ROWS = 1e-5, 1e-2
 """`row_tolerance` of float32, and of FP16, BF16 and INT8 with fixed scales. Integer sums are exact, yet a float sum in
 another order may move a value that lies between two steps by a whole one."""

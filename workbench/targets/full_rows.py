@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from workbench.targets.base import Array, Feeds
-from workbench.values.model import Model, Sizes, counts_samples, rows_of_a_call
+from workbench.values.model import Sizes, counts_samples, rows_of_a_call
 
 
 def filled(feeds: Feeds, rows: int) -> Feeds:
@@ -31,12 +32,16 @@ def of_one_size(arrays: Sequence[Array], *, axes_from: int = 0) -> list[Array]:
 class FileRows:
     """How a file counts samples, by the shapes that its inputs and outputs declare.
 
+    Args:
+        inputs, outputs: each with its shape, outputs with their names.
+
     Attributes:
         fixed: how many every call takes; None where that is free.
     """
 
-    def __init__(self, inputs: Iterable[Sizes], outputs: Mapping[str, Sizes]) -> None:
-        self._inputs, self._outputs = tuple(inputs), outputs
+    def __init__(self, inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
+        self._inputs: list[Sizes] = [one.shape for one in inputs]
+        self._outputs: dict[str, Sizes] = {one.name: one.shape for one in outputs}
         self.fixed = rows_of_a_call(self._inputs)
 
     def run(self, call: Callable[[Feeds], dict[str, Array]], feeds: Feeds) -> dict[str, Array]:
@@ -50,8 +55,8 @@ class FileRows:
         ((rows,),) = counts
         parts = []
         for start in range(0, max(rows, 1), self.fixed):
-            part = {name: array[start : start + self.fixed] for name, array in feeds.items()}
-            parts.append({n: self._cut(n, a, rows - start) for n, a in call(filled(part, self.fixed)).items()})
+            part = filled({n: array[start : start + self.fixed] for n, array in feeds.items()}, self.fixed)
+            parts.append({n: a[: rows - start] if self._counts(n, a) else a for n, a in call(part).items()})
         return self.joined(parts)
 
     def joined(self, parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -66,15 +71,7 @@ class FileRows:
                 found[name] = first
         return found
 
-    def _cut(self, name: str, given: Array, rows: int) -> Array:
-        return given[:rows] if self._counts(name, given) else given
-
     def _counts(self, name: str, given: Array) -> bool:
         """Whether an output has a row for each sample; by what a call gave where it declares no shape."""
         shape = self._outputs.get(name) or (() if self.fixed is None else given.shape)
         return given.ndim > 0 and counts_samples(shape, self._inputs)
-
-
-def rows_of(model: Model) -> FileRows:
-    """How an ONNX file counts samples."""
-    return FileRows((spec.shape for spec in model.inputs), {spec.name: spec.shape for spec in model.outputs})

@@ -329,7 +329,8 @@ class _Preparation:
         shapes = [self._shapes(recipe, run, batch) for batch in (1, 2, 3)]
         first = shapes[0]
         assert first is not None  # the recipe was accepted with one sample
-        counted = self._counted(recipe, run, rows) if rows is not None else {}
+        batched = any(plan.batch is not None for plan in self.plans)
+        counted = self._counted(recipe, run, rows) if rows is not None and batched else {}
         states = {out: plan for out, into in self.interface.state for plan in self.plans if plan.name == into}
         found: dict[str, int | None] = {}
         sized: dict[str, int] = {}
@@ -342,7 +343,8 @@ class _Preparation:
             elif named[name] or (named[name] == 0 and rows is None):
                 axis = named[name]
             elif rows is not None:
-                axis = 0 if 0 in places or rows > 1 else places[0] if len(places) == 1 else None
+                shared = rows > 1 and first[name][:1] != (rows,)
+                axis = 0 if 0 in places or shared else places[0] if len(places) == 1 else None
             else:
                 ones = [i for i, size in enumerate(first[name]) if size == 1]
                 axis = 0 if 0 in ones or len(ones) != 1 else ones[0]
@@ -352,24 +354,19 @@ class _Preparation:
         return found, {name: len(first[name]) for name in names}, sized
 
     def _counted(self, recipe: Recipe, run: Run, rows: int) -> dict[str, list[int]]:
-        """Output → its axes that may count the samples of a call: that declare so many, or that do not say how many,
-        have so many, and turn round with the samples."""
-        if all(plan.batch is None for plan in self.plans):
-            return {}
+        """Output → axes that may count the samples of a call: that declare so many, or declare nothing, have so many
+        and turn round with the samples."""
         feeds = recipe.feeds(self.plans, 1, 1)
         turned = {p.name: feeds[p.name] if p.batch is None else np.flip(feeds[p.name], p.batch) for p in self.plans}
         whole, back = (run({**self.constants, **one}) for one in (feeds, turned))
-
-        def counts(name: str, axis: int, declared: int | str | None) -> bool:
-            array = whole[name]
-            if isinstance(declared, int) or array.shape[axis] != rows:
-                return declared == rows
-            return rows == 1 or difference({name: np.flip(array, axis)}, {name: back[name]}) <= _ROWS
-
-        found = {}
+        found: dict[str, list[int]] = {}
         for name, shape in ((spec.name, spec.shape) for spec in self.source.outputs):
-            known = shape if len(shape) == whole[name].ndim else (None,) * whole[name].ndim
-            found[name] = [axis for axis, size in enumerate(known) if counts(name, axis, size)]
+            array = whole[name]
+            declared = shape if len(shape) == array.ndim else (None,) * array.ndim
+            for axis in (axis for axis, size in enumerate(array.shape) if size == rows):
+                turns = rows == 1 or difference({name: np.flip(array, axis)}, {name: back[name]}) <= _ROWS
+                if declared[axis] == rows or (turns and not isinstance(declared[axis], int)):
+                    found.setdefault(name, []).append(axis)
         return found
 
     def _shapes(self, recipe: Recipe, run: Run, batch: int) -> dict[str, tuple[int, ...]] | None:

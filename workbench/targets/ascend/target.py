@@ -35,7 +35,7 @@ from workbench.targets.ascend.shapes import interface_of
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
 from workbench.targets.base import OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower
-from workbench.targets.full_rows import rows_of
+from workbench.targets.full_rows import FileRows
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
@@ -146,7 +146,7 @@ class AscendTarget:
         made = {name for node in proto.graph.node for name in node.output}
         outputs = [value.name for value in proto.graph.output]
         wanted = [name for name in dict.fromkeys(tensors) if name in made and name not in outputs]
-        return DeployProbe(proto, wanted, rows_of(model))
+        return DeployProbe(proto, wanted, FileRows(model.inputs, model.outputs))
 
 
 def _interface(lowered: Path, candidate: Candidate, to: Path) -> Interface:

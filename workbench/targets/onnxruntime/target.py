@@ -169,7 +169,7 @@ class OnnxRuntimeSession:
     def __init__(self, session: InferenceSession, outputs: Sequence[str] | None = None) -> None:
         self._session: InferenceSession | None = session
         self._inputs = {i.name: (_NUMPY_TYPES.get(i.type), i.shape) for i in session.get_inputs()}
-        self._rows = FileRows((i.shape for i in session.get_inputs()), {o.name: o.shape for o in session.get_outputs()})
+        self._rows = FileRows(session.get_inputs(), session.get_outputs())
         self._outputs = list(outputs) if outputs is not None else [output.name for output in session.get_outputs()]
 
     def run(self, feeds: Feeds) -> dict[str, Array]:

@@ -35,7 +35,7 @@ from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import LoweringError, MeasureError
-from workbench.values.model import Model
+from workbench.values.model import Model, TensorSpec
 from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
 
@@ -158,8 +158,7 @@ class OpenVinoSession:
             for port in compiled.inputs
         }
         self._outputs = outputs
-        shapes = {name: _sizes(compiled.outputs[index]) for name, index in outputs.items()}
-        self._rows = FileRows((port.shape for port in self._inputs.values()), shapes)
+        self._rows = FileRows(self._inputs.values(), [_given(name, compiled.outputs[i]) for name, i in outputs.items()])
         self._requests: list[Any] = [compiled.create_infer_request() for _ in range(streams)]
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
@@ -199,6 +198,10 @@ def _sizes(port: Any) -> tuple[int | None, ...]:
     """() for any number of axes."""
     shape = port.partial_shape
     return () if shape.rank.is_dynamic else tuple(None if size.is_dynamic else size.get_length() for size in shape)
+
+
+def _given(name: str, port: Any) -> TensorSpec:
+    return TensorSpec(name=name, dtype=port.element_type.get_type_name(), shape=_sizes(port))
 
 
 def _outputs(results: Any) -> list[Array]:

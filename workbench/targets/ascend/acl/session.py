@@ -125,9 +125,7 @@ class AscendSession:
         self._plans = {shape: plan for model in models for shape, plan in model.plans.items()}
         self._outputs = tuple(_output_port(port, index, self._plans) for index, port in enumerate(interface.outputs))
         self._inputs = {port.name: _expected(port) for port in interface.inputs}
-        self._rows = FileRows(
-            (port.shape for port in interface.inputs), {port.name: port.shape for port in self._outputs}
-        )
+        self._rows = FileRows(interface.inputs, self._outputs)
         self._device_id, self._context, self._stream, self._events = device_id, context, stream, events
         self._lock, self._undo = lock, undo
         self._turns: dict[Shape, tuple[Turn, ...]] = {}
