@@ -25,7 +25,6 @@ from workbench.study.meaning import DatasetScoring, scoring_of
 from workbench.study.model_data import RANDOM_LENGTH, open_data, opened_for, random_data
 from workbench.targets import REFERENCE
 from workbench.values.errors import ConfigError, MeasureError
-from workbench.values.model import Model
 
 _log = logging.getLogger(__name__)
 
@@ -163,9 +162,8 @@ def compare(
         if compiled:
             first = side(str(a))
             model = read_model(first.path)
-            feeds = calibration_feeds(
-                question.dataset, question.model, batch=batch, samples=samples, split="validation"
-            )
+            given = question.dataset, question.model
+            feeds = calibration_feeds(*given, batch=batch, samples=samples, split="validation")
             return device_compare(
                 first,
                 str(b),
@@ -181,7 +179,7 @@ def compare(
         sides = side(str(a)), side(str(b))
         dataset, split = question.dataset, "validation"
         scoring = scoring_of(dataset, question.model, question.constraints)
-        batch = _batch_of([read_model(each.path) for each in sides], batch)
+        batch = question.model.fixed_batch or batch
         feeds = (
             calibration_feeds(dataset, question.model, batch=batch, samples=samples, split="validation")
             if scoring is None
@@ -204,7 +202,7 @@ def _batches(
     sides: tuple[Side, Side], data: Path | None, samples: int, batch: int
 ) -> tuple[Iterable[Feeds], str, DatasetScoring | None]:
     models = [read_model(side.path) for side in sides]
-    batch = _batch_of(models, batch)
+    batch = models[0].fixed_batch or models[1].fixed_batch or batch
     if data is None:
         found = random_data(models[0], batch=batch, samples=samples)
     elif data.suffix in (".yaml", ".yml"):
@@ -217,11 +215,6 @@ def _batches(
     else:
         found = open_data(data, models[0], batch=batch, samples=samples)
     return found.read(), found.about, None
-
-
-def _batch_of(models: Sequence[Model], batch: int) -> int:
-    """What both take in a call where one of them takes no other."""
-    return next((model.fixed_batch for model in models if model.fixed_batch is not None), batch)
 
 
 def _path(given: Path | str | None) -> Path | None:

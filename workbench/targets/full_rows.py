@@ -45,10 +45,8 @@ class FileRows:
         self.fixed = rows_of_a_call(self._inputs)
 
     def run(self, call: Callable[[Feeds], dict[str, Array]], feeds: Feeds) -> dict[str, Array]:
-        """The outputs of any number of rows, by as many calls as the file needs: one where it takes them as they are.
-
-        The last call is filled up, and what comes of the filling left away.
-        """
+        """The outputs of any number of rows, by as many calls as the file needs: one where it takes them as they are,
+        else the last one filled up, and what comes of the filling left away."""
         counts = {array.shape[:1] for array in feeds.values()}
         if self.fixed is None or len(counts) != 1 or counts <= {(), (self.fixed,)}:
             return call(feeds)

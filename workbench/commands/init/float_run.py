@@ -40,13 +40,13 @@ class FloatRun:
     call_ms: float
 
 
-def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatRun:
+def run_float(model: Model, dataset: Dataset) -> FloatRun:
     """Run the reference engine over the first validation samples.
 
     Raises:
         ConfigError: it fails with them.
     """
-    batch = fixed_batch or 1
+    batch = model.fixed_batch or 1
     found: list[tuple[Batch, Outputs]] = []
     times_ms: list[float] = []
     given = model.origin.path if model.origin is not None else model.path

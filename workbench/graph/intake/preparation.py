@@ -74,13 +74,11 @@ def _wanted(proto: ModelProto, source: Model, interface: Interface) -> bool:
 
 
 def _elsewhere(spec: TensorSpec, plans: Sequence[PortPlan]) -> bool:
-    """Whether an output's own names put the batch behind its first axis, or leave open whether it is that."""
-    return _named_batch(spec, plans) not in (0, None) or not _says_rows(spec, fixed_rows(plans))
-
-
-def _says_rows(spec: TensorSpec, rows: int | None) -> bool:
-    """Whether it is written whether an output has a row for each sample; where a call is one sample, each has."""
-    return rows is None or spec.shape[:1] == (rows,) or (rows > 1 and isinstance(next(iter(spec.shape), None), int))
+    """Whether an output's own names put the batch behind its first axis, or leave open whether it has a row for each
+    sample where every call takes so many; where that is one, each has."""
+    rows, size = fixed_rows(plans), next(iter(spec.shape), None)
+    unsaid = rows is not None and size != rows and (rows == 1 or not isinstance(size, int))
+    return unsaid or _named_batch(spec, plans) not in (0, None)
 
 
 def _named_batch(spec: TensorSpec, plans: Sequence[PortPlan]) -> int | None:
@@ -322,8 +320,8 @@ class _Preparation:
         axis of those that do not say it)."""
         names, rows = [spec.name for spec in self.source.outputs], fixed_rows(self.plans)
         named = {spec.name: _named_batch(spec, self.plans) for spec in self.source.outputs}
-        said = all(_says_rows(spec, rows) for spec in self.source.outputs)
-        if all(plan.batch == 0 for plan in self.plans) and not any(named[name] for name in names) and said:
+        stay = not any(_elsewhere(spec, self.plans) for spec in self.source.outputs)
+        if stay and all(plan.batch == 0 for plan in self.plans):
             return dict.fromkeys(names, 0), {}, {}
         recipe, run = self._recipe()
         shapes = [self._shapes(recipe, run, batch) for batch in (1, 2, 3)]
