@@ -23,7 +23,7 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.batch import STEPS
 from workbench.targets.base import Array, Feeds, Session
 from workbench.targets.full_rows import filled, of_one_size
-from workbench.values.errors import CalibrationError, ConfigError, MeasureError, nearest
+from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import AxisUse, Interface
 from workbench.values.measurement import Split
 from workbench.values.model import Model, TensorSpec
@@ -266,9 +266,9 @@ def single_steps(
         most: only the first steps of a sequence are looked at.
 
     Raises:
-        CalibrationError: the float model fails.
+        MeasureError: the float model fails.
     """
-    states, run = states_of(interface, model), _float_run(model)
+    states, run = states_of(interface, model), open_reference(model).run
     for batch in batches:
         lengths = list(_lengths(batch))
         if any(state.grows is not None for state in states):  # only equal steps have states of equal size
@@ -337,18 +337,6 @@ def _drawn(row: int, steps: int, taken: int, most: int | None) -> list[int]:
     if within <= taken:
         return list(range(within))
     return sorted(np.random.default_rng(row).choice(within, taken, replace=False).tolist())
-
-
-def _float_run(model: Model) -> Run:
-    session = open_reference(model)
-
-    def run(feeds: Feeds) -> Mapping[str, Array]:
-        try:
-            return session.run(feeds)
-        except MeasureError as error:
-            raise CalibrationError(f"at a step of a sequence: {error}") from error
-
-    return run
 
 
 def _said(spec: TensorSpec) -> str:
