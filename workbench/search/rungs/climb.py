@@ -80,7 +80,7 @@ class Climb(StageClock):
             raise CheckError(f"{where}: {errors[0].problem} {errors[0].remedy}{more}")
         batch, fixed = self.candidate.serving.batch, self.experiment.model.fixed_batch
         if fixed is not None and batch > fixed:  # it would be several calls, and timed as one
-            raise CheckError(f"the model takes {fixed} in a call, not {batch}. Set serving.batch to {fixed}.")
+            raise CheckError(f"the model takes batches of {fixed}, not of {batch}. Set serving.batch to {fixed}.")
 
     def open(
         self, artifact: Artifact, directory: Path, candidate: Candidate, sessions: contextlib.ExitStack
