@@ -55,7 +55,8 @@ EVALUATION = (
         "neighbours",
         *("noise", "raw_times", "replay", "store"),
     ),
-    ("carried", "entry_files", "reference", "shared_store", "store_users"),
+    ("carried", "entry_files", "shared_store", "store_users"),
+    ("reference",),
 )
 """The same inside `evaluation`."""
 VALUES = (

@@ -5,11 +5,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.tiny import write_workspace
+from workbench.api.bundle import load_bundle
+from workbench.bundle import write_bundle
+from workbench.bundle.verify import verify_bundle
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.build import artifact_of, lowered_file
+from workbench.evaluation.reference import open_reference
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
@@ -17,6 +23,7 @@ from workbench.search.confirmation import confirm
 from workbench.search.front import front_of
 from workbench.search.ladder import evaluate
 from workbench.search.sweep import run_sweep
+from workbench.shipping.handover import bundle_contents
 from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space
 from workbench.space.space import SearchSpace, build, complete, size
@@ -204,3 +211,38 @@ def test_a_configuration_for_another_model_fails_its_candidate_and_not_the_sweep
         (failed,) = (e for e in found if e.status == "failed")
         assert failed.failure is not None
         assert "no_such_layer" in failed.failure.message
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="the extra [openvino] is not installed")
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_model_of_a_fixed_batch_is_confirmed_verified_and_served(tmp_path: Path, rows: int) -> None:
+    space = BOTH.replace("presets:", f"  serving.batch: {{choices: [{rows}]}}\npresets:")
+    file = write_workspace(tmp_path, space=space)
+    path = tmp_path / "data" / "model.onnx"
+    proto = onnx.load(path)
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = rows
+    table = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(3, 2))  # as many rows as one of the batches
+    proto.graph.node.append(helper.make_node("Constant", [], ["table"], value=table))
+    proto.graph.output.append(helper.make_tensor_value_info("table", TensorProto.FLOAT, ["kept", 2]))
+    onnx.save(proto, path)
+
+    for question, bench in bench_for(file):
+        run_sweep(question, bench)
+
+        found = bench.journal.evaluations()
+        confirmed = confirm(question, bench, front_of(question, found))
+        assert {e.status for e in confirmed.values()} == {"complete"}, [e.failure for e in confirmed.values()]
+        assert all(e.fidelity is not None for e in confirmed.values())
+        (batch,) = question.dataset.batches("holdout", 7, stop=7)
+        exact = open_reference(question.model).run(batch.feeds)["logits"]
+        for candidate in [e.candidate for e in found.values()]:
+            folder = write_bundle(
+                tmp_path / candidate.short_id, bundle_contents(question, candidate, bench, bench.journal)
+            )
+            verify_bundle(folder)
+            with load_bundle(folder) as served:
+                answers = served.run(batch.feeds)
+            error = np.abs(answers["logits"] - exact).max() / np.abs(exact).max()
+            assert error <= (1e-5 if candidate.quantization.scheme == "none" else 0.1)
+            assert ("table" in answers) == (rows == 1), "it answers nobody where it counts no samples"

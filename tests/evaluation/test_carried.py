@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -16,33 +15,18 @@ from workbench.evaluation.carried import (
     timed_feeds,
     whole_samples,
 )
+from workbench.evaluation.reference import open_reference
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import Dataset, check_inputs, read_manifest
 from workbench.inputs.dataset.batch import STEPS
 from workbench.targets import open_target
-from workbench.targets.base import Array, Feeds
+from workbench.targets.base import Array
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.interface import AxisUse
 from workbench.values.model import Model
 
 SIZES = np.array([3, 5, 1, 4])
-
-
-class Runs:
-    """ONNX Runtime as a session, counting its calls."""
-
-    def __init__(self, path: Path) -> None:
-        self.session = onnxruntime.InferenceSession(path)
-        self.calls: list[int] = []
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        self.calls.append(len(feeds["x"]))
-        names = [o.name for o in self.session.get_outputs()]
-        return dict(zip(names, self.session.run(names, dict(feeds)), strict=True))
-
-    def close(self) -> None:
-        pass
 
 
 def recurrent(path: Path, *, batch: int | str = "batch", state: int | str = 2) -> Model:
@@ -87,7 +71,7 @@ def by_hand(x: Array, first: float) -> tuple[Array, Array]:
 def test_a_sequence_is_run_step_by_step_from_the_declared_state(tmp_path: Path, first: float) -> None:
     model = recurrent(tmp_path / "m.onnx")
     dataset = sequences(tmp_path, model, f"inputs: {{h: {{initial: {first}}}}}\n" if first else "")
-    session = whole_samples(Runs(model.path), dataset.interface, model)
+    session = whole_samples(open_reference(model), dataset.interface, model)
     for batch in dataset.batches("validation", 3):
         outputs = session.run(batch.feeds)
         assert outputs["y"].shape == batch.feeds["x"].shape
@@ -118,11 +102,9 @@ def test_single_steps_carry_the_states_that_the_float_model_reached(tmp_path: Pa
 def test_a_fixed_batch_is_filled_up_and_cut_again(tmp_path: Path) -> None:
     model = recurrent(tmp_path / "m.onnx", batch=3)
     dataset = sequences(tmp_path, model)
-    runs = Runs(model.path)
-    session = whole_samples(runs, dataset.interface, model)
+    session = whole_samples(open_reference(model), dataset.interface, model)
     shapes = [session.run(batch.feeds)["y"].shape[0] for batch in dataset.batches("validation", 3)]
     assert shapes == [3, 1]
-    assert set(runs.calls) == {3}
     assert all(len(feeds["x"]) == 3 for feeds in calibration_feeds(dataset, model, batch=8, samples=4))
 
 
@@ -219,6 +201,6 @@ def test_what_a_growing_state_cannot_have_is_refused_with_what_to_write(tmp_path
     with pytest.raises(ConfigError, match="no state has a free axis 'pasts'"):
         with_cache(tmp_path, model, "axes: {pasts: {start: 1}}\n")
     dataset = with_cache(tmp_path, model, "axes: {past: {start: 6}}\n")
-    session = whole_samples(Runs(model.path), dataset.interface, model)
+    session = whole_samples(open_reference(model), dataset.interface, model)
     with pytest.raises(MeasureError, match="'mask' has 8 along axis 1, and 9 are needed where 'past' has grown to 8"):
         session.run(next(iter(dataset.batches("validation", 4))).feeds)

@@ -22,10 +22,9 @@ from workbench.study.comparison import Side, engine_of, side_of
 from workbench.study.comparison import compare as compare_sides
 from workbench.study.limits import Limits
 from workbench.study.meaning import DatasetScoring, scoring_of
-from workbench.study.model_data import RANDOM_LENGTH, fixed_batch, open_data, opened_for, random_data
+from workbench.study.model_data import RANDOM_LENGTH, open_data, opened_for, random_data
 from workbench.targets import REFERENCE
 from workbench.values.errors import ConfigError, MeasureError
-from workbench.values.model import Model
 
 _log = logging.getLogger(__name__)
 
@@ -163,8 +162,8 @@ def compare(
         if compiled:
             first = side(str(a))
             model = read_model(first.path)
-            size, taken = _whole_batches([model], batch, samples, question.dataset.size("validation"))
-            feeds = calibration_feeds(question.dataset, question.model, batch=size, samples=taken, split="validation")
+            given = question.dataset, question.model
+            feeds = calibration_feeds(*given, batch=batch, samples=samples, split="validation")
             return device_compare(
                 first,
                 str(b),
@@ -180,13 +179,11 @@ def compare(
         sides = side(str(a)), side(str(b))
         dataset, split = question.dataset, "validation"
         scoring = scoring_of(dataset, question.model, question.constraints)
-        fixed, taken = _whole_batches(
-            [read_model(each.path) for each in sides], batch, samples, dataset.size("validation")
-        )
+        batch = question.model.fixed_batch or batch
         feeds = (
-            calibration_feeds(dataset, question.model, batch=fixed, samples=taken, split="validation")
+            calibration_feeds(dataset, question.model, batch=batch, samples=samples, split="validation")
             if scoring is None
-            else scoring.feeds("validation", fixed, taken)
+            else scoring.feeds("validation", batch, samples)
         )
         about = f"{question.name}, {split} split"
         return compare_sides(*sides, feeds, data=about, limits=limits, every=every, scoring=scoring)
@@ -205,46 +202,19 @@ def _batches(
     sides: tuple[Side, Side], data: Path | None, samples: int, batch: int
 ) -> tuple[Iterable[Feeds], str, DatasetScoring | None]:
     models = [read_model(side.path) for side in sides]
+    batch = models[0].fixed_batch or models[1].fixed_batch or batch
     if data is None:
-        fixed, taken = _whole_batches(models, batch, samples, None)
-        found = random_data(models[0], batch=fixed, samples=taken)
+        found = random_data(models[0], batch=batch, samples=samples)
     elif data.suffix in (".yaml", ".yml"):
         dataset = read_manifest(data, models[0])
         check_inputs(dataset, models[0])
         scoring = scoring_of(dataset, models[0])
-        fixed, taken = _whole_batches(models, batch, samples, dataset.size("calibration"))
         if scoring is not None:
-            return scoring.feeds("calibration", fixed, taken), f"{data.name}, calibration split", scoring
-        found = open_data(data, models[0], batch=fixed, samples=taken)
+            return scoring.feeds("calibration", batch, samples), f"{data.name}, calibration split", scoring
+        found = open_data(data, models[0], batch=batch, samples=samples)
     else:
         found = open_data(data, models[0], batch=batch, samples=samples)
     return found.read(), found.about, None
-
-
-def _whole_batches(models: Sequence[Model], batch: int, samples: int, size: int | None) -> tuple[int, int]:
-    """The batch that all models take, and how many samples to run: whole batches where it is fixed.
-
-    Args:
-        size: how many samples there are; None for any number.
-
-    Raises:
-        ConfigError: their batches are fixed and differ, or there are fewer samples than one batch.
-    """
-    fixed = {size for size in map(fixed_batch, models) if size is not None}
-    taken = samples if size is None else min(samples, size)
-    if not fixed:
-        return batch, taken
-    if len(fixed) > 1:
-        first, second = sorted(fixed)
-        raise ConfigError(
-            f"one model takes {first} samples a call and the other {second}.",
-            key="batch",
-            hint="Compare two forms with the same fixed batch.",
-        )
-    (batch,) = fixed
-    if size is not None and size < batch:
-        raise ConfigError(f"the models take {batch} samples a call, the data have {size}.", key="samples")
-    return batch, max(batch, taken - taken % batch)
 
 
 def _path(given: Path | str | None) -> Path | None:

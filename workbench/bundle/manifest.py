@@ -20,7 +20,7 @@ from workbench.values.artifact import Artifact, CompiledFile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import added_later, encode
 from workbench.values.interface import AxisUse
-from workbench.values.model import Origin, TensorSpec
+from workbench.values.model import Origin, TensorSpec, counts_samples
 from workbench.values.preprocess import TokenInput
 from workbench.values.results import Evaluation
 from workbench.values.service import ServiceSettings
@@ -68,6 +68,12 @@ class SourceModel:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     origin: Origin | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+
+    @property
+    def shared_outputs(self) -> frozenset[str]:
+        """Without a row for each sample: a service answers nobody with them."""
+        inputs = [spec.shape for spec in self.inputs]
+        return frozenset(spec.name for spec in self.outputs if not counts_samples(spec.shape, inputs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

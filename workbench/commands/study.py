@@ -304,7 +304,7 @@ def profile(
             found = profile_of(read, directory, artifact, chosen)
         else:
             found = where_time_goes(directory, artifact, chosen, feeds, folder, calls=calls)
-        tried = tries(levers_of(found, chosen, question.space), chosen, question.space, question.path, folder)
+        tried = tries(levers_of(found, chosen, question), chosen, question.space, question.path, folder)
     title = f"{question.name}, {chosen.short_id}"
     if found.modelled:
         err.print(_MODELLED, style="bold red")

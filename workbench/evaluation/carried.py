@@ -1,4 +1,4 @@
-"""Models that carry a state, and models of a fixed batch: whole sequences and any number of rows through a session.
+"""Models that carry a state: whole sequences through a session.
 
 A model that carries a state takes one step in a call. Scored are whole sequences: `whole_samples` runs step after step,
 from zeros or what the manifest declares, and stacks the outputs [n, steps, ...]. Calibrated and timed are single steps,
@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.graph.runtime_errors import RUNTIME_ERRORS
+from workbench.evaluation.reference import open_reference
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.batch import STEPS
-from workbench.quantization.sessions import open_session
 from workbench.targets.base import Array, Feeds, Session
-from workbench.targets.full_rows import filled, full_rows
-from workbench.values.errors import CalibrationError, ConfigError, MeasureError, nearest
+from workbench.targets.full_rows import filled, of_one_size
+from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import AxisUse, Interface
 from workbench.values.measurement import Split
 from workbench.values.model import Model, TensorSpec
@@ -149,10 +148,7 @@ def whole_samples(session: Session, interface: Interface, model: Model) -> Sessi
 
     Closing it closes the one below.
     """
-    session = full_rows(session, model.fixed_batch)
-    if interface.state:
-        session = _Carrying(session, states_of(interface, model))
-    return session
+    return _Carrying(session, states_of(interface, model)) if interface.state else session
 
 
 def first_steps(batches: Iterable[Batch], most: int) -> Iterator[Batch]:
@@ -181,7 +177,8 @@ class _Carrying:
                 added = _added(array, fed[growing[name].spec.name], growing[name]) if name in growing else array
                 found.setdefault(name, []).append(added)
         if growing:
-            found = {name: _of_one_size(arrays) for name, arrays in found.items()}
+            # such as scores over all that was seen
+            found = {name: of_one_size(arrays) for name, arrays in found.items()}
         try:
             return {name: np.stack(arrays, axis=1) for name, arrays in found.items()}
         except ValueError as error:
@@ -242,17 +239,6 @@ def _added(value: Array, before: Array, state: State) -> Array:
     return value[(slice(None),) * state.grows + (slice(size, None),)]
 
 
-def _of_one_size(arrays: list[Array]) -> list[Array]:
-    """Outputs whose size follows the state, such as scores over all that was seen, filled up with zeros."""
-    shapes = {array.shape for array in arrays}
-    if len(shapes) == 1 or len({len(shape) for shape in shapes}) > 1:
-        return arrays
-    largest = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
-    return [
-        np.pad(array, [(0, most - size) for most, size in zip(largest, array.shape, strict=True)]) for array in arrays
-    ]
-
-
 # --- single steps ---------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +248,8 @@ def calibration_feeds(
     """Batches that the model can be fed as they are: filled up to its fixed batch, single steps where it carries a
     state (up to `STEPS_TAKEN` of every sequence, drawn by the sample's row)."""
     fixed = model.fixed_batch
+    if fixed is not None and samples > fixed:  # no sample is seen more often than the others
+        samples -= samples % fixed
     batches = dataset.batches(split, fixed or batch, stop=samples)
     feeds = single_steps(dataset.interface, model, batches) if dataset.interface.state else (b.feeds for b in batches)
     for found in feeds:
@@ -278,9 +266,9 @@ def single_steps(
         most: only the first steps of a sequence are looked at.
 
     Raises:
-        CalibrationError: the float model fails.
+        MeasureError: the float model fails.
     """
-    states, run = states_of(interface, model), _float_run(model)
+    states, run = states_of(interface, model), open_reference(model).run
     for batch in batches:
         lengths = list(_lengths(batch))
         if any(state.grows is not None for state in states):  # only equal steps have states of equal size
@@ -349,22 +337,6 @@ def _drawn(row: int, steps: int, taken: int, most: int | None) -> list[int]:
     if within <= taken:
         return list(range(within))
     return sorted(np.random.default_rng(row).choice(within, taken, replace=False).tolist())
-
-
-def _float_run(model: Model) -> Run:
-    session = open_session(model, ())
-    names = [output.name for output in session.get_outputs()]
-
-    def run(feeds: Feeds) -> Mapping[str, Array]:
-        fixed = model.fixed_batch
-        rows = len(next(iter(feeds.values())))
-        try:
-            outputs = session.run(None, dict(feeds if fixed is None else filled(feeds, fixed)))
-        except RUNTIME_ERRORS as error:
-            raise CalibrationError(f"the float model failed at a step of a sequence: {error}") from error
-        return {name: array[:rows] for name, array in zip(names, outputs, strict=True)}
-
-    return run
 
 
 def _said(spec: TensorSpec) -> str:

@@ -22,7 +22,7 @@ from workbench.inputs.metrics import Outputs, concatenate, scorer_of, summarize,
 from workbench.inputs.metrics.agreement.judge import Array
 from workbench.targets.base import Session
 from workbench.values.errors import ConfigError, MeasureError
-from workbench.values.interface import Meaning, OutputUse
+from workbench.values.interface import OutputUse
 from workbench.values.measurement import Split
 from workbench.values.metrics import apart_words
 
@@ -33,9 +33,6 @@ NOISE = (1e-3, 1e-2, 1e-1, 1.0)
 """Standard deviations of the noise, as shares of the output's own; for whole numbers, shares that are replaced."""
 _LEAST = 1e-9
 """A metric that moves by less has not moved."""
-
-_ROW_BY_ROW: tuple[Meaning, ...] = ("logits", "probabilities", "embedding", "values")
-"""Others, such as boxes, may lack an axis for samples where a call is one sample."""
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +119,7 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], rows: int, file: 
         array = outputs.get(use.name)
         if array is None or use.meaning == "ignored":
             continue
-        if array.ndim and (len(array) == rows or use.meaning not in _ROW_BY_ROW):
+        if array.ndim and len(array) == rows:
             continue
         what = f"has the shape {list(array.shape)}" if array.ndim else "is one number of a whole call"
         samples = "1 sample" if rows == 1 else f"{rows} samples"

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.evaluation.replay import write_request
-from workbench.space.space import SearchSpace
+from workbench.inputs.experiment import Experiment
 from workbench.targets import described, descriptions
 from workbench.targets.base import Feeds
 from workbench.targets.profiler import KernelTime, Overflows, Profiler
@@ -64,9 +65,12 @@ def kernels_of(
         return profiler.kernels(_replay(str(folder), calls), artifact, directory, to, environment=_environment())
 
 
-def levers_of(profile: DeviceProfile, candidate: Candidate, space: SearchSpace) -> tuple[Lever, ...]:
-    """What a profile of the candidate speaks for trying; see `Profiler.levers`."""
-    return _profiler_of(candidate).levers(profile, candidate, {p.name: p.choices for p in space.parameters})
+def levers_of(profile: DeviceProfile, candidate: Candidate, experiment: Experiment) -> tuple[Lever, ...]:
+    """What a profile of the candidate speaks for trying, if the model takes it; see `Profiler.levers`."""
+    choices = {p.name: p.choices for p in experiment.space.parameters}
+    levers = _profiler_of(candidate).levers(profile, candidate, choices)
+    fixed = experiment.model.fixed_batch is not None
+    return tuple(replace(one, changes={}) if fixed and "serving.batch" in one.changes else one for one in levers)
 
 
 def overflows(

@@ -17,6 +17,7 @@ from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.sessions import open_session
 from workbench.targets.base import Array, Feeds, Session, computes_in_float32
+from workbench.targets.full_rows import FileRows
 from workbench.values.errors import MeasureError
 from workbench.values.model import Model
 
@@ -53,9 +54,13 @@ class _OnTheHost:
     def __init__(self, model: Model) -> None:
         self._session = open_session(model, (), threads=len(os.sched_getaffinity(0)))
         self._names = [output.name for output in self._session.get_outputs()]
+        self._rows = FileRows(model.inputs, model.outputs)
         self._closed = False
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
+        return self._rows.run(self._call, feeds)
+
+    def _call(self, feeds: Feeds) -> dict[str, Array]:
         if self._closed:
             raise MeasureError("the float32 reference is closed.")
         try:

@@ -170,8 +170,8 @@ def _inputs(
         if settings is None or settings.balance is None or layer.weight is None:
             continue
         channels = statistics.tensors[layer.activation].channels
-        if channels is None or channels.rows == 0:
-            raise ValueError(f"{layer.activation!r} has no statistics per channel, {layer.name!r} cannot be balanced")
+        if channels is None or channels.rows == 0:  # of a vector without rows nothing is known per channel
+            continue
         key = (layer.activation, 0.0 if one_strength else settings.balance)
         if key in found:
             found[key] = replace(found[key], layers=(*found[key].layers, layer))

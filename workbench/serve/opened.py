@@ -8,8 +8,7 @@ from workbench.bundle import Bundle, golden_batches, preprocessor_of
 from workbench.bundle.fingerprint import Policy, admit
 from workbench.bundle.verify import replay_golden
 from workbench.targets import open_target
-from workbench.targets.base import DeviceSession, Session
-from workbench.targets.full_rows import full_rows
+from workbench.targets.base import Array, DeviceSession, Feeds, RunSession, Session
 from workbench.values.documents.canonical import encode as to_json
 from workbench.values.errors import BundleError, MeasureError
 from workbench.values.preprocess import collate, encode
@@ -34,12 +33,11 @@ def open_proved(bundle: Bundle, batch: int, policy: Policy, *, device: int = 0) 
     try:
         session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate, device=device)
         samples, largest = replay_golden(bundle, session, changes)
-        if not isinstance(session, DeviceSession):  # which fills up its compiled batches itself
-            fixed = {spec.shape[0] for spec in manifest.model.inputs if spec.shape}
-            session = full_rows(session, next((size for size in fixed if isinstance(size, int)), None))
+        if not isinstance(session, DeviceSession):  # whose files plan their memory when they are loaded
             _warm_up(bundle, session, batch)
     except MeasureError as error:
         raise BundleError(f"{bundle.directory}: the model does not run on this machine: {error}") from error
+    shared = manifest.model.shared_outputs
     facts = {
         "samples": samples,
         "largest_error": largest,
@@ -48,7 +46,11 @@ def open_proved(bundle: Bundle, batch: int, policy: Policy, *, device: int = 0) 
         "changes": changes,
         "toolchain": to_json(here),
     }
-    return session, facts
+
+    def run(feeds: Feeds) -> dict[str, Array]:
+        return {name: array for name, array in session.run(feeds).items() if name not in shared}
+
+    return RunSession(run, session.close), facts
 
 
 def _warm_up(bundle: Bundle, session: Session, batch: int) -> None:

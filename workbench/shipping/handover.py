@@ -208,11 +208,9 @@ def comparable(found: Sequence[Mapping[str, Array]], uses: Sequence[OutputUse]) 
 
 
 def _fed_batches(data: Dataset, experiment: Experiment, rows: int) -> list[Batch]:
-    """Batches that the model is fed as they are: whole ones where it takes no fewer, single steps where it carries a
-    state."""
-    batches = list(data.batches("validation", rows, stop=GOLDEN_BATCHES * rows))
-    if not data.interface.state and experiment.model.fixed_batch is None:
-        return batches
+    """Batches that the model is fed as they are: single steps where it carries a state."""
+    if not data.interface.state:
+        return list(data.batches("validation", rows, stop=GOLDEN_BATCHES * rows))
     feeds = calibration_feeds(data, experiment.model, batch=rows, samples=GOLDEN_BATCHES * rows, split="validation")
     nobody = np.zeros(0, dtype=np.int64)
     return [Batch(feeds=one, targets=None, indices=nobody) for one in itertools.islice(feeds, GOLDEN_BATCHES)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -20,22 +19,13 @@ from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.quantization.observe import Feeds
 from workbench.study.compared import Judgement
 from workbench.study.comparison import Run
+from workbench.targets.base import RunSession
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.objectives import Constraint
 
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """A run of single steps as a session."""
-
-    run: Run
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class DatasetScoring:
@@ -84,7 +74,7 @@ class DatasetScoring:
         if self._sequences is None:
             return
         batches, self._sequences = self._sequences, None
-        sides = [whole_samples(_Steps(run), self._dataset.interface, self._model) for run in (open_a(), open_b())]
+        sides = [whole_samples(RunSession(run), self._dataset.interface, self._model) for run in (open_a(), open_b())]
         for batch in batches():
             self._batch = batch
             try:

@@ -67,7 +67,7 @@ def open_data(path: Path, model: Model, *, batch: int, samples: int | None = Non
     Raises:
         ConfigError: the file is missing or damaged, or does not fit the model.
     """
-    usual, batch = _USUAL_BATCHES * batch, fixed_batch(model) or batch
+    usual, batch = _USUAL_BATCHES * batch, model.fixed_batch or batch
     if path.suffix not in (".yaml", ".yml"):
         return _open_npz(path, model, batch=batch, samples=samples)
     dataset = read_manifest(path, model)
@@ -84,7 +84,7 @@ def open_data(path: Path, model: Model, *, batch: int, samples: int | None = Non
 
 def _whole(samples: int, model: Model) -> int:
     """So many samples that every batch is whole, where its size is fixed."""
-    fixed = fixed_batch(model)
+    fixed = model.fixed_batch
     return samples if fixed is None else samples - samples % fixed
 
 
@@ -103,12 +103,6 @@ def opened_for(path: Path, data: Path | None, constants: Sequence[str] = ()) -> 
     given = constants_of(constants, source)
     kept = (use for use in interface.inputs if use.name not in {use.name for use in given})
     return prepared(source, replace(interface, inputs=(*kept, *given)), declared_in=data if declared else None)
-
-
-def fixed_batch(model: Model) -> int | None:
-    """How many samples a call takes, where the model's inputs leave no choice."""
-    sizes = {spec.shape[0] for spec in model.inputs if spec.shape}
-    return next((size for size in sizes if isinstance(size, int)), None) if len(sizes) == 1 else None
 
 
 def random_data(model: Model, *, batch: int, samples: int, seed: int = 0) -> ModelData:

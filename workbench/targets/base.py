@@ -44,7 +44,8 @@ class OperatorIssue:
 class Session(Protocol):
     """A loaded artifact. Not thread-safe; one owner, who closes it.
 
-    `run` is deterministic for equal feeds within one session unless the target's documentation says otherwise.
+    `run` takes any number of rows, by one call of the file where it takes so many (`targets.full_rows`), and is
+    deterministic for equal feeds within one session unless the target's documentation says otherwise.
     A row does not depend on the other rows of its call, nor on how far it is padded (behind the model's own mask), by
     more than `row_tolerance`: a service may batch texts as they come.
     """
@@ -58,6 +59,14 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Release everything; a second call does nothing, `run` afterwards raises MeasureError."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSession:
+    """A function as a session."""
+
+    run: Callable[[Feeds], dict[str, Array]]
+    close: Callable[[], None] = lambda: None
 
 
 FLOAT32_ROWS, INT8_ROWS = 1e-5, 1e-2

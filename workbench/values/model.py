@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+Sizes = tuple[int | str | None, ...]
+"""A declared shape: an int for a fixed dimension, a str for a named symbolic one, None for an unnamed one."""
+
+
+def rows_of_a_call(inputs: Iterable[Sizes]) -> int | None:
+    """How many samples every call takes, by the inputs' shapes; None where that is free."""
+    return next((shape[0] for shape in inputs if shape and isinstance(shape[0], int)), None)
+
+
+def counts_samples(output: Sizes, inputs: Sequence[Sizes]) -> bool:
+    """Whether an output has a row for each sample, by what it and the inputs declare: a size that its first axis has in
+    one call by chance says nothing. One without a shape is taken to."""
+    if not output:
+        return True
+    if isinstance(output[0], int):
+        return output[0] == rows_of_a_call(inputs)
+    return any(shape and not isinstance(shape[0], int) for shape in inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,12 +31,11 @@ class TensorSpec:
 
     Attributes:
         dtype: NumPy's name, such as 'int64' or 'float32'.
-        shape: an int for a fixed dimension, a str for a named symbolic one, None for an unnamed one.
     """
 
     name: str
     dtype: str
-    shape: tuple[int | str | None, ...]
+    shape: Sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,5 +98,4 @@ class Model:
     @property
     def fixed_batch(self) -> int | None:
         """How many samples every call takes; None where that is free."""
-        sizes = {spec.shape[0] for spec in self.inputs if spec.shape}
-        return next((size for size in sizes if isinstance(size, int)), None)
+        return rows_of_a_call(spec.shape for spec in self.inputs)

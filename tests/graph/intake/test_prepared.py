@@ -330,3 +330,28 @@ def test_a_prepared_model_gives_what_its_source_gives(tmp_path: Path, opset: int
         (expected,) = run(path, x=x)
         (found,) = run(done[0] if done else path, x=x[None] if lone else x)
         np.testing.assert_allclose(found[0] if lone else found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("batch", "declared_shape", "given"),
+    [(1, ["n", 3], (1, 3)), (4, ["n", 3], (4, 3)), (4, [4, 3], None), ("n", ["n", 3], None)],
+)
+def test_an_output_says_whether_it_has_a_row_for_each_sample(
+    tmp_path: Path, batch: int | str, declared_shape: list[int | str], given: tuple[int, ...] | None
+) -> None:
+    """A table of as many rows as a call has samples, by chance, does not turn round with them."""
+    table = helper.make_node("Mul", ["known", "one"], ["table"])
+    path = write(
+        tmp_path / "m.onnx",
+        [projection(), table],
+        [port("x", [batch, 4])],
+        [port("y", declared_shape), port("table", ["kept", 2])],
+        {"w": weight(4, 3), "known": rows(4, 2), "one": np.ones((), np.float32)},
+    )
+
+    model = prepared(open_foreign(path), folder=tmp_path / "models")
+
+    shapes = {spec.name: spec.shape for spec in model.outputs}
+    assert shapes["y"] == (given or tuple(declared_shape))
+    assert shapes["table"] == (("kept", 2) if batch == "n" else (1, "kept", 2))
+    assert (model.path == path) == (batch == "n")

@@ -109,9 +109,8 @@ def test_turns_are_joined_along_the_batch() -> None:
     assert joined([np.ones((4, 3)), np.zeros((2, 3))], LOGITS).shape == (6, 3)
 
 
-def test_an_output_without_rows_cannot_be_joined() -> None:
-    with pytest.raises(MeasureError, match="Output 'loss' has no batch axis"):
-        joined([np.ones(1), np.ones(1)], Port(name="loss", dtype="float32", shape=(1,)))
+def test_an_output_that_counts_no_samples_is_the_first_turns() -> None:
+    assert joined([np.ones(1), np.ones(1)], Port(name="table", dtype="float32", shape=(1,))).tolist() == [1]
 
 
 def test_inputs_of_one_call_agree_in_rows_and_length() -> None:

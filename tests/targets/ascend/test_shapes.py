@@ -30,11 +30,12 @@ def test_axes_without_a_name_are_told_by_their_place() -> None:
     assert interface_of(model((None, None))).inputs[0].shape == ("batch", "sequence")
 
 
-def test_fixed_axes_stay() -> None:
-    found = interface_of(model((1, 128), output=(1, 12)))
+@pytest.mark.parametrize(("output", "port"), [((4, 12), "batch"), ((128, 12), 128), (("kept", 12), "sequence")])
+def test_a_fixed_first_axis_is_the_batch_too_and_other_fixed_axes_stay(output: tuple[int, int], port: str) -> None:
+    found = interface_of(model((4, 128), output=output))
 
-    assert found.inputs[0].shape == (1, 128)
-    assert not has_axis(found, "batch")
+    assert found.inputs[0].shape == ("batch", 128)
+    assert found.outputs[0].shape == (port, 12), "where it is declared with a row for each sample"
     assert not has_axis(found, "sequence")
 
 

@@ -106,7 +106,7 @@ def facts_of(
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
     dataset = read_manifest(manifest, model)
-    run = run_float(model, dataset, outline.fixed_batch)
+    run = run_float(model, dataset)
     if metric is not None:
         score_some(dataset, model, run)
     elif corpus.task == "tensors":

@@ -40,18 +40,13 @@ class FloatRun:
     call_ms: float
 
 
-def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatRun:
+def run_float(model: Model, dataset: Dataset) -> FloatRun:
     """Run the reference engine over the first validation samples.
 
     Raises:
         ConfigError: it fails with them.
     """
-    batch = fixed_batch or 1
-    stop = min(dataset.size("validation"), max(1, _SAMPLES // batch) * batch)
-    if stop < batch:
-        raise ConfigError(
-            f"the model takes batches of {batch}, and the validation has {stop} samples.", file=dataset.path
-        )
+    batch = model.fixed_batch or 1
     found: list[tuple[Batch, Outputs]] = []
     times_ms: list[float] = []
     given = model.origin.path if model.origin is not None else model.path
@@ -60,7 +55,7 @@ def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatR
         whole = whole_samples(session, dataset.interface, model)
         try:
             begin = time.perf_counter()
-            rows = dataset.batches("validation", batch, stop=stop // batch * batch)
+            rows = dataset.batches("validation", batch, stop=max(_SAMPLES, batch))
             for one in first_steps(rows, _STEPS):
                 started = time.perf_counter()
                 found.append((one, whole.run(one.feeds)))
@@ -85,7 +80,7 @@ def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatR
     return FloatRun(
         outputs=_together([outputs for _, outputs in found]),
         rows=tuple(found),
-        samples=len(found) * batch,
+        samples=sum(len(one) for one, _ in found),
         call_ms=statistics.median(steady),
     )
 

@@ -32,7 +32,6 @@ class Outline:
         source: the user's file.
         longest: tokens it takes; None where it does not tell.
         fixed_length: of a model that takes no other length.
-        fixed_batch: of a model that takes no other batch.
         largest_sample: numbers of one sample of the largest input, as far as its axes are fixed.
         kind, kind_reason: what it is about, and what tells it.
         targets: the names of those that are to execute it.
@@ -44,7 +43,6 @@ class Outline:
     layers: tuple[Layer, ...]
     longest: int | None
     fixed_length: int | None
-    fixed_batch: int | None
     largest_sample: int
     kind: Kind
     kind_reason: str
@@ -92,7 +90,6 @@ def examine_model(
             hint="Start from the float model that it was made from.",
         )
     shapes = [spec.shape for spec in model.inputs]
-    batch = shapes[0][0] if shapes[0] else None
     length = shapes[0][1] if len(shapes[0]) == 2 else None
     found, reason = chosen_kind(kind, kind_of(model, proto, texts=texts))
     return Outline(
@@ -101,7 +98,6 @@ def examine_model(
         layers=quantizable_layers(normalized(proto)),
         longest=longest_text(proto),
         fixed_length=length if isinstance(length, int) else None,
-        fixed_batch=batch if isinstance(batch, int) else None,
         largest_sample=max(math.prod(d for d in shape[1:] if isinstance(d, int)) for shape in shapes),
         kind=found,
         kind_reason=reason,

@@ -45,9 +45,9 @@ def sizes_of(dataset: Dataset, outline: Outline, run: FloatRun) -> Sizes:
     there = (dataset.size("validation"), dataset.size("holdout"))
     wanted = outline.start.scored or _MANY
     used = tuple(min(size, max(most, _FEWEST)) for size, most in zip(there, wanted, strict=True))
-    batch = outline.fixed_batch or min(_CALIBRATION_BATCH, dataset.size("calibration"))
+    batch = outline.model.fixed_batch or min(_CALIBRATION_BATCH, dataset.size("calibration"))
     samples = min(outline.start.calibration_samples, dataset.size("calibration"))
-    if outline.fixed_batch is not None:  # such a model takes full batches only
+    if outline.model.fixed_batch is not None:  # such a model takes full batches only
         samples = max(batch, samples // batch * batch)
     return Sizes(
         calibration=samples,
@@ -63,7 +63,7 @@ def sizes_of(dataset: Dataset, outline: Outline, run: FloatRun) -> Sizes:
 def _numbers(dataset: Dataset, outline: Outline) -> int:
     if dataset.preprocessor is not None:
         return 0
-    rows = outline.fixed_batch or 1
+    rows = outline.model.fixed_batch or 1
     first = next(iter(dataset.batches("validation", rows, stop=rows)))
     return sum(array.size for array in first.feeds.values()) // rows
 

@@ -232,16 +232,16 @@ def _bins(
 
 def _batches(outline: Outline) -> list[str]:
     lines = []
-    if outline.fixed_batch is not None:
+    if outline.model.fixed_batch is not None:
         lines.append("  # The model takes no other batch.")
-    return [*lines, *_parameter("serving.batch", [outline.fixed_batch or 1])]
+    return [*lines, *_parameter("serving.batch", [outline.model.fixed_batch or 1])]
 
 
 def _service(outline: Outline, cores: int) -> list[str]:
     start = outline.start.service
     batches: Iterable[int] = start.max_batch_size
-    if outline.fixed_batch is not None:
-        batches = (outline.fixed_batch,)
+    if outline.model.fixed_batch is not None:
+        batches = (outline.model.fixed_batch,)
     elif outline.largest_sample > _LARGE_INPUT:
         batches = [batch for batch in batches if batch <= 4] or [1]
     workers = [count for count in start.workers if not described(outline.target).on_host or count <= max(1, cores)]

@@ -72,13 +72,18 @@ def _write(dim: TensorShapeProto.Dimension, size: int | str) -> None:
 
 
 def batch_first(
-    proto: ModelProto, plans: Sequence[PortPlan], outputs: Mapping[str, int | None], ranks: Mapping[str, int]
+    proto: ModelProto,
+    plans: Sequence[PortPlan],
+    outputs: Mapping[str, int | None],
+    ranks: Mapping[str, int],
+    sized: Mapping[str, int],
 ) -> ModelProto:
     """A copy that takes and gives the batch on the first axis.
 
     Args:
         outputs: output → position of its batch axis; None where it has none and gets one of size 1. Others stay.
         ranks: of the outputs that change.
+        sized: output → the size of its first axis, where it does not say it.
     """
     model = ModelProto()
     model.CopyFrom(proto)
@@ -113,8 +118,8 @@ def batch_first(
     for value in graph.output:
         axis = outputs.get(value.name, 0)
         if axis == 0:
-            if lone and value.type.tensor_type.shape.dim:
-                value.type.tensor_type.shape.dim[0].dim_value = 1
+            if value.name in sized:
+                value.type.tensor_type.shape.dim[0].dim_value = sized[value.name]
             continue
         dims = list(value.type.tensor_type.shape.dim)
         known = value.type.tensor_type.HasField("shape") and len(dims) == ranks[value.name]
@@ -128,6 +133,8 @@ def batch_first(
             if known:
                 _reshape(value.type.tensor_type.shape, [dims[i] for i in moved])
             front = value.type.tensor_type.shape.dim[0] if known else None
+            if front is not None and value.name in sized:
+                front.dim_value = sized[value.name]
             if front is not None and not front.HasField("dim_value") and not is_batch_name(front.dim_param):
                 front.dim_param = batch
             node = _node("Transpose", source, value.name, names)

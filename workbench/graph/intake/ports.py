@@ -71,6 +71,13 @@ def single(plans: Sequence[PortPlan]) -> bool:
     return any(plan.batch is None for plan in plans)
 
 
+def fixed_rows(plans: Sequence[PortPlan]) -> int | None:
+    """How many samples every call takes: 1 where some input has no axis for more; None where they leave it free."""
+    sizes = {1 if plan.batch is None else plan.dims[plan.batch] for plan in plans}
+    size = 1 if single(plans) else sizes.pop() if len(sizes) == 1 else None
+    return size if isinstance(size, int) else None
+
+
 def _uses(specs: Sequence[TensorSpec], interface: Interface) -> dict[str, InputUse]:
     names = [spec.name for spec in specs]
     for use in interface.inputs:

@@ -26,7 +26,7 @@ from workbench.graph.intake.fold import folded
 from workbench.graph.intake.graphs import called, opset_of
 from workbench.graph.intake.half import computes_in_half, in_float32
 from workbench.graph.intake.opset import WANTED, raised
-from workbench.graph.intake.ports import PortPlan, is_batch_name, plan_inputs, remedy, single
+from workbench.graph.intake.ports import PortPlan, fixed_rows, is_batch_name, plan_inputs, remedy, single
 from workbench.graph.intake.random_operators import TABLE_NAME, random_nodes, reproducible, stilled
 from workbench.graph.intake.trials import Feeds, Recipe, Run, difference, recipes, runner
 from workbench.graph.read import embedding_rows
@@ -74,8 +74,11 @@ def _wanted(proto: ModelProto, source: Model, interface: Interface) -> bool:
 
 
 def _elsewhere(spec: TensorSpec, plans: Sequence[PortPlan]) -> bool:
-    """Whether an output's own names put the batch behind its first axis."""
-    return bool(spec.shape) and _named_batch(spec, plans) not in (0, None)
+    """Whether an output's own names put the batch behind its first axis, or leave open whether it has a row for each
+    sample where every call takes so many; where that is one, each has."""
+    rows, size = fixed_rows(plans), next(iter(spec.shape), None)
+    unsaid = rows is not None and size != rows and (rows == 1 or not isinstance(size, int))
+    return unsaid or _named_batch(spec, plans) not in (0, None)
 
 
 def _named_batch(spec: TensorSpec, plans: Sequence[PortPlan]) -> int | None:
@@ -204,12 +207,12 @@ class _Preparation:
             )
 
     def _put_batch_first(self) -> None:
-        self.outputs, ranks = self._output_axes()
+        self.outputs, ranks, sized = self._output_axes()
         moved = [plan for plan in self.plans if plan.batch != 0]
         changed = [name for name, axis in self.outputs.items() if axis != 0]
         lone = single(self.plans)
         free = lone and any(p.batch is not None and not isinstance(p.dims[p.batch], int) for p in self.plans)
-        if not moved and not changed and not free:
+        if not moved and not changed and not free and not sized:
             return
         words = []
         if lone:
@@ -218,7 +221,8 @@ class _Preparation:
         words += [f"{n} gives its axis {self.outputs[n]} first" for n in changed if self.outputs[n] is not None]
         words += [f"{p.name} got a first axis" for p in moved if p.batch is None]
         words += [f"{n} got a first axis" for n in changed if self.outputs[n] is None]
-        self._did("batch", "; ".join(words) + ".", batch_first(self.proto, self.plans, self.outputs, ranks))
+        words += [f"{n} says that it has {rows} row{'s' if rows > 1 else ''}" for n, rows in sized.items()]
+        self._did("batch", "; ".join(words) + ".", batch_first(self.proto, self.plans, self.outputs, ranks, sized))
 
     def _did(self, name: str, words: str, proto: ModelProto, figures: tuple[tuple[str, float], ...] = ()) -> None:
         self.proto = proto
@@ -311,34 +315,57 @@ class _Preparation:
                     return False
         return True
 
-    def _output_axes(self) -> tuple[dict[str, int | None], dict[str, int]]:
-        """(output → position of its batch, None where it has none; rank of each as it was run)."""
-        names = [spec.name for spec in self.source.outputs]
-        lone = single(self.plans)
+    def _output_axes(self) -> tuple[dict[str, int | None], dict[str, int], dict[str, int]]:
+        """(output → position of its batch, None where it has none; rank of each as it was run; the size of the first
+        axis of those that do not say it)."""
+        names, rows = [spec.name for spec in self.source.outputs], fixed_rows(self.plans)
         named = {spec.name: _named_batch(spec, self.plans) for spec in self.source.outputs}
-        if all(plan.batch == 0 for plan in self.plans) and not any(named[name] for name in names):
-            return dict.fromkeys(names, 0), {}
+        stay = not any(_elsewhere(spec, self.plans) for spec in self.source.outputs)
+        if stay and all(plan.batch == 0 for plan in self.plans):
+            return dict.fromkeys(names, 0), {}, {}
         recipe, run = self._recipe()
         shapes = [self._shapes(recipe, run, batch) for batch in (1, 2, 3)]
         first = shapes[0]
         assert first is not None  # the recipe was accepted with one sample
+        batched = any(plan.batch is not None for plan in self.plans)
+        counted = self._counted(recipe, run, rows) if rows is not None and batched else {}
         states = {out: plan for out, into in self.interface.state for plan in self.plans if plan.name == into}
         found: dict[str, int | None] = {}
-        for name in names:
-            measured = _changing(name, shapes[1:])
+        sized: dict[str, int] = {}
+        for spec in self.source.outputs:
+            name, places = spec.name, counted.get(spec.name, [])
             if name in states:
-                found[name] = states[name].batch
-            elif measured is not None:
-                found[name] = measured
-            elif named[name] is not None:
-                found[name] = named[name]
-            elif lone:
-                batched = any(plan.batch is not None for plan in self.plans)
-                found[name] = 0 if batched and first[name][:1] == (1,) else None
+                axis = states[name].batch
+            elif (measured := _changing(name, shapes[1:])) is not None:
+                axis = measured
+            elif named[name] or (named[name] == 0 and rows is None):
+                axis = named[name]
+            elif rows is not None:
+                shared = rows > 1 and first[name][:1] != (rows,)
+                axis = 0 if 0 in places or shared else places[0] if len(places) == 1 else None
             else:
                 ones = [i for i, size in enumerate(first[name]) if size == 1]
-                found[name] = 0 if 0 in ones or len(ones) != 1 else ones[0]
-        return found, {name: len(first[name]) for name in names}
+                axis = 0 if 0 in ones or len(ones) != 1 else ones[0]
+            found[name] = axis
+            if rows is not None and axis in places and axis < len(spec.shape) and spec.shape[axis] != rows:
+                sized[name] = rows
+        return found, {name: len(first[name]) for name in names}, sized
+
+    def _counted(self, recipe: Recipe, run: Run, rows: int) -> dict[str, list[int]]:
+        """Output → axes that may count the samples of a call: that declare so many, or declare nothing, have so many
+        and turn round with the samples."""
+        feeds = recipe.feeds(self.plans, 1, 1)
+        turned = {p.name: feeds[p.name] if p.batch is None else np.flip(feeds[p.name], p.batch) for p in self.plans}
+        whole, back = (run({**self.constants, **one}) for one in (feeds, turned))
+        found: dict[str, list[int]] = {}
+        for name, shape in ((spec.name, spec.shape) for spec in self.source.outputs):
+            array = whole[name]
+            declared = shape if len(shape) == array.ndim else (None,) * array.ndim
+            for axis in (axis for axis, size in enumerate(array.shape) if size == rows):
+                turns = rows == 1 or difference({name: np.flip(array, axis)}, {name: back[name]}) <= _ROWS
+                if declared[axis] == rows or (turns and not isinstance(declared[axis], int)):
+                    found.setdefault(name, []).append(axis)
+        return found
 
     def _shapes(self, recipe: Recipe, run: Run, batch: int) -> dict[str, tuple[int, ...]] | None:
         try:

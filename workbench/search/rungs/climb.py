@@ -78,6 +78,9 @@ class Climb(StageClock):
             more = f" ({len(errors) - 1} more: see `workbench inspect`.)" if len(errors) > 1 else ""
             where = f"{errors[0].operator} {errors[0].node!r}".lstrip()
             raise CheckError(f"{where}: {errors[0].problem} {errors[0].remedy}{more}")
+        batch, fixed = self.candidate.serving.batch, self.experiment.model.fixed_batch
+        if fixed is not None and batch > fixed:  # it would be several calls, and timed as one
+            raise CheckError(f"the model takes batches of {fixed}, not of {batch}. Set serving.batch to {fixed}.")
 
     def open(
         self, artifact: Artifact, directory: Path, candidate: Candidate, sessions: contextlib.ExitStack

@@ -128,12 +128,12 @@ def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIss
             "Leave it out.",
             "the model's inputs",
         )
-    fixed = {port.shape[0] for port in interface.inputs if port.shape and isinstance(port.shape[0], int)}
-    if not has_axis(interface, "batch") and fixed and fixed != set(settings.batches):
+    fixed = model.fixed_batch
+    if fixed is not None and settings.batches != (fixed,):
         yield _issue(
             "error",
             "compile.batches",
-            f"the model's own batch is {', '.join(map(str, sorted(fixed)))}, not {list(settings.batches)}",
+            f"the model's own batch is {fixed}, not {list(settings.batches)}",
             "Compile that one, or export the model with a free first axis.",
             "the model's inputs",
         )

@@ -124,21 +124,5 @@ def cut(array: Array, port: Port, turn: Turn, length: int | None) -> Array:
     return array[tuple(slice(None) if isinstance(axis, int) else slice(sizes[axis]) for axis in port.shape)]
 
 
-def joined(parts: Sequence[Array], port: Port) -> Array:
-    """One output of several turns.
-
-    Raises:
-        MeasureError: it has no rows to put together.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    if "batch" not in port.shape:
-        raise MeasureError(
-            f"Output {port.name!r} has no batch axis, so that {len(parts)} turns give {len(parts)} different ones. "
-            "Compile a batch size that holds all rows."
-        )
-    return np.concatenate(parts, axis=port.shape.index("batch"))
-
-
 def _by_elements(shape: Shape) -> tuple[int, int]:
     return shape.elements, shape.batch or 0

@@ -9,6 +9,7 @@ from onnx import ModelProto
 
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.targets.base import Array, Feeds
+from workbench.targets.full_rows import FileRows
 from workbench.values.errors import MeasureError
 
 
@@ -19,13 +20,17 @@ class DeployProbe:
     as a probe gives float tensors.
     """
 
-    def __init__(self, proto: ModelProto, tensors: Sequence[str]) -> None:
+    def __init__(self, proto: ModelProto, tensors: Sequence[str], rows: FileRows) -> None:
         self._interpreter: Interpreter | None = Interpreter(proto)
+        self._rows = rows
         dequantized = {node.input[0]: node.output[0] for node in proto.graph.node if node.op_type == "AscendDequant"}
         self._outputs = [value.name for value in proto.graph.output]
         self._places = {name: dequantized.get(name, name) for name in tensors}
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
+        return self._rows.run(self._call, feeds)
+
+    def _call(self, feeds: Feeds) -> dict[str, Array]:
         if self._interpreter is None:
             raise MeasureError("The session is closed; open the artifact again.")
         values = self._interpreter.run(feeds, sorted(set(self._places.values())))

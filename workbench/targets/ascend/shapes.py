@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from workbench.targets.ascend.interface import Axis, Interface, Port
 from workbench.values.errors import ConfigError
-from workbench.values.model import Model, TensorSpec
+from workbench.values.model import Model, Sizes, TensorSpec, counts_samples
 
 Size = int | Axis
 
@@ -12,9 +14,9 @@ Size = int | Axis
 def interface_of(model: Model) -> Interface:
     """The model's ports with every free axis named.
 
-    The first axis, where it is free, is the batch. Every other free axis of the inputs must be one and the same
-    length; axes without a name count as that length too. A free axis of an output is the batch where it stands first
-    and the length elsewhere: exporters give outputs new names for old axes.
+    The first axis is the batch, also where the model fixes it: then one size of it is compiled. Every other free axis
+    of the inputs must be one and the same length; axes without a name count as that length too. An output's first axis
+    is the batch where it counts samples, and every other free one the length: exporters give old axes new names.
 
     Raises:
         ConfigError: two lengths that differ, which one list of bins cannot describe.
@@ -29,8 +31,10 @@ def interface_of(model: Model) -> Interface:
             hint="Give the others sizes in the dataset manifest, inputs: {NAME: {axes: [batch, 3, 48, width]}}, or "
             "export the model with them.",
         )
+    taken = [port.shape for port in model.inputs]
     return Interface(
-        inputs=tuple(_port(port) for port in model.inputs), outputs=tuple(_port(port) for port in model.outputs)
+        inputs=tuple(_port(port, taken) for port in model.inputs),
+        outputs=tuple(_port(port, taken) for port in model.outputs),
     )
 
 
@@ -38,11 +42,8 @@ def has_axis(interface: Interface, axis: Axis) -> bool:
     return any(axis in port.shape for port in interface.inputs)
 
 
-def _port(spec: TensorSpec) -> Port:
-    return Port(name=spec.name, dtype=spec.dtype, shape=tuple(_size(i, d) for i, d in enumerate(spec.shape)))
-
-
-def _size(position: int, dimension: int | str | None) -> Size:
-    if isinstance(dimension, int):
-        return dimension
-    return "batch" if position == 0 else "sequence"
+def _port(spec: TensorSpec, inputs: Sequence[Sizes]) -> Port:
+    sizes: list[Size] = [size if isinstance(size, int) else "sequence" for size in spec.shape]
+    if sizes and counts_samples(spec.shape, inputs):
+        sizes[0] = "batch"
+    return Port(name=spec.name, dtype=spec.dtype, shape=tuple(sizes))

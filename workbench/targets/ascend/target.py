@@ -35,6 +35,7 @@ from workbench.targets.ascend.shapes import interface_of
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
 from workbench.targets.base import OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower
+from workbench.targets.full_rows import FileRows
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
@@ -136,7 +137,8 @@ class AscendTarget:
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         """The lowered model on the host: float by ONNX Runtime, INT8 by the exact integers of the deploy form."""
         try:
-            proto = load_graph(read_model(lowered))
+            model = read_model(lowered)
+            proto = load_graph(model)
         except ConfigError as error:
             raise MeasureError(f"{lowered}: ONNX Runtime cannot load it: {error}") from error
         if not any(node.op_type.startswith("Ascend") for node in proto.graph.node):
@@ -144,7 +146,7 @@ class AscendTarget:
         made = {name for node in proto.graph.node for name in node.output}
         outputs = [value.name for value in proto.graph.output]
         wanted = [name for name in dict.fromkeys(tensors) if name in made and name not in outputs]
-        return DeployProbe(proto, wanted)
+        return DeployProbe(proto, wanted, FileRows(model.inputs, model.outputs))
 
 
 def _interface(lowered: Path, candidate: Candidate, to: Path) -> Interface:

@@ -37,6 +37,7 @@ from workbench.quantization.sessions import session_on
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session, row_tolerance
 from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
 from workbench.targets.feeds import check_host_device
+from workbench.targets.full_rows import FileRows
 from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
 from workbench.targets.onnxruntime.compiler import COMPILED, count_kernels, optimize
 from workbench.values.artifact import Artifact, Toolchain
@@ -168,9 +169,13 @@ class OnnxRuntimeSession:
     def __init__(self, session: InferenceSession, outputs: Sequence[str] | None = None) -> None:
         self._session: InferenceSession | None = session
         self._inputs = {i.name: (_NUMPY_TYPES.get(i.type), i.shape) for i in session.get_inputs()}
+        self._rows = FileRows(session.get_inputs(), session.get_outputs())
         self._outputs = list(outputs) if outputs is not None else [output.name for output in session.get_outputs()]
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
+        return self._rows.run(self._call, feeds)
+
+    def _call(self, feeds: Feeds) -> dict[str, Array]:
         if self._session is None:
             raise MeasureError("The session is closed; open the artifact again.")
         self._check(feeds)

@@ -25,6 +25,7 @@ from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower, whole_files
 from workbench.targets.feeds import Input, check_feeds, check_host_device
+from workbench.targets.full_rows import FileRows
 from workbench.targets.openvino.check import model_issues, setting_issues
 from workbench.targets.openvino.compiler import WEIGHTS, XML, convert, executed_form, reason
 from workbench.targets.openvino.library import capabilities, library, load
@@ -34,7 +35,7 @@ from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import LoweringError, MeasureError
-from workbench.values.model import Model
+from workbench.values.model import Model, TensorSpec
 from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
 
@@ -153,16 +154,17 @@ class OpenVinoSession:
 
     def __init__(self, compiled: Any, streams: int, outputs: Mapping[str, int]) -> None:
         self._inputs = {
-            _name_of(port): Input(
-                dtype=np.dtype(port.element_type.to_dtype()),
-                shape=tuple(None if size.is_dynamic else size.get_length() for size in port.partial_shape),
-            )
+            _name_of(port): Input(dtype=np.dtype(port.element_type.to_dtype()), shape=_sizes(port))
             for port in compiled.inputs
         }
         self._outputs = outputs
+        self._rows = FileRows(self._inputs.values(), [_given(name, compiled.outputs[i]) for name, i in outputs.items()])
         self._requests: list[Any] = [compiled.create_infer_request() for _ in range(streams)]
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
+        return self._rows.run(self._call, feeds)
+
+    def _call(self, feeds: Feeds) -> dict[str, Array]:
         if not self._requests:
             raise MeasureError("The session is closed; open the artifact again.")
         check_feeds(feeds, self._inputs)
@@ -170,17 +172,14 @@ class OpenVinoSession:
             parts = self._run(feeds)
         except RuntimeError as error:
             raise MeasureError(f"OpenVINO failed: {reason(str(error))}") from error
-        return {
-            name: parts[0][index] if len(parts) == 1 else np.concatenate([part[index] for part in parts])
-            for name, index in self._outputs.items()
-        }
+        return self._rows.joined([{name: part[index] for name, index in self._outputs.items()} for part in parts])
 
     def close(self) -> None:
         self._requests = []
 
     def _run(self, feeds: Feeds) -> list[list[Array]]:
         rows = min((len(array) for array in feeds.values() if array.ndim), default=1)
-        parts = min(len(self._requests), rows)
+        parts = min(len(self._requests), rows) if self._rows.fixed is None else 1
         if parts < 2:
             return [_outputs(self._requests[0].infer(dict(feeds), share_inputs=True))]
         divided = [
@@ -193,6 +192,16 @@ class OpenVinoSession:
         for request in busy:
             request.wait()
         return [_outputs(request.results) for request in busy]
+
+
+def _sizes(port: Any) -> tuple[int | None, ...]:
+    """() for any number of axes."""
+    shape = port.partial_shape
+    return () if shape.rank.is_dynamic else tuple(None if size.is_dynamic else size.get_length() for size in shape)
+
+
+def _given(name: str, port: Any) -> TensorSpec:
+    return TensorSpec(name=name, dtype=port.element_type.get_type_name(), shape=_sizes(port))
 
 
 def _outputs(results: Any) -> list[Array]:

@@ -154,13 +154,6 @@ def test_bins_that_do_not_fit_the_model_are_refused(settings: AscendCompile, int
         shapes_of(settings, interface)
 
 
-def test_batches_of_a_model_without_a_batch_are_refused() -> None:
-    fixed = Interface(inputs=(Port(name="x", dtype="float32", shape=(4, 8)),), outputs=())
-
-    with pytest.raises(CompileError, match="no batch axis"):
-        shapes_of(AscendCompile(batches=(1, 2)), fixed)
-
-
 def test_an_input_whose_name_has_a_separator_is_refused() -> None:
     odd = Interface(inputs=(Port(name="x:0", dtype="float32", shape=("batch", 8)),), outputs=())
 

@@ -28,11 +28,12 @@ from workbench.targets.ascend.acl.modelled import stated_costs
 from workbench.targets.ascend.acl.process import check_process, enter, forked, leave
 from workbench.targets.ascend.acl.undo import UndoStack
 from workbench.targets.ascend.acl.watching import watched
-from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, joined, place, rows_of, turns
+from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, place, rows_of, turns
 from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_interface
 from workbench.targets.ascend.pictures import as_compiled, with_bytes
 from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds
 from workbench.targets.feeds import Input, check_feeds
+from workbench.targets.full_rows import FileRows
 from workbench.values.artifact import Artifact, CompiledFile
 from workbench.values.clocks.statement import CallCosts, ModelledClock
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
@@ -124,6 +125,7 @@ class AscendSession:
         self._plans = {shape: plan for model in models for shape, plan in model.plans.items()}
         self._outputs = tuple(_output_port(port, index, self._plans) for index, port in enumerate(interface.outputs))
         self._inputs = {port.name: _expected(port) for port in interface.inputs}
+        self._rows = FileRows(interface.inputs, self._outputs)
         self._device_id, self._context, self._stream, self._events = device_id, context, stream, events
         self._lock, self._undo = lock, undo
         self._turns: dict[Shape, tuple[Turn, ...]] = {}
@@ -146,13 +148,13 @@ class AscendSession:
             self._set_context(self._context)
             self._earlier_turns = None
             spent = DeviceTimes(host_to_device_ms=0.0, execute_ms=0.0, device_to_host_ms=0.0)
-            parts: list[list[Array]] = []
+            parts: list[dict[str, Array]] = []
             for turn in served:
                 if parts:  # the events are about to be recorded again
                     spent = _sum(spent, self._read_events())
                 parts.append(self._execute(self._plans[turn.shape], turn, feeds, wanted.length))
             self._earlier_turns, self._last = spent, served
-        return {port.name: joined([part[index] for part in parts], port) for index, port in enumerate(self._outputs)}
+        return self._rows.joined(parts)
 
     def times(self) -> DeviceTimes:
         """Of the last `run`: copies and execution apart, by events on the stream; several turns added up."""
@@ -195,7 +197,7 @@ class AscendSession:
         if not self._undo:
             raise MeasureError("The session is closed; open the artifact again.")
 
-    def _execute(self, plan: Plan, turn: Turn, feeds: Feeds, length: int | None) -> list[Array]:
+    def _execute(self, plan: Plan, turn: Turn, feeds: Feeds, length: int | None) -> dict[str, Array]:
         for bound in plan.inputs:
             values = rows_of(feeds[bound.port.name], bound.port, turn)
             place(to_device(values, bound.kind, bound.port.name), bound.view, bound.port)
@@ -209,11 +211,11 @@ class AscendSession:
             except WorkbenchError as error:
                 _log.debug("waiting after a failed execution: %s", error)
             raise
-        outputs = []
+        outputs = {}
         for bound, port in zip(plan.outputs, self._outputs, strict=True):
             part = cut(bound.view, port, turn, length)
             values = from_device(part, bound.kind, np.dtype(port.dtype), port.name)
-            outputs.append(values.copy() if values is part else values)  # the next call writes over the view
+            outputs[port.name] = values.copy() if values is part else values  # the next call writes over the view
         return outputs
 
     def _enqueue(self, plan: Plan) -> None:

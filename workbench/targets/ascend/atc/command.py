@@ -168,10 +168,6 @@ def _check_axes(settings: AscendCompile, interface: Interface) -> None:
             f"compile.sequence_bins: {list(settings.sequence_bins)} mean nothing, the model has no sequence axis. "
             "Leave them out."
         )
-    if "batch" not in axes and len(settings.batches) > 1:
-        raise CompileError(
-            f"compile.batches: {list(settings.batches)} give equal files, the model has no batch axis. Name one."
-        )
     for port in interface.inputs:
         if set(port.name) & set(":;"):
             raise CompileError(
