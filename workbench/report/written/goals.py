@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workbench.report.reading import SERVICE, drop_of, numbers_of, service_estimate
+from workbench.report.reading import drop_of, numbers_of
 from workbench.report.written.cells import estimate_words, figure, number, text, unit_words
 from workbench.report.written.criteria import about_words, criterion_name, limit_words, outcome_cell, state_of
 from workbench.report.written.document import Block, Bullets, Cell, Language, Paragraph, Section, State, Table
@@ -16,6 +16,7 @@ from workbench.report.written.texts import Text
 from workbench.shipping.acceptance.verdict import Bound, decided
 from workbench.values.evidence import Evidence, level_of, service_level
 from workbench.values.measurement import Estimate, ServiceResult, Split
+from workbench.values.metrics import intervals
 
 _TITLE = Text(zh="结论与指标达成情况", en="Conclusion, and goals against results")
 _CONCLUSION: dict[str, Text] = {
@@ -212,11 +213,7 @@ def _estimate(m: Material, metric: str, value: float | None) -> Estimate | None:
     drop = drop_of(m.best, m.baseline.candidate.id if m.baseline is not None else "")
     if metric in ("accuracy_drop_pp", "accuracy_drop") and drop is not None:
         return drop
-    service = m.best.measurement.service
-    shown = None if service is None else service.confirmed or service.best
-    if metric in SERVICE and shown is not None:
-        return service_estimate(shown, metric)
-    return Estimate(value=value, low=value, high=value)
+    return intervals(m.best).get(metric, Estimate(value=value, low=value, high=value))
 
 
 def _outcome(outcome: str, level: Evidence | None) -> str:

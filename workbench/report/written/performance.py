@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from workbench.report.factors import taken_apart
 from workbench.report.summary import best_known_drop, best_known_service, best_known_speedup
@@ -30,7 +29,7 @@ from workbench.report.written.naming import GROUP, candidate_name, metric_name
 from workbench.report.written.texts import Text
 from workbench.shipping.acceptance import Criterion
 from workbench.values.evidence import level_of, service_level
-from workbench.values.metrics import metrics
+from workbench.values.metrics import intervals, metrics
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
 
@@ -194,18 +193,12 @@ def _calls(m: Material, language: Language) -> Iterator[Block]:
 
 
 def _number(metric: str, numbers: dict[str, float], evaluation: Evaluation, language: Language) -> Cell:
-    latency = evaluation.measurement.latency
     unit = METRICS[metric].unit if metric in METRICS else _UNITS[metric]
     if metric not in numbers:
         return not_measured(language)
     known = level_of(evaluation, metric)
-    if metric == "speedup" and latency is not None:
-        return figure(latency.speedup, language, known, digits=2, unit="x")
-    if metric == "latency_p50_ms" and latency is not None:
-        p50, drift = latency.p50_ms, latency.drift
-        corrected = replace(p50, value=p50.value / drift, low=p50.low / drift, high=p50.high / drift)
-        return figure(corrected, language, known, unit=unit)
-    return figure(numbers[metric], language, known, unit=unit)
+    found = intervals(evaluation).get(metric, numbers[metric])
+    return figure(found, language, known, digits=2 if metric == "speedup" else None, unit=unit)
 
 
 def _how_timed(m: Material, language: Language) -> str:
