@@ -115,7 +115,8 @@ def _service(manifest: Manifest) -> list[str]:
         )
     if found is not None:
         for figures in filter(None, (found.best or found.closest, found.confirmed)):
-            lines.append(f"- {figures.kind}: {_service_figures(figures)}")
+            kind = "modelled" if figures.clock == "modelled" else figures.kind
+            lines.append(f"- {kind}: {_service_figures(figures)}")
     if manifest.deploy_files:
         names = ", ".join(f"`{name.removeprefix(f'{DEPLOY}/')}`" for name in manifest.deploy_files)
         lines.append(f"- in production: {names} in `{DEPLOY}/`, examples to adapt to your site; its README says how")

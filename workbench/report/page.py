@@ -337,8 +337,9 @@ def _front_table(summary: Summary) -> str:
     by = scored(summary.evaluations)
     heads = [("id", ""), ("same", ""), ("evidence", "")]
     heads += [(name, "n") for name in ("speed-up", f"drop {by.drop_unit}", by.column, "P50 ms", "MB")]
+    simulated = "modelled" if summary.emulated else "predicted"
     if any(best_known_service(summary, e) is not None for e in rows):
-        heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in ("predicted", "measured")]
+        heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in (simulated, "measured")]
         heads += [("service settings", "")]
     heads += [(name, "") for name in differing]
     head = "".join(f'<th class="{kind}">{_broken(name)}</th>' for name, kind in heads)

@@ -94,8 +94,8 @@ _NOISY: _Risk = (
 )
 _PREDICTED: _Risk = (
     Text(
-        zh="服务吞吐与时延为仿真预测，未经实际压测。",
-        en="The service's figures are predicted; no real load confirmed them.",
+        zh="服务吞吐与时延为仿真结果，未经实际压测。",
+        en="The service's figures are simulated; no real load confirmed them.",
     ),
     Text(zh="执行 workbench load，并以 --load 提供结果。", en="workbench load, then --load."),
 )

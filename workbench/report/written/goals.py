@@ -71,7 +71,7 @@ _PROCESSES = Text(
 _MONEY = Text(zh="，月成本由 {before} 降至 {after} {currency}", en=", {after} {currency} a month instead of {before}")
 _LOADED = Text(zh="实际压测", en="measured under real load")
 _GOALS = Text(zh="指标达成情况", en="Goals against results")
-_HEADS = Text(zh="指标|目标值|实测值|原平台|结论", en="goal|limit|result|old platform|state")
+_HEADS = Text(zh="指标|目标值|结果|原平台|结论", en="goal|limit|result|old platform|state")
 _BASIS = Text(zh="判定依据", en="How each goal was judged")
 _BASIS_HEADS = Text(zh="指标|结论|依据", en="goal|state|why")
 _NOTE = Text(

@@ -79,7 +79,10 @@ _CALL_NOTE = Text(
     en="Batch {batch}, {calls} timed calls, in turns with the float baseline in one process; the speed-up is paired by "
     "round. {quiet}",
 )
-_MODELLED = Text(zh="时间由设备模型推算，未计时。", en="Times come from a model of the device; nothing was timed.")
+_MODELLED = Text(
+    zh="batch {batch}，时间由设备模型推算，未计时。",
+    en="Batch {batch}. Times come from a model of the device; nothing was timed.",
+)
 _NOISY = Text(zh="计时受到干扰：绝对时延仅供参考。", en="The machine was disturbed: absolute times are a guide only.")
 _QUIET = Text(zh="计时期间机器安静。", en="The machine was quiet.")
 _APART = Text(zh="加速来源", en="Where the speed comes from")
@@ -205,7 +208,9 @@ def _how_timed(m: Material, language: Language) -> str:
     latency = m.best.measurement.latency
     if latency is None:
         return ""
-    quiet = _MODELLED if latency.clock == "modelled" else _QUIET if latency.quiet else _NOISY
+    if latency.clock == "modelled":
+        return _MODELLED(language, batch=latency.batch)
+    quiet = _QUIET if latency.quiet else _NOISY
     return _CALL_NOTE(language, batch=latency.batch, calls=latency.samples, quiet=quiet(language))
 
 
