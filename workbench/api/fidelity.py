@@ -32,6 +32,7 @@ def measure_fidelity(
     samples: int | None = None,
     workspace: Path | str | None = None,
     report: Callable[[str], None] = _silent,
+    command: str = "",
 ) -> Fidelity:
     """The same samples through every way to compute the model, compared pair by pair.
 
@@ -43,6 +44,7 @@ def measure_fidelity(
         answers: file of another platform's answers (`workbench.inputs.answers`).
         checkpoint: folder of the model in PyTorch; None for the one beside its ONNX file, where there is one.
         samples: of the split, from its first on; None for all of them.
+        command: the command line that asks for it, kept with what is found.
 
     Raises:
         ConfigError: no such candidate; answers to other inputs, or to none of these; a checkpoint that is none.
@@ -64,10 +66,10 @@ def measure_fidelity(
         if samples is not None and samples < 1:
             raise ConfigError(f"{samples} is no number of samples.", key="--samples", hint="Write 1 or more.")
         if bundle is not None:
-            return fidelity_of_bundle(question, read_bundle(Path(bundle)), bench, asked)
+            return replace(fidelity_of_bundle(question, read_bundle(Path(bundle)), bench, asked), command=command)
         chosen = named_candidate(candidate, question)
         service = service_settings(chosen, evaluations_of(bench.journal, chosen))
-        found = fidelity_of_candidate(question, chosen, bench, service, asked)
+        found = replace(fidelity_of_candidate(question, chosen, bench, service, asked), command=command)
         _keep(bench.journal, found, split, report)
         return found
 

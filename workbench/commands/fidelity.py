@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from workbench.commands.console import err, out
-from workbench.commands.options import AsJson, Workspace
+from workbench.commands.options import AsJson, Workspace, command_line
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 from workbench.values.system.files import write_json_atomically
@@ -64,6 +64,7 @@ def fidelity(
             split=split,  # type: ignore[arg-type]  # checked above
             samples=samples,
             report=lambda step: err.print(step, highlight=False, markup=False),
+            command=command_line(),
         )
     if to is not None:
         write_json_atomically(to, found.to_json())

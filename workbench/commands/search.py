@@ -14,7 +14,7 @@ import typer
 from workbench.api.opening import find_candidate, journal_of, named_candidate, opened, summary_of
 from workbench.commands.console import err, out
 from workbench.commands.opening import next_lines, tell_damage_of_last
-from workbench.commands.options import AsJson, ExperimentFile, Workspace, seconds
+from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, seconds
 from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.lifeline import run_tied
 
@@ -70,6 +70,7 @@ def sweep(
                 fresh=fresh,
                 store=store,
                 cluster=cluster,
+                command=command_line(),
                 on_plan=planned,
                 on_trying=progress.trying,
                 on_stage=progress.stage,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from workbench.load.result import LoadResult
 from workbench.report.reading import drop_of
 from workbench.report.written.cells import estimate_words, moment, number, text, unit_words
 from workbench.report.written.criteria import about_words, criterion_name
@@ -257,18 +258,32 @@ def _lines(m: Material, language: Language) -> Iterator[str]:
     bundle = source if m.is_bundle else {"zh": "<部署包目录>", "en": "<bundle>"}[language]
     baseline = {"zh": "<基线文件.yaml>", "en": "<baseline.yaml>"}[language]
     if not m.is_bundle:
-        yield f"workbench sweep {source}"
+        run = None if m.summary is None else m.summary.run
+        yield (run.command if run is not None else "") or f"workbench sweep {source}"
         yield f"workbench show {source} --candidate {at}"
         yield f"workbench evaluate {source} --candidate {at}"
         emulated = " --allow-emulated" if m.emulated else ""
         yield f"workbench export {source} --candidate {at} --to {bundle}{emulated}"
     yield f"workbench verify {bundle}"
-    yield f"workbench load {bundle} --concurrency 100 --duration 60s --baseline {baseline} --to load"
+    asked = (m.fidelity, *m.loads, m.verdict)
+    yield from dict.fromkeys(one.command for one in asked if one is not None and one.command)
+    yield from (_load_again(one, bundle) for one in m.loads if not one.command)
+    if not m.loads and (m.verdict is None or not m.verdict.command):
+        yield f"workbench load {bundle} --baseline {baseline} --to load"
     if not m.is_bundle and m.capacity is not None:
         yield f"workbench plan-capacity {source} {_plan_options(m)}--json > capacity.json"
-    given = " ".join(f"{option} {shlex.quote(file)}" for option, file in m.given.items())
     named = f" --candidate {at}" if m.named and not m.is_bundle else ""
-    yield f"workbench report {source}{named} {given} --lang {language} --to report.docx".replace("  ", " ")
+    yield m.command or f"workbench report {source}{named} --lang {language} --to report.docx"
+
+
+def _load_again(one: LoadResult, bundle: str) -> str:
+    """Of a result that does not know its command: what it says of its load."""
+    load = one.load
+    kinds = {"closed": f"--concurrency {load.concurrency}", "poisson": f"--rate {load.rate_per_s}"}
+    words = ["workbench load", bundle, kinds.get(load.arrivals, "--trace <trace>"), f"--duration {one.window_s:g}s"]
+    words += [f"--warmup {one.warmup_s:g}s", f"--seed {one.seed}"]
+    words += [] if one.length is None else [f"--length {one.length}"]
+    return " ".join(words + ([] if one.batch == 1 else [f"--batch {one.batch}"]))
 
 
 def _plan_options(m: Material) -> str:
@@ -286,5 +301,5 @@ def _plan_options(m: Material) -> str:
     words += [] if p99 is None else [f"--p99-ms {p99:g}"]
     words += [f"--priority {shlex.quote(one.name)}={one.share:.4g}" for one in (() if fleet is None else fleet.classes)]
     if m.capacity.prices is not None:
-        words.append(f"--prices {shlex.quote(m.given.get('--prices', 'prices.yaml'))}")
+        words.append("--prices prices.yaml")
     return " ".join(words) + " " if words else ""

@@ -113,7 +113,7 @@ _NOTES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"the bundle has no comparison of accuracy", "部署包中没有精度对比"),
         (r"its outputs are no classes", "输出不是分类结果"),
         (r"workbench fidelity measures it", "由 workbench fidelity 测量"),
-        (r"with --reference for the other platform's answers", "原平台应答由 --reference 提供"),
+        (r"with --reference (.*) for the other platform's answers", r"原平台应答：--reference \1"),
         (r"what ships is not quantized", "交付方案未量化"),
         (
             r"needs the float model's service under the same load: --float BUNDLE of the float candidate",

@@ -40,6 +40,7 @@ _NO_VERDICT = Text(
     en="No verdict was given (--verdict): nothing was compared with the old platform.",
 )
 _OLD_SOURCE = Text(zh="原平台：{name}。数据来源：{source}。", en="Old platform: {name}. Source: {source}.")
+_ANSWERS = Text(zh="原平台应答文件：{file}。", en="File of its answers: {file}.")
 _OLD_HEADS = Text(zh="指标|原平台|新平台|新/原", en="figure|old platform|new platform|new over old")
 _OLD_CHART = Text(zh="{name}：新平台与原平台", en="{name}: new and old platform")
 _CHARTS = {
@@ -128,6 +129,8 @@ def _old_platform(m: Material, language: Language, in_pictures: Language) -> Ite
         yield Paragraph(text=_NO_VERDICT(language))
         return
     yield Paragraph(text=_OLD_SOURCE(language, name=m.verdict.baseline, source=m.verdict.source))
+    if m.verdict.answers:
+        yield Paragraph(text=_ANSWERS(language, file=m.verdict.answers), kind="note")
     compared = [each for each in m.verdict.criteria if each.published is not None]
     if not compared:
         return

@@ -58,7 +58,13 @@ def judge(
         criteria.append(_memory(baseline, baseline.memory, loads))
     if baseline.power is not None:
         criteria.append(_power(baseline, baseline.power, loads))
-    return Verdict(baseline=baseline.name, source=baseline.source, criteria=tuple(criteria), theirs=baseline.level)
+    return Verdict(
+        baseline=baseline.name,
+        source=baseline.source,
+        criteria=tuple(criteria),
+        theirs=baseline.level,
+        answers="" if baseline.answers is None else str(baseline.answers),
+    )
 
 
 def _timed(baseline: Baseline, loads: Sequence[LoadFigures], emulated: bool) -> Iterator[Criterion]:
