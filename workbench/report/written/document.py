@@ -148,11 +148,8 @@ Block = Paragraph | Heading | Bullets | Commands | Table | Figure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Attributes: own_page: begins on a new page where there are pages."""
-
     title: str
     blocks: tuple[Block, ...]
-    own_page: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,7 +148,7 @@ def basis(m: Material, language: Language) -> Section | None:
         rows=rows,
         widths=(0.25, 0.18, 0.57),
     )
-    return Section(title=_BASIS(language), own_page=True, blocks=(table,))
+    return Section(title=_BASIS(language), blocks=(table,))
 
 
 def _conclusion(m: Material, found: list[_Goal], language: Language) -> Paragraph:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.report.written.document import Cell, Language
+import re
+
+from workbench.report.written.document import Cell, Language, Table
 from workbench.report.written.texts import Text
 from workbench.values.evidence import Evidence
 
@@ -52,3 +54,42 @@ def marked(cell: Cell, language: Language) -> str:
         return cell.text
     word = LEVEL[cell.evidence](language)
     return f"{cell.text}〔{word}〕" if language == "zh" else f"{cell.text} ({word})"
+
+
+_PAGE_EM, _PADDING_EM, _LONGEST_EM = 54.0, 1.6, 14.0
+"""Of the text of a table: the width of a page, what a cell leaves free at its sides, and the longest word that a column
+is widened for, such as a path of a graph's nodes."""
+_WORDS = re.compile(r"[\u2e80-\uffef]|[^\s\u2e80-\uffef]+?(?:-|(?=[\s\u2e80-\uffef]|$))")
+"""What no program breaks: characters of Chinese one by one, others up to a blank or a hyphen."""
+_NARROW, _WIDE = frozenset("iljtfrI.,:;|!'()[]-/"), frozenset("mwMW%@\N{EM DASH}")
+
+
+def column_shares(table: Table, language: Language) -> tuple[float, ...]:
+    """Of the page, for each column: `Table.widths`, but none is narrower than its longest word as far as others have
+    room to give."""
+    wanted = [width / sum(table.widths) for width in table.widths] or [1 / len(table.heads)] * len(table.heads)
+    columns = zip(table.heads, *([marked(cell, language) for cell in row] for row in table.rows), strict=True)
+    least = [(_PADDING_EM + max(map(_longest_em, texts))) / _PAGE_EM for texts in columns]
+    spare = [max(0.0, width - need) for width, need in zip(wanted, least, strict=True)]
+    short = sum(max(0.0, need - width) for width, need in zip(wanted, least, strict=True))
+    if short >= sum(spare):
+        return tuple(need / sum(least) for need in least)
+    return tuple(
+        max(width, need) - free * short / sum(spare) for width, need, free in zip(wanted, least, spare, strict=True)
+    )
+
+
+def fits(text: str, share: float) -> bool:
+    """Whether a cell of so wide a column holds it in one line."""
+    return sum(map(_em, text)) <= share * _PAGE_EM - _PADDING_EM
+
+
+def _longest_em(text: str) -> float:
+    """Roughly, by the widths of Arial's letters."""
+    return min(_LONGEST_EM, max((sum(map(_em, word)) for word in _WORDS.findall(text)), default=0.0))
+
+
+def _em(letter: str) -> float:
+    if letter >= "\u2e80":
+        return 1.0
+    return 0.3 if letter in _NARROW else 0.88 if letter in _WIDE else 0.7 if letter.isupper() else 0.58
