@@ -25,7 +25,7 @@ from workbench.values.evidence import is_shared, level_for
 from workbench.values.measurement import Estimate
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
-from workbench.values.significance import drop_variance, times_the_data, unvarying
+from workbench.values.significance import drop_variance, times_the_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,8 +268,7 @@ def _more_samples(evaluation: Evaluation, drop: Estimate, limit: float) -> str:
     accuracy = evaluation.measurement.accuracy
     if limit <= drop.value or accuracy is None:
         return "more samples"
-    varies = unvarying if accuracy.unit else drop_variance(drop, accuracy.samples)
-    times = times_the_data(drop, limit, varies)
+    times = times_the_data(drop, limit, None if accuracy.unit else drop_variance(drop, accuracy.samples))
     return f"about {times:.1f} times as many samples" if times < 1000 else "very many more samples"
 
 

@@ -83,21 +83,17 @@ def mcnemar(baseline: Arrays, candidate: Arrays, *, confidence: float = 0.95) ->
     )
 
 
-def unvarying(value: float) -> float:
-    """The variance of one sample where it is taken to be the same whatever the true value is."""
-    return 1.0
-
-
-def times_the_data(figure: Estimate, limit: float, variance: Callable[[float], float] = unvarying) -> float:
+def times_the_data(figure: Estimate, limit: float, variance: Callable[[float], float] | None) -> float:
     """As many times the data move that end of an interval which is beyond a limit onto it, the value being what it is.
 
     An interval ends so many standard errors from its value as they would be if its end were the truth.
 
     Args:
-        variance: of one sample, if that were the true value.
+        variance: of one sample, if that were the true value; None where it is taken to be the same whatever that is.
     """
     end = figure.high if limit >= figure.value else figure.low
-    return ((end - figure.value) / (limit - figure.value)) ** 2 * variance(limit) / (variance(end) or 1.0)
+    less = 1.0 if variance is None else variance(limit) / (variance(end) or 1.0)
+    return less * ((end - figure.value) / (limit - figure.value)) ** 2
 
 
 def drop_variance(drop: Estimate, n: int) -> Callable[[float], float]:

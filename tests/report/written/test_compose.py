@@ -351,23 +351,6 @@ def test_commands_that_make_it_again_are_those_that_were_run(language: Language)
     assert lines[-1] == material.command
 
 
-@pytest.mark.parametrize(
-    "load", [ServiceLoad(concurrency=8), ServiceLoad(arrivals="poisson", rate_per_s=250.0)], ids=["closed", "open"]
-)
-def test_a_load_that_does_not_know_its_command_is_said_by_what_it_recorded(load: ServiceLoad) -> None:
-    loaded = replace(LOAD, load=load, window_s=4.0, warmup_s=1.0, seed=3, length=128, batch=2)
-    lines = printed(written_report(replace(most(), loads=(loaded,)), "en"))
-    (line,) = [line for line in lines if line.startswith("workbench load")]
-
-    words = line.split()[2:]
-    options = dict(
-        zip(words[words.index("--duration") - 2 :: 2], words[words.index("--duration") - 1 :: 2], strict=True)
-    )
-    asked = {"--concurrency": "8"} if load.arrivals == "closed" else {"--rate": "250.0"}
-    kept = {"--duration": "4s", "--warmup": "1s", "--seed": "3", "--length": "128", "--batch": "2"}
-    assert options == asked | kept
-
-
 @BOTH
 def test_what_a_switch_left_out_of_int8_is_told_apart_from_what_is_sensitive(language: Language) -> None:
     left, out = {

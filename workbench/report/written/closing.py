@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from workbench.load.result import LoadResult
 from workbench.report.reading import drop_of
 from workbench.report.written.cells import estimate_words, moment, number, text, unit_words
 from workbench.report.written.criteria import about_words, criterion_name
@@ -157,9 +156,7 @@ def risks(m: Material, language: Language) -> Section:
     rows = tuple(
         (Cell(text=str(index), figure=True), text(what), text(do)) for index, (what, do) in enumerate(found, 1)
     )
-    table = Table(
-        caption=_RISKS(language), heads=tuple(_RISK_HEADS(language).split("|")), rows=rows, widths=(0.07, 0.55, 0.38)
-    )
+    table = Table(caption=_RISKS(language), heads=tuple(_RISK_HEADS(language).split("|")), rows=rows)
     return Section(title=_RISKS(language), blocks=(table,))
 
 
@@ -241,7 +238,6 @@ def changes(m: Material, language: Language) -> Section:
         caption=_CHANGES(language),
         heads=tuple(_CHANGE_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.24, 0.2, 0.56),
     )
     return Section(title=_CHANGES(language), blocks=(table,))
 
@@ -265,41 +261,9 @@ def _lines(m: Material, language: Language) -> Iterator[str]:
         emulated = " --allow-emulated" if m.emulated else ""
         yield f"workbench export {source} --candidate {at} --to {bundle}{emulated}"
     yield f"workbench verify {bundle}"
-    asked = (m.fidelity, *m.loads, m.verdict)
+    asked = (m.fidelity, *m.loads, m.verdict, m.capacity)
     yield from dict.fromkeys(one.command for one in asked if one is not None and one.command)
-    yield from (_load_again(one, bundle) for one in m.loads if not one.command)
-    if not m.loads and (m.verdict is None or not m.verdict.command):
+    if not m.loads and m.verdict is None:
         yield f"workbench load {bundle} --baseline {baseline} --to load"
-    if not m.is_bundle and m.capacity is not None:
-        yield f"workbench plan-capacity {source} {_plan_options(m)}--json > capacity.json"
     named = f" --candidate {at}" if m.named and not m.is_bundle else ""
     yield m.command or f"workbench report {source}{named} --lang {language} --to report.docx"
-
-
-def _load_again(one: LoadResult, bundle: str) -> str:
-    """Of a result that does not know its command: what it says of its load."""
-    load = one.load
-    kinds = {"closed": f"--concurrency {load.concurrency}", "poisson": f"--rate {load.rate_per_s}"}
-    words = ["workbench load", bundle, kinds.get(load.arrivals, "--trace <trace>"), f"--duration {one.window_s:g}s"]
-    words += [f"--warmup {one.warmup_s:g}s", f"--seed {one.seed}"]
-    words += [] if one.length is None else [f"--length {one.length}"]
-    return " ".join(words + ([] if one.batch == 1 else [f"--batch {one.batch}"]))
-
-
-def _plan_options(m: Material) -> str:
-    assert m.capacity is not None, "asked before"
-    fleet, plan = m.capacity.fleet, m.capacity.plan
-    words = []
-    if plan is not None:
-        words.append(f"--qps {plan.demand.rate_per_s:g} --headroom {plan.demand.headroom:.0%}")
-    if fleet is not None and fleet.fleet.cards is not None:
-        words.append(f"--current-cards {fleet.fleet.cards}")
-        words += (
-            [] if fleet.fleet.streams_per_card is None else [f"--streams-per-card {fleet.fleet.streams_per_card:g}"]
-        )
-    p99 = fleet.p99_ms if fleet is not None else plan.demand.p99_ms if plan is not None else None
-    words += [] if p99 is None else [f"--p99-ms {p99:g}"]
-    words += [f"--priority {shlex.quote(one.name)}={one.share:.4g}" for one in (() if fleet is None else fleet.classes)]
-    if m.capacity.prices is not None:
-        words.append("--prices prices.yaml")
-    return " ".join(words) + " " if words else ""

@@ -114,7 +114,6 @@ def goals(m: Material, language: Language) -> Section:
                 caption=_GOALS(language),
                 heads=tuple(_HEADS(language).split("|")),
                 rows=tuple(_row(goal, m, language) for goal in found),
-                widths=(0.25, 0.18, 0.27, 0.12, 0.18),
                 note=_NOTE(language),
             )
         )
@@ -146,7 +145,6 @@ def basis(m: Material, language: Language) -> Section | None:
         caption=_BASIS(language),
         heads=tuple(_BASIS_HEADS(language).split("|")),
         rows=rows,
-        widths=(0.25, 0.18, 0.57),
     )
     return Section(title=_BASIS(language), blocks=(table,))
 

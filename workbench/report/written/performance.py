@@ -138,7 +138,6 @@ def _old_platform(m: Material, language: Language, in_pictures: Language) -> Ite
         caption=_OLD(language),
         heads=tuple(_OLD_HEADS(language).split("|")),
         rows=tuple(_old_row(each, language) for each in compared),
-        widths=(0.25, 0.2, 0.29, 0.26),
     )
     for unit, name in _CHARTS.items():
         drawn = [each for each in compared if each.unit == unit and each.figure is not None]
@@ -193,7 +192,6 @@ def _calls(m: Material, language: Language) -> Iterator[Block]:
         caption=_CALLS(language),
         heads=tuple(heads(language).split("|")),
         rows=tuple(rows),
-        widths=(0.36, 0.32, 0.32) if len(sides) == 2 else (0.5, 0.5),
         note=_how_timed(m, language),
     )
 
@@ -242,7 +240,6 @@ def _apart(m: Material, language: Language) -> Iterator[Block]:
         caption=_APART(language),
         heads=tuple(_APART_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.6, 0.4),
         strong=(len(rows) - 1,),
     )
 
@@ -260,7 +257,6 @@ def _front(m: Material, language: Language, in_pictures: Language) -> Iterator[B
         caption=_FRONT(language),
         heads=tuple(_FRONT_HEADS(language).split("|")),
         rows=tuple(_front_row(m, e, language) for e in shown),
-        widths=(0.16, 0.25, 0.15, 0.18, 0.13, 0.13),
         strong=tuple(i for i, e in enumerate(shown) if e.candidate.id == m.chosen.candidate.id),
         note=_FRONT_NOTE(language),
     )

@@ -157,7 +157,6 @@ def _paths(found: Fidelity | None, emulated: bool, language: Language) -> Table:
         caption=_PATHS(language),
         heads=tuple(_PATH_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.18, 0.08, 0.155, 0.155, 0.15, 0.14, 0.14),
     )
 
 
@@ -219,7 +218,6 @@ def _shapes(shapes: list[Agreement], language: Language) -> Table:
         caption=_SHAPES(language),
         heads=tuple(_SHAPE_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.4, 0.12, 0.16, 0.16, 0.16),
     )
 
 
@@ -246,7 +244,6 @@ def _scores(found: Fidelity, language: Language) -> Table:
         caption=_DROPS(language),
         heads=tuple(_DROP_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.26, 0.13, 0.14, 0.14, 0.25, 0.08),
     )
 
 
@@ -267,7 +264,6 @@ def _accuracy(m: Material, language: Language) -> Iterator[Block]:
         caption=_ACCURACY(language),
         heads=tuple(_ACCURACY_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.13, 0.12, 0.14, 0.14, 0.14, 0.24, 0.09),
         note=" ".join(notes),
     )
 
@@ -303,7 +299,6 @@ def _by_layers(found: Comparison, language: Language) -> list[Block]:
             caption=_LAYERS(language),
             heads=tuple(_LAYER_HEADS(language).split("|")),
             rows=tuple(rows),
-            widths=(0.34, 0.12, 0.12, 0.11, 0.1, 0.1, 0.11),
         ),
     ]
 
@@ -380,7 +375,6 @@ def _recipe(m: Material, language: Language) -> Table:
         caption=_RECIPE(language),
         heads=tuple(_RECIPE_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.3, 0.7),
     )
 
 
@@ -402,7 +396,6 @@ def _loss(m: Material, language: Language) -> Table:
         caption=_LOSS(language),
         heads=tuple(_LOSS_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.3, 0.4, 0.3),
     )
 
 

@@ -103,7 +103,6 @@ def _settings(before: ServiceSettings | None, chosen: ServiceSettings, which: Te
         caption=_SETTINGS(language),
         heads=tuple(_SETTING_HEADS(language, before=which(language)).split("|")),
         rows=tuple(rows),
-        widths=(0.34, 0.33, 0.33),
         strong=tuple(i for i, n in enumerate(names) if before is not None and getattr(before, n) != getattr(chosen, n)),
     )
 
@@ -136,7 +135,6 @@ def _figures(m: Material, service: ServiceResult, before: Text, language: Langua
             caption=_FIGURES(language, load=load_name(shown.load, language)),
             heads=tuple(_FIGURE_HEADS(language).split("|")),
             rows=tuple(rows),
-            widths=(0.2, 0.21, 0.2, 0.2, 0.09, 0.1),
             note="" if host is None else _HOST(language, origin=host.origin),
         )
     )
@@ -164,7 +162,6 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
         caption=(_OF_EMULATOR if m.loads_emulated else _LOADS)(language),
         heads=tuple(_LOAD_HEADS(language).split("|")),
         rows=tuple(_load_row(one, language) for one in m.loads),
-        widths=(0.14, 0.07, 0.16, 0.15, 0.14, 0.13, 0.13, 0.08),
     )
     served = [one for one in m.loads if one.server is not None or one.processes is not None]
     if served:
@@ -172,7 +169,6 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
             caption=_DEVICE(language),
             heads=tuple(_SERVER_HEADS(language).split("|")),
             rows=tuple(_server_row(one, language) for one in served),
-            widths=(0.3, 0.12, 0.12, 0.14, 0.14, 0.18),
         )
     cards = tuple(_card_row(one, card, language) for one in m.loads for card in one.device)
     if cards:
@@ -180,7 +176,6 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
             caption=_CARDS(language),
             heads=tuple(_CARD_HEADS(language).split("|")),
             rows=cards,
-            widths=(0.2, 0.1, 0.16, 0.15, 0.13, 0.13, 0.13),
         )
     notes = [
         _NOTES(language, load=loaded_name(one, language), note=note_words(n, language))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.evidence import Evidence, weakest
 from workbench.values.measurement import Estimate
-from workbench.values.significance import times_the_data, unvarying
+from workbench.values.significance import times_the_data
 
 Outcome = Literal["passed", "failed", "not provable", "not measured", "no limit", "does not apply"]
 Bound = Literal["at least", "at most"]
@@ -119,7 +119,7 @@ def decided(figure: Estimate, bound: Bound, limit: float) -> Outcome:
 
 
 def data_needed(
-    figure: Estimate, limit: float, have: float, unit: str, variance: Callable[[float], float] = unvarying
+    figure: Estimate, limit: float, have: float, unit: str, variance: Callable[[float], float] | None = None
 ) -> str:
     """How much data would decide a figure whose interval holds the limit, if its value stays.
 
