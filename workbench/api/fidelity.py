@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.values.measurement import Split
 
 
-def _silent(step: str) -> None:
+def _silent(step: str, share: float = 0.0) -> None:
     """Tells nobody."""
 
 
@@ -31,7 +31,7 @@ def measure_fidelity(
     split: Split = "holdout",
     samples: int | None = None,
     workspace: Path | str | None = None,
-    report: Callable[[str], None] = _silent,
+    report: Callable[[str, float], None] = _silent,
     command: str = "",
 ) -> Fidelity:
     """The same samples through every way to compute the model, compared pair by pair.
@@ -44,6 +44,7 @@ def measure_fidelity(
         answers: file of another platform's answers (`workbench.inputs.answers`).
         checkpoint: folder of the model in PyTorch; None for the one beside its ONNX file, where there is one.
         samples: of the split, from its first on; None for all of them.
+        report: told (what is done, which share of it is over).
         command: the command line that asks for it, kept with what is found.
 
     Raises:
@@ -97,7 +98,7 @@ def fidelity_of(bundle: Path | str, *, answers: Path | str | None = None) -> Fid
     return found
 
 
-def _keep(journal: Journal, found: Fidelity, split: Split, report: Callable[[str], None]) -> None:
+def _keep(journal: Journal, found: Fidelity, split: Split, report: Callable[[str, float], None]) -> None:
     """In the evaluation of this split, unless a sweep that runs holds the journal."""
     from workbench.evaluation.sweep_folders import exclusive
 
@@ -107,6 +108,6 @@ def _keep(journal: Journal, found: Fidelity, split: Split, report: Callable[[str
     try:
         with exclusive(journal):
             journal.write(replace(evaluation, fidelity=found))
-        report(f"kept in the evaluation on {split}")
+        report(f"kept in the evaluation on {split}", 0.0)
     except ToolchainError as error:
-        report(f"not kept in the evaluation: {error}")
+        report(f"not kept in the evaluation: {error}", 0.0)

@@ -23,6 +23,8 @@ def readme(manifest: Manifest) -> str:
     lines = [f"# {manifest.name}", ""]
     if artifact.toolchain.emulated:
         lines += ["**Emulated: made without a device. For rehearsals only; no figure here was measured.**", ""]
+    if manifest.unconfirmed:
+        lines += [f"**Not confirmed. {manifest.unconfirmed}**", ""]
     if manifest.about:
         lines += [manifest.about, ""]
     lines += [

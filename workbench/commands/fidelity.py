@@ -13,6 +13,7 @@ from workbench.commands.options import AsJson, Workspace, command_line
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 from workbench.values.system.files import write_json_atomically
+from workbench.values.system.steps import Steps
 
 if TYPE_CHECKING:  # types only: it pulls numpy, onnx and onnxruntime
     from workbench.inputs.experiment import Experiment
@@ -55,17 +56,18 @@ def fidelity(
         found = fidelity_of(what, answers=reference)
     else:
         question = question_of(experiment or what, workspace)
-        found = measure_fidelity(
-            question,
-            "" if is_bundle else candidate or _recommended(question),
-            bundle=what if is_bundle else None,
-            answers=reference,
-            checkpoint=checkpoint,
-            split=split,  # type: ignore[arg-type]  # checked above
-            samples=samples,
-            report=lambda step: err.print(step, highlight=False, markup=False),
-            command=command_line(),
-        )
+        with Steps(lambda line: err.print(line, highlight=False, markup=False)) as steps:
+            found = measure_fidelity(
+                question,
+                "" if is_bundle else candidate or _recommended(question),
+                bundle=what if is_bundle else None,
+                answers=reference,
+                checkpoint=checkpoint,
+                split=split,  # type: ignore[arg-type]  # checked above
+                samples=samples,
+                report=steps,
+                command=command_line(),
+            )
     if to is not None:
         write_json_atomically(to, found.to_json())
     if as_json:

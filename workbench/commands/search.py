@@ -17,6 +17,7 @@ from workbench.commands.opening import next_lines, tell_damage_of_last
 from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, seconds
 from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.lifeline import run_tied
+from workbench.values.system.steps import Steps
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.search.plan import Plan
@@ -49,6 +50,7 @@ def sweep(
     from workbench.commands.progress import Progress
     from workbench.inputs.experiment import read_experiment
     from workbench.report import lines, table
+    from workbench.search.plan import START_S
 
     question = read_experiment(experiment, workspace)
     timeout_s = None if timeout is None else seconds(timeout, "--timeout")
@@ -56,7 +58,7 @@ def sweep(
 
     def planned(plan: Plan) -> None:
         out.print("\n".join(plan_lines(plan)), highlight=False, soft_wrap=True)
-        progress.begin()
+        progress.begin(plan.candidate_s, max(0.0, plan.whole_s - plan.total_s - START_S))
 
     def damaged(damage: Damage) -> None:
         err.print(f"damaged: {damage.words('this sweep')}", highlight=False, soft_wrap=True, markup=False)
@@ -96,8 +98,8 @@ def sweep(
 
 
 def _end_words(end: SweepEnd) -> str:
-    from workbench.api.words import minutes
     from workbench.commands.progress import interrupted_words
+    from workbench.values.system.steps import minutes
 
     words = {
         "budget": "the budget is spent",
@@ -185,7 +187,11 @@ def evaluate(
     from workbench.search.failure import failed_evaluation
     from workbench.values.errors import CrashError
 
-    with opened(experiment, workspace, scratch=True) as (question, bench), ChildProcess(question, bench) as executor:
+    with (
+        Steps(lambda line: err.print(line, highlight=False, markup=False)) as steps,
+        opened(experiment, workspace, scratch=True, report=lambda _, stage: steps(stage)) as (question, bench),
+        ChildProcess(question, bench) as executor,
+    ):
         chosen = named_candidate(candidate, question)
         split: Split = "holdout" if holdout else "validation"
         try:
