@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from types import TracebackType
 
@@ -22,8 +21,7 @@ from workbench.values.results import STAGES, Evaluation
 from workbench.values.system.steps import Steps, minutes
 
 FIRST_CANDIDATES = 3
-FIRST_TABLE_S = 100.0
-"""What is known is first said after so many candidates, or seconds from the command on, whichever comes first."""
+"""What is known is first said after so many candidates."""
 BETWEEN_TABLES_S = 25.0
 
 
@@ -95,14 +93,11 @@ class Progress:
         self._fresh = False
         self._redrawn = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._render)
-        self._first = threading.Timer(FIRST_TABLE_S, self._say_standing)
-        self._first.daemon = True
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._first.cancel()
         self._steps.__exit__(kind, error, tb)
         if self._redrawn:
             self._live.stop()
@@ -118,8 +113,6 @@ class Progress:
             self._live.start()
         else:
             self._steps.__enter__()
-            self._first.interval = max(0.0, FIRST_TABLE_S - (time.monotonic() - self.began))
-            self._first.start()
 
     def trying(self, candidate: Candidate, why: str) -> None:
         """The search turns to it, for this reason."""
@@ -195,7 +188,6 @@ class Progress:
         return changed and time.monotonic() - self._stood >= BETWEEN_TABLES_S
 
     def _say_standing(self) -> None:
-        self._first.cancel()
         table, front = self._table(), self._front
         self._standing, self._stood = tuple(table), time.monotonic()
         self._print(f"{'so far':>9}  {self._share()}; {count_of(len(front), 'candidate')} on the front")
