@@ -75,7 +75,7 @@ def test_a_stage_that_takes_long_is_said_again_and_again_and_what_remains_after_
 
     assert f"stage  {question.baseline.short_id}  accuracy_full (" in said
     assert "s so far" in said
-    assert "[10.0 s, about 65 s more]" in said  # five candidates of 10 s, and half of what the plan said comes after
+    assert "[10.0 s, about 80 s more]" in said  # five candidates of 10 s, and what the plan said comes after
 
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(

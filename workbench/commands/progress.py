@@ -218,14 +218,12 @@ class Progress:
         )
 
     def _left(self) -> str:
-        """Of the whole run, by what candidates took, or first by the plan; what follows the search by the plan, as
-        wrong as that was of candidates."""
+        """Of the whole run, by what candidates took, or first by the plan; what follows the search by the plan."""
         each_s = sum(self._seconds) / len(self._seconds) if self._seconds else self._candidate_s
         if not each_s:
             return ""
         search_s = 0.0 if self._confirming else (self.trials - self.done) * each_s
-        after_s = self._after_s * (each_s / self._candidate_s if self._candidate_s else 1.0)
-        after_s *= max(0.0, 1 - len(self._confirmed) / (1 + len(self._front)))
+        after_s = self._after_s * max(0.0, 1 - len(self._confirmed) / (1 + len(self._front)))
         return (
             f", about {minutes(max(0.0, min(search_s + after_s, self.limit_s + self.began - time.monotonic())))} more"
         )
