@@ -1,12 +1,14 @@
 """Sweeps on the emulated Ascend 910B3 as a user runs them: the real command line, in CANN's environment."""
 
 import json
+import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import psutil
 import pytest
@@ -24,11 +26,20 @@ from tests.ascend_workspace import (
 )
 from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import WEIGHT_LAYERS
+from workbench.api.opening import summary_of
+from workbench.bundle.readme import _numbers
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import read_experiment
+from workbench.report.page import _margins
+from workbench.report.table import _cells
+from workbench.report.text import _all_numbers
+from workbench.report.words import p50_words
+from workbench.report.written.document import Language
+from workbench.report.written.performance import _number
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.documents.canonical import file_digest
+from workbench.values.metrics import intervals, metrics
 from workbench.values.results import Evaluation
 
 
@@ -239,6 +250,69 @@ def test_export_refuses_what_is_emulated_unless_told_and_verify_replays_it(swept
     assert verified.returncode == 0, verified.stderr
     assert "golden samples replayed" in verified.stdout
     assert "it was made on an emulator" in said(verified)
+
+
+def test_a_candidate_that_was_not_confirmed_is_exported_with_that_word(swept: Swept, tmp_path: Path) -> None:
+    question = read_experiment(swept.file)
+    journal = current_journal(question.workspace, question.name)
+    assert journal is not None
+    other = next(i for i in evaluations_of(swept.file) if journal.evaluation(i, "holdout") is None)
+    options = ("--candidate", other, "--to", tmp_path / "bundle", "--allow-emulated", "--no-register")
+
+    exported = workbench(swept.environment, "export", swept.file, *options)
+
+    assert exported.returncode == 0, exported.stderr
+    assert "not confirmed: Its confirmation on held-out data was never made" in said(exported)
+    assert "**Not confirmed." in (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_figure_has_one_interval_wherever_it_is_written(swept: Swept, tmp_path: Path) -> None:
+    """Terminal, JSON, rows, one candidate in full, page, report, README and MLflow; on a machine that became slower."""
+    root = tmp_path / "ws"
+    shutil.copytree(swept.workspace, root)
+    file = root / swept.file.relative_to(swept.workspace)
+    question = read_experiment(file)
+    journal = current_journal(question.workspace, question.name)
+    assert journal is not None
+    confirmed = [journal.evaluation(i, "holdout") for i in evaluations_of(file)]
+    for evaluation in (*journal.evaluations().values(), *filter(None, confirmed)):
+        latency = evaluation.measurement.latency
+        assert latency is not None
+        measurement = replace(evaluation.measurement, latency=replace(latency, drift=1.7))
+        journal.write(replace(evaluation, measurement=measurement))
+    summary = summary_of(question, journal)
+    pair = re.compile(r"\[([-+\d.,e]+), ([-+\d.,e]+)\]")
+    found = 0
+    for evaluation in (*summary.evaluations, *summary.confirmations.values()):
+        known = {name: {(one.low, one.high)} for name, one in intervals(evaluation).items()}
+        numbers = metrics(evaluation)
+        for name in known:  # JSON and MLflow
+            if f"{name}_low" in numbers:
+                known[name].add((numbers[f"{name}_low"], numbers[f"{name}_high"]))
+            low, high = _margins(evaluation, name)  # the page's bars
+            known[name].add((numbers[name] - low, numbers[name] + high))
+        written = {
+            "latency_p50_ms": [p50_words(evaluation.measurement.latency), _numbers(evaluation)["latency P50, ms"]],
+            "speedup": [_cells(evaluation)[6], _numbers(evaluation)["speed-up over float"]],
+            "accuracy_drop_pp": [_cells(evaluation)[2], _numbers(evaluation)["drop against float32, pp"]],
+        }
+        for language in get_args(Language):
+            for name in ("latency_p50_ms", "speedup"):
+                written[name].append(_number(name, numbers, evaluation, language).text)
+        for line in _all_numbers(evaluation):
+            name = line.split()[0]
+            if name in known:
+                written.setdefault(name, []).append(line)
+        for name, texts in written.items():
+            for text in texts:
+                (shown,) = pair.findall(text) or [(str(numbers[name]), str(numbers[name]))]
+                known[name].add((float(shown[0].replace(",", "")), float(shown[1].replace(",", ""))))
+        for name, each in known.items():
+            lows, highs = zip(*each, strict=True)
+            assert lows == pytest.approx([lows[0]] * len(lows), rel=0.02, abs=0.006), (name, each)
+            assert highs == pytest.approx([highs[0]] * len(highs), rel=0.02, abs=0.006), (name, each)
+            found += len(each)
+    assert found > 60
 
 
 def test_a_second_identical_sweep_measures_and_compiles_nothing(swept: Swept) -> None:

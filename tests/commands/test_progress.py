@@ -2,6 +2,8 @@
 
 import io
 import json
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,10 @@ from rich.console import Console
 
 from tests.evaluations import candidate, evaluation
 from tests.tiny import write_workspace
-from workbench.commands import progress as live
 from workbench.commands.progress import Progress
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.values.results import StageTiming
+from workbench.values.system.steps import Steps
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +52,30 @@ def test_a_log_gets_a_table_after_the_first_few_candidates_and_not_one_for_each(
     assert len(said.splitlines()) < 20
 
 
-def test_slow_candidates_are_said_to_be_slow_when_the_first_table_is_due(
-    question: Experiment, monkeypatch: pytest.MonkeyPatch
+def test_a_stage_that_takes_long_is_said_again_and_again_and_what_remains_after_each_candidate(
+    question: Experiment,
 ) -> None:
-    monkeypatch.setattr(live, "FIRST_TABLE_S", 0.0)  # as if 100 s were over
     progress, stream = plain(question)
+    again = threading.Event()
+    speak = progress._steps._say
+
+    def hear(line: str) -> None:
+        speak(line)
+        if stream.getvalue().count("accuracy_full") == 2:
+            again.set()
+
+    progress._steps = Steps(hear, announced=False, silence_s=0.01)
     with progress:
+        progress.begin(candidate_s=20.0, after_s=30.0)
         progress.stage(question.baseline, "accuracy_full")
-        progress.begin()
-        progress._first.join(90)
+        assert again.wait(60)
+        took = (StageTiming(stage="smoke", seconds=10.0),)
+        progress.evaluated(replace(evaluation(speedup=2.0, drop_pp=0.1, threads=2), stages=took), False)
     said = stream.getvalue()
 
-    assert "0 of 6 candidates" in said
-    assert f"nothing is measured to the end yet; {question.baseline.short_id} is at accuracy_full" in said
+    assert f"stage  {question.baseline.short_id}  accuracy_full (" in said
+    assert "s so far" in said
+    assert "[10.0 s, about 80 s more]" in said  # five candidates of 10 s, and what the plan said comes after
 
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(

@@ -1,6 +1,7 @@
 """`workbench report`: from a journal or a bundle and other commands' documents to a file, and what it refuses."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +39,10 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object) -> tuple[str, BaseException | None]:
-    done = CliRunner().invoke(app, [str(a) for a in arguments])
+    typed = [str(a) for a in arguments]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["workbench", *typed])  # as in a process of its own
+        done = CliRunner().invoke(app, typed)
     return done.stdout, None if done.exit_code == 0 else done.exception
 
 

@@ -35,7 +35,7 @@ def test_what_candidates_share_is_counted_once(tmp_path: Path) -> None:
     found = distinct_among(read_experiment(write_workspace(tmp_path, space=SPACE)), 100)
 
     # float and four static recipes, each on one thread and on two; recipes differ in scales alone
-    assert found == Distinct(candidates=10, outputs=5, structures=4, compiler_runs=5)
+    assert found == Distinct(candidates=10, outputs=5, structures=4, compiler_runs=5, rows=1.0)
 
 
 def test_sets_of_shapes_share_the_files_of_each_shape() -> None:

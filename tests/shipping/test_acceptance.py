@@ -3,11 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from workbench.inputs.metrics.distances import share
 from workbench.load import LoadResult, ServerProcesses
 from workbench.load.result import ServerFigures
 from workbench.load.text import result_lines
+from workbench.search.limits import samples_to_be_certain
 from workbench.shipping.acceptance import (
     AcceptanceLimits,
     Baseline,
@@ -28,6 +31,7 @@ from workbench.values.errors import ConfigError
 from workbench.values.fidelity import Agreement, Fidelity, FidelityPath, OutputAgreement
 from workbench.values.measurement import Estimate
 from workbench.values.service import ServiceLoad
+from workbench.values.significance import mcnemar
 
 FILE = Path(__file__).parents[2] / "experiments" / "baselines" / "a100-triton.yaml"
 
@@ -202,9 +206,34 @@ def test_an_interval_that_holds_the_limit_proves_nothing_on_either_side_of_it(va
 
     assert drop.outcome == "not provable"
     assert complete(accuracy_drop_pp=wide).outcome == "not decided"
-    times = (0.4 / abs(value - 0.5)) ** 2
-    assert f"about {times:.2g} times as much data" in drop.needed
     assert "samples instead of 1000" in drop.needed
+
+
+@pytest.mark.parametrize("samples", [60, 150, 400])
+def test_as_many_samples_are_asked_for_as_the_interval_that_decides_takes(samples: int) -> None:
+    alike = np.ones(samples, dtype=np.bool_)
+    drop = mcnemar(alike, alike).drop_pp
+
+    asked = row(complete(accuracy_drop_pp=drop, accuracy_samples=samples), "accuracy drop")
+
+    assert f"{samples_to_be_certain(0.5)} samples instead of {samples}" in asked.needed
+    enough = np.ones(samples_to_be_certain(0.5), dtype=np.bool_)
+    assert row(complete(accuracy_drop_pp=mcnemar(enough, enough).drop_pp), "accuracy drop").outcome == "passed"
+    unchanged = agreement("served", "old platform", top1=share(alike.astype(float), alike.astype(float)))
+    unchanged = replace(unchanged, samples=samples)
+    top1 = row(complete(fidelity=fidelity(unchanged)), "top-1 change")
+    assert f"{samples_to_be_certain(0.5)} samples instead of {samples}" in top1.needed
+
+
+def test_the_file_of_the_old_platforms_answers_is_named() -> None:
+    ours = fidelity(agreement("served", "float32"))
+    baseline = replace(read_baseline(FILE), answers=Path("recorded/a100 answers.npz"))
+
+    verdict = judge(baseline, fidelity=replace(ours, missing={"old platform": "no file of its answers was given"}))
+
+    assert "--reference 'recorded/a100 answers.npz'" in row(verdict, "top-1 change").note
+    assert "recorded/a100 answers.npz" in verdict_lines(verdict)[0]
+    assert verdict_from_json(verdict.to_json()) == verdict
 
 
 def test_how_much_longer_a_load_must_be_is_said_in_seconds() -> None:

@@ -201,7 +201,11 @@ def test_a_file_that_is_wrong_in_one_shape_alone_is_found(at: tuple[Experiment, 
         extent=Extent(samples=64, of_a_shape=10, scored=False),
         outlook=Outlook(classes=("logits",)),
     )
-    comparison.run("holdout")
+    shares: list[float] = []
+    comparison.run("holdout", 64, shares.append)
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert shares[-1] <= 1
     found = comparison.found()
 
     by_shape = {one.shape: one for one in found}
@@ -272,7 +276,7 @@ def test_large_answers_are_taken_in_few_samples_at_once(at: tuple[Experiment, Be
         extent=Extent(samples=12, scored=False),
         outlook=Outlook(classes=()),
     )
-    comparison.run("holdout")
+    comparison.run("holdout", 64, lambda share: None)
 
     (found,) = comparison.found()
     assert found.samples == 12

@@ -1,6 +1,7 @@
 """Coverage, size and power of the tests that everything else trusts; exact where the distribution can be summed."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,12 +16,14 @@ from workbench.values.significance import (
     bootstrap_rounds,
     certain_violation,
     compare,
+    drop_variance,
     indistinguishable,
     look_schedule,
     may_be_equal,
     mcnemar,
     midmean,
     paired_bootstrap_f1,
+    times_the_data,
 )
 
 Bools = npt.NDArray[np.bool_]
@@ -121,6 +124,42 @@ def test_swapping_the_models_mirrors_the_comparison(pairs: list[tuple[bool, bool
 
 
 # --- paired bootstrap -------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lost=st.integers(0, 20),
+    won=st.integers(0, 20),
+    n=st.integers(60, 400),
+    place=st.floats(0.15, 0.95),
+    above=st.booleans(),
+)
+def test_as_many_times_the_samples_move_the_end_of_the_interval_onto_a_limit_inside_it(
+    lost: int, won: int, n: int, place: float, above: bool
+) -> None:
+    drop = mcnemar(*outcomes(lost, won, n)).drop_pp
+    limit = drop.value + place * ((drop.high if above else drop.low) - drop.value)
+
+    times = times_the_data(drop, limit, drop_variance(drop, n))
+
+    def decides(repeats: int) -> bool:
+        again = mcnemar(*outcomes(lost * repeats, won * repeats, n * repeats)).drop_pp
+        return again.high <= limit if above else again.low >= limit
+
+    assert times > 1
+    assert decides(math.ceil(times * 1.0001))
+    assert not decides(max(1, math.floor(times * 0.9999)))
+
+
+def test_a_bootstrap_of_taggers_that_agree_asks_for_no_more_than_it_takes() -> None:
+    counts = np.tile([2, 2, 2], (200, 1))
+    drop = paired_bootstrap_f1(counts, counts, seed=0).drop_pp
+
+    times = times_the_data(drop, drop.high / 4, drop_variance(drop, len(counts)))
+
+    enough = np.tile(counts, (math.ceil(1.15 * times), 1))
+    assert paired_bootstrap_f1(enough, enough, seed=0).drop_pp.high <= drop.high / 4
+    assert times < 6  # the square of four would be 16
 
 
 def test_the_drop_is_the_difference_of_the_micro_f1_scores() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.values.measurement import Split
 
 
-def _silent(step: str) -> None:
+def _silent(step: str, share: float = 0.0) -> None:
     """Tells nobody."""
 
 
@@ -31,7 +31,8 @@ def measure_fidelity(
     split: Split = "holdout",
     samples: int | None = None,
     workspace: Path | str | None = None,
-    report: Callable[[str], None] = _silent,
+    report: Callable[[str, float], None] = _silent,
+    command: str = "",
 ) -> Fidelity:
     """The same samples through every way to compute the model, compared pair by pair.
 
@@ -43,6 +44,8 @@ def measure_fidelity(
         answers: file of another platform's answers (`workbench.inputs.answers`).
         checkpoint: folder of the model in PyTorch; None for the one beside its ONNX file, where there is one.
         samples: of the split, from its first on; None for all of them.
+        report: told (what is done, which share of it is over).
+        command: the command line that asks for it, kept with what is found.
 
     Raises:
         ConfigError: no such candidate; answers to other inputs, or to none of these; a checkpoint that is none.
@@ -64,10 +67,10 @@ def measure_fidelity(
         if samples is not None and samples < 1:
             raise ConfigError(f"{samples} is no number of samples.", key="--samples", hint="Write 1 or more.")
         if bundle is not None:
-            return fidelity_of_bundle(question, read_bundle(Path(bundle)), bench, asked)
+            return replace(fidelity_of_bundle(question, read_bundle(Path(bundle)), bench, asked), command=command)
         chosen = named_candidate(candidate, question)
         service = service_settings(chosen, evaluations_of(bench.journal, chosen))
-        found = fidelity_of_candidate(question, chosen, bench, service, asked)
+        found = replace(fidelity_of_candidate(question, chosen, bench, service, asked), command=command)
         _keep(bench.journal, found, split, report)
         return found
 
@@ -95,7 +98,7 @@ def fidelity_of(bundle: Path | str, *, answers: Path | str | None = None) -> Fid
     return found
 
 
-def _keep(journal: Journal, found: Fidelity, split: Split, report: Callable[[str], None]) -> None:
+def _keep(journal: Journal, found: Fidelity, split: Split, report: Callable[[str, float], None]) -> None:
     """In the evaluation of this split, unless a sweep that runs holds the journal."""
     from workbench.evaluation.sweep_folders import exclusive
 
@@ -105,6 +108,6 @@ def _keep(journal: Journal, found: Fidelity, split: Split, report: Callable[[str
     try:
         with exclusive(journal):
             journal.write(replace(evaluation, fidelity=found))
-        report(f"kept in the evaluation on {split}")
+        report(f"kept in the evaluation on {split}", 0.0)
     except ToolchainError as error:
-        report(f"not kept in the evaluation: {error}")
+        report(f"not kept in the evaluation: {error}", 0.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -92,12 +92,17 @@ def open_store(workspace: Path, shared: str | None = None) -> Iterator[Store]:
 
 @contextlib.contextmanager
 def opened(
-    experiment: Experiment | Path | str, workspace: Path | str | None = None, *, scratch: bool = False
+    experiment: Experiment | Path | str,
+    workspace: Path | str | None = None,
+    *,
+    scratch: bool = False,
+    report: Callable[[Candidate, str], None] = lambda candidate, stage: None,
 ) -> Iterator[tuple[Experiment, Bench]]:
     """The experiment and a bench for it.
 
     Args:
         scratch: let evaluations write into a folder that goes away, not into the journal of the sweep.
+        report: told (candidate, stage) when a stage begins.
     """
     from workbench.evaluation.bench import open_bench
     from workbench.evaluation.journal import Journal
@@ -108,7 +113,7 @@ def opened(
         store = stack.enter_context(open_store(question.workspace))
         folder = stack.enter_context(scratch_folder("journal"))
         journal = None if scratch else current_journal(question.workspace, question.name)
-        yield question, open_bench(question, journal or Journal(root=folder), store, lambda candidate, stage: None)
+        yield question, open_bench(question, journal or Journal(root=folder), store, report)
 
 
 def journal_of(question: Experiment) -> Journal:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -49,6 +49,7 @@ class Given:
         layers: of `workbench compare --json`.
         capacity: of `workbench plan-capacity --json`.
         prices: instead of those that the plan was made with.
+        command: the command line that asks for the report.
     """
 
     verdict: Path | None = None
@@ -57,7 +58,7 @@ class Given:
     layers: Path | None = None
     capacity: Path | None = None
     prices: Path | None = None
-    names: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
 
 
 def report(
@@ -148,7 +149,6 @@ def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str)
         summary=summary,
         fidelity=_own_fidelity(evaluations),
         changes=tuple(_changes_of_sweep(question, summary, at)),
-        given={},
     )
 
 
@@ -253,7 +253,6 @@ def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
             ChangeLine(at=m.created_at, act="bundled", what=m.candidate.short_id),
             ChangeLine(at=at, act="reported", what=__version__),
         ),
-        given={},
     )
 
 
@@ -273,7 +272,7 @@ def _with_documents(found: Material, given: Given) -> Material:
         loads=loads_found,
         loads_emulated=bool(loads_found) and found.emulated,
         capacity=_capacity(given),
-        given=given.names,
+        command=given.command,
     )
 
 

@@ -53,9 +53,6 @@ def _row(summary: Summary, evaluation: Evaluation) -> Row:
     }
     row.update(summary.numbers(evaluation))
     if measured.latency is not None:
-        drift = measured.latency.drift
-        row["latency_p50_ms_low"] = measured.latency.p50_ms.low / drift
-        row["latency_p50_ms_high"] = measured.latency.p50_ms.high / drift
         row["quiet"] = measured.latency.quiet
     row["seconds"] = evaluation.seconds
     row.update(candidate.parameters())

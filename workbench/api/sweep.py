@@ -57,6 +57,7 @@ def sweep(
     fresh: bool = False,
     store: str | None = None,
     cluster: str | None = None,
+    command: str = "",
     on_plan: Callable[[Plan], None] = lambda plan: None,
     on_trying: Callable[[Candidate, str], None] = lambda candidate, why: None,
     on_stage: Callable[[Candidate, str], None] = lambda candidate, stage: None,
@@ -80,6 +81,7 @@ def sweep(
         store: folder or URL of a store that several machines share; None for what WORKBENCH_STORE names, if anything.
         cluster: whose cards are used: HOST:PORT of its head, 'auto', 'local:N' or the name of a cluster's file; None
             for this machine's.
+        command: the command line that asks for it, kept with how the run ended.
         on_plan: told the forecast before any candidate is evaluated.
         on_trying: told (candidate, why) of each candidate of the search before it is evaluated.
         on_stage: told (candidate, stage) when a stage begins.
@@ -110,7 +112,7 @@ def sweep(
         stages = _Stages(on_stage)
         bench = open_bench(question, journal, kept, stages.began)
         with (
-            _noted(journal.root, time, stages) as ended,
+            _noted(journal.root, time, stages, command) as ended,
             _members(settings, question, bench) as members,
             tracked(question, journal) as tracker,
         ):
@@ -247,7 +249,9 @@ class _Stages:
 
 
 @contextlib.contextmanager
-def _noted(journal: Path, time: RunTime, stages: _Stages) -> Iterator[Callable[[SweepEnd, Sequence[str]], None]]:
+def _noted(
+    journal: Path, time: RunTime, stages: _Stages, command: str
+) -> Iterator[Callable[[SweepEnd, Sequence[str]], None]]:
     """Note how the run ended: what it is told at the end, or else which candidate was in flight at Ctrl-C."""
 
     def ended(end: SweepEnd, unloaded: Sequence[str]) -> None:
@@ -264,6 +268,7 @@ def _noted(journal: Path, time: RunTime, stages: _Stages) -> Iterator[Callable[[
                 unloaded=tuple(unloaded),
                 interrupted=flight[0].id if flight is not None else None,
                 stage=flight[1] if flight is not None else None,
+                command=command,
             ),
         )
 

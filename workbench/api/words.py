@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.report.words import count_of
 from workbench.search.forecast import Distinct
 from workbench.search.plan import Plan
+from workbench.values.system.steps import minutes
 
 
 def plan_lines(made: Plan) -> list[str]:
@@ -95,13 +96,3 @@ def _division(made: Plan) -> str:
     elif room < made.todo:
         words += f". Room for about {count_of(room, 'candidate')} of them"
     return words
-
-
-def minutes(seconds: float) -> str:
-    """'45 s', '12 min 05 s' or '3 h 20 min'."""
-    whole = max(0, round(seconds))
-    if whole < 100:
-        return f"{whole} s"
-    if whole < 2 * 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -144,6 +144,17 @@ class Manifest:
     fidelity: str | None = added_later(None)  # it gives a dataclass field
 
     @property
+    def unconfirmed(self) -> str:
+        """Why its figures are those of the search at most; '' where held-out data confirmed them."""
+        held = next((e for e in self.evaluations if e.split == "holdout"), None)
+        if held is not None and held.status == "complete":
+            return ""
+        if not self.evaluations:
+            return "Nothing of it was ever measured."
+        how = "was never made" if held is None else f"{held.status} at {held.stage_reached}"
+        return f"Its confirmation on held-out data {how}: the figures are the search's, which may flatter it."
+
+    @property
     def deploy_files(self) -> tuple[str, ...]:
         """Files under deploy/, sorted; empty in version 1, and before the bundle is written."""
         return tuple(sorted(name for name in self.files if name.startswith(f"{DEPLOY}/")))

@@ -23,6 +23,8 @@ def readme(manifest: Manifest) -> str:
     lines = [f"# {manifest.name}", ""]
     if artifact.toolchain.emulated:
         lines += ["**Emulated: made without a device. For rehearsals only; no figure here was measured.**", ""]
+    if manifest.unconfirmed:
+        lines += [f"**Not confirmed. {manifest.unconfirmed}**", ""]
     if manifest.about:
         lines += [manifest.about, ""]
     lines += [
@@ -115,7 +117,8 @@ def _service(manifest: Manifest) -> list[str]:
         )
     if found is not None:
         for figures in filter(None, (found.best or found.closest, found.confirmed)):
-            lines.append(f"- {figures.kind}: {_service_figures(figures)}")
+            kind = "modelled" if figures.clock == "modelled" else figures.kind
+            lines.append(f"- {kind}: {_service_figures(figures)}")
     if manifest.deploy_files:
         names = ", ".join(f"`{name.removeprefix(f'{DEPLOY}/')}`" for name in manifest.deploy_files)
         lines.append(f"- in production: {names} in `{DEPLOY}/`, examples to adapt to your site; its README says how")
@@ -193,8 +196,8 @@ def _numbers(evaluation: Evaluation) -> dict[str, str]:
             found[f"{name}, ms, modelled"] = f"{at.value:.3g} [{at.low:.3g}, {at.high:.3g}]"
         found["cache of a token, kB"] = f"{numbers['kv_kb_per_token']:.4g}"
     elif m.latency is not None:
-        low, high = (bound / m.latency.drift for bound in (m.latency.p50_ms.low, m.latency.p50_ms.high))
-        found["latency P50, ms"] = f"{numbers['latency_p50_ms']:.3g} [{low:.3g}, {high:.3g}]"
+        p50 = m.latency.undrifted_p50_ms
+        found["latency P50, ms"] = f"{p50.value:.3g} [{p50.low:.3g}, {p50.high:.3g}]"
         found["latency P95, ms"] = f"{numbers['latency_p95_ms']:.3g}"
         if "latency_p99_ms" in numbers:
             found["latency P99, ms"] = f"{numbers['latency_p99_ms']:.3g}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import err, out
-from workbench.commands.options import AsJson, pairs, share
+from workbench.commands.options import AsJson, command_line, pairs, share
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
@@ -104,7 +105,7 @@ def plan_capacity(
         card_power_w=card_power_w,
     )
     if as_json:
-        print(json.dumps(found.to_json(), ensure_ascii=False))
+        print(json.dumps(replace(found, command=command_line()).to_json(), ensure_ascii=False))
         return
     if found.emulated:
         err.print("EMULATED: modelled times, not measured on a real device.", style="bold red")

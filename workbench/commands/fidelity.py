@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import Annotated, get_args
 
 import typer
 
 from workbench.commands.console import err, out
-from workbench.commands.options import AsJson, Workspace
+from workbench.commands.options import AsJson, Workspace, command_line
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 from workbench.values.system.files import write_json_atomically
-
-if TYPE_CHECKING:  # types only: it pulls numpy, onnx and onnxruntime
-    pass
+from workbench.values.system.steps import Steps
 
 
 def fidelity(
@@ -55,16 +53,23 @@ def fidelity(
         found = fidelity_of(what, answers=reference)
     else:
         question = question_of(experiment or what, workspace)
-        found = measure_fidelity(
-            question,
-            "" if is_bundle else candidate or recommended_of(question, summary_of(question, journal_of(question))).id,
-            bundle=what if is_bundle else None,
-            answers=reference,
-            checkpoint=checkpoint,
-            split=split,  # type: ignore[arg-type]  # checked above
-            samples=samples,
-            report=lambda step: err.print(step, highlight=False, markup=False),
-        )
+        chosen = ""
+        if not is_bundle:
+            chosen = candidate or recommended_of(question, summary_of(question, journal_of(question))).id
+        with Steps(lambda line: err.print(line, highlight=False, markup=False)) as steps:
+            found = measure_fidelity(
+                question,
+                ""
+                if is_bundle
+                else candidate or recommended_of(question, summary_of(question, journal_of(question))).id,
+                bundle=what if is_bundle else None,
+                answers=reference,
+                checkpoint=checkpoint,
+                split=split,  # type: ignore[arg-type]  # checked above
+                samples=samples,
+                report=steps,
+                command=command_line(),
+            )
     if to is not None:
         write_json_atomically(to, found.to_json())
     if as_json:

@@ -46,7 +46,7 @@ from workbench.commands.loading_tokens import (
     TtftMs,
     asking_tokens,
 )
-from workbench.commands.options import AsJson
+from workbench.commands.options import AsJson, command_line
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
@@ -166,6 +166,7 @@ def load(
         timeout_s=timeout_s,
         seed=seed,
         to=to,
+        command=command_line(),
         quiet=as_json,
     )
     how = asking(protocol, model, model_version, tensors, map_input, length, batch, metrics_url, host_allowed)
@@ -187,6 +188,7 @@ def load(
             runs = replace(runs, to=None)
             floats = _float_loads(float_bundle, emulated, how, against, runs, key, data, experiment)
         verdict = _verdict(against, list(results.values()), floats, server, facts, fidelity, data, experiment)
+        verdict = replace(verdict, command=runs.command)
     if verdict is not None and to is not None:
         text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
         write_text_atomically(to / "verdict.json", text + "\n")

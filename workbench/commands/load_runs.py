@@ -56,6 +56,7 @@ class Runs:
     timeout_s: float = 30.0
     seed: int = 0
     to: Path | None = None
+    command: str = ""
     quiet: bool = False
 
 
@@ -140,7 +141,7 @@ def _one(server: Server, plan: LoadPlan, asked_with: Question, one: Conditions, 
         devices=devices,
         times_to=runs.to / times if runs.to is not None and times is not None else None,
     )
-    result = replace(result, times=times)
+    result = replace(result, times=times, command=runs.command)
     if runs.to is not None:
         text = json.dumps(result.to_json(), indent=1, ensure_ascii=False)
         write_text_atomically(runs.to / f"load-{one.name}.json", text + "\n")

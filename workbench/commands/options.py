@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +25,11 @@ Constants = Annotated[
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")]
+
+
+def command_line() -> str:
+    """Of this process, as it was typed, to be kept with what it makes."""
+    return shlex.join(["workbench", *sys.argv[1:]])
 
 
 def share(text: str, option: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from types import TracebackType
 
@@ -11,7 +10,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from workbench.api.words import minutes
 from workbench.commands.standing import front_so_far, gain_words, standing_lines
 from workbench.inputs.experiment import Experiment
 from workbench.report.scored import scored_by
@@ -20,13 +18,11 @@ from workbench.values.candidate import Candidate
 from workbench.values.evidence import SHORT, lenders_of, level_of
 from workbench.values.metrics import metrics
 from workbench.values.results import STAGES, Evaluation
+from workbench.values.system.steps import Steps, minutes
 
 FIRST_CANDIDATES = 3
-FIRST_TABLE_S = 100.0
-"""What is known is first said after so many candidates, or seconds from the command on, whichever comes first."""
+"""What is known is first said after so many candidates."""
 BETWEEN_TABLES_S = 25.0
-SILENCE_S = 15.0
-"""Where plain lines are printed: after so long without one, the next stage is worth one."""
 
 
 def outcome_words(evaluation: Evaluation) -> str:
@@ -88,31 +84,35 @@ class Progress:
         self._why: tuple[str, str] = ("", "")
         self._confirming = False
         self._lines: list[str] = []
-        self._spoke = self._stood = self.began
+        self._stood = self.began
+        self._candidate_s = self._after_s = 0.0
+        self._steps = Steps(self._print, announced=False)
         self._standing: tuple[str, ...] = ()
         self._front: list[Evaluation] = []
         self._rows: list[str] = []
         self._fresh = False
         self._redrawn = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._render)
-        self._first = threading.Timer(FIRST_TABLE_S, self._say_standing)
-        self._first.daemon = True
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._first.cancel()
+        self._steps.__exit__(kind, error, tb)
         if self._redrawn:
             self._live.stop()
 
-    def begin(self) -> None:
-        """The plan is said; from here on there is something to show."""
+    def begin(self, candidate_s: float = 0.0, after_s: float = 0.0) -> None:
+        """The plan is said; from here on there is something to show.
+
+        Args:
+            candidate_s, after_s: what the plan reckons with for a candidate, and for all that follows the search.
+        """
+        self._candidate_s, self._after_s = candidate_s, after_s
         if self._redrawn:
             self._live.start()
         else:
-            self._first.interval = max(0.0, FIRST_TABLE_S - (time.monotonic() - self.began))
-            self._first.start()
+            self._steps.__enter__()
 
     def trying(self, candidate: Candidate, why: str) -> None:
         """The search turns to it, for this reason."""
@@ -122,8 +122,7 @@ class Progress:
 
     def stage(self, candidate: Candidate, stage: str) -> None:
         self._now = (candidate, stage)
-        if not self._redrawn and time.monotonic() - self._spoke > SILENCE_S:
-            self._print(f"{'stage':>9}  {candidate.short_id}  {_stage_words(stage)}")
+        self._steps(f"{'stage':>9}  {candidate.short_id}  {_stage_words(stage)}")
 
     def resumed(self, candidate: Candidate, stage: str | None) -> None:
         """It was in flight when an earlier run ended, and comes first now."""
@@ -148,14 +147,16 @@ class Progress:
             return
         self._now = None
         if evaluation.candidate.id != self.experiment.baseline.id:
-            self._seconds.append(evaluation.seconds)  # the baseline's are others: it measures the host too
+            self._seconds += (
+                [] if confirming else [evaluation.seconds]
+            )  # the baseline's are others: it measures the host
         count = "confirmed" if confirming else f"{self.done}/{self.trials}"
         what = f"{evaluation.candidate.short_id}  {self._words(evaluation.candidate)}"
         cut = f" (cut to the time: {', '.join(evaluation.cut)})" if evaluation.cut else ""
         files = compiled_words(evaluation.compiled, evaluation.shared)
         self._tell(
             f"{count:>9}  {what}: {outcome_words(evaluation)}{cut}{f' ({files})' if files else ''}",
-            f" [{evaluation.seconds:.1f} s]",
+            f" [{evaluation.seconds:.1f} s{self._left()}]",
         )
         if not self._redrawn and self._standing_is_due():
             self._say_standing()
@@ -173,7 +174,7 @@ class Progress:
             self._print(line + more)
 
     def _print(self, line: str) -> None:
-        self._spoke = time.monotonic()
+        self._steps.spoke = time.monotonic()
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _words(self, candidate: Candidate) -> str:
@@ -187,7 +188,6 @@ class Progress:
         return changed and time.monotonic() - self._stood >= BETWEEN_TABLES_S
 
     def _say_standing(self) -> None:
-        self._first.cancel()
         table, front = self._table(), self._front
         self._standing, self._stood = tuple(table), time.monotonic()
         self._print(f"{'so far':>9}  {self._share()}; {count_of(len(front), 'candidate')} on the front")
@@ -214,18 +214,24 @@ class Progress:
         return (
             f"{self.done} of {self.trials} candidates" + (f" ({self.reused} from before)" if self.reused else "") + ", "
             f"{minutes(gone_s)} of at most {minutes(self.limit_s)} ({100 * gone_s / max(self.limit_s, 1e-9):.0f} %)"
+            f"{self._left()}"
         )
 
     def _left(self) -> str:
-        if not self._seconds:
-            return "not known yet"
-        mean = sum(self._seconds) / len(self._seconds)
-        return minutes(max(0.0, min((self.trials - self.done) * mean, self.limit_s + self.began - time.monotonic())))
+        """Of the whole run, by what candidates took, or first by the plan; what follows the search by the plan."""
+        each_s = sum(self._seconds) / len(self._seconds) if self._seconds else self._candidate_s
+        if not each_s:
+            return ""
+        search_s = 0.0 if self._confirming else (self.trials - self.done) * each_s
+        after_s = self._after_s * max(0.0, 1 - len(self._confirmed) / (1 + len(self._front)))
+        return (
+            f", about {minutes(max(0.0, min(search_s + after_s, self.limit_s + self.began - time.monotonic())))} more"
+        )
 
     def _render(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
         grid.add_row("experiment", Text(self.experiment.name, style="bold"))
-        grid.add_row("evaluated", f"{self._share()}, the search at most {self._left()} more")
+        grid.add_row("evaluated", self._share())
         if self._now is not None:
             candidate, stage = self._now
             grid.add_row("candidate", f"{candidate.short_id}  {self._words(candidate)}")

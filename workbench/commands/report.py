@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from workbench.commands.console import err, out
-from workbench.commands.options import Workspace
+from workbench.commands.options import Workspace, command_line
 
 
 class _Language(StrEnum):
@@ -62,8 +62,6 @@ def report(
     from workbench.api.report import report as run
     from workbench.report.written.drawing import chinese_font
 
-    options = {"--verdict": verdict, "--fidelity": fidelity, "--layers": layers, "--capacity": capacity}
-    names = {option: str(file) for option, file in {**options, "--prices": prices}.items() if file is not None}
     given = Given(
         verdict=verdict,
         fidelity=fidelity,
@@ -71,7 +69,7 @@ def report(
         layers=layers,
         capacity=capacity,
         prices=prices,
-        names=names,
+        command=command_line(),
     )
     files = run(subject, to, language=lang.value, candidate=candidate, given=given, workspace=workspace)
     if lang is _Language.zh and chinese_font() is None:

@@ -14,9 +14,10 @@ import typer
 from workbench.api.opening import find_candidate, journal_of, named_candidate, opened, summary_of
 from workbench.commands.console import err, out
 from workbench.commands.opening import next_lines, tell_damage_of_last
-from workbench.commands.options import AsJson, ExperimentFile, Workspace, seconds
+from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, seconds
 from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.lifeline import run_tied
+from workbench.values.system.steps import Steps
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.search.plan import Plan
@@ -49,6 +50,7 @@ def sweep(
     from workbench.commands.progress import Progress
     from workbench.inputs.experiment import read_experiment
     from workbench.report import lines, table
+    from workbench.search.plan import START_S
 
     question = read_experiment(experiment, workspace)
     timeout_s = None if timeout is None else seconds(timeout, "--timeout")
@@ -56,7 +58,7 @@ def sweep(
 
     def planned(plan: Plan) -> None:
         out.print("\n".join(plan_lines(plan)), highlight=False, soft_wrap=True)
-        progress.begin()
+        progress.begin(plan.candidate_s, max(0.0, plan.whole_s - plan.total_s - START_S))
 
     def damaged(damage: Damage) -> None:
         err.print(f"damaged: {damage.words('this sweep')}", highlight=False, soft_wrap=True, markup=False)
@@ -70,6 +72,7 @@ def sweep(
                 fresh=fresh,
                 store=store,
                 cluster=cluster,
+                command=command_line(),
                 on_plan=planned,
                 on_trying=progress.trying,
                 on_stage=progress.stage,
@@ -95,8 +98,8 @@ def sweep(
 
 
 def _end_words(end: SweepEnd) -> str:
-    from workbench.api.words import minutes
     from workbench.commands.progress import interrupted_words
+    from workbench.values.system.steps import minutes
 
     words = {
         "budget": "the budget is spent",
@@ -184,7 +187,11 @@ def evaluate(
     from workbench.search.failure import failed_evaluation
     from workbench.values.errors import CrashError
 
-    with opened(experiment, workspace, scratch=True) as (question, bench), ChildProcess(question, bench) as executor:
+    with (
+        Steps(lambda line: err.print(line, highlight=False, markup=False)) as steps,
+        opened(experiment, workspace, scratch=True, report=lambda _, stage: steps(stage)) as (question, bench),
+        ChildProcess(question, bench) as executor,
+    ):
         chosen = named_candidate(candidate, question)
         split: Split = "holdout" if holdout else "validation"
         try:

@@ -58,7 +58,10 @@ def export(
         register=register,
     )
     out.print(f"{to}: {done.candidate.short_id}, verified: {done.report.summary}", highlight=False, soft_wrap=True)
-    for sentence in unpinned(read_bundle(to).manifest, deployment):
+    manifest = read_bundle(to).manifest
+    if manifest.unconfirmed:
+        err.print(Text.assemble(("not confirmed: ", "bold yellow"), manifest.unconfirmed), soft_wrap=True)
+    for sentence in unpinned(manifest, deployment):
         err.print(Text.assemble(("note: ", "bold"), f"{sentence}."), soft_wrap=True)
     if done.version is not None:
         out.print(

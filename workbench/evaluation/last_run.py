@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.values.documents.canonical import DecodeError, decode, encode
+from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 
 _FILE = "last_run.json"
@@ -19,6 +19,7 @@ class LastRun:
     seconds: what it took, up to its report.
     unloaded: ids of confirmed candidates whose service was still to be loaded for real.
     interrupted: id of the candidate that was in flight at the end of the search, and `stage` the stage it was in.
+    command: the command line that asked for the run; '' where there was none.
     """
 
     reason: str
@@ -27,6 +28,7 @@ class LastRun:
     unloaded: tuple[str, ...] = ()
     interrupted: str | None = None
     stage: str | None = None
+    command: str = added_later("")
 
 
 def write_last_run(journal: Path, run: LastRun) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from onnx import ModelProto
@@ -48,18 +49,17 @@ def record_of(
     q = candidate.quantization
     calibrator = bench.calibrators.get(candidate.target)
     if calibrator is not None:
-        config = calibrator.configuration(
-            candidate,
-            experiment.model,
-            lambda: (
-                kept_in_float(experiment, candidate, bench, statistics_of(experiment, bench, StageClock()))
-                if q.keep_float
-                else ()
-            ),
-            _batch_count(experiment),
-        )
+
+        def sensitive() -> tuple[str, ...]:
+            if not q.keep_float:
+                return ()
+            return kept_in_float(experiment, candidate, bench, statistics_of(experiment, bench, StageClock()))
+
+        config = calibrator.configuration(candidate, experiment.model, sensitive, _batch_count(experiment))
         if config is not None:
-            return _record_by_vendor(experiment, candidate, bench, clock, calibrator, config)
+            record = _record_by_vendor(experiment, candidate, bench, clock, calibrator, config)
+            # its files do not tell why a layer is in float; a configuration ranks nothing
+            return replace(record, float_layers=sensitive()) if q.scheme == "static" else record
     if q.scheme == "cfg":
         return _stored_record(experiment, bench, clock, {"cfg": q.cfg}, lambda: _by_configuration(experiment, q))
     statistics = statistics_of(experiment, bench, clock)

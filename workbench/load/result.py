@@ -88,6 +88,7 @@ class LoadResult:
         reliable: False says that the figures must not be relied on; `notes` say why, and what else should be known.
         tokens: where answers were streams of tokens.
         times: file with every request's times, beside this result; None when it was not kept.
+        command: the command line that asked for it, with other loads of the same; '' where there was none.
     """
 
     url: str
@@ -122,6 +123,7 @@ class LoadResult:
     batch: int = 1
     length: int | None = None
     tokens: TokenFigures | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    command: str = added_later("")
 
     @property
     def failed(self) -> int:

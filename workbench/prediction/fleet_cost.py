@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench.prediction.capacity import CapacityPlan
 from workbench.prediction.levers import FleetPlan, Lever
 from workbench.prediction.prices import MonthlyCost, Prices, monthly_cost, watts_as_kw
-from workbench.values.documents.canonical import DecodeError, decode, encode
+from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
 
@@ -45,12 +45,14 @@ class Capacity:
     plan: candidate by candidate; None where the rate of requests is not known.
     fleet: lever by lever; None where nothing was chosen to compare with.
     costs: of the steps of `fleet` that have cards, in their order, 'as run' first where it was said.
+    command: the command line that asked for it; '' where there was none.
     """
 
     plan: CapacityPlan | None
     fleet: FleetPlan | None
     prices: Prices | None = None
     costs: tuple[StepCost, ...] = ()
+    command: str = added_later("")
 
     @property
     def emulated(self) -> bool:
@@ -58,7 +60,8 @@ class Capacity:
 
     def to_json(self) -> dict[str, Any]:
         plan = {} if self.plan is None else encode(self.plan)
-        return {"version": _VERSION, **plan, **{name: encode(getattr(self, name)) for name in _OWN}}
+        own = {name: encode(getattr(self, name)) for name in _OWN}
+        return {"version": _VERSION, "command": self.command, **plan, **own}
 
 
 def fleet_costs(fleet: FleetPlan, prices: Prices | None, card_power_w: float | None) -> tuple[StepCost, ...]:
@@ -80,7 +83,7 @@ def priced(capacity: Capacity, prices: Prices, card_power_w: float | None = None
     """The same plan with other prices."""
     assumed = card_power_w if card_power_w is not None or capacity.plan is None else capacity.plan.demand.card_power_w
     costs = () if capacity.fleet is None else fleet_costs(capacity.fleet, prices, assumed)
-    return Capacity(plan=capacity.plan, fleet=capacity.fleet, prices=prices, costs=costs)
+    return replace(capacity, prices=prices, costs=costs)
 
 
 def read_capacity(path: Path) -> Capacity:
@@ -94,7 +97,7 @@ def read_capacity(path: Path) -> Capacity:
         raise ConfigError(
             "is no plan of capacity of this workbench.", file=path, hint="Write one: workbench plan-capacity … --json"
         )
-    own: Mapping[str, Any] = {name: body.pop(name) for name in _OWN}
+    own = {name: body.pop(name) for name in _OWN} | {"command": body.pop("command", "")}
     try:
         plan = decode(CapacityPlan, body, "plan") if body else None
         return decode(Capacity, {"plan": None, **own}, "capacity") if plan is None else _joined(plan, own)
@@ -103,8 +106,7 @@ def read_capacity(path: Path) -> Capacity:
 
 
 def _joined(plan: CapacityPlan, own: Mapping[str, Any]) -> Capacity:
-    rest = decode(Capacity, {"plan": None, **own}, "capacity")
-    return Capacity(plan=plan, fleet=rest.fleet, prices=rest.prices, costs=rest.costs)
+    return replace(decode(Capacity, {"plan": None, **own}, "capacity"), plan=plan)
 
 
 def _cost(

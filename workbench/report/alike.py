@@ -98,8 +98,8 @@ def throughput_of(evaluation: Evaluation) -> Estimate:
 def _time(evaluation: Evaluation, *, per_sample: bool) -> Estimate:
     latency = evaluation.measurement.latency
     assert latency is not None, "a complete evaluation has a latency"
-    scale = latency.drift * (latency.batch if per_sample else 1)
-    p50 = latency.p50_ms
+    scale = latency.batch if per_sample else 1
+    p50 = latency.undrifted_p50_ms
     return replace(p50, value=p50.value / scale, low=p50.low / scale, high=p50.high / scale)
 
 

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from workbench.report.factors import float_alike
 from workbench.report.importance import Importance
-from workbench.report.reading import ACCURACY, SERVICE, service_estimate
+from workbench.report.reading import ACCURACY
 from workbench.report.recommendation import headline
 from workbench.report.scored import scored, scored_by
 from workbench.report.summary import (
@@ -34,7 +34,7 @@ from workbench.values.evidence import (
     level_of,
     service_level,
 )
-from workbench.values.metrics import drop_metric, metrics
+from workbench.values.metrics import intervals, metrics
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
 
@@ -245,25 +245,14 @@ def _bars(summary: Summary, points: Sequence[Evaluation], metric: str, look: _Tr
 def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
     """(below, above) the value; zeros for a number that carries no interval."""
     m = evaluation.measurement
-    if metric == "latency_p50_ms" and m.latency is not None:
-        p50, drift = m.latency.p50_ms, m.latency.drift
-        return (p50.value - p50.low) / drift, (p50.high - p50.value) / drift
+    found = intervals(evaluation).get(metric)
     if metric == "throughput_per_s" and m.latency is not None and m.latency.modelled is not None:
         found = interval_of(m.latency, metric)
+    if found is not None:
         return found.value - found.low, found.high - found.value
-    service = m.service.confirmed or m.service.best if m.service is not None else None
-    if service is not None and metric in SERVICE:
-        found = service_estimate(service, metric)
-        return found.value - found.low, found.high - found.value
-    if metric == "speedup" and m.latency is not None:
-        return m.latency.speedup.value - m.latency.speedup.low, m.latency.speedup.high - m.latency.speedup.value
-    if m.accuracy is not None and m.accuracy.comparison is not None:
-        drop = m.accuracy.comparison.drop_pp
-        if metric == drop_metric(m.accuracy.unit):
-            return drop.value - drop.low, drop.high - drop.value
-        if metric == "accuracy":
-            by, at = scored_by(m.accuracy), metrics(evaluation)["accuracy"]
-            return by.own(at, drop.high - drop.value), by.own(at, drop.value - drop.low)
+    if metric == "accuracy" and m.accuracy is not None and m.accuracy.comparison is not None:
+        drop, by, at = m.accuracy.comparison.drop_pp, scored_by(m.accuracy), metrics(evaluation)["accuracy"]
+        return by.own(at, drop.high - drop.value), by.own(at, drop.value - drop.low)
     return 0.0, 0.0
 
 
@@ -341,8 +330,9 @@ def _front_table(summary: Summary) -> str:
     by = scored(summary.evaluations)
     heads = [("id", ""), ("same", ""), ("evidence", "")]
     heads += [(name, "n") for name in ("speed-up", f"drop {by.drop_unit}", by.column, "P50 ms", "MB")]
+    simulated = "modelled" if summary.emulated else "predicted"
     if any(best_known_service(summary, e) is not None for e in rows):
-        heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in ("predicted", "measured")]
+        heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in (simulated, "measured")]
         heads += [("service settings", "")]
     heads += [(name, "") for name in differing]
     head = "".join(f'<th class="{kind}">{_broken(name)}</th>' for name, kind in heads)

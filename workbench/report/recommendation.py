@@ -26,6 +26,7 @@ from workbench.values.measurement import Estimate
 from workbench.values.metrics import apart_words
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
+from workbench.values.significance import drop_variance, times_the_data
 
 _MOST_NAMED = 3
 _MORE_SAMPLES = "more samples in validation and holdout"
@@ -340,20 +341,22 @@ def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
     by = scored(summary.evaluations)
     limit = next((c.limit for c in summary.constraints if c.metric == by.drop_metric), None)
     if drop is not None and limit is not None and drop.value <= limit < drop.high:
+        more = _more_samples(summary.strongest(chosen), drop, limit)
         found.append(
             f"The limit of {limit:g} {by.drop_unit} lies inside the interval of its drop (up to {drop.high:+.2f} "
-            f"{by.drop_unit}): {_more_samples(drop, limit)} would be needed to be sure of it."
+            f"{by.drop_unit}): {more} would be needed to be sure of it."
         )
     if chosen.candidate.id not in summary.confirmations:
         found.append("It was not confirmed on held-out data.")
     return tuple(found)
 
 
-def _more_samples(drop: Estimate, limit: float) -> str:
+def _more_samples(evaluation: Evaluation, drop: Estimate, limit: float) -> str:
     """How many times as many samples narrow the upper end to the limit, the rest being as it is."""
-    if limit <= drop.value:
+    accuracy = evaluation.measurement.accuracy
+    if limit <= drop.value or accuracy is None:
         return "more samples"
-    times = ((drop.high - drop.value) / (limit - drop.value)) ** 2
+    times = times_the_data(drop, limit, None if accuracy.unit else drop_variance(drop, accuracy.samples))
     return f"about {times:.1f} times as many samples" if times < 1000 else "very many more samples"
 
 

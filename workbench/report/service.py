@@ -164,7 +164,8 @@ def _shown(summary: Summary) -> Iterator[Evaluation]:
 
 def _rows(result: ServiceResult, style: str) -> list[tuple[list[str], str, str]]:
     """(cells, style, what must be said of them) of each row of a candidate."""
-    best = ("too slow", result.closest, "red") if result.best is None else ("predicted", result.best, style)
+    known = "modelled" if result.curve.clock == "modelled" else "predicted"
+    best = ("too slow", result.closest, "red") if result.best is None else (known, result.best, style)
     rows = [best, *([("measured", result.confirmed, style)] if result.confirmed is not None else [])]
     found = [(_cells(kind, f), s, _said_of(f)) for kind, f, s in rows]
     kind, missed = "today" if result.untuned_is_today else "untuned", result.untuned_missed

@@ -47,7 +47,7 @@ _LANGUAGE_LEGEND = (
 )
 _LEGEND = (
     "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "
-    "operators in integer kernels and matrix products left in float. held-out: data the search never saw, timed afresh."
+    "operators in integer kernels and matrix products left in float. held-out: data the search never saw, all anew."
 )
 _HARD_SPACE = "\N{NO-BREAK SPACE}"
 """Where a line must not break; printed as an ordinary space."""

@@ -26,8 +26,8 @@ from workbench.search.promising import audit_words
 from workbench.values.documents.canonical import encode
 from workbench.values.evidence import lenders_of, said_of
 from workbench.values.forecast import Forecast
-from workbench.values.measurement import AccuracyComparison, Estimate
-from workbench.values.metrics import drop_metric, metrics
+from workbench.values.measurement import AccuracyComparison
+from workbench.values.metrics import intervals, metrics
 from workbench.values.objectives import METRICS
 from workbench.values.results import STAGES, Evaluation, StageTiming
 
@@ -371,13 +371,7 @@ def _fate(summary: Summary, evaluation: Evaluation) -> list[str]:
 
 def _all_numbers(evaluation: Evaluation) -> list[str]:
     numbers, m = metrics(evaluation), evaluation.measurement
-    estimates: dict[str, Estimate] = {}
-    if m.accuracy is not None and m.accuracy.comparison is not None:
-        estimates[drop_metric(m.accuracy.unit)] = m.accuracy.comparison.drop_pp
-    if m.latency is not None:
-        estimates["speedup"] = m.latency.speedup
-        if m.latency.modelled is not None:
-            estimates["latency_p50_ms"] = m.latency.p50_ms
+    estimates = intervals(evaluation)
     found = []
     for name, value in numbers.items():
         if name.removesuffix("_low").removesuffix("_high") in estimates and name not in estimates:
@@ -399,7 +393,8 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
     if m.accuracy is not None and m.accuracy.proof:
         found.append(f"  {'planted noise':<34} {m.accuracy.proof}")
     if m.latency is not None:
-        found.append(f"  {'timing':<34} {m.latency.samples} calls of batch {m.latency.batch}; {m.latency.verdict}")
+        timed = "calls" if m.latency.clock == "modelled" else f"{m.latency.samples} calls"
+        found.append(f"  {'timing':<34} {timed} of batch {m.latency.batch}; {m.latency.verdict}")
     return found
 
 

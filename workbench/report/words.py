@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from workbench.values.candidate import Candidate
 from workbench.values.candidate_words import describe
@@ -45,10 +44,8 @@ def differing_parameters(candidates: Sequence[Candidate]) -> list[str]:
 def p50_words(latency: Latency) -> str:
     """Its median in milliseconds, corrected for drift: '1.20', modelled with the clocks that may be right '1.20 [0.80,
     2.10]'."""
-    p50, drift = latency.p50_ms, latency.drift
-    if latency.modelled is None:
-        return f"{p50.value / drift:.2f}"
-    return interval(replace(p50, value=p50.value / drift, low=p50.low / drift, high=p50.high / drift), "", 2)
+    p50 = latency.undrifted_p50_ms
+    return f"{p50.value:.2f}" if latency.modelled is None else interval(p50, "", 2)
 
 
 def interval(estimate: Estimate, unit: str, digits: int, *, signed: bool = False) -> str:

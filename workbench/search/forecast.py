@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -51,6 +52,8 @@ class Distinct:
     outputs: int
     structures: int
     compiler_runs: int
+    rows: float = 0.0
+    """Of mean length, that one call of each shape computes, of a candidate in the mean."""
     one_file_a_shape: bool = False
     told_early: bool = False
     """Whether a short look tells that one serves less than another (`rungs.outserved`)."""
@@ -66,6 +69,8 @@ class Costs:
     full_s: float
     service_s: float
     simulation_s: float
+    row_s: float = 0.0
+    """Of what one call of each shape computes, where times are modelled: the host computes it all the same."""
 
     def mean_s(self, distinct: Distinct) -> float:
         """Of one of so many candidates, with what they share paid for once."""
@@ -75,7 +80,7 @@ class Costs:
         borrowing = (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
         known = min(1.0, KNOWN / max(1, distinct.structures))
         whole = 1 - OUTSERVED * (1 - known) * (1 - AUDITED) if distinct.told_early else 1.0
-        timing_s = self.short_s + (self.full_s + self.service_s) * whole
+        timing_s = self.short_s + (self.full_s + self.service_s) * whole + self.row_s * distinct.rows
         files = distinct.compiler_runs / distinct.candidates if distinct.one_file_a_shape else 1.0
         return (
             self.opening_s * max(1.0, files)
@@ -98,6 +103,7 @@ def distinct_among(experiment: Experiment, wanted: int) -> Distinct:
         outputs=len({compile_key(candidate) for candidate in candidates}),
         structures=len({_structure(candidate) for candidate in candidates}),
         compiler_runs=len({run for candidate in candidates for run in _compiler_runs(candidate)}),
+        rows=fmean(map(_tokens, candidates)) / _mean_length(experiment) if candidates else 0.0,
         one_file_a_shape=any(shapes),
         told_early=all(may_be_told(experiment, candidate) for candidate in candidates),
     )
@@ -125,6 +131,11 @@ def _structure(candidate: Candidate) -> str:
     return digest(body)
 
 
+def _tokens(candidate: Candidate) -> int:
+    batches, lengths = candidate.compile.compiled_batches(), candidate.compile.compiled_lengths()
+    return sum(batches or (candidate.serving.batch,)) * sum(lengths or (1,))
+
+
 def _compiler_runs(candidate: Candidate) -> set[str]:
     settings = candidate.compile
     batches, lengths = settings.compiled_batches(), settings.compiled_lengths()
@@ -139,7 +150,7 @@ def forecast_costs(experiment: Experiment, call_ms: float, opening_s: float, *, 
     """From one call of the float model.
 
     Args:
-        timed: False where times are modelled, which takes next to no calls.
+        timed: False where times are modelled, which takes a call of each shape.
     """
     settings, both_s = experiment.measure, (1 + CALL_SHARE) * call_ms / 1000
     samples = experiment.dataset.size("validation") * experiment.dataset.calls_a_sample
@@ -150,6 +161,7 @@ def forecast_costs(experiment: Experiment, call_ms: float, opening_s: float, *, 
         full_s=((settings.calls + UNTIMED_CALLS) * both_s + MEMORY_S) * timed,
         service_s=curve_s(experiment, CALL_SHARE * call_ms) * timed if experiment.service is not None else 0.0,
         simulation_s=SIMULATION_S if experiment.service is not None else 0.0,
+        row_s=0.0 if timed else CALL_SHARE * call_ms / 1000 / experiment.baseline.serving.batch,
     )
 
 

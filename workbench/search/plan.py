@@ -167,7 +167,7 @@ def make_plan(
         candidate_s = costs.mean_s(distinct)
         probed = f"{PROBE_WINDOWS} windows" if language else f"{PROBE_CALLS} calls"
         basis = f"a probe of {probed} of the float model"
-        cost = forecast_cost(experiment, costs, call_ms)
+        cost = forecast_cost(experiment, costs, call_ms, distinct.rows)
     once_s = _once_s(experiment, bench) if todo else 0.0
     limit_s = experiment.timeout_s if limit_s is None else limit_s
     division = divided(limit_s, cost)

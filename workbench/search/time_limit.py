@@ -16,6 +16,7 @@ from workbench.load.result import P99_ANSWERS
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.forecast import MEMORY_S, Costs
 from workbench.search.front import front_of
+from workbench.search.rungs.fidelity import SEARCHED
 from workbench.shipping.load_confirmation import LOAD_START_S, LONGEST_LOAD, SHORTEST_LOAD_S, load_seconds
 from workbench.values.evidence import lender_of
 from workbench.values.results import Evaluation
@@ -60,11 +61,12 @@ class Cost:
         return LOAD_START_S + (self.load_s if effort == FULL else max(SHORTEST_LOAD_S, self.asked_load_s * effort.load))
 
 
-def forecast_cost(experiment: Experiment, costs: Costs, call_ms: float) -> Cost:
+def forecast_cost(experiment: Experiment, costs: Costs, call_ms: float, rows: float) -> Cost:
     """Before anything is measured, of the baseline and the members of a usual front in the mean.
 
     Args:
         call_ms: of the float model.
+        rows: of mean length, that one call of each shape of a candidate computes.
     """
     service, sizes = experiment.service, [experiment.dataset.size(split) for split in ("holdout", "validation")]
     load_s = 0.0
@@ -74,8 +76,8 @@ def forecast_cost(experiment: Experiment, costs: Costs, call_ms: float) -> Cost:
     return Cost(
         fixed_s=costs.opening_s + min(costs.full_s, MEMORY_S),
         calls_s=max(0.0, costs.full_s - MEMORY_S),
-        samples_s=costs.accuracy_s * sizes[0] / sizes[1],
-        curve_s=0.0 if load_s else costs.service_s,
+        samples_s=costs.accuracy_s * (sizes[0] + _compared(sizes[0]) + rows) / sizes[1],
+        curve_s=0.0 if load_s else costs.service_s + costs.row_s * rows,
         load_s=load_s,
         asked_load_s=service.confirm_s if service is not None else 0.0,
     )
@@ -96,7 +98,8 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
         calls_s = min(calls_s, took.get("latency_full", 0.0))
         around_s = took.get("latency_full", 0.0) - calls_s
     sizes = [experiment.dataset.size(split) for split in ("holdout", "validation")]
-    scored_s = (took.get("accuracy_subset", 0.0) + took.get("accuracy_full", 0.0)) * sizes[0] / sizes[1]
+    scored_s = took.get("accuracy_subset", 0.0) + took.get("accuracy_full", 0.0)
+    scored_s *= (sizes[0] + _compared(sizes[0])) / sizes[1]
     timed = [e for e in known.values() if e.status == "complete" and lender_of(e, "curve") is None]
     curves = [stage.seconds for each in timed for stage in each.stages if stage.stage == "service"]
     curve_s = statistics.median(curves) if curves else 0.0
@@ -112,6 +115,11 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
         load_s=_load_s(experiment, evaluation),
         asked_load_s=experiment.service.confirm_s if experiment.service is not None else 0.0,
     )
+
+
+def _compared(size: int) -> int:
+    """Answers that the fidelity of a confirmation takes besides: of the candidate and of the float baseline."""
+    return 2 * min(size, SEARCHED.samples or size)
 
 
 def predicted_by_search(experiment: Experiment, searched: Evaluation | None) -> bool:

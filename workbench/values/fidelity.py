@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workbench.values.documents.canonical import decode, encode
+from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.measurement import AccuracyComparison, Estimate
 
 FidelityPath = Literal["pytorch", "float32", "float32 compiled", "float16 compiled", "served", "old platform"]
@@ -89,12 +89,14 @@ class Fidelity:
         data: split and manifest, in words.
         paths: in the order of `FidelityPath`, the whole of a path before its shapes.
         missing: path → why it could not be taken.
+        command: the command line that asked for it; '' where there was none.
     """
 
     candidate_id: str
     data: str
     paths: tuple[Agreement, ...]
     missing: Mapping[str, str]
+    command: str = added_later("")
 
     def find(self, path: FidelityPath, reference: FidelityPath = "float32") -> Agreement | None:
         """All shapes together, or None where this pair was not compared."""

@@ -6,7 +6,7 @@ Latency is in milliseconds, sizes in bytes, differences in accuracy in percentag
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from workbench.values.clocks.statement import CallCosts, ModelledCalls, ModelledClock, ModelledService
@@ -121,6 +121,12 @@ class Latency:
     clock: Clock = "host"
     holds: bool = added_later(False)
     modelled: ModelledCalls | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+
+    @property
+    def undrifted_p50_ms(self) -> Estimate:
+        """The median without the machine's drift, as `metrics` has it."""
+        p50 = self.p50_ms
+        return replace(p50, value=p50.value / self.drift, low=p50.low / self.drift, high=p50.high / self.drift)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

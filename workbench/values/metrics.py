@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from workbench.values.documents.canonical import encode
 from workbench.values.fidelity import Fidelity, FidelityPath
-from workbench.values.measurement import Accuracy, ServiceResult
+from workbench.values.measurement import Accuracy, Estimate, ServiceResult
 from workbench.values.results import Evaluation
 
 FIDELITY_METRICS: Mapping[str, str] = {
@@ -17,6 +17,9 @@ FIDELITY_METRICS: Mapping[str, str] = {
 }
 """Metric → field of `Agreement`; beside them `top1_agreement`."""
 REFERENCES: tuple[tuple[FidelityPath, str], ...] = (("float32", ""), ("float16 compiled", "_beyond_baseline"))
+
+_UNPUBLISHED = ("service_throughput", "service_p50", "service_p99", "prefill_ms", "decode_ms")
+"""Ends of these intervals are no metrics: the search would take a prediction's, or a clock's, for noise of its own."""
 
 
 def metrics(evaluation: Evaluation) -> dict[str, float]:
@@ -31,17 +34,12 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
         found.update(accuracy_metrics(m.accuracy))
     if m.latency is not None:
         drift = m.latency.drift
-        found["latency_p50_ms"] = m.latency.p50_ms.value / drift
+        found["latency_p50_ms"] = m.latency.undrifted_p50_ms.value
         found["latency_p95_ms"] = m.latency.p95_ms / drift
         if m.latency.p99_ms is not None:
             found["latency_p99_ms"] = m.latency.p99_ms / drift
         found["throughput_per_s"] = m.latency.throughput_per_s * drift
         found["speedup"] = m.latency.speedup.value
-        found["speedup_low"] = m.latency.speedup.low
-        found["speedup_high"] = m.latency.speedup.high
-        if m.latency.modelled is not None:  # by the clocks that may be right
-            found["latency_p50_ms_low"] = m.latency.p50_ms.low / drift
-            found["latency_p50_ms_high"] = m.latency.p50_ms.high / drift
     if m.startup_s is not None:
         found["startup_s"] = m.startup_s
     if m.language is not None:
@@ -63,6 +61,35 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
     for name, count in (("int8_ops", m.int8_ops), ("float_matmuls_left", m.float_matmuls_left)):
         if count is not None:
             found[name] = count
+    for name, known in intervals(evaluation).items():
+        if not name.startswith(_UNPUBLISHED):
+            found[f"{name}_low"], found[f"{name}_high"] = known.low, known.high
+    return found
+
+
+def intervals(evaluation: Evaluation) -> dict[str, Estimate]:
+    """The interval of each of `metrics` that has one, under its name: every report takes it from here.
+
+    That of a modelled throughput takes an ensemble of clocks to tell (`clocks.figures.interval_of`), and is not here.
+    """
+    m = evaluation.measurement
+    found: dict[str, Estimate] = {}
+    if m.accuracy is not None:
+        name = drop_metric(m.accuracy.unit)
+        tested = {name: m.accuracy.comparison, f"{name}_beyond_baseline": m.accuracy.against_baseline}
+        found |= {metric: one.drop_pp for metric, one in tested.items() if one is not None}
+    if m.latency is not None:
+        found |= {"speedup": m.latency.speedup, "latency_p50_ms": m.latency.undrifted_p50_ms}
+    if m.language is not None:
+        found |= {"prefill_ms": m.language.prefill_ms, "decode_ms": m.language.decode_ms}
+    if m.service is not None:
+        best = m.service.best
+        shown = {"service": m.service.confirmed or best or m.service.closest, "service_predicted": best}
+        for prefix, figures in shown.items():
+            if best is not None and figures is not None:
+                found[f"{prefix}_throughput_per_s"] = figures.throughput_per_s
+            if figures is not None:
+                found[f"{prefix}_p50_ms"], found[f"{prefix}_p99_ms"] = figures.p50_ms, figures.p99_ms
     return found
 
 
@@ -80,10 +107,7 @@ def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
         "accuracy_samples": accuracy.samples,
     }
     if accuracy.comparison is not None:
-        drop, name = accuracy.comparison.drop_pp, drop_metric(accuracy.unit)
-        found[name] = drop.value
-        found[f"{name}_low"] = drop.low
-        found[f"{name}_high"] = drop.high
+        found[drop_metric(accuracy.unit)] = accuracy.comparison.drop_pp.value
     if accuracy.against_baseline is not None:
         found[f"{drop_metric(accuracy.unit)}_beyond_baseline"] = accuracy.against_baseline.drop_pp.value
     return found
@@ -135,11 +159,4 @@ def _service_metrics(service: ServiceResult) -> dict[str, float]:
         found[f"{prefix}_throughput_per_s"] = figures.throughput_per_s.value
         found[f"{prefix}_p50_ms"] = figures.p50_ms.value
         found[f"{prefix}_p99_ms"] = figures.p99_ms.value
-    for name, estimate in (
-        ("throughput_per_s", service.best.throughput_per_s),
-        ("p50_ms", service.best.p50_ms),
-        ("p99_ms", service.best.p99_ms),
-    ):
-        found[f"service_predicted_{name}_low"] = estimate.low
-        found[f"service_predicted_{name}_high"] = estimate.high
     return found

@@ -29,7 +29,10 @@ INT8 = evaluation(
 
 
 def emulated(found: Evaluation) -> Evaluation:
-    return replace(found, toolchain=replace(found.toolchain, emulated=True))
+    latency = found.measurement.latency
+    assert latency is not None
+    measurement = replace(found.measurement, latency=replace(latency, clock="modelled"))
+    return replace(found, measurement=measurement, toolchain=replace(found.toolchain, emulated=True))
 
 
 def on_holdout(found: Evaluation) -> Evaluation:
@@ -78,7 +81,6 @@ def least(*, is_emulated: bool = False) -> Material:
         data={"calibration": ("c" * 64, None), "validation": ("d" * 64, 1000), "holdout": ("e" * 64, None)},
         summary=summary_of(baseline, chosen),
         changes=(ChangeLine(at="2026-03-01T10:00:00+00:00", act="searched", count=2),),
-        given={},
     )
 
 
@@ -96,7 +98,7 @@ def most() -> Material:
         fidelity=FIDELITY,
         loads=(LOAD,),
         capacity=capacity(),
-        given={"--verdict": "load/verdict.json"},
+        command="workbench report experiments/tiny.yaml --verdict load/verdict.json --to report.docx",
     )
 
 

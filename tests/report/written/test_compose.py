@@ -320,3 +320,49 @@ def test_a_modelled_front_says_how_far_it_rests_on_its_clock_and_what_would_sett
     assert {"zh": "须在真实设备上复测", "en": "only a sweep on a real one"}[language] in words(
         written_report(agreed, language)
     )
+
+
+@BOTH
+def test_words_about_times_that_a_model_gave_speak_of_no_measurement(language: Language) -> None:
+    document = written_report(replace(least(is_emulated=True), loads=(LOAD,), loads_emulated=True), language)
+    measured = {"zh": re.compile("实测|计时调用|仿真预测"), "en": re.compile(r"\bmeasured\b|timed calls|predicted")}[
+        language
+    ]
+
+    for table in tables(document):
+        modelled = [any(row[at].evidence == "modelled" for row in table.rows) for at in range(len(table.heads))]
+        assert not any(measured.search(head) for head, of_model in zip(table.heads, modelled, strict=True) if of_model)
+        for row in table.rows:
+            assert not (measured.search(row[0].text) and any(c.evidence == "modelled" for c in row)), row[0].text
+    calls = next(t for t in tables(document) if {"zh": "单次推理", "en": "One call"}[language] in t.caption)
+    assert not re.search({"zh": "计时调用", "en": "timed calls"}[language], calls.note)
+    loads = next(t for t in tables(document) if {"zh": "主机时钟", "en": "host's clock"}[language] in t.caption)
+    assert all(cell.evidence != "modelled" for row in loads.rows for cell in row)  # by a clock on the wall
+
+
+@BOTH
+def test_commands_that_make_it_again_are_those_that_were_run(language: Language) -> None:
+    ran = "workbench load bundle --concurrency 8 --duration 4s --workers 1 --baseline base.yaml --to load"
+    others = (replace(LOAD, command=ran), replace(LOAD, load=ServiceLoad(concurrency=1), length=512, command=ran))
+    material = replace(most(), loads=others, verdict=replace(VERDICT, command=ran))
+
+    lines = printed(written_report(material, language))
+
+    assert [line for line in lines if line.startswith("workbench load")] == [ran]
+    assert lines[-1] == material.command
+
+
+@BOTH
+def test_what_a_switch_left_out_of_int8_is_told_apart_from_what_is_sensitive(language: Language) -> None:
+    left, out = {
+        "zh": ("保留浮点的敏感层", "按设置不量化"),
+        "en": ("sensitive layers left in float", "left out by a setting"),
+    }[language]
+    rows = {row[0].text: row[1].text for table in tables(written_report(most(), language)) for row in table.rows}
+
+    assert rows[left] == "/l0/MatMul\n/l1/MatMul"
+    assert "quantization.attention_matmul: false" in rows[out]
+
+
+def printed(document: Document) -> tuple[str, ...]:
+    return next(b for b in document.sections[-1].blocks if isinstance(b, Commands)).lines

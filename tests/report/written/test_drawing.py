@@ -1,8 +1,14 @@
 """Pictures: drawn without a browser, alike each time, and in words that the machine has letters for."""
 
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
+import matplotlib
 import pytest
+from fontTools.ttLib import TTFont
 
 from tests.report.written.materials import most
 from workbench.report.written import compose, drawing
@@ -56,3 +62,29 @@ def test_without_chinese_letters_the_words_in_pictures_are_english_and_the_other
         assert axes.isascii()
         assert not figure.caption.isascii()
     assert drawing.chinese_font() is None or isinstance(drawing.chinese_font(), str)
+
+
+def test_a_font_that_came_after_matplotlib_listed_them_is_found_and_one_that_went_is_not(tmp_path: Path) -> None:
+    asked = "from workbench.report.written import drawing; drawing._CHINESE = ('Ours',); print(drawing.chinese_font())"
+    folders = {"XDG_DATA_HOME": str(tmp_path / "data"), "MPLCONFIGDIR": str(tmp_path / "listed")}
+
+    def found() -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", asked], env=os.environ | folders, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    assert found() == "None"
+    file = tmp_path / "data" / "fonts" / "ours.ttf"
+    file.parent.mkdir(parents=True)
+    font = TTFont(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf")
+    for number in (1, 16):
+        font["name"].setName("Ours", number, 3, 1, 0x409)
+        font["name"].setName("Ours", number, 1, 0, 0)
+    font.save(file)
+    assert found() == "Ours"
+    for listed in (tmp_path / "listed").glob("fontlist*"):
+        listed.unlink()
+    assert found() == "Ours"  # now it is listed
+    file.unlink()
+    assert found() == "None"

@@ -4,6 +4,7 @@ import io
 import shutil
 import subprocess
 import zipfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,7 +13,7 @@ import docx
 import pytest
 from markdown_it import MarkdownIt
 
-from tests.report.written.materials import HOSTILE, least, most
+from tests.report.written.materials import HOSTILE, VERDICT, least, most
 from workbench.report.written.compose import written_report
 from workbench.report.written.document import (
     Bar,
@@ -23,6 +24,7 @@ from workbench.report.written.document import (
     Document,
     Figure,
     Heading,
+    Language,
     Paragraph,
     Section,
     Table,
@@ -32,6 +34,7 @@ from workbench.report.written.docx_writer import docx_bytes
 from workbench.report.written.files import check_form, write_report
 from workbench.report.written.html_writer import html_text
 from workbench.report.written.markdown import markdown
+from workbench.report.written.marks import column_shares, fits, marked
 from workbench.values.errors import ConfigError
 
 AT = datetime(2026, 3, 1, 14, 5, tzinfo=UTC)
@@ -66,7 +69,7 @@ def small(text: str = "a text") -> Document:
                         Figure(caption="picture", chart=CHART),
                     ),
                 ),
-                Section(title="Two", blocks=(Paragraph(text="end"),), own_page=True),
+                Section(title="Two", blocks=(Paragraph(text="end"),)),
             ),
         )
     )
@@ -166,6 +169,25 @@ def test_the_same_document_is_the_same_file() -> None:
     assert html_text(small()) == html_text(small())
 
 
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_no_column_is_narrower_than_its_longest_word(language: Language) -> None:
+    for document in (written_report(material, language) for material in (least(is_emulated=True), most())):
+        for table in (b for s in document.sections for b in s.blocks if isinstance(b, Table)):
+            shares = column_shares(table, language)
+            assert sum(shares) == pytest.approx(1)
+            for at, share in enumerate(shares):
+                texts = [table.heads[at], *(marked(row[at], language) for row in table.rows)]
+                longest = max((word for text in texts for word in text.split()), key=len)
+                assert len(longest) > 24 or language == "zh" or fits(longest, share), (table.caption, longest)
+
+
+def test_columns_share_a_page_that_is_too_narrow_for_all_of_their_words() -> None:
+    long = Cell(text="abcdefghijkl")
+    table = Table(caption="x", heads=("a",) * 9, rows=((long,) * 9,))
+
+    assert column_shares(table, "en") == pytest.approx((1 / 9,) * 9)
+
+
 def test_a_row_that_does_not_fit_its_heads_is_refused() -> None:
     with pytest.raises(ValueError, match="a row of 1 cells below 2 heads"):
         Table(caption="x", heads=("a", "b"), rows=((Cell(text="1"),),))
@@ -189,6 +211,12 @@ def test_another_program_opens_a_whole_report_and_prints_it(tmp_path: Path) -> N
     for name in ("least", "most"):
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     if shutil.which("pdftotext") is not None:
+        many = replace(VERDICT, criteria=VERDICT.criteria * 12)  # goals that go on on a second page
+        (tmp_path / "many.docx").write_bytes(docx_bytes(written_report(replace(most(), verdict=many), "en")))
+        subprocess.run([*command, str(tmp_path / "many.docx")], capture_output=True, timeout=240, check=True)
+        text = ["pdftotext", "-layout", str(tmp_path / "many.pdf"), "-"]
+        second = subprocess.run(text, capture_output=True, text=True, timeout=300, check=True).stdout.split("\f")[1]
+        assert len([line for line in second.splitlines() if line.strip()]) > 30
         printed = subprocess.run(
             ["pdftotext", "-layout", str(tmp_path / "least.pdf"), "-"],
             capture_output=True,

@@ -85,7 +85,6 @@ def _table(bad: FirstBad, language: Language) -> Table:
             (text(name(language)), Cell(text=value, state="missed" if name is _ERROR else "plain"))
             for name, value in rows
         ),
-        widths=(0.25, 0.75),
     )
 
 

@@ -81,7 +81,6 @@ def on_the_clock(summary: Summary | None, source: str, language: Language) -> It
             )
             for index, one in enumerate(found.benchmarks, 1)
         ),
-        widths=(0.08, 0.7, 0.22),
     )
     again = f"workbench show {shlex.quote(source)} --clock clock.json"
     yield Commands(lines=(*(one.command for one in found.benchmarks), again))
@@ -101,7 +100,6 @@ def _shares(summary: Summary, found: Robustness, language: Language) -> Table:
         caption=_TITLE(language),
         heads=tuple(_HEADS(language).split("|")),
         rows=tuple(_row(summary, share, share.candidate_id in front, language) for share in shown),
-        widths=(0.15, 0.37, 0.15, 0.14, 0.19),
         strong=tuple(i for i, share in enumerate(shown) if share.candidate_id == recommended),
     )
 

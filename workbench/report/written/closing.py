@@ -94,8 +94,8 @@ _NOISY: _Risk = (
 )
 _PREDICTED: _Risk = (
     Text(
-        zh="服务吞吐与时延为仿真预测，未经实际压测。",
-        en="The service's figures are predicted; no real load confirmed them.",
+        zh="服务吞吐与时延为仿真结果，未经实际压测。",
+        en="The service's figures are simulated; no real load confirmed them.",
     ),
     Text(zh="执行 workbench load，并以 --load 提供结果。", en="workbench load, then --load."),
 )
@@ -156,9 +156,7 @@ def risks(m: Material, language: Language) -> Section:
     rows = tuple(
         (Cell(text=str(index), figure=True), text(what), text(do)) for index, (what, do) in enumerate(found, 1)
     )
-    table = Table(
-        caption=_RISKS(language), heads=tuple(_RISK_HEADS(language).split("|")), rows=rows, widths=(0.07, 0.55, 0.38)
-    )
+    table = Table(caption=_RISKS(language), heads=tuple(_RISK_HEADS(language).split("|")), rows=rows)
     return Section(title=_RISKS(language), blocks=(table,))
 
 
@@ -240,7 +238,6 @@ def changes(m: Material, language: Language) -> Section:
         caption=_CHANGES(language),
         heads=tuple(_CHANGE_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.24, 0.2, 0.56),
     )
     return Section(title=_CHANGES(language), blocks=(table,))
 
@@ -257,34 +254,16 @@ def _lines(m: Material, language: Language) -> Iterator[str]:
     bundle = source if m.is_bundle else {"zh": "<部署包目录>", "en": "<bundle>"}[language]
     baseline = {"zh": "<基线文件.yaml>", "en": "<baseline.yaml>"}[language]
     if not m.is_bundle:
-        yield f"workbench sweep {source}"
+        run = None if m.summary is None else m.summary.run
+        yield (run.command if run is not None else "") or f"workbench sweep {source}"
         yield f"workbench show {source} --candidate {at}"
         yield f"workbench evaluate {source} --candidate {at}"
         emulated = " --allow-emulated" if m.emulated else ""
         yield f"workbench export {source} --candidate {at} --to {bundle}{emulated}"
     yield f"workbench verify {bundle}"
-    yield f"workbench load {bundle} --concurrency 100 --duration 60s --baseline {baseline} --to load"
-    if not m.is_bundle and m.capacity is not None:
-        yield f"workbench plan-capacity {source} {_plan_options(m)}--json > capacity.json"
-    given = " ".join(f"{option} {shlex.quote(file)}" for option, file in m.given.items())
+    asked = (m.fidelity, *m.loads, m.verdict, m.capacity)
+    yield from dict.fromkeys(one.command for one in asked if one is not None and one.command)
+    if not m.loads and m.verdict is None:
+        yield f"workbench load {bundle} --baseline {baseline} --to load"
     named = f" --candidate {at}" if m.named and not m.is_bundle else ""
-    yield f"workbench report {source}{named} {given} --lang {language} --to report.docx".replace("  ", " ")
-
-
-def _plan_options(m: Material) -> str:
-    assert m.capacity is not None, "asked before"
-    fleet, plan = m.capacity.fleet, m.capacity.plan
-    words = []
-    if plan is not None:
-        words.append(f"--qps {plan.demand.rate_per_s:g} --headroom {plan.demand.headroom:.0%}")
-    if fleet is not None and fleet.fleet.cards is not None:
-        words.append(f"--current-cards {fleet.fleet.cards}")
-        words += (
-            [] if fleet.fleet.streams_per_card is None else [f"--streams-per-card {fleet.fleet.streams_per_card:g}"]
-        )
-    p99 = fleet.p99_ms if fleet is not None else plan.demand.p99_ms if plan is not None else None
-    words += [] if p99 is None else [f"--p99-ms {p99:g}"]
-    words += [f"--priority {shlex.quote(one.name)}={one.share:.4g}" for one in (() if fleet is None else fleet.classes)]
-    if m.capacity.prices is not None:
-        words.append(f"--prices {shlex.quote(m.given.get('--prices', 'prices.yaml'))}")
-    return " ".join(words) + " " if words else ""
+    yield m.command or f"workbench report {source}{named} --lang {language} --to report.docx"

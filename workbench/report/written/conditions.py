@@ -21,8 +21,8 @@ _TARGET = Text(zh="目标平台", en="target")
 _DEVICE = Text(zh="计算设备", en="device")
 _EMULATED = Text(zh="（仿真器，非真实设备）", en=" (an emulator, no real device)")
 _FEATURES = Text(zh="设备特性", en="features of the device")
-_PLACE = Text(zh="测量位置", en="measured on")
-_WHEN = Text(zh="测量时间", en="measured at")
+_PLACE = Text(zh="评测位置", en="evaluated on")
+_WHEN = Text(zh="评测时间", en="evaluated at")
 _WORKBENCH = Text(zh="INT8 工作台", en="INT8 workbench")
 _MODEL_DATA = Text(zh="模型与数据", en="Model and data")
 _MODEL = Text(zh="浮点模型", en="float model")
@@ -85,7 +85,6 @@ def environment(m: Material, language: Language) -> Section:
                     )
                     for split, (digest, count) in m.data.items()
                 ),
-                widths=(0.14, 0.15, 0.71),
             ),
         ),
     )
@@ -112,7 +111,6 @@ def _items(caption: str, items: list[tuple[str, str]], language: Language) -> Ta
         caption=caption,
         heads=tuple(_ITEM_HEADS(language).split("|")),
         rows=tuple((text(name), text(value)) for name, value in items),
-        widths=(0.25, 0.75),
     )
 
 
@@ -141,7 +139,6 @@ def _settings(baseline: Candidate | None, chosen: Candidate, language: Language)
         caption=_SETTINGS(language),
         heads=tuple(_SETTING_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.42, 0.29, 0.29),
         strong=tuple(index for index, name in enumerate(names) if before.get(name) != after.get(name)),
     )
 
@@ -167,5 +164,4 @@ def _files(m: Material, language: Language) -> Table:
         caption=_FILES(language),
         heads=tuple(_FILE_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.42, 0.1, 0.1, 0.13, 0.25),
     )

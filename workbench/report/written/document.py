@@ -37,7 +37,6 @@ class Cell:
 class Table:
     """Attributes:
     caption: what it shows; `numbered` puts its number before it.
-    widths: shares of the page for its columns; () for equal ones.
     strong: rows, from 0, that are set in bold.
     note: what must be known to read it; empty for nothing.
     """
@@ -45,7 +44,6 @@ class Table:
     caption: str
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    widths: tuple[float, ...] = ()
     strong: tuple[int, ...] = ()
     note: str = ""
 
@@ -53,8 +51,6 @@ class Table:
         for row in self.rows:
             if len(row) != len(self.heads):
                 raise ValueError(f"{self.caption}: a row of {len(row)} cells below {len(self.heads)} heads")
-        if self.widths and len(self.widths) != len(self.heads):
-            raise ValueError(f"{self.caption}: {len(self.widths)} widths for {len(self.heads)} columns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +144,8 @@ Block = Paragraph | Heading | Bullets | Commands | Table | Figure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Attributes: own_page: begins on a new page where there are pages."""
-
     title: str
     blocks: tuple[Block, ...]
-    own_page: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from workbench.report.written.document import (
     Table,
 )
 from workbench.report.written.drawing import WIDTH_INCHES, png
-from workbench.report.written.marks import marked
+from workbench.report.written.marks import column_shares, fits, marked
 from workbench.report.written.texts import Text
 
 _INK, _GREY, _RED = RGBColor(0x1C, 0x1F, 0x24), RGBColor(0x5B, 0x64, 0x70), RGBColor(0xB3, 0x26, 0x1E)
@@ -64,8 +64,7 @@ def docx_bytes(document: Document, *, created: datetime | None = None) -> bytes:
     file.add_paragraph(style="Subtitle").add_run(_clean(document.subtitle))
     _facts(file, document.facts)
     for section in document.sections:
-        head = file.add_heading(_clean(section.title), level=1)
-        head.paragraph_format.page_break_before = section.own_page
+        file.add_heading(_clean(section.title), level=1)
         for block in section.blocks:
             _block(file, block, document)
     held = io.BytesIO()
@@ -199,6 +198,7 @@ def _paragraph(file: Any, block: Paragraph) -> None:
     run = paragraph.add_run(_clean(block.text))
     if block.kind == "note":
         run.font.size, run.font.color.rgb = Pt(9), _GREY
+        paragraph.paragraph_format.keep_with_next = True  # it speaks of what comes next
     elif block.kind == "warning":
         run.font.bold, run.font.color.rgb = True, _RED
     elif block.kind == "verdict":
@@ -226,7 +226,7 @@ def _table(file: Any, block: Table, document: Document) -> None:
     table.style = "Table Grid"
     table.alignment = WD_TABLE_ALIGNMENT.CENTER
     size = 8.5 if len(block.heads) < _MANY else 8.0
-    widths = block.widths or tuple(1 / len(block.heads) for _ in block.heads)
+    widths = column_shares(block, document.language)
     _set_widths(table, widths)
     head = table.rows[0]
     for cell, text in zip(head.cells, block.heads, strict=True):
@@ -240,8 +240,8 @@ def _table(file: Any, block: Table, document: Document) -> None:
         added = table.add_row()
         _keep_whole(added)
         _row_widths(added, widths)
-        for place, cell in zip(added.cells, row, strict=True):
-            _cell(place, cell, document, size, strong=index in block.strong)
+        for place, cell, share in zip(added.cells, row, widths, strict=True):
+            _cell(place, cell, document, size, share, strong=index in block.strong)
     if block.rows:  # a head alone at the foot of a page says nothing; more kept together moves whole tables
         head.cells[-1].paragraphs[0].paragraph_format.keep_with_next = True
     if block.note:
@@ -250,14 +250,17 @@ def _table(file: Any, block: Table, document: Document) -> None:
         _gap(file)
 
 
-def _cell(place: Any, cell: Cell, document: Document, size: float, *, strong: bool) -> None:
+def _cell(place: Any, cell: Cell, document: Document, size: float, share: float, *, strong: bool) -> None:
     paragraph = _only_paragraph(place)
     colour, fill = _STATES[cell.state]
     shown = marked(cell, document.language)
     run = paragraph.add_run(_clean(cell.text))
     run.font.size, run.font.bold, run.font.color.rgb = Pt(size), strong or cell.state in ("met", "missed"), colour
     if len(shown) > len(cell.text):
-        mark = paragraph.add_run(shown[len(cell.text) :])
+        mark = paragraph.add_run()
+        if not fits(shown, share):  # or a mark in Chinese breaks between its two characters
+            mark.add_break()
+        mark.add_text(shown[len(cell.text) :])
         mark.font.size, mark.font.color.rgb, mark.font.italic = (
             Pt(size - 1.5),
             _STATES["open"][0],

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 import io
+import logging
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from matplotlib import font_manager, rc_context
@@ -25,6 +27,7 @@ _CHINESE = (
     *("PingFang SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Noto Serif CJK SC", "SimSun", "Noto Sans CJK JP"),
 )
 """Fonts that have Chinese characters, the best first."""
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # a font without a normal weight is no news
 _INK, _LINE, _LIMIT = "#1c1f24", "#c3cad3", "#b3261e"
 _MEASURED, _STRONG = "#8fb0de", "#2457c5"
 _LOOKS: dict[PointKind, dict[str, Any]] = {
@@ -37,8 +40,16 @@ _LOOKS: dict[PointKind, dict[str, Any]] = {
 
 @functools.cache
 def chinese_font() -> str | None:
-    """A font of this machine with Chinese characters; None where there is none, and pictures then need other words."""
-    installed = {font.name for font in font_manager.fontManager.ttflist}
+    """A font of this machine with Chinese characters; None where there is none, and pictures then need other words.
+
+    matplotlib keeps a list of fonts from its first start on: where that has none, files that came since are read, and
+    files that are gone count for nothing.
+    """
+    manager = font_manager.fontManager
+    installed = {font.name for font in manager.ttflist if Path(font.fname).exists()}
+    if installed.isdisjoint(_CHINESE) and set(font_manager.findSystemFonts()) - {f.fname for f in manager.ttflist}:
+        manager.ttflist = font_manager.FontManager().ttflist
+        installed = {font.name for font in manager.ttflist}
     return next((name for name in _CHINESE if name in installed), None)
 
 

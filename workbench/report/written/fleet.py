@@ -196,8 +196,7 @@ def _step_table(plan: FleetPlan, language: Language) -> Table:
         streams=_STREAMS(language) if with_streams else "",
     ).split("|")
     rows = [_step_row(each, plan, with_streams, language) for each in plan.steps]
-    widths = (0.21, 0.18, 0.07, 0.24, *((0.1,) if with_streams else ()), 0.1, 0.1)
-    return Table(caption=_LEVERS(language), heads=tuple(heads), rows=tuple(rows), widths=widths)
+    return Table(caption=_LEVERS(language), heads=tuple(heads), rows=tuple(rows))
 
 
 def _step_row(each: FleetStep, plan: FleetPlan, with_streams: bool, language: Language) -> tuple[Cell, ...]:
@@ -237,8 +236,7 @@ def _costs(found: Capacity, language: Language) -> Table:
     money = found.prices.currency if found.prices is not None else ""
     heads = (_POWER_HEADS if found.prices is None else _COST_HEADS)(language, c=money).split("|")
     rows = [_cost_row(cost, names.get(cost.lever, _LEVER["as run"](language)), language) for cost in found.costs]
-    widths = (0.4, 0.2, 0.2, 0.2) if found.prices is None else (0.18, 0.08, 0.1, 0.12, 0.13, 0.13, 0.12, 0.14)
-    return Table(caption=_COSTS(language), heads=tuple(heads), rows=tuple(rows), widths=widths)
+    return Table(caption=_COSTS(language), heads=tuple(heads), rows=tuple(rows))
 
 
 def _cost_row(cost: StepCost, name: str, language: Language) -> tuple[Cell, ...]:
@@ -270,12 +268,10 @@ def _lost(plan: FleetPlan, language: Language) -> Table:
         for each in plan.steps
         if each.cards is not None
     ]
-    share = 0.5 / len(names)
     return Table(
         caption=(_LOST if plan.unit == "card" else _LOST_PROCESS)(language),
         heads=(*_LOST_HEADS(language).split("|"), *heads),
         rows=tuple(rows),
-        widths=(0.3, 0.2, *(share for _ in names)),
     )
 
 
@@ -291,7 +287,6 @@ def _members(plan: CapacityPlan, language: Language) -> Table:
         caption=_MEMBERS(language),
         heads=tuple(_MEMBER_HEADS(language, unit=unit, count=count).split("|")),
         rows=tuple(_member_row(each, plan, language) for each in plan.members),
-        widths=(0.16, 0.22, 0.13, 0.1, 0.09, 0.09, 0.07, 0.14),
     )
 
 

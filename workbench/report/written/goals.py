@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workbench.report.reading import SERVICE, drop_of, numbers_of, service_estimate
+from workbench.report.reading import drop_of, numbers_of
 from workbench.report.written.cells import estimate_words, figure, number, text, unit_words
 from workbench.report.written.criteria import about_words, criterion_name, limit_words, outcome_cell, state_of
 from workbench.report.written.document import Block, Bullets, Cell, Language, Paragraph, Section, State, Table
@@ -16,6 +16,7 @@ from workbench.report.written.texts import Text
 from workbench.shipping.acceptance.verdict import Bound, decided
 from workbench.values.evidence import Evidence, level_of, service_level
 from workbench.values.measurement import Estimate, ServiceResult, Split
+from workbench.values.metrics import intervals
 
 _TITLE = Text(zh="结论与指标达成情况", en="Conclusion, and goals against results")
 _CONCLUSION: dict[str, Text] = {
@@ -75,7 +76,7 @@ _PROCESSES = Text(
 _MONEY = Text(zh="，月成本由 {before} 降至 {after} {currency}", en=", {after} {currency} a month instead of {before}")
 _LOADED = Text(zh="实际压测", en="measured under real load")
 _GOALS = Text(zh="指标达成情况", en="Goals against results")
-_HEADS = Text(zh="指标|目标值|实测值|原平台|结论", en="goal|limit|result|old platform|state")
+_HEADS = Text(zh="指标|目标值|结果|原平台|结论", en="goal|limit|result|old platform|state")
 _BASIS = Text(zh="判定依据", en="How each goal was judged")
 _BASIS_HEADS = Text(zh="指标|结论|依据", en="goal|state|why")
 _NOTE = Text(
@@ -118,7 +119,6 @@ def goals(m: Material, language: Language) -> Section:
                 caption=_GOALS(language),
                 heads=tuple(_HEADS(language).split("|")),
                 rows=tuple(_row(goal, m, language) for goal in found),
-                widths=(0.25, 0.18, 0.27, 0.12, 0.18),
                 note=_NOTE(language),
             )
         )
@@ -150,9 +150,8 @@ def basis(m: Material, language: Language) -> Section | None:
         caption=_BASIS(language),
         heads=tuple(_BASIS_HEADS(language).split("|")),
         rows=rows,
-        widths=(0.25, 0.18, 0.57),
     )
-    return Section(title=_BASIS(language), own_page=True, blocks=(table,))
+    return Section(title=_BASIS(language), blocks=(table,))
 
 
 def _conclusion(m: Material, found: list[_Goal], language: Language) -> Paragraph:
@@ -226,11 +225,7 @@ def _estimate(m: Material, metric: str, value: float | None) -> Estimate | None:
     drop = drop_of(m.best, m.baseline.candidate.id if m.baseline is not None else "")
     if metric in ("accuracy_drop_pp", "accuracy_drop") and drop is not None:
         return drop
-    service = m.best.measurement.service
-    shown = None if service is None else service.confirmed or service.best
-    if metric in SERVICE and shown is not None:
-        return service_estimate(shown, metric)
-    return Estimate(value=value, low=value, high=value)
+    return intervals(m.best).get(metric, Estimate(value=value, low=value, high=value))
 
 
 def _outcome(outcome: str, level: Evidence | None) -> str:

@@ -17,7 +17,7 @@ from workbench.report.written.document import (
     Table,
 )
 from workbench.report.written.drawing import svg
-from workbench.report.written.marks import marked
+from workbench.report.written.marks import column_shares, marked
 
 _STYLE = """
 :root { --ink: #1c1f24; --line: #d0d6de; --soft: #f3f5f8; --met: #0a7d43; --missed: #b3261e; --open: #8a4b00; }
@@ -38,7 +38,8 @@ th, td { border: 1px solid var(--line); padding: .3rem .55rem; text-align: left;
 tr.strong td { font-weight: 600; background: #eef4fd; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 td.met { color: var(--met); font-weight: 600; } td.missed { color: var(--missed); font-weight: 600; }
-td.open { color: var(--open); } .marked { font-style: italic; color: var(--open); }
+td.open { color: var(--open); } .marked { font-style: italic; color: var(--open);
+        white-space: nowrap; }
 .note { color: #5b6470; font-size: 13px; } .verdict { border-left: 5px solid var(--open); background: #fdf6ec;
         padding: .6rem 1rem; } .verdict.met { border-color: var(--met); background: #f1f8f4; }
 .verdict.missed { border-color: var(--missed); background: #fcf1f0; }
@@ -50,7 +51,7 @@ figcaption { font-weight: 600; font-size: 13px; }
 @media print {
   body { font-size: 12px; margin: 0; max-width: none; padding: 0; } .wide { overflow: visible; }
   .mark { margin-bottom: 4mm; } .frame > thead { display: table-header-group; }
-  .own-page { break-before: page; } h2, h3, caption { break-after: avoid; } tr, figure { break-inside: avoid; }
+  h2, h3, caption { break-after: avoid; } tr, figure { break-inside: avoid; }
 }
 """
 
@@ -80,8 +81,7 @@ def _marked(body: str, mark: str) -> str:
 
 
 def _section(section: Section, language: Language) -> str:
-    kind = ' class="own-page"' if section.own_page else ""
-    return f"<h2{kind}>{_text(section.title)}</h2>\n" + "\n".join(_block(b, language) for b in section.blocks)
+    return f"<h2>{_text(section.title)}</h2>\n" + "\n".join(_block(b, language) for b in section.blocks)
 
 
 def _block(block: Block, language: Language) -> str:
@@ -114,13 +114,12 @@ def _table(table: Table, language: Language) -> str:
             text = _text(cell.text) + (f'<span class="marked">{_text(word)}</span>' if word else "")
             cells += f'<td class="{" ".join(kinds)}">{text}</td>' if kinds else f"<td>{text}</td>"
         body += f'<tr class="strong">{cells}</tr>' if index in table.strong else f"<tr>{cells}</tr>"
-    top = f"<caption>{_text(table.caption)}</caption>{_columns(table)}<thead><tr>{heads}</tr></thead>"
+    top = f"<caption>{_text(table.caption)}</caption>{_columns(table, language)}<thead><tr>{heads}</tr></thead>"
     return f'<div class="wide"><table>{top}<tbody>{body}</tbody></table></div>{_note(table.note)}'
 
 
-def _columns(table: Table) -> str:
-    total = sum(table.widths)
-    return "".join(f'<col style="width:{100 * width / total:.1f}%">' for width in table.widths)
+def _columns(table: Table, language: Language) -> str:
+    return "".join(f'<col style="width:{100 * share:.1f}%">' for share in column_shares(table, language))
 
 
 def _right(figures: bool) -> str:

@@ -76,7 +76,7 @@ class Material:
     named: `chosen` was named by the user, recommended or not.
     data: split → (digest, samples scored; None where none were).
     files: compiled files; () where they are not known.
-    experiment, verdict_file …: documents as they were given, for the commands that make them again.
+    command: the command line that asked for the report; '' where there was none.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Material:
     loads_emulated: bool = False
     capacity: Capacity | None = None
     changes: tuple[ChangeLine, ...] = ()
-    given: Mapping[str, str]
+    command: str = ""
 
     @property
     def emulated(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from workbench.report.factors import taken_apart
 from workbench.report.summary import best_known_drop, best_known_service, best_known_speedup
@@ -30,7 +29,7 @@ from workbench.report.written.naming import GROUP, candidate_name, metric_name
 from workbench.report.written.texts import Text
 from workbench.shipping.acceptance import Criterion
 from workbench.values.evidence import level_of, service_level
-from workbench.values.metrics import metrics
+from workbench.values.metrics import intervals, metrics
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
 
@@ -41,6 +40,7 @@ _NO_VERDICT = Text(
     en="No verdict was given (--verdict): nothing was compared with the old platform.",
 )
 _OLD_SOURCE = Text(zh="原平台：{name}。数据来源：{source}。", en="Old platform: {name}. Source: {source}.")
+_ANSWERS = Text(zh="原平台应答文件：{file}。", en="File of its answers: {file}.")
 _OLD_HEADS = Text(zh="指标|原平台|新平台|新/原", en="figure|old platform|new platform|new over old")
 _OLD_CHART = Text(zh="{name}：新平台与原平台", en="{name}: new and old platform")
 _CHARTS = {
@@ -80,7 +80,10 @@ _CALL_NOTE = Text(
     en="Batch {batch}, {calls} timed calls, in turns with the float baseline in one process; the speed-up is paired by "
     "round. {quiet}",
 )
-_MODELLED = Text(zh="时间由设备模型推算，未计时。", en="Times come from a model of the device; nothing was timed.")
+_MODELLED = Text(
+    zh="batch {batch}，时间由设备模型推算，未计时。",
+    en="Batch {batch}. Times come from a model of the device; nothing was timed.",
+)
 _NOISY = Text(zh="计时受到干扰：绝对时延仅供参考。", en="The machine was disturbed: absolute times are a guide only.")
 _QUIET = Text(zh="计时期间机器安静。", en="The machine was quiet.")
 _APART = Text(zh="加速来源", en="Where the speed comes from")
@@ -126,6 +129,8 @@ def _old_platform(m: Material, language: Language, in_pictures: Language) -> Ite
         yield Paragraph(text=_NO_VERDICT(language))
         return
     yield Paragraph(text=_OLD_SOURCE(language, name=m.verdict.baseline, source=m.verdict.source))
+    if m.verdict.answers:
+        yield Paragraph(text=_ANSWERS(language, file=m.verdict.answers), kind="note")
     compared = [each for each in m.verdict.criteria if each.published is not None]
     if not compared:
         return
@@ -133,7 +138,6 @@ def _old_platform(m: Material, language: Language, in_pictures: Language) -> Ite
         caption=_OLD(language),
         heads=tuple(_OLD_HEADS(language).split("|")),
         rows=tuple(_old_row(each, language) for each in compared),
-        widths=(0.25, 0.2, 0.29, 0.26),
     )
     for unit, name in _CHARTS.items():
         drawn = [each for each in compared if each.unit == unit and each.figure is not None]
@@ -188,31 +192,26 @@ def _calls(m: Material, language: Language) -> Iterator[Block]:
         caption=_CALLS(language),
         heads=tuple(heads(language).split("|")),
         rows=tuple(rows),
-        widths=(0.36, 0.32, 0.32) if len(sides) == 2 else (0.5, 0.5),
         note=_how_timed(m, language),
     )
 
 
 def _number(metric: str, numbers: dict[str, float], evaluation: Evaluation, language: Language) -> Cell:
-    latency = evaluation.measurement.latency
     unit = METRICS[metric].unit if metric in METRICS else _UNITS[metric]
     if metric not in numbers:
         return not_measured(language)
     known = level_of(evaluation, metric)
-    if metric == "speedup" and latency is not None:
-        return figure(latency.speedup, language, known, digits=2, unit="x")
-    if metric == "latency_p50_ms" and latency is not None:
-        p50, drift = latency.p50_ms, latency.drift
-        corrected = replace(p50, value=p50.value / drift, low=p50.low / drift, high=p50.high / drift)
-        return figure(corrected, language, known, unit=unit)
-    return figure(numbers[metric], language, known, unit=unit)
+    found = intervals(evaluation).get(metric, numbers[metric])
+    return figure(found, language, known, digits=2 if metric == "speedup" else None, unit=unit)
 
 
 def _how_timed(m: Material, language: Language) -> str:
     latency = m.best.measurement.latency
     if latency is None:
         return ""
-    quiet = _MODELLED if latency.clock == "modelled" else _QUIET if latency.quiet else _NOISY
+    if latency.clock == "modelled":
+        return _MODELLED(language, batch=latency.batch)
+    quiet = _QUIET if latency.quiet else _NOISY
     return _CALL_NOTE(language, batch=latency.batch, calls=latency.samples, quiet=quiet(language))
 
 
@@ -241,7 +240,6 @@ def _apart(m: Material, language: Language) -> Iterator[Block]:
         caption=_APART(language),
         heads=tuple(_APART_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.6, 0.4),
         strong=(len(rows) - 1,),
     )
 
@@ -259,7 +257,6 @@ def _front(m: Material, language: Language, in_pictures: Language) -> Iterator[B
         caption=_FRONT(language),
         heads=tuple(_FRONT_HEADS(language).split("|")),
         rows=tuple(_front_row(m, e, language) for e in shown),
-        widths=(0.16, 0.25, 0.15, 0.18, 0.13, 0.13),
         strong=tuple(i for i, e in enumerate(shown) if e.candidate.id == m.chosen.candidate.id),
         note=_FRONT_NOTE(language),
     )

@@ -93,6 +93,16 @@ _WHAT = Text(zh="方案", en="recipe")
 _BY = Text(zh="量化因子由谁计算", en="scales derived by")
 _KINDS = Text(zh="INT8 层", en="layers in INT8")
 _LEFT = Text(zh="保留浮点的敏感层", en="sensitive layers left in float")
+_CONFIGURED = Text(zh="按配置文件保留浮点的层", en="layers that the configuration leaves in float")
+_OUT = Text(zh="按设置不量化", en="left out by a setting")
+_PRODUCTS = Text(
+    zh="两个激活相乘的矩阵乘（quantization.attention_matmul: false）",
+    en="products of two activations (quantization.attention_matmul: false)",
+)
+_NEVER = Text(zh="不支持量化", en="never quantized")
+_OTHERS = Text(
+    zh="MatMul、Gemm、Conv、ConvTranspose 以外的算子", en="operators other than MatMul, Gemm, Conv, ConvTranspose"
+)
 _EXECUTED = Text(zh="编译后 INT8 算子数", en="operators in INT8 after compiling")
 _FLOATS = Text(zh="编译后仍为浮点的矩阵乘/卷积", en="matrix products left in float")
 _NONE = Text(zh="无", en="none")
@@ -147,7 +157,6 @@ def _paths(found: Fidelity | None, emulated: bool, language: Language) -> Table:
         caption=_PATHS(language),
         heads=tuple(_PATH_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.18, 0.08, 0.155, 0.155, 0.15, 0.14, 0.14),
     )
 
 
@@ -209,7 +218,6 @@ def _shapes(shapes: list[Agreement], language: Language) -> Table:
         caption=_SHAPES(language),
         heads=tuple(_SHAPE_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.4, 0.12, 0.16, 0.16, 0.16),
     )
 
 
@@ -236,7 +244,6 @@ def _scores(found: Fidelity, language: Language) -> Table:
         caption=_DROPS(language),
         heads=tuple(_DROP_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.26, 0.13, 0.14, 0.14, 0.25, 0.08),
     )
 
 
@@ -257,7 +264,6 @@ def _accuracy(m: Material, language: Language) -> Iterator[Block]:
         caption=_ACCURACY(language),
         heads=tuple(_ACCURACY_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.13, 0.12, 0.14, 0.14, 0.14, 0.24, 0.09),
         note=" ".join(notes),
     )
 
@@ -293,7 +299,6 @@ def _by_layers(found: Comparison, language: Language) -> list[Block]:
             caption=_LAYERS(language),
             heads=tuple(_LAYER_HEADS(language).split("|")),
             rows=tuple(rows),
-            widths=(0.34, 0.12, 0.12, 0.11, 0.1, 0.1, 0.11),
         ),
     ]
 
@@ -339,7 +344,7 @@ def _least_drop(m: Material, language: Language) -> Iterator[Block]:
 
 
 def _recipe(m: Material, language: Language) -> Table:
-    measured = m.chosen.measurement
+    measured, asked = m.chosen.measurement, m.chosen.candidate.quantization
     rows: list[tuple[Cell, Cell]] = [
         (label(_WHAT, language), text(candidate_name(m.chosen.candidate, language))),
     ]
@@ -351,8 +356,17 @@ def _recipe(m: Material, language: Language) -> Table:
         rows += [
             (label(_BY, language), text(m.layers.by)),
             (label(_KINDS, language), text(kinds or _NONE(language))),
-            (label(_LEFT, language), text("\n".join(names) or _NONE(language))),
+            (
+                label(_CONFIGURED if asked.scheme == "cfg" else _LEFT, language),
+                text("\n".join(names) or _NONE(language)),
+            ),
         ]
+    out = [_PRODUCTS(language)] if asked.attention_matmul is False else []
+    out += [f"quantization.operators: {asked.operators}"] if asked.operators != "all" else []
+    rows += [
+        (label(_OUT, language), text("\n".join(out) or _NONE(language))),
+        (label(_NEVER, language), label(_OTHERS, language)),
+    ]
     rows += [
         (label(_EXECUTED, language), _count(measured.int8_ops, language)),
         (label(_FLOATS, language), _count(measured.float_matmuls_left, language)),
@@ -361,7 +375,6 @@ def _recipe(m: Material, language: Language) -> Table:
         caption=_RECIPE(language),
         heads=tuple(_RECIPE_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.3, 0.7),
     )
 
 
@@ -383,7 +396,6 @@ def _loss(m: Material, language: Language) -> Table:
         caption=_LOSS(language),
         heads=tuple(_LOSS_HEADS(language).split("|")),
         rows=tuple(rows),
-        widths=(0.3, 0.4, 0.3),
     )
 
 

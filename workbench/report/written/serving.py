@@ -9,6 +9,7 @@ from workbench.report.written.cells import figure, not_measured, number, text
 from workbench.report.written.criteria import note_words
 from workbench.report.written.document import Block, Bullets, Cell, Heading, Language, Paragraph, Section, Table
 from workbench.report.written.goals import best_service
+from workbench.report.written.marks import LEVEL
 from workbench.report.written.material import Material
 from workbench.report.written.naming import bins_name, load_name, loaded_name
 from workbench.report.written.texts import Text
@@ -37,14 +38,15 @@ _FIGURE_HEADS = Text(
     zh="配置|吞吐（请求/s）|P50（ms）|P99（ms）|平均 batch|填充占比",
     en="settings|requests/s|P50 ms|P99 ms|mean batch|padding",
 )
-_PREDICTED_TODAY = Text(zh="{which}，仿真预测", en="{which}, predicted")
-_PREDICTED = Text(zh="交付配置，仿真预测", en="what ships, predicted")
+_SIMULATED = Text(zh="{which}，{level}", en="{which}, {level}")
+_SHIPS = Text(zh="交付配置", en="what ships")
 _MEASURED = Text(zh="交付配置，实际压测", en="what ships, under real load")
 _KEEPS_NONE = Text(
     zh="没有任何配置满足 P99 限值；下表为最接近的配置。", en="No settings keep the limit on P99; below are the closest."
 )
 _HOST = Text(zh="预测所用主机开销：{origin}。", en="Predicted with host costs {origin}.")
 _LOADS = Text(zh="压测结果", en="Load tests")
+_OF_EMULATOR = Text(zh="压测结果（仿真器，主机时钟）", en="Load tests (of an emulator, by the host's clock)")
 _NO_LOADS = Text(
     zh="未提供压测结果（workbench load … --to，--load）；未做压测的部分视为未测。",
     en="No load tests were given (workbench load … --to, --load); what was not loaded is not measured.",
@@ -55,8 +57,9 @@ _LOAD_HEADS = Text(
 )
 _YES, _NO = Text(zh="是", en="yes"), Text(zh="否", en="no")
 _EMULATED_LOADS = Text(
-    zh="压测对象运行在仿真器上：主机侧时间为实测，设备侧时间不是真实设备的时间，不作为验收依据。",
-    en="The service that was loaded computes on an emulator: its times are not those of a device and decide nothing.",
+    zh="压测对象运行在仿真器上：下列时间由主机时钟实测，不是真实设备的时间，不作为验收依据。",
+    en="The service that was loaded computes on an emulator: these times are by this host's clock, not those of a "
+    "device, and decide nothing.",
 )
 _DEVICE = Text(zh="压测期间的服务进程", en="The service's processes during load")
 _CARDS = Text(zh="压测期间的卡（中位数 / 峰值）", en="Cards during load (median / peak)")
@@ -100,7 +103,6 @@ def _settings(before: ServiceSettings | None, chosen: ServiceSettings, which: Te
         caption=_SETTINGS(language),
         heads=tuple(_SETTING_HEADS(language, before=which(language)).split("|")),
         rows=tuple(rows),
-        widths=(0.34, 0.33, 0.33),
         strong=tuple(i for i, n in enumerate(names) if before is not None and getattr(before, n) != getattr(chosen, n)),
     )
 
@@ -116,9 +118,10 @@ def _figures(m: Material, service: ServiceResult, before: Text, language: Langua
     shown = service.best or service.closest
     modelled = m.emulated or service.curve.clock == "modelled"
     simulated: Evidence = "modelled" if modelled else "predicted"
+    level = LEVEL[simulated](language)
     rows = [
-        _service_row(_PREDICTED_TODAY(language, which=before(language)), service.untuned, simulated, language),
-        _service_row(_PREDICTED(language), shown, simulated, language),
+        _service_row(_SIMULATED(language, which=which(language), level=level), found, simulated, language)
+        for which, found in ((before, service.untuned), (_SHIPS, shown))
     ]
     if service.confirmed is not None:
         measured: Evidence = "modelled" if modelled else "measured held-out"
@@ -132,7 +135,6 @@ def _figures(m: Material, service: ServiceResult, before: Text, language: Langua
             caption=_FIGURES(language, load=load_name(shown.load, language)),
             heads=tuple(_FIGURE_HEADS(language).split("|")),
             rows=tuple(rows),
-            widths=(0.2, 0.21, 0.2, 0.2, 0.09, 0.1),
             note="" if host is None else _HOST(language, origin=host.origin),
         )
     )
@@ -156,12 +158,10 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
         return
     if m.loads_emulated:
         yield Paragraph(text=_EMULATED_LOADS(language), kind="warning")
-    known: Evidence = "modelled" if m.loads_emulated else "measured"
     yield Table(
-        caption=_LOADS(language),
+        caption=(_OF_EMULATOR if m.loads_emulated else _LOADS)(language),
         heads=tuple(_LOAD_HEADS(language).split("|")),
-        rows=tuple(_load_row(one, known, language) for one in m.loads),
-        widths=(0.14, 0.07, 0.16, 0.15, 0.14, 0.13, 0.13, 0.08),
+        rows=tuple(_load_row(one, language) for one in m.loads),
     )
     served = [one for one in m.loads if one.server is not None or one.processes is not None]
     if served:
@@ -169,7 +169,6 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
             caption=_DEVICE(language),
             heads=tuple(_SERVER_HEADS(language).split("|")),
             rows=tuple(_server_row(one, language) for one in served),
-            widths=(0.3, 0.12, 0.12, 0.14, 0.14, 0.18),
         )
     cards = tuple(_card_row(one, card, language) for one in m.loads for card in one.device)
     if cards:
@@ -177,7 +176,6 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
             caption=_CARDS(language),
             heads=tuple(_CARD_HEADS(language).split("|")),
             rows=cards,
-            widths=(0.2, 0.1, 0.16, 0.15, 0.13, 0.13, 0.13),
         )
     notes = [
         _NOTES(language, load=loaded_name(one, language), note=note_words(n, language))
@@ -188,13 +186,13 @@ def _loads(m: Material, language: Language) -> Iterator[Block]:
         yield Bullets(items=tuple(notes))
 
 
-def _load_row(one: LoadResult, known: Evidence, language: Language) -> tuple[Cell, ...]:
-    times = (figure(each, language, known) for each in (one.p50_ms, one.p95_ms, one.p99_ms))
+def _load_row(one: LoadResult, language: Language) -> tuple[Cell, ...]:
+    times = (figure(each, language, "measured") for each in (one.p50_ms, one.p95_ms, one.p99_ms))
     return (
         text(loaded_name(one, language)),
         Cell(text=f"{one.window_s:.0f}", figure=True),
         Cell(text=f"{number(one.answered)}/{number(one.requests)}", figure=True),
-        figure(one.throughput_per_s, language, known),
+        figure(one.throughput_per_s, language, "measured"),
         *times,
         Cell(text=(_YES if one.reliable else _NO)(language), state="plain" if one.reliable else "missed"),
     )

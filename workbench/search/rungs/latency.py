@@ -114,7 +114,7 @@ def short_latency(
         latency = lent_latency(known)
     climb.measurement = replace(climb.measurement, latency=latency)
     # P95 and P99 are at least the P50, so its lower bound is a certain bound for all three.
-    fastest_ms = latency.p50_ms.low / latency.drift
+    fastest_ms = latency.undrifted_p50_ms.low
     certain = dict.fromkeys(("latency_p50_ms", "latency_p95_ms", "latency_p99_ms"), fastest_ms)
     certain["speedup"] = latency.speedup.high
     if stop := climb.over_limit(certain):

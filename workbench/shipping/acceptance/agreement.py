@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from workbench.shipping.acceptance.baseline import Baseline
 from workbench.shipping.acceptance.verdict import Bound, Criterion, Key, Outcome, data_needed, decided, exact
 from workbench.values.evidence import Evidence
 from workbench.values.fidelity import Agreement, Fidelity, FidelityPath
 from workbench.values.measurement import Estimate
+from workbench.values.significance import drop_variance
 
 _MEASURE = "workbench fidelity measures it"
+_UNTOLD = 1000
+"""Samples that a drop is taken to rest on where nobody said it."""
 _FLOAT: tuple[FidelityPath, ...] = ("float32 compiled", "float16 compiled", "float32")
 """The float path of what ships, the most exact first."""
 
@@ -34,14 +39,14 @@ def agreement_criteria(
     yield _drop(limits.accuracy_drop_pp, fidelity, drop, level, samples)
     served: Sequence[FidelityPath] = ("served",)
     if limits.top1_change_pp is not None:
-        found, why = _found(fidelity, served, "old platform" if theirs else "float32")
+        found, why = _found(fidelity, served, "old platform" if theirs else "float32", baseline.answers)
         yield _top1(limits.top1_change_pp, found, why, level)
     if limits.cosine_at_least is not None:
-        found, why = _found(fidelity, _FLOAT, "old platform") if theirs else _float_path(fidelity)
+        found, why = _found(fidelity, _FLOAT, "old platform", baseline.answers) if theirs else _float_path(fidelity)
         name = "cosine of the float path"
         yield _distance("cosine", name, "worst_cosine", "at least", limits.cosine_at_least, found, why, level)
     if limits.served_cosine_at_least is not None:
-        found, why = _found(fidelity, served, "old platform" if theirs else "float32")
+        found, why = _found(fidelity, served, "old platform" if theirs else "float32", baseline.answers)
         limit = limits.served_cosine_at_least
         yield _distance("served cosine", "cosine of what ships", "worst_cosine", "at least", limit, found, why, level)
     for key, name, field, limit_of in (
@@ -68,7 +73,7 @@ def _drop(
     if drop is not None:
         outcome = "no limit" if limit is None else decided(drop, "at most", limit)
         if outcome == "not provable" and limit is not None:
-            needed = data_needed(drop, limit, samples, "samples")
+            needed = data_needed(drop, limit, samples, "samples", drop_variance(drop, samples or _UNTOLD))
     return Criterion(
         key="accuracy drop",
         name="accuracy drop",
@@ -96,7 +101,7 @@ def _top1(limit: float, found: Agreement | None, why: str, level: Evidence) -> C
     if change is not None and found is not None:
         outcome = decided(change, "at most", limit)
         if outcome == "not provable":
-            needed = data_needed(change, limit, found.samples, "samples")
+            needed = data_needed(change, limit, found.samples, "samples", lambda at: at * (100 - at))
     return Criterion(
         key="top-1 change",
         name="top-1 change",
@@ -144,18 +149,23 @@ def _float_path(fidelity: Fidelity | None) -> tuple[Agreement | None, str]:
 
 
 def _found(
-    fidelity: Fidelity | None, paths: Sequence[FidelityPath], reference: FidelityPath
+    fidelity: Fidelity | None, paths: Sequence[FidelityPath], reference: FidelityPath, answers: Path | None = None
 ) -> tuple[Agreement | None, str]:
-    """The first of these paths that was compared with the reference, whichever of the two was called so."""
-    if fidelity is None:
-        return None, _MEASURE
-    for path in paths:
-        found = fidelity.find(path, reference) or fidelity.find(reference, path)
-        if found is not None:
-            return found, ""
-    reasons = [fidelity.missing[path] for path in (*paths, reference) if path in fidelity.missing]
-    hint = f"{_MEASURE}; with --reference for the other platform's answers" if reference == "old platform" else _MEASURE
-    return None, reasons[0] if reasons else hint
+    """The first of these paths that was compared with the reference, whichever of the two was called so.
+
+    Args:
+        answers: the other platform's, where the baseline has some: then they are what is missing.
+    """
+    if fidelity is not None:
+        for path in paths:
+            found = fidelity.find(path, reference) or fidelity.find(reference, path)
+            if found is not None:
+                return found, ""
+    hint = _MEASURE
+    if reference == "old platform":
+        hint += f"; with --reference {shlex.quote(str(answers or 'answers.npz'))} for the other platform's answers"
+    missing = {} if fidelity is None or (reference == "old platform" and answers is not None) else fidelity.missing
+    return None, next((missing[path] for path in (*paths, reference) if path in missing), hint)
 
 
 def _words(found: Agreement) -> str:

@@ -140,9 +140,7 @@ def read_baseline(path: Path) -> Baseline:
             name=top.name("name"),
             about=top.text("about", ""),
             source=top.text("source"),
-            level="measured"
-            if top.text("level", "published", ("published", "measured")) == "measured"
-            else "published",
+            level=cast(Level, top.text("level", "published", get_args(Level))),
             loads=loads,
             memory=memory,
             power=power,
@@ -240,10 +238,6 @@ def _resource(top: Section, key: str) -> Resource | None:
 def _of(section: Section) -> ResourceOf | None:
     found = section.optional("of", lambda key: section.text(key, choices=get_args(ResourceOf)))
     return cast(ResourceOf | None, found)
-
-
-def _level(top: Section) -> Level:
-    return cast(Level, top.text("level", "published", get_args(Level)))
 
 
 def _estimate(section: Section, name: str) -> Estimate | None:

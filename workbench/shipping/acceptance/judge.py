@@ -58,7 +58,13 @@ def judge(
         criteria.append(_memory(baseline, baseline.memory, loads))
     if baseline.power is not None:
         criteria.append(_power(baseline, baseline.power, loads))
-    return Verdict(baseline=baseline.name, source=baseline.source, criteria=tuple(criteria), theirs=baseline.level)
+    return Verdict(
+        baseline=baseline.name,
+        source=baseline.source,
+        criteria=tuple(criteria),
+        theirs=baseline.level,
+        answers="" if baseline.answers is None else str(baseline.answers),
+    )
 
 
 def _timed(baseline: Baseline, loads: Sequence[LoadFigures], emulated: bool) -> Iterator[Criterion]:
@@ -208,7 +214,7 @@ def _memory(baseline: Baseline, theirs: Resource, loads: Sequence[LoadFigures]) 
         if bytes_used is not None:
             used = exact(bytes_used / 1e9)
             made = _share_criterion("memory", "memory", "GB", used, exact(theirs.value), "at most", percent, found)
-            return _with_note(made, f"of {words[theirs.of]}; {made.note}")
+            return replace(made, note=f"of {words[theirs.of]}; {made.note}")
         known = [words[kind] for kind in ("device", "service", "host") if getattr(found, f"{kind}_memory") is not None]
         why = f"not comparable: theirs is of {words[theirs.of]}, ours is known of {' and '.join(known) or 'nothing'}"
     return _missing("memory", "memory", "GB", theirs.value, "at most", percent, why)
@@ -237,10 +243,6 @@ def _at_throughput(baseline: Baseline, loads: Sequence[LoadFigures]) -> tuple[Lo
     if wanted is None:
         return None, "the baseline has no load with a throughput"
     return matching(wanted, loads, emulated=False)
-
-
-def _with_note(criterion: Criterion, note: str) -> Criterion:
-    return replace(criterion, note=note)
 
 
 def _missing(

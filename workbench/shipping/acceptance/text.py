@@ -21,7 +21,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         limit = "–" if c.limit is None else f"{c.bound} {_number(c.limit)}"
         rows.append((c.name, ours, c.level or "–", published, limit, c.outcome, _note(c)))
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
-    lines = [f"against {verdict.baseline} ({verdict.theirs}; {verdict.source})"]
+    answers = f"; its answers: {verdict.answers}" if verdict.answers else ""
+    lines = [f"against {verdict.baseline} ({verdict.theirs}; {verdict.source}{answers})"]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:6], widths, strict=True)]
         lines.append(("  " + "  ".join([*cells, row[6]])).rstrip())

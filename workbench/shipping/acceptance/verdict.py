@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workbench.values.documents.canonical import decode, encode
+from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.evidence import Evidence, weakest
 from workbench.values.measurement import Estimate
+from workbench.values.significance import times_the_data
 
 Outcome = Literal["passed", "failed", "not provable", "not measured", "no limit", "does not apply"]
 Bound = Literal["at least", "at most"]
@@ -67,12 +69,16 @@ class Verdict:
     Attributes:
         baseline, source: whom it is against, and what is known of that one's figures.
         theirs: whether those were 'measured' here, or 'published'.
+        answers: file of that one's answers, as the baseline names it; '' where it has none.
+        command: the command line that asked for it; '' where there was none.
     """
 
     baseline: str
     source: str
     criteria: tuple[Criterion, ...]
     theirs: Literal["published", "measured"] = "published"
+    answers: str = added_later("")
+    command: str = added_later("")
 
     @property
     def outcome(self) -> Literal["passed", "failed", "not decided"]:
@@ -112,20 +118,18 @@ def decided(figure: Estimate, bound: Bound, limit: float) -> Outcome:
     return "passed" if kept else "failed" if broken else "not provable"
 
 
-def data_needed(figure: Estimate, limit: float, have: float, unit: str) -> str:
+def data_needed(
+    figure: Estimate, limit: float, have: float, unit: str, variance: Callable[[float], float] | None = None
+) -> str:
     """How much data would decide a figure whose interval holds the limit, if its value stays.
-
-    Intervals shrink with the square root of the data, so that many times as much as the interval's half on the limit's
-    side is wider than the distance, squared.
 
     Args:
         have: of the data now, in `unit`; 0 where nobody said it.
+        variance: as in `times_the_data`.
     """
-    distance = abs(figure.value - limit)
-    half = figure.high - figure.value if limit >= figure.value else figure.value - figure.low
-    if distance == 0:
+    if figure.value == limit:
         return "no amount of data decides it: the figure is the limit itself"
-    times = (half / distance) ** 2
+    times = times_the_data(figure, limit, variance)
     if times > _MOST_TIMES:
         return f"more than {_MOST_TIMES:.0f} times as much data would be needed"
     whole = f", {_rounded_up(have * times)} {unit} instead of {have:.4g}" if have else ""
@@ -151,5 +155,5 @@ def exact(value: float) -> Estimate:
 
 
 def _rounded_up(value: float) -> str:
-    digits = 10 ** max(0, math.floor(math.log10(max(value, 1.0))) - 1)
+    digits = 10 ** max(0, math.floor(math.log10(max(value, 1.0))) - 2)
     return f"{math.ceil(value / digits) * digits:.0f}"

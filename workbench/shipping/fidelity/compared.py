@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -142,18 +142,27 @@ class Comparison:
         self._pairs: dict[tuple[FidelityPath, FidelityPath, str], Pair] = {}
         self._left = dict.fromkeys(served.shapes, extent.of_a_shape)
 
-    def run(self, split: Split) -> None:
-        """Take in all samples of a split, or as many as the extent says.
+    def run(self, split: Split, size: int, told: Callable[[float], None]) -> None:
+        """Take in the samples of a split, as many as the extent says.
+
+        Args:
+            size: so many are those.
+            told: which share of the rows that are to be answered is answered.
 
         Raises:
             MeasureError: a way fails.
         """
+        shapes = sum(self._left.values())
+        rows, answered_rows = size * len(self._ways) + shapes, 0
+        told(0.0)
         for window in self._served.data.batches(split, self._together(split), stop=self._extent.samples):
             found: dict[FidelityPath, Outputs] = {}
             for path, way in self._ways.items():
                 together = iter([(np.arange(len(window), dtype=np.int64), window.feeds)])
                 queued = groups(window, self._served.data, self._served.most)
                 found[path] = answered(window, queued if path == "served" else together, way.run)
+                answered_rows += len(window)
+                told((answered_rows + shapes - sum(self._left.values())) / rows)
             for path, against in self._wanted():
                 self._pair(path, against).add(found[path], found[against], window)
             for path, outputs in found.items():

@@ -41,7 +41,7 @@ from workbench.values.service import ServiceSettings
 _NOT_ASKED = "`workbench fidelity` measures it"
 
 
-def _silent(step: str) -> None:
+def _silent(step: str, share: float) -> None:
     """Tells nobody."""
 
 
@@ -52,14 +52,14 @@ class Asked:
     Attributes:
         answers: a file of another platform's answers; None without.
         checkpoint: of the model in PyTorch; None for the one beside the ONNX file, where there is one.
-        report: told one sentence for each step.
+        report: told what is done, in words, and which share of it is over.
     """
 
     split: Split = "holdout"
     extent: Extent = field(default_factory=Extent)
     answers: Path | None = None
     checkpoint: Path | None = None
-    report: Callable[[str], None] = _silent
+    report: Callable[[str, float], None] = _silent
 
 
 def fidelity_of_candidate(
@@ -75,7 +75,7 @@ def fidelity_of_candidate(
         ConfigError: the answers are to other inputs, or the checkpoint that was named is none.
     """
     with contextlib.ExitStack() as closing:
-        asked.report("what ships")
+        asked.report("what ships", 0.0)
         served = compiled(experiment, candidate, bench, closing, "the candidate's files")
         return _measured(experiment, candidate, bench, service, asked, served)
 
@@ -95,7 +95,7 @@ def fidelity_of_bundle(experiment: Experiment, bundle: Bundle, bench: Bench, ask
         )
     bundle.check_model()
     with contextlib.ExitStack() as closing:
-        asked.report("the bundle's files")
+        asked.report("the bundle's files", 0.0)
         session = bench.target(manifest.candidate).open(manifest.artifact, bundle.model_directory, manifest.candidate)
         served = opened(session, experiment, manifest.candidate, bench, closing, "the bundle's files")
         return _measured(experiment, manifest.candidate, bench, manifest.service, asked, served)
@@ -197,7 +197,7 @@ def _measured(
     with contextlib.ExitStack() as closing:
 
         def take(path: FidelityPath, make: Callable[[], Way]) -> None:
-            asked.report(path)
+            asked.report(path, 0.0)
             try:
                 ways[path] = make()
             except (Missing, CandidateError) as error:
@@ -233,7 +233,7 @@ def _compared(
     size = min(asked.extent.samples or data.size(asked.split), data.size(asked.split))
     paths: list[FidelityPath] = [*ways, *(["old platform"] if recorded is not None else [])]  # type: ignore[list-item]  # one of them
     scores = Scores(paths, data, experiment.model) if asked.extent.scored else None
-    asked.report(f"comparing {len(paths)} ways over {size} samples of {asked.split}")
+    words = f"comparing {len(paths)} ways over {size} samples of {asked.split}"
     with contextlib.closing(scores) if scores is not None else contextlib.nullcontext():
         comparison = Comparison(
             ways,
@@ -243,7 +243,7 @@ def _compared(
             recorded=recorded,
             scores=scores,
         )
-        comparison.run(asked.split)
+        comparison.run(asked.split, size, lambda share: asked.report(words, share))
         found = comparison.found()
     if recorded is not None and not any(one.path == "old platform" for one in found):
         assert asked.answers is not None  # of which `recorded` is

@@ -16,6 +16,7 @@ from workbench.values.clocks.measured import VERSION
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError, WorkbenchError
 from workbench.values.system.files import temporary_beside
+from workbench.values.system.steps import Steps
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,12 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         toolchain = AscendTarget().toolchain()
         known = _known(chosen.to, toolchain)
-        for name in chosen.names or MEASUREMENTS:
-            measure, unit = MEASUREMENTS[name]
-            value = measure(effort)
-            known[name] = {"value": value, "unit": unit, "calls": effort.calls}
-            _write(chosen.to, toolchain, known)
-            print(f"{name}: {value:.4g} {unit}{' (emulated)' if toolchain.emulated else ''}", flush=True)
+        names = chosen.names or list(MEASUREMENTS)
+        with Steps(lambda line: print(line, file=sys.stderr, flush=True)) as steps:
+            for number, name in enumerate(names, 1):
+                steps(f"{name} ({number} of {len(names)})")
+                measure, unit = MEASUREMENTS[name]
+                value = measure(effort)
+                known[name] = {"value": value, "unit": unit, "calls": effort.calls}
+                _write(chosen.to, toolchain, known)
+                print(f"{name}: {value:.4g} {unit}{' (emulated)' if toolchain.emulated else ''}", flush=True)
     except (WorkbenchError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

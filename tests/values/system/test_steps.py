@@ -1,0 +1,41 @@
+"""What long work says of itself: each step, and how far it is where nothing was said for a while."""
+
+import threading
+
+import pytest
+
+from workbench.values.system.steps import Steps, time_words
+
+
+@pytest.mark.parametrize(
+    ("gone_s", "share", "words"),
+    [(30.0, 0.25, "25%, about 90 s more"), (300.0, 0.5, "50%, about 5 min 00 s more"), (45.0, 0.0, "45 s so far")],
+)
+def test_what_is_left_follows_from_the_share_that_is_over(gone_s: float, share: float, words: str) -> None:
+    assert time_words(gone_s, share) == words
+
+
+def test_a_step_is_said_once_and_again_after_each_silence_with_how_far_it_is() -> None:
+    said: list[str] = []
+    twice = threading.Event()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if len([each for each in said if "50%" in each]) == 2:
+            twice.set()
+
+    with Steps(say, silence_s=0.01) as steps:
+        steps("comparing")
+        steps("comparing", 0.5)
+        assert twice.wait(60)
+
+    assert said[0] == "comparing"
+    assert all(line.startswith("comparing: ") and line.endswith("more") for line in said[-2:])
+
+
+def test_steps_that_are_not_announced_are_said_after_a_silence_alone() -> None:
+    said: list[str] = []
+    with Steps(said.append, announced=False) as steps:
+        steps("smoke")
+
+    assert said == []
