@@ -59,9 +59,7 @@ def fidelity(
         with Steps(lambda line: err.print(line, highlight=False, markup=False)) as steps:
             found = measure_fidelity(
                 question,
-                ""
-                if is_bundle
-                else candidate or recommended_of(question, summary_of(question, journal_of(question))).id,
+                chosen,
                 bundle=what if is_bundle else None,
                 answers=reference,
                 checkpoint=checkpoint,
