@@ -8,28 +8,36 @@ the first of them, on a few samples.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from workbench.evaluation.carried import first_steps, whole_samples
-from workbench.inputs.dataset import Batch
+from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import Outputs, concatenate, scorer_of, summarize, uses_of
+from workbench.inputs.metrics import Outputs, concatenate, library_metric, passed_outputs, scorer_of, summarize, uses_of
+from workbench.inputs.metrics.agreement import READ_BY, reading_of
 from workbench.inputs.metrics.agreement.judge import Array
+from workbench.targets import REFERENCE, open_target
 from workbench.targets.base import Session
-from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import Meaning, OutputUse
 from workbench.values.measurement import Split
+from workbench.values.model import Model, axes_text
 
 SAMPLES = 24
 STEPS = 64
 """Of each sample, where a state is carried."""
 NOISE = (1e-3, 1e-2, 1e-1, 1.0)
 """Standard deviations of the noise, as shares of the output's own; for whole numbers, shares that are replaced."""
+_HELD, _TRIED, _LONGEST_S = 8, 4, 10.0
+"""Samples that the float model is held against itself on, and boxes are tried on; seconds after which fewer do."""
+_NOISE = 1e-6
 _LEAST = 1e-9
 """A metric that moves by less has not moved."""
 
@@ -60,8 +68,7 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
     whole = whole_samples(session, data.interface, experiment.model)
     batches = first_steps(data.batches(split, experiment.baseline.serving.batch, stop=stop), STEPS)
     runs = [(batch, whole.run(batch.feeds)) for batch in batches]
-    if data.metric is None:
-        refuse_shared(runs[0][1], uses_of(data, experiment.model), len(runs[0][0]), data.path)
+    refuse_imperfect(data, experiment.model, runs)
     looked_at = _looked_at(experiment, runs)
     blank = _blank_outputs(runs, looked_at)
     for name in blank:
@@ -72,14 +79,7 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
             sum(len(batch) for batch, _ in runs),
             split,
         )
-    try:
-        untouched = _scored(experiment, runs, runs)
-    except MeasureError as error:  # of the float model's own outputs: no candidate is at fault
-        raise ConfigError(
-            f"the float model's outputs cannot be scored: {error}",
-            file=data.path,
-            key="metric" if data.metric is not None else "outputs",
-        ) from error
+    untouched = _scored(experiment, runs, runs)
     with contextlib.closing(scorer_of(data, experiment.model)) as scorer:
         primary = scorer.primary if scorer.primary in untouched else next(iter(untouched))
     waiting = dict.fromkeys((primary, *(c.metric for c in experiment.constraints if c.metric in untouched)))
@@ -99,6 +99,90 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
     raise _immovable(experiment, next(iter(waiting)), untouched, blank, stop)
 
 
+def check_itself(experiment: Experiment) -> None:
+    """Hold the float model against itself on a few samples, by the reference engine.
+
+    Raises:
+        ConfigError: as `refuse_imperfect`.
+    """
+    data, model = experiment.dataset, experiment.model
+    if model.is_language_model:
+        return
+    begin, runs = time.perf_counter(), list[Run]()
+    rows = model.fixed_batch or 1
+    stop = min(data.size("validation") // rows, max(1, _HELD // rows)) * rows
+    with contextlib.closing(open_target(REFERENCE).probe(model.path, ())) as session:
+        whole = whole_samples(session, data.interface, model)
+        for batch in first_steps(data.batches("validation", rows, stop=stop), STEPS):
+            runs.append((batch, whole.run(batch.feeds)))
+            if time.perf_counter() - begin > _LONGEST_S:
+                break
+    refuse_imperfect(data, model, runs)
+
+
+def refuse_imperfect(data: Dataset, model: Model, runs: Sequence[Run]) -> None:
+    """Whether the float model is perfect in its own eyes: where it is not, what is measured is no agreement.
+
+    Args:
+        runs: of the float model; none says nothing.
+
+    Raises:
+        ConfigError: it is not, or its outputs cannot be scored; says what would be right, where trying tells.
+    """
+    key = "metric" if data.metric is not None else "outputs"
+    for batch, outputs in runs[:1]:
+        refuse_shared(outputs, _read(data, model), len(batch), data.path, model)
+    with contextlib.closing(scorer_of(data, model)) as scorer:
+        try:
+            parts = [found for batch, outputs in runs if (found := scorer.score_itself(outputs, batch)) is not None]
+        except MeasureError as error:  # of the float model's own outputs: no candidate is at fault
+            said, hint = f"the float model's outputs cannot be scored: {error}", _read_rightly(data, model, runs)
+            raise ConfigError(said, file=data.path, key=key, hint=hint) from error
+        whole = concatenate(parts) if parts else None
+        for at, (metric, value) in enumerate(summarize(whole).items() if whole is not None else ()):
+            best, sign = scorer.best_of(metric), 1 if whole is not None and whole.higher[at] else -1
+            if best is not None and not sign * value >= sign * best - _NOISE:  # nor is NaN
+                raise ConfigError(
+                    f"{metric} of the float model against its own answers is {value:.4g} on "
+                    f"{sum(len(batch) for batch, _ in runs)} samples, where equal answers have {best:g}: it measures "
+                    "something else than agreement.",
+                    file=data.path,
+                    key=key,
+                    hint=_read_rightly(data, model, runs) or "Give the output another meaning or option.",
+                )
+
+
+def _read_rightly(data: Dataset, model: Model, runs: Sequence[Run]) -> str | None:
+    """What to write of boxes, as trying tells."""
+    uses = () if data.metric is not None or data.task != "tensors" else uses_of(data, model)
+    for use in uses:
+        if use.meaning != "boxes":
+            continue
+        found = reading_of(use, runs[:_TRIED])
+        if not found:
+            return "No axis, format or columns were found by which they agree: are they offsets that a decoder expects?"
+        name = shlex.quote(use.name)
+        told = [(key, value) for key, value in use.options if key not in found and key not in READ_BY]
+        options = {**found, **dict(told)}
+        written = ", ".join(f"{key}: {value}" for key, value in options.items())
+        flag = ",".join(f"{key}={value}" for key, value in options.items())
+        return f"By trying, this is right: {use.name}: {{meaning: boxes, {written}}} (--output {name}=boxes:{flag})."
+    return None
+
+
+def _read(data: Dataset, model: Model) -> list[OutputUse]:
+    """Outputs that need an answer for each sample; a user's own function may look at any other."""
+    if data.task != "tensors":
+        return []
+    if data.metric is None:
+        return list(uses_of(data, model))
+    known = library_metric(data.metric)
+    options = json.loads(data.metric.options)
+    asked = [options[key] for key in ("output", "boxes", "scores", "classes") if key in options]
+    names = (asked or [model.outputs[0].name]) if known is not None else []
+    return [OutputUse(name=name, meaning="values") for name in names]
+
+
 def _scored(experiment: Experiment, runs: Sequence[Run], reference: Sequence[Run]) -> dict[str, float]:
     with contextlib.closing(scorer_of(experiment.dataset, experiment.model)) as scorer:
         parts = [
@@ -107,29 +191,44 @@ def _scored(experiment: Experiment, runs: Sequence[Run], reference: Sequence[Run
     return summarize(concatenate(parts))
 
 
-def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], rows: int, file: Path) -> None:
-    """Whether outputs have an answer for each sample: a mean over the rows of a call has not, nor has a table.
+def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], rows: int, file: Path, model: Model) -> None:
+    """Whether outputs have an answer for each sample: a mean over the rows of a call has not, nor has a table, nor
+    what counts samples on another axis than its file says.
 
     Args:
         outputs: of a call of so many rows.
 
     Raises:
-        ConfigError: one has not; says how to leave it out.
+        ConfigError: one has not, or has other axes than its file declares; says what to declare, or to leave it out.
     """
+    declared = {spec.name: spec.shape for spec in model.outputs}
     for use in uses:
         array = outputs.get(use.name)
-        if array is None or use.meaning == "ignored":
+        if use.meaning == "ignored":
             continue
-        if array.ndim and (len(array) == rows or use.meaning not in _ROW_BY_ROW):
+        if array is None:
+            raise ConfigError(f"the model has no output {use.name!r}.", file=file, hint=nearest(use.name, outputs))
+        said = declared.get(use.name, ())
+        as_said = not said or len(said) == array.ndim or use.meaning == "state"
+        if as_said and array.ndim and (len(array) == rows or (rows == 1 and use.meaning not in _ROW_BY_ROW)):
             continue
-        what = f"has the shape {list(array.shape)}" if array.ndim else "is one number of a whole call"
         samples = "1 sample" if rows == 1 else f"{rows} samples"
+        what = f"has the shape {list(array.shape)}" if array.ndim else "is one number of a whole call"
+        told = f" for {samples}" + (f", and its file declares {axes_text(said)}" if said else "")
+        places = [axis for axis, size in enumerate(array.shape) if size == rows]
+        hint = f"Leave it out: {use.name}: ignored (--output {shlex.quote(use.name)}=ignored), or export the model "
+        hint += "without it, or with its axis for samples first."
+        if places and array.ndim > 1:
+            last = array.ndim - 1
+            place = 0 if 0 in places else places[0]
+            axes = ["batch" if n == place else size if n == last else f"axis_{n}" for n, size in enumerate(array.shape)]
+            hint = f"Declare it in the file as {axes_text(axes)}: samples are then taken from the axis 'batch'. {hint}"
         raise ConfigError(
-            f"the output {use.name!r} {what} for {samples}: it has no answer for each sample that could be compared.",
+            f"the output {use.name!r} {what}{told}: "
+            + ("it has no answer for each sample that could be compared." if as_said else "the two do not fit."),
             file=file,
             key="outputs",
-            hint=f"Leave it out: {use.name}: ignored (--output {shlex.quote(use.name)}=ignored), or export the model "
-            "without it, or with its axis for samples first.",
+            hint=hint,
         )
 
 
@@ -156,7 +255,8 @@ def _changes(experiment: Experiment, runs: Sequence[Run], looked_at: frozenset[s
 def _looked_at(experiment: Experiment, runs: Sequence[Run]) -> frozenset[str]:
     """Outputs that are scored; a user's function may look at any that holds an answer for each sample."""
     if experiment.dataset.metric is not None:
-        return frozenset(name for name, array in runs[0][1].items() if array.ndim and array.dtype.kind in "fiub")
+        able = {name for name, array in runs[0][1].items() if array.ndim and array.dtype.kind in "fiub"}
+        return frozenset(able - passed_outputs(experiment.model))
     return frozenset(use.name for use in uses_of(experiment.dataset, experiment.model) if use.meaning != "ignored")
 
 

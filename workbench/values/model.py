@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,11 @@ class TensorSpec:
     name: str
     dtype: str
     shape: tuple[int | str | None, ...]
+
+
+def axes_text(shape: Sequence[int | str | None]) -> str:
+    """A shape for people: '?' stands for a size without a name."""
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,11 +29,11 @@ from workbench.graph.intake.opset import WANTED, raised
 from workbench.graph.intake.ports import PortPlan, is_batch_name, plan_inputs, remedy, single
 from workbench.graph.intake.random_operators import TABLE_NAME, random_nodes, reproducible, stilled
 from workbench.graph.intake.trials import Feeds, Recipe, Run, difference, recipes, runner
-from workbench.graph.read import embedding_rows
+from workbench.graph.read import embedding_rows, infer_shapes
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Interface
-from workbench.values.model import Model, PreparationStep, TensorSpec
+from workbench.values.model import Model, PreparationStep, TensorSpec, axes_text
 
 Array = npt.NDArray[Any]
 
@@ -70,7 +70,34 @@ def _wanted(proto: ModelProto, source: Model, interface: Interface) -> bool:
     plans = plan_inputs(source.inputs, interface)
     moved = any(plan.batch != 0 or plan.guessed for plan in plans)
     declared = any(plan.dims != spec.shape for plan in plans for spec in source.inputs if spec.name == plan.name)
-    return moved or declared or any(_elsewhere(spec, plans) for spec in source.outputs)
+    return moved or declared or any(_elsewhere(spec, plans) for spec in source.outputs) or _is_mistaken(proto, plans)
+
+
+def _one_row(plans: Sequence[PortPlan]) -> bool:
+    """Whether every input has one sample first, and no other number."""
+    return all(plan.batch == 0 and plan.dims[0] == 1 for plan in plans)
+
+
+def _is_mistaken(proto: ModelProto, plans: Sequence[PortPlan]) -> bool:
+    """Whether an output has other axes than the file declares, or one sample elsewhere than first, as far as its
+    operators tell; asked of models of one sample, since others say by names or by running where samples are counted."""
+    outputs = proto.graph.output
+    if not _one_row(plans):
+        return False
+    declared = [_sizes(value) for value in outputs]
+    for value in outputs:
+        value.type.tensor_type.ClearField("shape")
+    infer_shapes(proto)
+    found = [_sizes(value) for value in outputs]
+    return any(
+        (bool(a and b) and len(a) != len(b)) or any(len(c) > 2 and c[0] != 1 and 1 in c for c in (a, b))
+        for a, b in zip(declared, found, strict=True)
+    )
+
+
+def _sizes(value: onnx.ValueInfoProto) -> list[int]:
+    """Of a declared shape, 0 for what is free."""
+    return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
 def _elsewhere(spec: TensorSpec, plans: Sequence[PortPlan]) -> bool:
@@ -207,9 +234,10 @@ class _Preparation:
         self.outputs, ranks = self._output_axes()
         moved = [plan for plan in self.plans if plan.batch != 0]
         changed = [name for name, axis in self.outputs.items() if axis != 0]
+        mistaken = [s for s in self.source.outputs if s.shape and ranks.get(s.name, len(s.shape)) != len(s.shape)]
         lone = single(self.plans)
         free = lone and any(p.batch is not None and not isinstance(p.dims[p.batch], int) for p in self.plans)
-        if not moved and not changed and not free:
+        if not moved and not changed and not free and not mistaken:
             return
         words = []
         if lone:
@@ -218,6 +246,7 @@ class _Preparation:
         words += [f"{n} gives its axis {self.outputs[n]} first" for n in changed if self.outputs[n] is not None]
         words += [f"{p.name} got a first axis" for p in moved if p.batch is None]
         words += [f"{n} got a first axis" for n in changed if self.outputs[n] is None]
+        words += [f"{s.name} has {ranks[s.name]} axes, and not {axes_text(s.shape)} as declared" for s in mistaken]
         self._did("batch", "; ".join(words) + ".", batch_first(self.proto, self.plans, self.outputs, ranks))
 
     def _did(self, name: str, words: str, proto: ModelProto, figures: tuple[tuple[str, float], ...] = ()) -> None:
@@ -316,9 +345,15 @@ class _Preparation:
         names = [spec.name for spec in self.source.outputs]
         lone = single(self.plans)
         named = {spec.name: _named_batch(spec, self.plans) for spec in self.source.outputs}
-        if all(plan.batch == 0 for plan in self.plans) and not any(named[name] for name in names):
+        lone_row = _one_row(self.plans)
+        if all(plan.batch == 0 for plan in self.plans) and not any(named[name] for name in names) and not lone_row:
             return dict.fromkeys(names, 0), {}
-        recipe, run = self._recipe()
+        try:
+            recipe, run = self._recipe()
+        except ConfigError:
+            if lone_row:  # then nothing tells, and nothing must be known
+                return dict.fromkeys(names, 0), {}
+            raise
         shapes = [self._shapes(recipe, run, batch) for batch in (1, 2, 3)]
         first = shapes[0]
         assert first is not None  # the recipe was accepted with one sample
@@ -337,7 +372,8 @@ class _Preparation:
                 found[name] = 0 if batched and first[name][:1] == (1,) else None
             else:
                 ones = [i for i, size in enumerate(first[name]) if size == 1]
-                found[name] = 0 if 0 in ones or len(ones) != 1 else ones[0]
+                told = 0 not in ones and len(ones) == 1 and not (lone_row and len(first[name]) < 3)
+                found[name] = ones[0] if told else 0
         return found, {name: len(first[name]) for name in names}
 
     def _shapes(self, recipe: Recipe, run: Run, batch: int) -> dict[str, tuple[int, ...]] | None:

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.metric_reader import MetricUse
+from workbench.inputs.library_metrics import NAMED, NamedMetric
 from workbench.inputs.metrics.outcomes import FloatArray, MeasuredOutcomes
 from workbench.inputs.metrics.score import Outputs
 from workbench.inputs.user_code import UserCodeError, UserProcess, process_of
@@ -34,6 +36,12 @@ _TOLERANCE = 1e-6
 _MOST_NAMED = 4
 _proven: set[MetricUse] = set()
 """Metrics that have scored a batch in this process."""
+
+
+def library_metric(use: MetricUse) -> NamedMetric | None:
+    """What is known of a metric that was named rather than written; None of a user's own."""
+    known = NAMED.get(use.name)
+    return known if known is not None and known.file == use.code.file else None
 
 
 class UserScorer:
@@ -87,6 +95,24 @@ class UserScorer:
             denominators=np.stack([denominators for _, denominators in columns], axis=1),
             lengths=batch.lengths,
         )
+
+    def score_itself(self, outputs: Outputs, batch: Batch) -> MeasuredOutcomes | None:
+        """A library's metric that may take the float model's answer for the truth is given that alone; of a function
+        that labels decide too, nobody knows what is best."""
+        alone = "reference" in self._asked()
+        if library_metric(self._use) is not None and alone:
+            batch = replace(batch, truths=None, targets=None)
+        found = self.score(outputs, batch, outputs)
+        labelled = "targets" in self._asked() and _targets(batch) is not None
+        return found if alone and not labelled else None
+
+    def best_of(self, metric: str) -> float | None:
+        known = library_metric(self._use)
+        if known is not None and known.best is not None:
+            return known.best
+        low, high = self._use.bounds_of(metric)
+        share = not self._use.unit_of(metric)  # a ratio in dB may end anywhere below its bound
+        return (high if share else None) if self._use.higher_of(metric) else low
 
     def _process(self) -> UserProcess:
         code = self._use.code
