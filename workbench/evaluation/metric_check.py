@@ -202,6 +202,7 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], rows: int, file: 
         ConfigError: one has not, or has other axes than its file declares; says what to declare, or to leave it out.
     """
     declared = {spec.name: spec.shape for spec in model.outputs}
+    in_file = declared if model.origin is None else {spec.name: spec.shape for spec in model.origin.outputs}
     for use in uses:
         array = outputs.get(use.name)
         if use.meaning == "ignored":
@@ -214,7 +215,8 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], rows: int, file: 
             continue
         samples = "1 sample" if rows == 1 else f"{rows} samples"
         what = f"has the shape {list(array.shape)}" if array.ndim else "is one number of a whole call"
-        told = f" for {samples}" + (f", and its file declares {axes_text(said)}" if said else "")
+        told = f" for {samples}"
+        told += f", and its file declares {axes_text(in_file[use.name])}" if in_file.get(use.name) else ""
         places = [axis for axis, size in enumerate(array.shape) if size == rows]
         hint = f"Leave it out: {use.name}: ignored (--output {shlex.quote(use.name)}=ignored), or export the model "
         hint += "without it, or with its axis for samples first."

@@ -61,10 +61,10 @@ def meanings_of(
             uses.append(_as_written(one, ask(question, (*_choices(one, run), "ignored"))))
         else:
             unknown.append(one)
+    batch, outputs = run.rows[0]
+    every = [*uses, *(OutputUse(name=one.name, meaning="values") for one in unknown)]
+    refuse_shared(outputs, every, len(batch), model.path if model.origin is None else model.origin.path, model)
     if unknown:
-        batch, outputs = run.rows[0]
-        some = [OutputUse(name=one.name, meaning="values") for one in unknown]
-        refuse_shared(outputs, some, len(batch), model.path if model.origin is None else model.origin.path, model)
         raise _cannot_know(unknown, model, run)
     return tuple(sorted(uses, key=lambda use: use.meaning in _INFORMS))
 

@@ -8,7 +8,7 @@ Runs in a process with limits (see `prepared`), since it runs a model of somebod
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ _TRIAL_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MemoryError)
 _HALF_NOISE = 0.05
 _FEEDS_WITH_NOISE = 12
 _ROWS = 1e-2
+_LARGER = (4, 16)
+"""Times the size that a model accepted, to see which axes are no more than 1 by chance."""
 
 
 def wanted(source: Model, interface: Interface) -> bool:
@@ -355,6 +357,11 @@ class _Preparation:
                 return dict.fromkeys(names, 0), {}
             raise
         shapes = [self._shapes(recipe, run, batch) for batch in (1, 2, 3)]
+        if lone_row:  # at a size at which axes of other things are not 1 as well
+            every = (self._shapes(each, run, 1) for each in self._larger(recipe))
+            shapes[0] = next(
+                (found for found in every if found and not any(map(_is_unclear, found.values()))), shapes[0]
+            )
         first = shapes[0]
         assert first is not None  # the recipe was accepted with one sample
         states = {out: plan for out, into in self.interface.state for plan in self.plans if plan.name == into}
@@ -375,6 +382,10 @@ class _Preparation:
                 told = 0 not in ones and len(ones) == 1 and not (lone_row and len(first[name]) < 3)
                 found[name] = ones[0] if told else 0
         return found, {name: len(first[name]) for name in names}
+
+    def _larger(self, accepted: Recipe) -> Iterator[Recipe]:
+        sizes = sorted({accepted.size, *(accepted.size * factor for factor in _LARGER)})
+        return (replace(accepted, size=size) for size in sizes)
 
     def _shapes(self, recipe: Recipe, run: Run, batch: int) -> dict[str, tuple[int, ...]] | None:
         try:
@@ -427,6 +438,10 @@ class _Preparation:
             axis = self.outputs.get(name, 0)
             found[name] = array if axis == 0 else output_to_prepared(axis, array)
         return found
+
+
+def _is_unclear(shape: tuple[int, ...]) -> bool:
+    return len(shape) > 2 and shape[0] == 1 and shape.count(1) > 1
 
 
 def _changing(name: str, shapes: Sequence[Mapping[str, tuple[int, ...]] | None]) -> int | None:

@@ -99,12 +99,12 @@ class UserScorer:
     def score_itself(self, outputs: Outputs, batch: Batch) -> MeasuredOutcomes | None:
         """A library's metric that may take the float model's answer for the truth is given that alone; of a function
         that labels decide too, nobody knows what is best."""
-        alone = "reference" in self._asked()
-        if library_metric(self._use) is not None and alone:
-            batch = replace(batch, truths=None, targets=None)
-        found = self.score(outputs, batch, outputs)
-        labelled = "targets" in self._asked() and _targets(batch) is not None
-        return found if alone and not labelled else None
+        found, alone = self.score(outputs, batch, outputs), "reference" in self._asked()
+        if _targets(batch) is None or "targets" not in self._asked():
+            return found if alone else None
+        if not alone or library_metric(self._use) is None:
+            return None
+        return self.score(outputs, replace(batch, truths=None, targets=None), outputs)
 
     def best_of(self, metric: str) -> float | None:
         known = library_metric(self._use)

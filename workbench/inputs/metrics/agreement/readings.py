@@ -49,7 +49,7 @@ def reading_of(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> dict[st
 def _places(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> list[dict[str, Option]]:
     """Where boxes, scores and classes may stand, the likeliest first: shares are scores as they are."""
     arrays = [np.asarray(outputs[use.name], np.float64) for _, outputs in runs]
-    if any(array.ndim != 3 for array in arrays):
+    if any(array.ndim != 3 or not array.size for array in arrays):
         return []
     found: list[tuple[int, dict[str, Option]]] = []
     for axis in (1, 2):
@@ -89,6 +89,8 @@ def _beyond(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> float | No
     axis = 1 if ("axis", 1) in use.options else -1
     sides = [max(fed.shape[2:]) for batch, _ in runs for fed in batch.feeds.values() if fed.ndim == 4]
     places = max(float(np.abs(np.moveaxis(o[use.name], axis, -1)[..., :2]).max()) for _, o in runs)
+    if sides and _SHARES < places < sides[0] / 2:
+        return None  # offsets from anchors, or from cells of a grid: boxes are all over the picture
     side = 1.0 if places <= _SHARES else float(sides[0]) if sides else places
     over: Floats = np.clip(-boxes, 0, None) + np.clip(boxes - side, 0, None)
     return float(over.mean() / side)
