@@ -10,19 +10,33 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from workbench.evaluation.carried import first_steps, whole_samples
 from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.dataset.batch import STEPS as STEPS_OF
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import Outputs, concatenate, library_metric, passed_outputs, scorer_of, summarize, uses_of
-from workbench.inputs.metrics.agreement import READ_BY, reading_of
+from workbench.inputs.metrics import (
+    MeaningScorer,
+    MeasuredOutcomes,
+    Outputs,
+    concatenate,
+    library_metric,
+    passed_outputs,
+    scorer_of,
+    summarize,
+    uses_of,
+)
+from workbench.inputs.metrics.agreement import AGAINST, reading_of
 from workbench.inputs.metrics.agreement.judge import Array
+from workbench.inputs.metrics.agreement.labelled import FLOAT
 from workbench.targets import REFERENCE, open_target
 from workbench.targets.base import Session
 from workbench.values.errors import ConfigError, MeasureError, nearest
@@ -35,8 +49,8 @@ STEPS = 64
 """Of each sample, where a state is carried."""
 NOISE = (1e-3, 1e-2, 1e-1, 1.0)
 """Standard deviations of the noise, as shares of the output's own; for whole numbers, shares that are replaced."""
-_HELD, _TRIED, _LONGEST_S = 8, 4, 10.0
-"""Samples that the float model is held against itself on, and boxes are tried on; seconds after which fewer do."""
+_HELD, _LONGEST_S = 8, 10.0
+"""Samples that the float model is held against itself on; seconds after which fewer do."""
 _NOISE = 1e-6
 _LEAST = 1e-9
 """A metric that moves by less has not moved."""
@@ -131,43 +145,56 @@ def refuse_imperfect(data: Dataset, model: Model, runs: Sequence[Run]) -> None:
     """
     key = "metric" if data.metric is not None else "outputs"
     for batch, outputs in runs[:1]:
-        refuse_shared(outputs, _read(data, model), len(batch), data.path, model)
+        refuse_shared(outputs, _read(data, model), batch, data.path, model)
+    boxes = next((use for use in _read(data, model) if use.meaning == "boxes"), None)
+    hint = "Give the output another meaning or option."
+    try:
+        for metric, value, best, higher in _in_its_own_eyes(data, model, runs):
+            if value >= best - _NOISE if higher else value <= best + _NOISE:  # NaN is neither
+                continue
+            said = f"{metric} of the float model against its own answers is {value:.4g} on "
+            said += f"{sum(len(batch) for batch, _ in runs)} samples, where equal answers have {best:g}: it measures "
+            said += "something else than agreement."
+            break
+        else:
+            return
+    except MeasureError as error:  # of the float model's own outputs: no candidate is at fault
+        said, hint = f"the float model's outputs cannot be scored: {error}", ""
+    if boxes is not None:
+        right = reading_of(boxes, runs)
+        hint = f"By trying, this is right: --output {shlex.quote(boxes.name)}={right} (or so in the manifest)."
+        if not right:
+            hint = "No axis, format or columns were found by which boxes agree: are they offsets for a decoder?"
+    raise ConfigError(said, file=data.path, key=key, hint=hint or None)
+
+
+def _in_its_own_eyes(data: Dataset, model: Model, runs: Sequence[Run]) -> Iterator[tuple[str, float, float, bool]]:
+    """(metric, value, what equal answers have, whether more is better) of the float model held against itself.
+
+    Nothing where labels decide. A library's metric that may take the float model's answer for the truth is given that.
+    """
+    known = None if data.metric is None else library_metric(data.metric)
     with contextlib.closing(scorer_of(data, model)) as scorer:
-        try:
-            parts = [found for batch, outputs in runs if (found := scorer.score_itself(outputs, batch)) is not None]
-        except MeasureError as error:  # of the float model's own outputs: no candidate is at fault
-            said, hint = f"the float model's outputs cannot be scored: {error}", _read_rightly(data, model, runs)
-            raise ConfigError(said, file=data.path, key=key, hint=hint) from error
-        whole = concatenate(parts) if parts else None
-        for at, (metric, value) in enumerate(summarize(whole).items() if whole is not None else ()):
-            best, sign = scorer.best_of(metric), 1 if whole is not None and whole.higher[at] else -1
-            if best is not None and not sign * value >= sign * best - _NOISE:  # nor is NaN
-                raise ConfigError(
-                    f"{metric} of the float model against its own answers is {value:.4g} on "
-                    f"{sum(len(batch) for batch, _ in runs)} samples, where equal answers have {best:g}: it measures "
-                    "something else than agreement.",
-                    file=data.path,
-                    key=key,
-                    hint=_read_rightly(data, model, runs) or "Give the output another meaning or option.",
-                )
-
-
-def _read_rightly(data: Dataset, model: Model, runs: Sequence[Run]) -> str | None:
-    """What to write of boxes, as trying tells."""
-    uses = () if data.metric is not None or data.task != "tensors" else uses_of(data, model)
-    for use in uses:
-        if use.meaning != "boxes":
-            continue
-        found = reading_of(use, runs[:_TRIED])
-        if not found:
-            return "No axis, format or columns were found by which they agree: are they offsets that a decoder expects?"
-        name = shlex.quote(use.name)
-        told = [(key, value) for key, value in use.options if key not in found and key not in READ_BY]
-        options = {**found, **dict(told)}
-        written = ", ".join(f"{key}: {value}" for key, value in options.items())
-        flag = ",".join(f"{key}={value}" for key, value in options.items())
-        return f"By trying, this is right: {use.name}: {{meaning: boxes, {written}}} (--output {name}=boxes:{flag})."
-    return None
+        whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in runs])
+        labelled = any(batch.truths is not None or batch.targets is not None for batch, _ in runs)
+        if data.metric is not None and (not scorer.needs_reference or (labelled and known is None)):
+            return
+        if data.metric is not None and labelled:
+            alone = [(replace(batch, truths=None, targets=None), outputs) for batch, outputs in runs]
+            whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in alone])
+        for at, (metric, value) in enumerate(summarize(whole).items()):
+            if isinstance(scorer, MeaningScorer):
+                spec, use = scorer.spec_of(metric)
+                decided = AGAINST in dict(use.options) and not metric.rpartition(".")[2].startswith(FLOAT)
+                best, higher = math.nan if decided else spec.best, spec.higher
+            elif isinstance(whole, MeasuredOutcomes):
+                higher, share = bool(whole.higher[at]), not whole.units[at]
+                best = float(whole.bounds[at][int(higher)]) if share or not higher else math.nan  # dB end anywhere
+                best = known.best if known is not None and known.best is not None else best
+            else:
+                return
+            if not math.isnan(best):
+                yield metric, value, best, higher
 
 
 def _read(data: Dataset, model: Model) -> list[OutputUse]:
@@ -191,18 +218,16 @@ def _scored(experiment: Experiment, runs: Sequence[Run], reference: Sequence[Run
     return summarize(concatenate(parts))
 
 
-def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], rows: int, file: Path, model: Model) -> None:
-    """Whether outputs have an answer for each sample: a mean over the rows of a call has not, nor has a table, nor
-    what counts samples on another axis than its file says.
-
-    Args:
-        outputs: of a call of so many rows.
+def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, file: Path, model: Model) -> None:
+    """Whether outputs have an answer for each sample, and the axes that the file declares: a mean over the rows of a
+    call has none, nor has a table, nor what counts samples on another axis.
 
     Raises:
-        ConfigError: one has not, or has other axes than its file declares; says what to declare, or to leave it out.
+        ConfigError: one has not; says what to declare, or to leave it out.
     """
+    rows, steps = len(batch), int(STEPS_OF in batch.sizes)
     declared = {spec.name: spec.shape for spec in model.outputs}
-    in_file = declared if model.origin is None else {spec.name: spec.shape for spec in model.origin.outputs}
+    in_file = {spec.name: spec.shape for spec in (model if model.origin is None else model.origin).outputs}
     for use in uses:
         array = outputs.get(use.name)
         if use.meaning == "ignored":
@@ -210,23 +235,20 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], rows: int, file: 
         if array is None:
             raise ConfigError(f"the model has no output {use.name!r}.", file=file, hint=nearest(use.name, outputs))
         said = declared.get(use.name, ())
-        as_said = not said or len(said) == array.ndim or use.meaning == "state"
+        as_said = not said or len(said) == array.ndim - steps or use.meaning == "state"
         if as_said and array.ndim and (len(array) == rows or (rows == 1 and use.meaning not in _ROW_BY_ROW)):
             continue
         samples = "1 sample" if rows == 1 else f"{rows} samples"
         what = f"has the shape {list(array.shape)}" if array.ndim else "is one number of a whole call"
-        told = f" for {samples}"
-        told += f", and its file declares {axes_text(in_file[use.name])}" if in_file.get(use.name) else ""
-        places = [axis for axis, size in enumerate(array.shape) if size == rows]
+        told = f", and its file declares {axes_text(in_file[use.name])}" if in_file.get(use.name) else ""
         hint = f"Leave it out: {use.name}: ignored (--output {shlex.quote(use.name)}=ignored), or export the model "
         hint += "without it, or with its axis for samples first."
-        if places and array.ndim > 1:
-            last = array.ndim - 1
-            place = 0 if 0 in places else places[0]
-            axes = ["batch" if n == place else size if n == last else f"axis_{n}" for n, size in enumerate(array.shape)]
+        if rows in array.shape and array.ndim > 1:
+            axes = [*(f"axis_{n}" for n in range(array.ndim - 1)), array.shape[-1]]
+            axes[array.shape.index(rows)] = "batch"
             hint = f"Declare it in the file as {axes_text(axes)}: samples are then taken from the axis 'batch'. {hint}"
         raise ConfigError(
-            f"the output {use.name!r} {what}{told}: "
+            f"the output {use.name!r} {what} for {samples}{told}: "
             + ("it has no answer for each sample that could be compared." if as_said else "the two do not fit."),
             file=file,
             key="outputs",

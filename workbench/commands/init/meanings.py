@@ -14,12 +14,11 @@ from workbench.evaluation.metric_check import refuse_shared
 from workbench.graph.read import load_graph
 from workbench.inputs.metrics import InferredOutput, infer_outputs
 from workbench.inputs.metrics.agreement import AGAINST, reading_of
+from workbench.inputs.metrics.inference import PASSED
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import Meaning, OutputUse
 from workbench.values.model import Model
 
-_TRIED = 4
-"""Samples on which boxes are tried."""
 _INFORMS = ("state", "values", "ignored")
 """Meanings that say little of what a model is for: they stand behind the others, since the first is the primary one."""
 
@@ -50,7 +49,7 @@ def meanings_of(
     uses: list[OutputUse] = []
     unknown: list[InferredOutput] = []
     for one in found:
-        if one.name in written:
+        if one.name in written and (one.use is None or one.use.reason != PASSED):
             uses.append(_as_written(one, written[one.name]))
         elif one.use is not None:
             uses.append(one.use)
@@ -63,7 +62,7 @@ def meanings_of(
             unknown.append(one)
     batch, outputs = run.rows[0]
     every = [*uses, *(OutputUse(name=one.name, meaning="values") for one in unknown)]
-    refuse_shared(outputs, every, len(batch), model.path if model.origin is None else model.origin.path, model)
+    refuse_shared(outputs, every, batch, model.path if model.origin is None else model.origin.path, model)
     if unknown:
         raise _cannot_know(unknown, model, run)
     return tuple(sorted(uses, key=lambda use: use.meaning in _INFORMS))
@@ -104,10 +103,8 @@ def _against(output: str, label: Any, *, first: bool) -> str:
 def _choices(one: InferredOutput, run: FloatRun) -> tuple[str, ...]:
     """What would fit, the likeliest first: boxes with their options, where its values can be read as boxes with shares
     for scores."""
-    read = reading_of(OutputUse(name=one.name, meaning="boxes"), run.rows[:_TRIED])
-    if "class_column" not in read or "activation" in read:
-        return one.candidates
-    return (f"boxes:{','.join(f'{key}={value}' for key, value in read.items())}", *one.candidates)
+    read = reading_of(OutputUse(name=one.name, meaning="boxes"), run.rows)
+    return (read, *one.candidates) if "class_column" in read and "activation" not in read else one.candidates
 
 
 def _cannot_know(unknown: Sequence[InferredOutput], model: Model, run: FloatRun) -> ConfigError:

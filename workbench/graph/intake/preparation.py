@@ -8,7 +8,7 @@ Runs in a process with limits (see `prepared`), since it runs a model of somebod
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from workbench.graph.intake.opset import WANTED, raised
 from workbench.graph.intake.ports import PortPlan, is_batch_name, plan_inputs, remedy, single
 from workbench.graph.intake.random_operators import TABLE_NAME, random_nodes, reproducible, stilled
 from workbench.graph.intake.trials import Feeds, Recipe, Run, difference, recipes, runner
-from workbench.graph.read import embedding_rows, infer_shapes
+from workbench.graph.read import embedding_rows
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Interface
@@ -72,34 +72,13 @@ def _wanted(proto: ModelProto, source: Model, interface: Interface) -> bool:
     plans = plan_inputs(source.inputs, interface)
     moved = any(plan.batch != 0 or plan.guessed for plan in plans)
     declared = any(plan.dims != spec.shape for plan in plans for spec in source.inputs if spec.name == plan.name)
-    return moved or declared or any(_elsewhere(spec, plans) for spec in source.outputs) or _is_mistaken(proto, plans)
+    moved = moved or (_one_row(plans) and any(len(s.shape) > 2 and s.shape[0] != 1 for s in source.outputs))
+    return moved or declared or any(_elsewhere(spec, plans) for spec in source.outputs)
 
 
 def _one_row(plans: Sequence[PortPlan]) -> bool:
     """Whether every input has one sample first, and no other number."""
     return all(plan.batch == 0 and plan.dims[0] == 1 for plan in plans)
-
-
-def _is_mistaken(proto: ModelProto, plans: Sequence[PortPlan]) -> bool:
-    """Whether an output has other axes than the file declares, or one sample elsewhere than first, as far as its
-    operators tell; asked of models of one sample, since others say by names or by running where samples are counted."""
-    outputs = proto.graph.output
-    if not _one_row(plans):
-        return False
-    declared = [_sizes(value) for value in outputs]
-    for value in outputs:
-        value.type.tensor_type.ClearField("shape")
-    infer_shapes(proto)
-    found = [_sizes(value) for value in outputs]
-    return any(
-        (bool(a and b) and len(a) != len(b)) or any(len(c) > 2 and c[0] != 1 and 1 in c for c in (a, b))
-        for a, b in zip(declared, found, strict=True)
-    )
-
-
-def _sizes(value: onnx.ValueInfoProto) -> list[int]:
-    """Of a declared shape, 0 for what is free."""
-    return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
 def _elsewhere(spec: TensorSpec, plans: Sequence[PortPlan]) -> bool:
@@ -357,13 +336,11 @@ class _Preparation:
                 return dict.fromkeys(names, 0), {}
             raise
         shapes = [self._shapes(recipe, run, batch) for batch in (1, 2, 3)]
-        if lone_row:  # at a size at which axes of other things are not 1 as well
-            every = (self._shapes(each, run, 1) for each in self._larger(recipe))
-            shapes[0] = next(
-                (found for found in every if found and not any(map(_is_unclear, found.values()))), shapes[0]
-            )
         first = shapes[0]
         assert first is not None  # the recipe was accepted with one sample
+        for factor in _LARGER if lone_row else ():  # until axes of other things are not 1 as well
+            if any(len(shape) > 2 and shape[0] == 1 and shape.count(1) > 1 for shape in first.values()):
+                first = self._shapes(replace(recipe, size=recipe.size * factor), run, 1) or first
         states = {out: plan for out, into in self.interface.state for plan in self.plans if plan.name == into}
         found: dict[str, int | None] = {}
         for name in names:
@@ -382,10 +359,6 @@ class _Preparation:
                 told = 0 not in ones and len(ones) == 1 and not (lone_row and len(first[name]) < 3)
                 found[name] = ones[0] if told else 0
         return found, {name: len(first[name]) for name in names}
-
-    def _larger(self, accepted: Recipe) -> Iterator[Recipe]:
-        sizes = sorted({accepted.size, *(accepted.size * factor for factor in _LARGER)})
-        return (replace(accepted, size=size) for size in sizes)
 
     def _shapes(self, recipe: Recipe, run: Run, batch: int) -> dict[str, tuple[int, ...]] | None:
         try:
@@ -438,10 +411,6 @@ class _Preparation:
             axis = self.outputs.get(name, 0)
             found[name] = array if axis == 0 else output_to_prepared(axis, array)
         return found
-
-
-def _is_unclear(shape: tuple[int, ...]) -> bool:
-    return len(shape) > 2 and shape[0] == 1 and shape.count(1) > 1
 
 
 def _changing(name: str, shapes: Sequence[Mapping[str, tuple[int, ...]] | None]) -> int | None:

@@ -22,7 +22,7 @@ from workbench.graph.structure import handed_through
 from workbench.inputs.metrics.agreement.judge import Array, Outputs
 from workbench.inputs.metrics.last_operator import last_operator
 from workbench.values.interface import Meaning, OutputUse
-from workbench.values.model import Model, TensorSpec
+from workbench.values.model import Model, TensorSpec, axes_text
 
 _BOXES = re.compile(r"box|bbox|loc(?:ation)?s?$|coord", re.IGNORECASE)
 _SCORES = re.compile(r"score|conf|prob|cls|class", re.IGNORECASE)
@@ -147,7 +147,9 @@ def _one(spec: TensorSpec, model: Model, operator: str, values: Array | None) ->
     if rank == 1 or last == 1:
         return _unknown(spec, ("values", "logits", "probabilities"), f"a single number behind {operator}")
     if rank == 2 and not isinstance(last, int):
-        return _unknown(spec, ("signal", "logits", "values"), f"of any length {_shape(spec)} behind {operator}")
+        return _unknown(
+            spec, ("signal", "logits", "values"), f"of any length {axes_text(spec.shape)} behind {operator}"
+        )
     if rank == 2 and last in _IMAGENET:
         return _known(spec, "logits", f"a vector of {last} numbers, as many as ImageNet has classes")
     if rank == 2:
@@ -155,9 +157,9 @@ def _one(spec: TensorSpec, model: Model, operator: str, values: Array | None) ->
         positive = values is not None and float(values.min(initial=1)) > 0
         same = ", all above 0" * positive + ", whose largest is the same one for all samples" * alike
         likeliest: tuple[Meaning, ...] = ("values", "logits") if alike or positive else ("logits", "values")
-        why = f"a vector {_shape(spec)} behind {operator}{same}: scores of classes, or numbers of their own"
+        why = f"a vector {axes_text(spec.shape)} behind {operator}{same}: scores of classes, or numbers of their own"
         return _unknown(spec, (*likeliest, "embedding", "signal"), why)
-    return _unknown(spec, ("logits", "embedding", "values", "signal"), f"{_shape(spec)} behind {operator}")
+    return _unknown(spec, ("logits", "embedding", "values", "signal"), f"{axes_text(spec.shape)} behind {operator}")
 
 
 def _map(spec: TensorSpec, operator: str, values: Array | None) -> InferredOutput:
@@ -165,14 +167,14 @@ def _map(spec: TensorSpec, operator: str, values: Array | None) -> InferredOutpu
     named = _NAMED["mask"].search(spec.name) is not None
     decided = operator in _PROBABILITY and spec.shape[1] == 1 and (values is None or _are_decided(values))
     if not (named or operator == "Softmax" or decided):
-        return _unknown(spec, ("values", "mask", "embedding"), f"a map {_shape(spec)} behind {operator}")
+        return _unknown(spec, ("values", "mask", "embedding"), f"a map {axes_text(spec.shape)} behind {operator}")
     options: dict[str, float] = {}
     if values is not None and not _are_distributions(np.moveaxis(values, 1, -1)) and _are_distributions(values):
         options["axis"] = values.ndim - 1
     if values is not None and spec.shape[1] == 1 and not _are_shares(values):
         options["threshold"] = 0.0  # the logit of a half
     why = "its name says so" if named else f"ends in {operator}"
-    return _known(spec, "mask", f"{why}, one value per pixel {_shape(spec)}", **options)
+    return _known(spec, "mask", f"{why}, one value per pixel {axes_text(spec.shape)}", **options)
 
 
 def _named(name: str) -> Meaning | None:
@@ -184,7 +186,7 @@ def _whole_numbers(spec: TensorSpec, operator: str) -> InferredOutput:
     sizes = spec.shape[-2:]
     image = len(spec.shape) >= 3 and all(isinstance(size, int) and size >= _LEAST_PIXELS for size in sizes)
     if image and operator == "ArgMax":
-        return _known(spec, "mask", f"ends in ArgMax, a class per pixel {_shape(spec)}")
+        return _known(spec, "mask", f"ends in ArgMax, a class per pixel {axes_text(spec.shape)}")
     if spec.dtype in _SMALL and operator not in _CHOOSING:
         return _unknown(spec, ("values", "signal", "mask", "ids"), f"{spec.dtype}, behind {operator}: levels or ids")
     return _known(spec, "ids", f"whole numbers ({spec.dtype}), behind {operator}")
@@ -283,7 +285,3 @@ def _are_unit_vectors(values: Array) -> bool:
     if found.ndim < 2 or found.shape[-1] < 8:
         return False
     return bool((np.abs(np.linalg.norm(found, axis=-1) - 1) < _TOLERANCE).all())
-
-
-def _shape(spec: TensorSpec) -> str:
-    return f"[{', '.join('?' if size is None else str(size) for size in spec.shape)}]"

@@ -162,14 +162,6 @@ class MeaningScorer:
             lengths=batch.lengths,
         )
 
-    def score_itself(self, outputs: Outputs, batch: Batch) -> MeasuredOutcomes:
-        return self.score(outputs, batch, outputs)
-
-    def best_of(self, metric: str) -> float | None:
-        spec, use = self.spec_of(metric)
-        own = AGAINST not in dict(use.options) or metric.rpartition(".")[2].startswith(FLOAT)
-        return spec.best if own else None
-
     def _judged(self, judge: Judge, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         """Sample by sample where samples are padded along named axes, each without its padding."""
         for name in judge.reads:

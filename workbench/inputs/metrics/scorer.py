@@ -17,7 +17,7 @@ from typing import Protocol
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics.extents import Extents
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
-from workbench.inputs.metrics.outcomes import MeasuredOutcomes, Outcomes
+from workbench.inputs.metrics.outcomes import Outcomes
 from workbench.inputs.metrics.score import Outputs, check_outputs, outcomes_of
 from workbench.inputs.metrics.summary import primary_metric
 from workbench.inputs.metrics.user_scorer import UserScorer
@@ -69,18 +69,6 @@ class Scorer(Protocol):
         """
         ...
 
-    def score_itself(self, outputs: Outputs, batch: Batch) -> MeasuredOutcomes | None:
-        """Of a model held against its own answers; None where labels alone decide.
-
-        Raises:
-            MeasureError, ConfigError: as `score`.
-        """
-        ...
-
-    def best_of(self, metric: str) -> float | None:
-        """What a model has against its own answers; None where nobody knows."""
-        ...
-
     def close(self) -> None:
         """Let go of what was started for scoring; may be called twice."""
         ...
@@ -116,13 +104,7 @@ class TaskScorer:
         check_outputs(self.data.task, self.data.labels, model)
 
     def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> Outcomes:
-        return outcomes_of(self.data.task, outputs, batch, labels=self.data.labels, reference=reference)
-
-    def score_itself(self, outputs: Outputs, batch: Batch) -> None:
-        self.score(outputs, batch, None)  # whatever accuracy comes out, there must be one
-
-    def best_of(self, metric: str) -> None:
-        """Labels decide."""
+        return outcomes_of(self.data.task, outputs, batch, labels=self.data.labels)
 
     def close(self) -> None:
         """Nothing was started."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,24 +94,6 @@ class UserScorer:
             denominators=np.stack([denominators for _, denominators in columns], axis=1),
             lengths=batch.lengths,
         )
-
-    def score_itself(self, outputs: Outputs, batch: Batch) -> MeasuredOutcomes | None:
-        """A library's metric that may take the float model's answer for the truth is given that alone; of a function
-        that labels decide too, nobody knows what is best."""
-        found, alone = self.score(outputs, batch, outputs), "reference" in self._asked()
-        if _targets(batch) is None or "targets" not in self._asked():
-            return found if alone else None
-        if not alone or library_metric(self._use) is None:
-            return None
-        return self.score(outputs, replace(batch, truths=None, targets=None), outputs)
-
-    def best_of(self, metric: str) -> float | None:
-        known = library_metric(self._use)
-        if known is not None and known.best is not None:
-            return known.best
-        low, high = self._use.bounds_of(metric)
-        share = not self._use.unit_of(metric)  # a ratio in dB may end anywhere below its bound
-        return (high if share else None) if self._use.higher_of(metric) else low
 
     def _process(self) -> UserProcess:
         code = self._use.code

@@ -26,14 +26,10 @@ def uses_of(dataset: Dataset, model: Model | None) -> tuple[OutputUse, ...]:
         return declared
     passed = passed_outputs(model)
     if passed and passed.issuperset(spec.name for spec in model.outputs):
-        raise ConfigError(
-            f"every output ({', '.join(sorted(passed))}) {PASSED}.",
-            file=dataset.path,
-            key="outputs",
-            hint="Export the model with the output that it computes.",
-        )
+        rule = f"every output ({', '.join(sorted(passed))}) {PASSED}."
+        raise ConfigError(rule, file=dataset.path, key="outputs", hint="Export the model with what it computes.")
     declared = tuple(
-        OutputUse(name=use.name, meaning="ignored", reason=f"{PASSED}, {use.meaning} or not")
+        OutputUse(name=use.name, meaning="ignored", reason=PASSED)
         if use.name in passed and use.meaning not in ("ignored", "state")
         else use
         for use in declared

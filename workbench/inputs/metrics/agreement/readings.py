@@ -14,36 +14,38 @@ from workbench.inputs.metrics.agreement.judge import Floats, Option, Outputs, nu
 from workbench.values.errors import CandidateError, ConfigError
 from workbench.values.interface import OutputUse
 
-READ_BY = ("axis", "format", "score", "activation", "score_column", "class_column", "label_column")
-"""Options that are found by trying."""
+_READ_BY = ("axis", "format", "activation", "score_column", "class_column", "label_column")
 _SCORES = (0.5, 0.25, 0.05)
 """The first at which anything is found counts."""
+_TRIED = 4
+"""Samples."""
 _SHARES = 1.5
 """Places up to here are shares of the picture's side."""
 _LIKELY, _MANY = 0.25, 0.3
 """Where a column says what is an object, classes are likely at so many anchors, of which most are none."""
 
 
-def reading_of(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> dict[str, Option]:
-    """Options with which a model's boxes agree with themselves and lie within the picture best; empty where there are
-    none, as of boxes that still are offsets from anchors.
+def reading_of(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> str:
+    """`boxes:axis=1,format=cxcywh,class_column=4`: so read they agree with themselves, and lie within the picture best;
+    empty where they do in no way, as offsets from anchors do.
 
     Args:
-        runs: of the float model; a few samples are enough.
+        runs: of the float model.
     """
-    told = {name: value for name, value in use.options if name in ("scores", "labels", "iou", "match", "background")}
+    runs, told = runs[:_TRIED], {name: value for name, value in use.options if name not in _READ_BY}
     least = number(use, "score", _SCORES[0])
     found: list[tuple[float, dict[str, Option]]] = []
     for score, where in itertools.product(sorted({least, *_SCORES}, reverse=True), _places(use, runs)):
         for form in ("cxcywh", *FORMATS):
             more: dict[str, Option] = {} if score == least else {"score": score}
-            options = {**told, **where, "format": form, **more}
+            axis: dict[str, Option] = {"axis": 1} if "axis" in where else {}
+            options = {**axis, "format": form, **where, **told, **more}
             beyond = _beyond(OutputUse(name=use.name, meaning="boxes", options=tuple(options.items())), runs)
             if beyond is not None and all(beyond < other - 1e-3 for other, _ in found):
                 found.append((beyond, options))
         if found:
-            return found[-1][1]
-    return {}
+            return "boxes:" + ",".join(f"{name}={value}" for name, value in found[-1][1].items())
+    return ""
 
 
 def _places(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> list[dict[str, Option]]:
