@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
-from workbench.evaluation.metric_check import check_itself
+from workbench.evaluation.float_run import run_float
+from workbench.evaluation.metric_check import refuse_imperfect
 from workbench.graph.structure import layers_inside
 from workbench.inputs.dataset.language import samples, windows
 from workbench.inputs.experiment import Experiment
@@ -142,8 +143,9 @@ def make_plan(
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
     todo = max(0, budget - len(known))
     refused = check_targets(experiment, bench) if todo else ()
-    if todo:
-        check_itself(experiment)
+    if todo and not experiment.model.is_language_model:
+        run = run_float(experiment.model, experiment.dataset, experiment.model.fixed_batch)
+        refuse_imperfect(experiment.dataset, experiment.model, run.rows)
     call_ms = _known_call_ms(experiment, known) if todo == 0 else None
     if call_ms is None:
         call_ms = probe_call_ms(experiment, bench) if probe is None else probe()

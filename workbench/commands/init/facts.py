@@ -9,7 +9,6 @@ from pathlib import Path
 
 from workbench.commands.init.axes import FreeAxis
 from workbench.commands.init.data import Corpus
-from workbench.commands.init.float_run import FloatRun, check_answers, run_float
 from workbench.commands.init.interface import Ask, Declared, with_outputs
 from workbench.commands.init.labels import first_label, held_against_labels
 from workbench.commands.init.manifest import manifest_text
@@ -17,6 +16,7 @@ from workbench.commands.init.meanings import meanings_of
 from workbench.commands.init.metric import WishedMetric
 from workbench.commands.init.model import Outline
 from workbench.commands.init.read_back import judged_by
+from workbench.evaluation.float_run import FloatRun, check_answers, run_float
 from workbench.evaluation.metric_check import refuse_imperfect
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.values.errors import ConfigError

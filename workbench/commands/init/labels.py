@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.commands.init.float_run import FloatRun
+from workbench.evaluation.float_run import FloatRun
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.arrays import SIZES
 from workbench.inputs.dataset.stored import StoredArray, npz_arrays

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from workbench.commands.init.float_run import FloatRun
 from workbench.commands.init.interface import Ask
 from workbench.commands.init.labels import first_label, told_by_labels
+from workbench.evaluation.float_run import FloatRun
 from workbench.evaluation.metric_check import refuse_shared
 from workbench.graph.read import load_graph
 from workbench.inputs.metrics import InferredOutput, infer_outputs

@@ -1,22 +1,20 @@
-"""How a detector's answers can be read, where the manifest reads them in a way that loses them: options, by trying."""
+"""How a detector's answers can be read, where the manifest reads them in a way that loses them: found by trying."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
-from workbench.inputs.metrics.agreement.boxes import FORMATS, detections_of
+from workbench.inputs.metrics.agreement.boxes import detections_of
 from workbench.inputs.metrics.agreement.detections import match
-from workbench.inputs.metrics.agreement.judge import Floats, Option, Outputs, number
+from workbench.inputs.metrics.agreement.judge import Floats, Option, Outputs
 from workbench.values.errors import CandidateError, ConfigError
 from workbench.values.interface import OutputUse
 
 _READ_BY = ("axis", "format", "activation", "score_column", "class_column", "label_column")
-_SCORES = (0.5, 0.25, 0.05)
-"""The first at which anything is found counts."""
 _TRIED = 4
 """Samples."""
 _SHARES = 1.5
@@ -32,49 +30,46 @@ def reading_of(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> str:
     Args:
         runs: of the float model.
     """
-    runs, told = runs[:_TRIED], {name: value for name, value in use.options if name not in _READ_BY}
-    least = number(use, "score", _SCORES[0])
-    found: list[tuple[float, dict[str, Option]]] = []
-    for score, where in itertools.product(sorted({least, *_SCORES}, reverse=True), _places(use, runs)):
-        for form in ("cxcywh", *FORMATS):
-            more: dict[str, Option] = {} if score == least else {"score": score}
-            axis: dict[str, Option] = {"axis": 1} if "axis" in where else {}
-            options = {**axis, "format": form, **where, **told, **more}
-            beyond = _beyond(OutputUse(name=use.name, meaning="boxes", options=tuple(options.items())), runs)
-            if beyond is not None and all(beyond < other - 1e-3 for other, _ in found):
-                found.append((beyond, options))
+    told: dict[str, Option] = {name: value for name, value in use.options if name not in _READ_BY}
+    lower: list[dict[str, Option]] = [{}] if "score" in told else [{}, {"score": _LIKELY}]
+    for score, place in itertools.product(lower, _places(use, runs[:_TRIED])):
+        found: list[tuple[float, int, dict[str, Option]]] = []
+        for order, form in enumerate(("cxcywh", "xyxy", "xywh", "yxyx")):
+            options = {**{k: v for k, v in place.items() if k == "axis"}, "format": form, **place, **told, **score}
+            tried = OutputUse(name=use.name, meaning="boxes", options=tuple(options.items()))
+            if (beyond := _beyond(tried, runs[:_TRIED])) is not None:
+                found.append((round(beyond, 3), order, options))
         if found:
-            return "boxes:" + ",".join(f"{name}={value}" for name, value in found[-1][1].items())
+            return "boxes:" + ",".join(f"{name}={value}" for name, value in min(found)[2].items())
     return ""
 
 
-def _places(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> list[dict[str, Option]]:
-    """Where boxes, scores and classes may stand, the likeliest first: shares are scores as they are."""
+def _places(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> Iterator[dict[str, Option]]:
+    """Where boxes, scores and classes may stand, shares before logits, few columns of many boxes first."""
     arrays = [np.asarray(outputs[use.name], np.float64) for _, outputs in runs]
     if any(array.ndim != 3 or not array.size for array in arrays):
-        return []
-    found: list[tuple[int, dict[str, Option]]] = []
-    for axis in (1, 2):
-        rows: Floats = np.concatenate([np.moveaxis(a, axis, 2).reshape(-1, a.shape[axis]) for a in arrays])
-        place: dict[str, Option] = {} if axis == 2 else {"axis": 1}
-        if rows.shape[1] == 4 or "scores" in dict(use.options):
-            found += [(0, place)] if rows.shape[1] == 4 else []
-        elif rows.shape[1] > 4:
+        return
+    every = [np.concatenate([np.moveaxis(a, axis, 2).reshape(-1, a.shape[axis]) for a in arrays]) for axis in (1, 2)]
+    for activation in ("none", "sigmoid"):
+        for axis, rows in sorted(enumerate(every, 1), key=lambda one: one[1].shape[1]):
+            place: dict[str, Option] = {"axis": 1} if axis == 1 else {}
             shares = bool(((rows[:, 4:] >= 0) & (rows[:, 4:] <= 1)).all())
-            columns = _columns(rows, shares=shares)
-            logits: dict[str, Option] = {} if shares or "label_column" in columns else {"activation": "sigmoid"}
-            found.append((rows.shape[1] + (0 if not logits else 1 << 20), place | columns | logits))
-    return [place for _, place in sorted(found, key=lambda one: one[0])]
+            if rows.shape[1] == 4:
+                yield place
+            elif rows.shape[1] == 6 and (rows[:, 5] == np.rint(rows[:, 5])).all() and rows[:, 5].max() > 1:
+                yield place | {"score_column": 4, "label_column": 5}
+            elif rows.shape[1] > 4 and shares == (activation == "none"):
+                yield (
+                    place
+                    | _columns(rows if shares else 1 / (1 + np.exp(-np.clip(rows, -500, 500))))
+                    | ({} if shares else {"activation": activation})
+                )
 
 
-def _columns(rows: Floats, *, shares: bool) -> dict[str, Option]:
-    """Scores of classes from column 4 on; or one that says whether there is an object, and behind it the classes, or
-    the number of one."""
-    scores = rows[:, 4:] if shares else 1 / (1 + np.exp(-np.clip(rows[:, 4:], -500, 500)))
-    if rows.shape[1] == 6 and not shares and (rows[:, 5] == np.rint(rows[:, 5])).all():
-        return {"score_column": 4, "label_column": 5}
-    objects = float((scores[:, 0] > _LIKELY).mean())
-    if rows.shape[1] > 5 and (scores[:, 1:].max(axis=1) > _LIKELY).mean() > max(_MANY, 2 * objects):
+def _columns(rows: Floats) -> dict[str, Option]:
+    """Scores of classes from column 4 on; or one that says what is an object, and classes behind it."""
+    objects = float((rows[:, 4] > _LIKELY).mean())
+    if rows.shape[1] > 5 and (rows[:, 5:].max(axis=1) > _LIKELY).mean() > max(_MANY, 2 * objects):
         return {"score_column": 4, "class_column": 5}
     return {"class_column": 4}
 
@@ -89,10 +84,10 @@ def _beyond(use: OutputUse, runs: Sequence[tuple[Batch, Outputs]]) -> float | No
     if not len(boxes) or any((match(one, one, 0.5) == 0).any() for one in found):
         return None
     axis = 1 if ("axis", 1) in use.options else -1
-    sides = [max(fed.shape[2:]) for batch, _ in runs for fed in batch.feeds.values() if fed.ndim == 4]
     places = max(float(np.abs(np.moveaxis(o[use.name], axis, -1)[..., :2]).max()) for _, o in runs)
+    sides = [float(max(fed.shape[2:])) for batch, _ in runs for fed in batch.feeds.values() if fed.ndim == 4]
     if sides and _SHARES < places < sides[0] / 2:
         return None  # offsets from anchors, or from cells of a grid: boxes are all over the picture
-    side = 1.0 if places <= _SHARES else float(sides[0]) if sides else places
+    side = 1.0 if places <= _SHARES else sides[0] if sides else places
     over: Floats = np.clip(-boxes, 0, None) + np.clip(boxes - side, 0, None)
     return float(over.mean() / side)
