@@ -33,7 +33,18 @@ _SIZED = {
 """Operator → inputs that say how large its output is."""
 _HAND_ON = frozenset(
     {
-        *("Cast", "Concat", "Constant", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
+        *(
+            "Cast",
+            "Concat",
+            "Constant",
+            "ConstantOfShape",
+            "DepthToSpace",
+            "Expand",
+            "Flatten",
+            "Gather",
+            "GatherElements",
+            "GatherND",
+        ),
         *("Identity", "Pad", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
         "Where",
     }
