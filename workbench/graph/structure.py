@@ -31,23 +31,10 @@ _SIZED = {
     "Split": (1,),
 }
 """Operator → inputs that say how large its output is."""
-_HAND_ON = frozenset(
-    {
-        *(
-            "Cast",
-            "Concat",
-            "Constant",
-            "ConstantOfShape",
-            "DepthToSpace",
-            "Expand",
-            "Flatten",
-            "Gather",
-            "GatherElements",
-            "GatherND",
-        ),
-        *("Identity", "Pad", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-        "Where",
-    }
+_HAND_ON = (
+    *("Cast", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements"),
+    *("GatherND", "Identity", "Pad", "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
+    *("Transpose", "Unsqueeze", "Where"),
 )
 """Operators that give values as they were, of several tensors or at other places."""
 _FLOATS = (
@@ -174,7 +161,7 @@ def handed_through(proto: onnx.ModelProto) -> frozenset[str]:
             floats = any(kinds.get(n, onnx.TensorProto.UNDEFINED) in _FLOATS for n in (*node.input, *node.output) if n)
             if any(True for _ in bodies(node)) or (size and node.op_type in _BY_VALUE):
                 return False
-            if not size and floats and node.op_type not in (*_HAND_ON, "Shape", "Size"):
+            if not size and floats and node.op_type not in _HAND_ON:
                 return False
             sizing = _SIZED.get(node.op_type, ())
             alone = node.op_type in ("Shape", "Size")
