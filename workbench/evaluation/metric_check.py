@@ -137,7 +137,9 @@ def refuse_imperfect(data: Dataset, model: Model, runs: Sequence[Run]) -> None:
         said, hint = f"the float model's outputs cannot be scored: {error}", ""
     if boxes is not None:
         right = reading_of(boxes, runs)
-        hint = f"By trying, this is right: --output {shlex.quote(boxes.name)}={right} (or so in the manifest)."
+        written = right.removeprefix("boxes:").replace("=", ": ").replace(",", ", ")
+        hint = f"By trying, this is right: --output {shlex.quote(boxes.name)}={right} (in the manifest {boxes.name}: "
+        hint += f"{{meaning: boxes, {written}}})."
         if not right:
             hint = "No axis, format or columns were found by which boxes agree: are they offsets for a decoder?"
     raise ConfigError(said, file=data.path, key=key, hint=hint or None)
