@@ -40,7 +40,7 @@ ASIDE = "cann_emulator"
 """Switched on by its environment, as the vendor's kit is: no room imports it."""
 
 EVALUATION = (
-    ("accuracy_pass", "company_check", "layer_prices", "metric_check", "overflow", "window_pass"),
+    ("accuracy_pass", "company_check", "float_run", "layer_prices", "metric_check", "overflow", "window_pass"),
     ("padding_check",),
     ("build",),
     ("record", "checkpoint"),

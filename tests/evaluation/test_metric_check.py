@@ -4,8 +4,10 @@ import logging
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import helper
 
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.evaluation.metric_check import check_metric
@@ -97,3 +99,66 @@ def test_what_samples_share_is_refused_unless_it_is_left_out(tmp_path: Path, sha
     with pytest.raises(ConfigError, match=rf"'mean of all' {what}.*'mean of all'=ignored"):
         said("mean of all: values")
     assert said("mean of all: ignored").startswith("top1_agreement moves")
+
+
+def with_metric(root: Path, code: str, metric: str = "metric.py:f", labels: object = None) -> Experiment:
+    asked(root)
+    (root / "data/metric.py").write_text(f"import numpy as np\n{code}", encoding="utf-8")
+    if labels is not None:
+        for split in ("calibration", "validation", "holdout"):
+            with np.load(root / "data" / f"{split}.npz") as stored:
+                x = stored["x"]
+            np.savez(root / "data" / f"{split}.npz", x=x, labels=np.resize(np.asarray(labels), len(x)))
+    manifest = root / "data" / "manifest.yaml"
+    manifest.write_text(manifest.read_text("utf-8") + f"metric: {metric}\n", encoding="utf-8")
+    file = root / "experiments/tiny.yaml"
+    if "bounds" in metric:
+        file.write_text(file.read_text("utf-8").replace("accuracy_drop_pp", "accuracy_drop"), encoding="utf-8")
+    return read_experiment(file)
+
+
+@pytest.mark.parametrize(
+    ("code", "metric", "found"),
+    [
+        (
+            "def f(outputs, reference):\n    return np.full(len(outputs['logits']), 0.4)",
+            "metric.py:f",
+            "f of .* is 0.4",
+        ),
+        (
+            "def f(outputs, reference):\n    return np.abs(outputs['logits'] - 1).sum(axis=1)",
+            "{function: metric.py:f, bounds: [0, null], higher_is_better: false}",
+            "where equal answers have 0",
+        ),
+    ],
+)
+def test_a_metric_in_which_the_float_model_is_not_perfect_beside_itself_is_refused(
+    tmp_path: Path, code: str, metric: str, found: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"{found}.*something else than agreement") as refused:
+        checked(with_metric(tmp_path, code, metric))
+
+    assert refused.value.key == "metric"
+
+
+def test_a_metric_against_labels_may_be_below_perfect_and_one_in_db_below_its_bound(tmp_path: Path) -> None:
+    score = "def f(outputs, targets):\n    return (outputs['logits'].argmax(axis=1) == np.array(targets)) * 1.0"
+    assert checked(with_metric(tmp_path / "a", score, labels=[0, 1])).startswith("f moves from")
+    ratio = "def f(outputs, reference):\n    e = np.square(outputs['logits'] - reference['logits']).sum(axis=1)\n"
+    ratio += "    return -10 * np.log10(e + 1e-6)"
+    unit = "{function: metric.py:f, bounds: [-100, 100], unit: dB}"
+    assert checked(with_metric(tmp_path / "b", ratio, unit)).startswith("f moves from 60")
+
+
+def test_a_metric_that_looks_at_an_echo_alone_is_refused(tmp_path: Path) -> None:
+    experiment = with_metric(tmp_path, "def f(outputs):\n    return outputs['echo'][:, 0] % 1.0")
+
+    proto = onnx.load(experiment.model.path)
+    given = proto.graph.input[0]
+    proto.graph.node.append(helper.make_node("Identity", [given.name], ["echo"]))
+    proto.graph.output.append(helper.make_tensor_value_info("echo", given.type.tensor_type.elem_type, None))
+    onnx.save(proto, experiment.model.path)
+    again = read_experiment(tmp_path / "experiments/tiny.yaml")
+
+    with pytest.raises(ConfigError, match=r"f stays at .* whatever is done to the float model's outputs"):
+        checked(again)

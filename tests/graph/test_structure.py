@@ -7,7 +7,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from tests.graph.intake.graphs import noisy, port, rate_dependent, write
-from workbench.graph.structure import structure_of
+from workbench.graph.read import load_graph, read_model
+from workbench.graph.structure import handed_through, structure_of
 
 
 def test_layers_in_branches_and_random_operators_are_found_at_any_depth(tmp_path: Path) -> None:
@@ -33,3 +34,31 @@ def test_a_size_from_values_is_named_by_the_node_it_begins_at(tmp_path: Path) ->
     sized = structure_of(onnx.load(path)).sized_by_data
 
     assert sized == {"found": "NonZero 'places'", "ones": "NonZero 'places'"}
+
+
+def test_what_is_handed_through_depends_on_no_float_arithmetic_nor_on_sizes_that_values_decide(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Identity", ["ids"], ["echo"], name="echo"),
+        helper.make_node("Add", ["ids", "two"], ["whole"], name="whole"),
+        helper.make_node("Cast", ["ids"], ["cast"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["cast", "half"], ["scaled"], name="scaled"),
+        helper.make_node("Relu", ["x"], ["computed"], name="computed"),
+        helper.make_node("Shape", ["computed"], ["size"], name="size"),
+        helper.make_node("NonZero", ["computed"], ["places"], name="places"),
+        helper.make_node("Shape", ["places"], ["count"], name="count"),
+        helper.make_node("ArgMax", ["computed"], ["largest"], name="largest", axis=1),
+        helper.make_node("ConstantOfShape", ["size"], ["zeros"], name="zeros"),
+        helper.make_node("Where", ["mask", "echo", "largest"], ["chosen"], name="chosen"),
+    ]
+    names = ("echo", "whole", "cast", "scaled", "computed", "size", "count", "largest", "zeros", "chosen")
+    whole = ("echo", "whole", "size", "count", "largest", "chosen")
+    outputs = [port(name, None, TensorProto.INT64 if name in whole else TensorProto.FLOAT) for name in names]
+    inputs = [
+        port("ids", ["n", 1], TensorProto.INT64),
+        port("x", ["n", 4]),
+        port("mask", ["n", 1], TensorProto.BOOL),
+    ]
+    weights = {"two": np.array(2, np.int64), "half": np.array(0.5, np.float32)}
+    path = write(tmp_path / "m.onnx", nodes, inputs, outputs, weights)
+
+    assert handed_through(load_graph(read_model(path))) == {"echo", "whole", "cast", "size", "zeros"}

@@ -1,12 +1,17 @@
 """What outputs mean decides how they are compared: each meaning against figures worked out by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from workbench.inputs.dataset import Batch
 from workbench.inputs.metrics import summarize
+from workbench.inputs.metrics.agreement import MEANINGS
+from workbench.inputs.metrics.agreement.boxes import detections_of
 from workbench.inputs.metrics.agreement.sequences import edit_distance
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.values.errors import ConfigError, MeasureError
@@ -201,3 +206,60 @@ def test_what_is_not_of_a_meaning_is_refused_by_name() -> None:
         scorer(use("h", "state"))
     with pytest.raises(MeasureError, match="holds NaN or infinity for sample 1"):
         scored((use("p", "probabilities"),), {"p": [[0.5], [np.nan]]}, {"p": [[0.5], [0.5]]})
+
+
+SHAPES = st.lists(st.sampled_from([0, 1, 2, 4, 5, 7]), min_size=0, max_size=3)
+OPTIONS: dict[str, list[Option]] = {
+    "axis": [-9, -1, 0, 1, 2, 9],
+    "format": ["xyxy", "cxcywh"],
+    "score": [-10.0, 0.5],
+    "iou": [0.0, 2.0],
+    "activation": ["none", "softmax"],
+    "background": [-1, 0, 99],
+    "scores": ["z"],
+    "labels": ["z"],
+    "score_column": [-9, 4, 99],
+    "class_column": [0, 4, 6, 99],
+    "label_column": [5, 99],
+    "threshold": [0.5],
+    "rate": [-1, 0, 16000],
+    "end": [0],
+    "k": [0, 3],
+}
+
+
+@settings(deadline=None, max_examples=400)
+@given(data=st.data(), rows=st.integers(1, 3))
+def test_whatever_is_declared_of_any_shape_ends_as_a_named_error_or_as_figures(data: st.DataObject, rows: int) -> None:
+    judged = [meaning for meaning, rules in MEANINGS.items() if rules.make is not None and meaning != "state"]
+    meaning = data.draw(st.sampled_from(judged))
+    known = [name for name in MEANINGS[meaning].options if name in OPTIONS]
+    names = data.draw(st.lists(st.sampled_from(known), unique=True, max_size=3)) if known else []
+    declared = use("y", meaning, **{name: data.draw(st.sampled_from(OPTIONS[name])) for name in names})
+    rng = np.random.default_rng(0)
+    first = st.sampled_from([rows, rows, rows, 1, 5])
+
+    def array() -> np.ndarray[Any, Any]:
+        shape = (data.draw(first), *data.draw(SHAPES)) if data.draw(st.integers(0, 9)) else ()
+        return (10 * rng.normal(size=shape)).astype(data.draw(st.sampled_from(["f4", "f2", "i8"])))
+
+    outputs = {"y": array(), "z": array()}
+    batch = batch_of(rows)
+    try:
+        found = scorer(declared).score(outputs, batch, outputs)
+    except (ConfigError, MeasureError) as error:
+        said = str(error)
+    else:
+        said = "'y'" if all(np.isfinite(value) for value in summarize(found).values()) else "a figure is none"
+    assert "'y'" in said or "'z'" in said or "outputs.y" in said
+
+
+def test_scores_with_their_classes_first_are_turned_to_their_boxes() -> None:
+    boxes = np.tile(np.array([[0, 0, 2, 2], [5, 5, 9, 9], [20, 20, 24, 24]], np.float32), (2, 1, 1))
+    scores = np.array([[[0.9, 0.1, 0.1], [0.1, 0.8, 0.2]]] * 2, np.float32)  # [n, classes, boxes]
+    declared = use("boxes", "boxes", scores="scores")
+
+    turned = (scores, scores.swapaxes(1, 2))
+    found = [detections_of(declared, {"boxes": boxes, "scores": each}, batch_of(2)) for each in turned]
+
+    assert [one.classes.tolist() for one in found[0]] == [one.classes.tolist() for one in found[1]] == [[0, 1], [0, 1]]

@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score
 
 from workbench.inputs import metrics
 from workbench.inputs.dataset import NOT_SCORED, Batch
-from workbench.inputs.metrics import ClassificationOutcomes, MeasuredOutcomes, NerOutcomes, Outcomes, TensorOutcomes
+from workbench.inputs.metrics import ClassificationOutcomes, MeasuredOutcomes, NerOutcomes, Outcomes
 from workbench.values import significance
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model, TensorSpec
@@ -131,69 +131,9 @@ def test_classification_scores_are_those_of_scikit_learn(pairs: list[tuple[int, 
     assert metrics.per_sample(outcomes).tolist() == [p == t for p, t in pairs]
 
 
-def test_tensors_are_compared_with_the_float_model_sample_by_sample() -> None:
-    reference = {"y": np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]], dtype=np.float32)}
-    outputs = {"y": np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]], dtype=np.float32)}
-
-    found = metrics.outcomes_of("tensors", outputs, tensors_batch(3), reference=reference)
-
-    assert isinstance(found, TensorOutcomes)
-    assert found.cosine.tolist() == [1.0, 0.0, 1.0]
-    assert found.max_abs_error.tolist() == [0.0, 2.0, 0.0]
-    assert found.mean_abs_error.tolist() == [0.0, 2.0, 0.0]
-    assert metrics.per_sample(found).tolist() == [True, False, True]
-    assert metrics.summarize(found) == pytest.approx(
-        {"top1_agreement": 2 / 3, "cosine": 2 / 3, "max_abs_error": 2.0, "mae": 2 / 3}
-    )
-
-
-def test_padding_is_not_compared() -> None:
-    reference = np.ones((2, 3, 2))
-    outputs = reference.copy()
-    outputs[0, 2] = [-9.0, 9.0]
-    outputs[1, 0] = [1.0, 3.0]
-
-    batch = tensors_batch(2, [[True, True, False], [True, True, True]])
-    found = metrics.outcomes_of("tensors", {"y": outputs}, batch, reference={"y": reference})
-
-    assert isinstance(found, TensorOutcomes)
-    assert found.max_abs_error.tolist() == [0.0, 2.0]
-    assert found.mean_abs_error == pytest.approx([0.0, 2 / 6])
-    assert found.cosine[0] == pytest.approx(1.0)
-    assert found.top1.tolist() == [True, False]
-    assert found.lengths.tolist() == [2, 3]
-
-
-@settings(deadline=None)
-@given(scale=st.floats(0.1, 10), seed=st.integers(0, 1000))
-def test_cosine_ignores_scale_and_errors_do_not(scale: float, seed: int) -> None:
-    reference = np.random.default_rng(seed).normal(size=(4, 6))
-
-    found = metrics.outcomes_of("tensors", {"y": reference * scale}, tensors_batch(4), reference={"y": reference})
-
-    assert isinstance(found, TensorOutcomes)
-    assert found.cosine == pytest.approx(np.ones(4))
-    assert found.max_abs_error == pytest.approx(np.abs(reference * (scale - 1)).max(axis=1))
-
-
-def test_a_single_value_agrees_when_its_sign_does() -> None:
-    outputs, reference = {"y": np.array([[0.5], [-0.5]])}, {"y": np.array([[3.0], [0.1]])}
-
-    found = metrics.outcomes_of("tensors", outputs, tensors_batch(2), reference=reference)
-
-    assert metrics.per_sample(found).tolist() == [True, False]
-
-
 OUTCOMES: dict[str, Outcomes] = {
     "classification": classification([0, 1, 2, 3, 0], [0, 1, 1, 3, 2]),
     "ner": ner([["B-PER", "O"]] * 5, [["B-PER", "O"], ["O", "O"], ["B-LOC", "I-LOC"], ["I-ORG", "O"], ["O", "B-PER"]]),
-    "tensors": TensorOutcomes(
-        cosine=np.linspace(0.5, 1, 5),
-        max_abs_error=np.arange(5.0),
-        mean_abs_error=np.arange(5.0) / 2,
-        top1=np.array([True, False, True, True, False]),
-        lengths=np.ones(5, dtype=np.int64),
-    ),
     "measured": MeasuredOutcomes(
         names=np.array(["boxes.recall", "boxes.worst"]),
         units=np.array(["", "px"]),
@@ -250,14 +190,14 @@ def test_a_truncated_or_foreign_file_is_refused_by_name(outcomes: Outcomes, tmp_
     np.savez(path, other=np.zeros(3))
     with pytest.raises(ValueError, match="not a file of outcomes"):
         metrics.load_outcomes(path)
-    np.savez(path, kind=np.array("TensorOutcomes"), version=np.array(2))
+    np.savez(path, kind=np.array("NerOutcomes"), version=np.array(2))
     with pytest.raises(ValueError, match="version 2 is unknown; this workbench reads version 1"):
         metrics.load_outcomes(path)
 
 
 def test_outcomes_of_different_kinds_do_not_join() -> None:
     with pytest.raises(ValueError, match="different kinds"):
-        metrics.concatenate([OUTCOMES["ner"], OUTCOMES["tensors"]])  # type: ignore[type-var]  # the point
+        metrics.concatenate([OUTCOMES["ner"], OUTCOMES["measured"]])  # type: ignore[type-var]  # the point
     with pytest.raises(ValueError, match="no outcomes"):
         metrics.concatenate([])
     with pytest.raises(ValueError, match="no samples"):
@@ -278,7 +218,7 @@ def test_damage_is_shown_by_length_bin() -> None:
 
 
 def test_each_task_has_a_primary_metric_among_its_scores() -> None:
-    for task in ("classification", "ner", "tensors"):
+    for task in ("classification", "ner"):
         assert metrics.primary_metric(task) in metrics.summarize(OUTCOMES[task])
 
 
@@ -288,8 +228,6 @@ def test_nan_logits_name_the_sample() -> None:
 
     with pytest.raises(MeasureError, match=r"output 'logits' holds NaN for sample 11 "):
         metrics.outcomes_of("classification", {"logits": logits}, batch_of([0, 0, 0], first=10))
-    with pytest.raises(MeasureError, match="NaN or infinity for sample 1 "):
-        metrics.outcomes_of("tensors", {"y": logits}, tensors_batch(3), reference={"y": np.zeros((3, 4))})
 
 
 def test_the_number_of_labels_must_be_that_of_the_logits() -> None:
@@ -302,8 +240,6 @@ def test_the_number_of_labels_must_be_that_of_the_logits() -> None:
 def test_outputs_of_an_impossible_shape_are_refused() -> None:
     with pytest.raises(MeasureError, match=r"has the shape \(2, 4\); expected \(1, 'classes'\)"):
         metrics.outcomes_of("classification", {"logits": np.zeros((2, 4))}, batch_of([0]))
-    with pytest.raises(MeasureError, match=r"the outputs are \{'y': \(1, 4\)\}; the float model gives"):
-        metrics.outcomes_of("tensors", {"y": np.zeros((1, 4))}, tensors_batch(1), reference={"z": np.zeros((1, 4))})
 
 
 def test_scores_come_from_the_logits_or_the_only_output() -> None:
@@ -369,8 +305,6 @@ def test_agreement_says_which_samples_are_not_finite() -> None:
 
 
 def test_scoring_without_what_it_needs_is_a_programming_error() -> None:
-    with pytest.raises(ValueError, match="against a reference"):
-        metrics.outcomes_of("tensors", {"y": np.zeros((1, 2))}, tensors_batch(1))
     with pytest.raises(ValueError, match="without targets"):
         metrics.outcomes_of("ner", {"y": np.zeros((1, 2, 6))}, tensors_batch(1), labels=TAGS)
     with pytest.raises(ValueError, match="names of its tags"):

@@ -8,29 +8,47 @@ the first of them, on a few samples.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from workbench.evaluation.carried import first_steps, whole_samples
-from workbench.inputs.dataset import Batch
+from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.dataset.batch import STEPS as STEPS_OF
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import Outputs, concatenate, scorer_of, summarize, uses_of
+from workbench.inputs.metrics import (
+    MeaningScorer,
+    MeasuredOutcomes,
+    Outputs,
+    concatenate,
+    library_metric,
+    passed_outputs,
+    scorer_of,
+    summarize,
+    uses_of,
+)
+from workbench.inputs.metrics.agreement import AGAINST, reading_of
 from workbench.inputs.metrics.agreement.judge import Array
+from workbench.inputs.metrics.agreement.labelled import FLOAT
 from workbench.targets.base import Session
-from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import OutputUse
 from workbench.values.measurement import Split
 from workbench.values.metrics import apart_words
+from workbench.values.model import Model, axes_text
 
 SAMPLES = 24
 STEPS = 64
 """Of each sample, where a state is carried."""
 NOISE = (1e-3, 1e-2, 1e-1, 1.0)
 """Standard deviations of the noise, as shares of the output's own; for whole numbers, shares that are replaced."""
+_NOISE = 1e-6
 _LEAST = 1e-9
 """A metric that moves by less has not moved."""
 
@@ -58,8 +76,7 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
     whole = whole_samples(session, data.interface, experiment.model)
     batches = first_steps(data.batches(split, experiment.baseline.serving.batch, stop=stop), STEPS)
     runs = [(batch, whole.run(batch.feeds)) for batch in batches]
-    if data.metric is None:
-        refuse_shared(runs[0][1], uses_of(data, experiment.model), len(runs[0][0]), data.path)
+    refuse_imperfect(data, experiment.model, runs)
     looked_at = _looked_at(experiment, runs)
     blank = _blank_outputs(runs, looked_at)
     for name in blank:
@@ -70,14 +87,7 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
             sum(len(batch) for batch, _ in runs),
             split,
         )
-    try:
-        untouched = _scored(experiment, runs, runs)
-    except MeasureError as error:  # of the float model's own outputs: no candidate is at fault
-        raise ConfigError(
-            f"the float model's outputs cannot be scored: {error}",
-            file=data.path,
-            key="metric" if data.metric is not None else "outputs",
-        ) from error
+    untouched = _scored(experiment, runs, runs)
     with contextlib.closing(scorer_of(data, experiment.model)) as scorer:
         primary = scorer.primary if scorer.primary in untouched else next(iter(untouched))
     waiting = dict.fromkeys((primary, *(c.metric for c in experiment.constraints if c.metric in untouched)))
@@ -98,6 +108,84 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
     raise _immovable(experiment, next(iter(waiting)), untouched, blank, stop)
 
 
+def refuse_imperfect(data: Dataset, model: Model, runs: Sequence[Run]) -> None:
+    """Whether the float model is perfect in its own eyes: where it is not, what is measured is no agreement.
+
+    Args:
+        runs: of the float model; none says nothing.
+
+    Raises:
+        ConfigError: it is not, or its outputs cannot be scored; says what would be right, where trying tells.
+    """
+    key = "metric" if data.metric is not None else "outputs"
+    for batch, outputs in runs[:1]:
+        refuse_shared(outputs, _read(data, model), batch, data.path, model)
+    boxes = next((use for use in _read(data, model) if use.meaning == "boxes"), None)
+    hint = "Give the output another meaning or option."
+    try:
+        for metric, value, best, higher in _in_its_own_eyes(data, model, runs):
+            if value >= best - _NOISE if higher else value <= best + _NOISE:  # NaN is neither
+                continue
+            said = f"{metric} of the float model against its own answers is {value:.4g} on "
+            said += f"{sum(len(batch) for batch, _ in runs)} samples, where equal answers have {best:g}: it measures "
+            said += "something else than agreement."
+            break
+        else:
+            return
+    except MeasureError as error:  # of the float model's own outputs: no candidate is at fault
+        said, hint = f"the float model's outputs cannot be scored: {error}", ""
+    if boxes is not None:
+        right = reading_of(boxes, runs)
+        written = right.removeprefix("boxes:").replace("=", ": ").replace(",", ", ")
+        hint = f"By trying, this is right: --output {shlex.quote(boxes.name)}={right} (in the manifest {boxes.name}: "
+        hint += f"{{meaning: boxes, {written}}})."
+        if not right:
+            hint = "No axis, format or columns were found by which boxes agree: are they offsets for a decoder?"
+    raise ConfigError(said, file=data.path, key=key, hint=hint or None)
+
+
+def _in_its_own_eyes(data: Dataset, model: Model, runs: Sequence[Run]) -> Iterator[tuple[str, float, float, bool]]:
+    """(metric, value, what equal answers have, whether more is better) of the float model held against itself.
+
+    Nothing where labels decide. A library's metric that may take the float model's answer for the truth is given that.
+    """
+    known = None if data.metric is None else library_metric(data.metric)
+    with contextlib.closing(scorer_of(data, model)) as scorer:
+        whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in runs])
+        labelled = any(batch.truths is not None or batch.targets is not None for batch, _ in runs)
+        if data.metric is not None and (not scorer.needs_reference or (labelled and known is None)):
+            return
+        if data.metric is not None and labelled:
+            alone = [(replace(batch, truths=None, targets=None), outputs) for batch, outputs in runs]
+            whole = concatenate([scorer.score(outputs, batch, outputs) for batch, outputs in alone])
+        for at, (metric, value) in enumerate(summarize(whole).items()):
+            if isinstance(scorer, MeaningScorer):
+                spec, use = scorer.spec_of(metric)
+                of_labels = AGAINST in dict(use.options) and not metric.rpartition(".")[2].startswith(FLOAT)
+                best, higher = math.nan if of_labels else spec.best, spec.higher
+            elif isinstance(whole, MeasuredOutcomes):
+                higher, share = bool(whole.higher[at]), not whole.units[at]
+                best = float(whole.bounds[at][int(higher)]) if share or not higher else math.nan  # dB end anywhere
+                best = known.best if known is not None and known.best is not None else best
+            else:
+                return
+            if math.isfinite(best) and not metric.endswith("image_ap"):  # which looks at a hundred of a class alone
+                yield metric, value, best, higher
+
+
+def _read(data: Dataset, model: Model) -> list[OutputUse]:
+    """Outputs that need an answer for each sample; a user's own function may look at any other."""
+    if data.task != "tensors":
+        return []
+    if data.metric is None:
+        return list(uses_of(data, model))
+    known = library_metric(data.metric)
+    options = json.loads(data.metric.options)
+    asked = [options[key] for key in ("output", "boxes", "scores", "classes") if key in options]
+    names = (asked or [model.outputs[0].name]) if known is not None else []
+    return [OutputUse(name=name, meaning="values") for name in names]
+
+
 def _scored(experiment: Experiment, runs: Sequence[Run], reference: Sequence[Run]) -> dict[str, float]:
     with contextlib.closing(scorer_of(experiment.dataset, experiment.model)) as scorer:
         parts = [
@@ -106,29 +194,41 @@ def _scored(experiment: Experiment, runs: Sequence[Run], reference: Sequence[Run
     return summarize(concatenate(parts))
 
 
-def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], rows: int, file: Path) -> None:
-    """Whether outputs have an answer for each sample: a mean over the rows of a call has not, nor has a table.
-
-    Args:
-        outputs: of a call of so many rows.
+def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, file: Path, model: Model) -> None:
+    """Whether outputs have an answer for each sample, and the axes that the file declares: a mean over the rows of a
+    call has none, nor has a table, nor what counts samples on another axis.
 
     Raises:
-        ConfigError: one has not; says how to leave it out.
+        ConfigError: one has not; says what to declare, or to leave it out.
     """
+    rows, steps = len(batch), int(STEPS_OF in batch.sizes)
+    declared = {spec.name: spec.shape for spec in model.outputs}
+    in_file = {spec.name: spec.shape for spec in (model if model.origin is None else model.origin).outputs}
     for use in uses:
         array = outputs.get(use.name)
-        if array is None or use.meaning == "ignored":
+        if use.meaning == "ignored":
             continue
-        if array.ndim and len(array) == rows:
+        if array is None:
+            raise ConfigError(f"the model has no output {use.name!r}.", file=file, hint=nearest(use.name, outputs))
+        said = declared.get(use.name, ())
+        as_said = not said or len(said) == array.ndim - steps or use.meaning == "state"
+        if as_said and array.ndim and len(array) == rows:
             continue
-        what = f"has the shape {list(array.shape)}" if array.ndim else "is one number of a whole call"
         samples = "1 sample" if rows == 1 else f"{rows} samples"
+        what = f"has the shape {list(array.shape)}" if array.ndim else "is one number of a whole call"
+        told = f", and its file declares {axes_text(in_file[use.name])}" if in_file.get(use.name) else ""
+        hint = f"Leave it out: {use.name}: ignored (--output {shlex.quote(use.name)}=ignored), or export the model "
+        hint += "without it, or with its axis for samples first."
+        if rows in array.shape and array.ndim > 1:
+            axes = [*(f"axis_{n}" for n in range(array.ndim - 1)), array.shape[-1]]
+            axes[array.shape.index(rows)] = "batch"
+            hint = f"Declare it in the file as {axes_text(axes)}: samples are then taken from the axis 'batch'. {hint}"
         raise ConfigError(
-            f"the output {use.name!r} {what} for {samples}: it has no answer for each sample that could be compared.",
+            f"the output {use.name!r} {what} for {samples}{told}: "
+            + ("it has no answer for each sample that could be compared." if as_said else "the two do not fit."),
             file=file,
             key="outputs",
-            hint=f"Leave it out: {use.name}: ignored (--output {shlex.quote(use.name)}=ignored), or export the model "
-            "without it, or with its axis for samples first.",
+            hint=hint,
         )
 
 
@@ -155,7 +255,8 @@ def _changes(experiment: Experiment, runs: Sequence[Run], looked_at: frozenset[s
 def _looked_at(experiment: Experiment, runs: Sequence[Run]) -> frozenset[str]:
     """Outputs that are scored; a user's function may look at any that holds an answer for each sample."""
     if experiment.dataset.metric is not None:
-        return frozenset(name for name, array in runs[0][1].items() if array.ndim and array.dtype.kind in "fiub")
+        able = {name for name, array in runs[0][1].items() if array.ndim and array.dtype.kind in "fiub"}
+        return frozenset(able - passed_outputs(experiment.model))
     return frozenset(use.name for use in uses_of(experiment.dataset, experiment.model) if use.meaning != "ignored")
 
 

@@ -1,4 +1,5 @@
-"""What a graph holds besides plain operators: bodies of If, Loop and Scan, noise, and sizes that depend on the data."""
+"""What a graph holds besides plain operators: bodies of If, Loop and Scan, noise, sizes that depend on the data, and
+outputs that nothing is computed for."""
 
 from __future__ import annotations
 
@@ -30,6 +31,16 @@ _SIZED = {
     "Split": (1,),
 }
 """Operator → inputs that say how large its output is."""
+_HAND_ON = (
+    *("Cast", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements"),
+    *("GatherND", "Identity", "Pad", "Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
+    *("Transpose", "Unsqueeze", "Where"),
+)
+"""Operators that give values as they were, of several tensors or at other places."""
+_FLOATS = (
+    *(onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16),
+    onnx.TensorProto.UNDEFINED,
+)
 _LAYERS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 
 
@@ -126,3 +137,35 @@ def sized_by_data(graph: onnx.GraphProto) -> dict[str, str]:
             if seen:
                 valued[name] = next(filter(None, seen), "")
     return {value.name: sized[value.name] for value in graph.output if value.name in sized}
+
+
+def handed_through(proto: onnx.ModelProto) -> frozenset[str]:
+    """Outputs that depend on no arithmetic in floating point: echoes of inputs, sizes, sums of whole numbers.
+
+    Args:
+        proto: with the types of its tensors, as `load_graph` gives them; one without counts as floating point.
+    """
+    graph = proto.graph
+    makers = {name: node for node in graph.node for name in node.output if name}
+    kinds = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.input, *graph.output)}
+    kinds |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+
+    def passed(output: str) -> bool:
+        seen, waiting = set(), [(output, False)]
+        while waiting:
+            name, size = waiting.pop()  # what of it counts: its values, or only how many there are
+            node = makers.get(name)
+            if node is None or (name, size) in seen:
+                continue
+            seen.add((name, size))
+            floats = any(kinds.get(n, onnx.TensorProto.UNDEFINED) in _FLOATS for n in (*node.input, *node.output) if n)
+            if any(True for _ in bodies(node)) or (size and node.op_type in _BY_VALUE):
+                return False
+            if not size and floats and node.op_type not in _HAND_ON:
+                return False
+            sizing = _SIZED.get(node.op_type, ())
+            alone = node.op_type in ("Shape", "Size")
+            waiting += [(n, alone or (size and place not in sizing)) for place, n in enumerate(node.input) if n]
+        return True
+
+    return frozenset(value.name for value in graph.output if passed(value.name))

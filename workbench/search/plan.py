@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
+from workbench.evaluation.float_run import run_float
+from workbench.evaluation.metric_check import refuse_imperfect
 from workbench.graph.structure import layers_inside
 from workbench.inputs.dataset.language import samples, windows
 from workbench.inputs.experiment import Experiment
@@ -140,7 +142,8 @@ def make_plan(
 
     Raises:
         CandidateError: the float model itself cannot be compiled or run on the target.
-        ConfigError: a sweep would take more memory than there is, or a target cannot run the model.
+        ConfigError: a sweep would take more memory than there is, a target cannot run the model, or what outputs mean
+            is wrong.
     """
     here = cards if here is None else here
     check_memory(experiment, cards=here)
@@ -149,6 +152,9 @@ def make_plan(
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
     todo = max(0, budget - len(known))
     refused = check_targets(experiment, bench) if todo else ()
+    if todo and not experiment.model.is_language_model:
+        run = run_float(experiment.model, experiment.dataset)
+        refuse_imperfect(experiment.dataset, experiment.model, run.rows)
     call_ms = _known_call_ms(experiment, known) if todo == 0 else None
     if call_ms is None:
         call_ms = probe_call_ms(experiment, bench) if probe is None else probe()

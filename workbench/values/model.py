@@ -38,6 +38,11 @@ class TensorSpec:
     shape: Sizes
 
 
+def axes_text(shape: Sequence[int | str | None]) -> str:
+    """A shape for people: '?' stands for a size without a name."""
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparationStep:
     """One change on the way from the user's file to the prepared one.

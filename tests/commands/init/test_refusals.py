@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from tests.small_graphs import saved, weight
 from tests.targets.encoder import model_of
 from workbench.commands.init import Wishes, initialize
-from workbench.commands.init.float_run import FloatRun, check_answers
+from workbench.evaluation.float_run import FloatRun, check_answers
 from workbench.values.errors import ConfigError
 from workbench.values.interface import OutputUse
 

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from workbench.commands.init.axes import FreeAxis
 from workbench.commands.init.data import Corpus
-from workbench.commands.init.float_run import FloatRun, check_answers, run_float
 from workbench.commands.init.interface import Ask, Declared, with_outputs
 from workbench.commands.init.labels import first_label, held_against_labels
 from workbench.commands.init.manifest import manifest_text
 from workbench.commands.init.meanings import meanings_of
-from workbench.commands.init.metric import WishedMetric, score_some
+from workbench.commands.init.metric import WishedMetric
 from workbench.commands.init.model import Outline
 from workbench.commands.init.read_back import judged_by
+from workbench.evaluation.float_run import FloatRun, check_answers, run_float
+from workbench.evaluation.metric_check import refuse_imperfect
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.values.errors import ConfigError
 from workbench.values.interface import OutputUse
@@ -107,20 +108,19 @@ def facts_of(
         path.write_text(text, encoding="utf-8")
     dataset = read_manifest(manifest, model)
     run = run_float(model, dataset)
-    if metric is not None:
-        score_some(dataset, model, run)
-    elif corpus.task == "tensors":
+    if metric is None and corpus.task == "tensors":
         uses = known or meanings_of(model, run, declared.interface.state, wishes.outputs, wishes.ask)
         uses = held_against_labels(dataset, model, run, uses, wishes.outputs)
         declared = with_outputs(declared, uses)
         dataset = replace(dataset, interface=replace(dataset.interface, outputs=uses))
         check_answers(run, uses, outline.source.path)
-    elif wishes.outputs:
+    elif wishes.outputs and metric is None:
         hint = (
             "Take the labels out of the data, or --output out of the command; or say --output "
             "NAME=MEANING:against=labels where they are no classes."
         )
         raise ConfigError(f"means nothing for the task {corpus.task}, which has labels.", key="--output", hint=hint)
+    refuse_imperfect(dataset, model, run.rows)
     return Facts(
         name=name,
         outline=outline,

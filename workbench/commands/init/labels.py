@@ -4,6 +4,7 @@ against."""
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from workbench.commands.init.float_run import FloatRun
+from workbench.evaluation.float_run import FloatRun
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.arrays import SIZES
 from workbench.inputs.dataset.stored import StoredArray, npz_arrays
 from workbench.inputs.metrics import MeaningScorer, scorer_of
 from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.errors import ConfigError
-from workbench.values.interface import OutputUse
+from workbench.values.interface import Meaning, OutputUse
 from workbench.values.model import Model
 
 LABEL_COLUMNS = ("label", "labels", "class", "category", "intent", "target", "y", "label_id")
@@ -30,6 +31,8 @@ _UNLABELLED = ("state", "ignored", "scores")
 _DETECTIONS = ("boxes", "classes")
 """What the labels of a detector are made of, where they have names."""
 RANK_OF_TAGS = 2
+_FAR, _SURE = 2.0, 0.5
+"""Standard deviations above chance, and of what lies between chance and certainty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,35 @@ def first_label(run: FloatRun) -> Any:
     """The first that the data say of a sample; None where they say nothing."""
     truths = (truth for batch, _ in run.rows for truth in batch.truths or ())
     return next((truth for truth in truths if truth is not None), None)
+
+
+def told_by_labels(name: str, run: FloatRun) -> tuple[Meaning, str] | None:
+    """What an output means by the labels of the first samples: classes where its largest is the label far more often
+    than by chance, numbers where labels are numbers of its size and no classes. None where they do not tell."""
+    pairs = [
+        (np.asarray(outputs[name][row]), truth.get(name) if isinstance(truth, Mapping) else truth)
+        for batch, outputs in run.rows
+        for row, truth in enumerate(batch.truths or ())
+    ]
+    try:
+        found = [(output, np.asarray(label, np.float64)) for output, label in pairs if label is not None]
+    except (TypeError, ValueError):  # texts, mappings, or lists of different lengths
+        return None
+    if not found:
+        return None
+    whole = all((label == np.rint(label)).all() for _, label in found)
+    if all(label.size == output.size for output, label in found) and not whole:
+        return "values", "the data's labels are numbers of its size"
+    if not whole or any(label.size != 1 or output.ndim != 1 or output.size < 2 for output, label in found):
+        return None
+    said, right = (
+        np.array([int(x) for x in of]) for of in zip(*((o.argmax(), y.item()) for o, y in found), strict=True)
+    )
+    chance = sum(float((said == kind).mean() * (right == kind).mean()) for kind in np.union1d(said, right))
+    same, above = int((said == right).sum()), float((said == right).mean()) - chance
+    if above <= max(_SURE * (1 - chance), _FAR * math.sqrt(chance * (1 - chance) / len(found))):
+        return None
+    return "logits", f"its largest is the data's label for {same} of {len(found)} samples"
 
 
 def _by_order(

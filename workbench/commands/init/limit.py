@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from workbench.commands.init.float_run import FloatRun
+from workbench.evaluation.float_run import FloatRun
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.metrics import counted_in_a_sample, scorer_of, usual_loss
 from workbench.values.model import Model

@@ -7,12 +7,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from workbench.commands.init.float_run import FloatRun
 from workbench.commands.init.interface import Ask
-from workbench.commands.init.labels import first_label
+from workbench.commands.init.labels import first_label, told_by_labels
+from workbench.evaluation.float_run import FloatRun
+from workbench.evaluation.metric_check import refuse_shared
 from workbench.graph.read import load_graph
 from workbench.inputs.metrics import InferredOutput, infer_outputs
-from workbench.inputs.metrics.agreement import AGAINST
+from workbench.inputs.metrics.agreement import AGAINST, reading_of
+from workbench.inputs.metrics.inference import PASSED
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import Meaning, OutputUse
 from workbench.values.model import Model
@@ -47,17 +49,22 @@ def meanings_of(
     uses: list[OutputUse] = []
     unknown: list[InferredOutput] = []
     for one in found:
-        if one.name in written:
+        if one.name in written and (one.use is None or one.use.reason != PASSED):
             uses.append(_as_written(one, written[one.name]))
         elif one.use is not None:
             uses.append(one.use)
+        elif (told := told_by_labels(one.name, run)) is not None:
+            uses.append(OutputUse(name=one.name, meaning=told[0], reason=told[1]))
         elif ask is not None:
             question = f"What does the output {one.name!r} mean? ({one.reason})"
-            uses.append(_as_written(one, ask(question, (*one.candidates, "ignored"))))
+            uses.append(_as_written(one, ask(question, (*_choices(one, run), "ignored"))))
         else:
             unknown.append(one)
+    batch, outputs = run.rows[0]
+    every = [*uses, *(OutputUse(name=one.name, meaning="values") for one in unknown)]
+    refuse_shared(outputs, every, batch, model.path if model.origin is None else model.origin.path, model)
     if unknown:
-        raise _cannot_know(unknown, model, first_label(run))
+        raise _cannot_know(unknown, model, run)
     return tuple(sorted(uses, key=lambda use: use.meaning in _INFORMS))
 
 
@@ -93,10 +100,19 @@ def _against(output: str, label: Any, *, first: bool) -> str:
     return f":{AGAINST}=labels" if first and label is not None else ""
 
 
-def _cannot_know(unknown: Sequence[InferredOutput], model: Model, label: Any) -> ConfigError:
-    told = "; ".join(f"{one.name!r} ({one.reason}): {', '.join((*one.candidates, 'ignored'))}" for one in unknown)
+def _choices(one: InferredOutput, run: FloatRun) -> tuple[str, ...]:
+    """What would fit, the likeliest first: boxes with their options, where its values can be read as boxes with shares
+    for scores."""
+    read = reading_of(OutputUse(name=one.name, meaning="boxes"), run.rows)
+    return (read, *one.candidates) if "class_column" in read and "activation" not in read else one.candidates
+
+
+def _cannot_know(unknown: Sequence[InferredOutput], model: Model, run: FloatRun) -> ConfigError:
+    label = first_label(run)
+    choices = {one.name: (*_choices(one, run), "ignored") for one in unknown}
+    told = "; ".join(f"{one.name!r} ({one.reason}): {', '.join(choices[one.name])}" for one in unknown)
     said = (
-        f"{one.name}={one.candidates[0] if one.candidates else 'values'}{_against(one.name, label, first=not place)}"
+        f"{one.name}={choices[one.name][0]}{_against(one.name, label, first=not place)}"
         for place, one in enumerate(unknown)
     )
     written = " ".join(f"--output {shlex.quote(one)}" for one in said)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.commands.init.float_run import FloatRun
 from workbench.commands.init.scalar import scalar
-from workbench.inputs.dataset import Dataset
 from workbench.inputs.library_metrics import NAMED
-from workbench.inputs.metrics import scorer_of
 from workbench.values.documents.input_files import check_file
-from workbench.values.errors import ConfigError, MeasureError, nearest
-from workbench.values.model import Model
+from workbench.values.errors import ConfigError, nearest
 
 _KEY = "--metric"
 
@@ -68,17 +63,3 @@ def wished_metric(written: str) -> WishedMetric:
             raise ConfigError(f"{part!r} is no option.", key=_KEY, hint="Write NAME:OPTION=VALUE,OPTION=VALUE.")
         options.append((key, Path(value) if NAMED[name].options.get(key) == "file" else value))
     return WishedMetric(file=None, name=name, options=tuple(options))
-
-
-def score_some(dataset: Dataset, model: Model, run: FloatRun) -> None:
-    """Ask the metric about the float model's own outputs, so that a mistake in it is known now.
-
-    Raises:
-        ConfigError: it fails, or gives something else than scores.
-    """
-    with contextlib.closing(scorer_of(dataset, model)) as scorer:
-        for batch, outputs in run.rows[:1]:
-            try:
-                scorer.score(outputs, batch, outputs)
-            except MeasureError as error:
-                raise ConfigError(f"cannot score the float model's outputs: {error}", key=_KEY) from error

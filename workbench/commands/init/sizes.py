@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workbench.commands.init.float_run import FloatRun
 from workbench.commands.init.limit import Limit, limit_of
 from workbench.commands.init.model import Outline
+from workbench.evaluation.float_run import FloatRun
 from workbench.inputs.dataset import Dataset
 from workbench.targets import described
 

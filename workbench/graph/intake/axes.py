@@ -82,7 +82,7 @@ def batch_first(
 
     Args:
         outputs: output → position of its batch axis; None where it has none and gets one of size 1. Others stay.
-        ranks: of the outputs that change.
+        ranks: of the outputs that change, as they were run, whatever the file declares.
         sized: output → the size of its first axis, where it does not say it.
     """
     model = ModelProto()
@@ -117,6 +117,11 @@ def batch_first(
             first.append(node)
     for value in graph.output:
         axis = outputs.get(value.name, 0)
+        said = value.type.tensor_type.shape
+        if said.dim and len(said.dim) != (rank := ranks.get(value.name, len(said.dim))):
+            _reshape(said, [TensorShapeProto.Dimension() for _ in range(rank)])
+            if axis is not None and all(plan.dims[:1] == (1,) for plan in plans):
+                said.dim[axis].dim_value = 1
         if axis == 0:
             if value.name in sized:
                 value.type.tensor_type.shape.dim[0].dim_value = sized[value.name]

@@ -33,7 +33,7 @@ from workbench.graph.read import embedding_rows
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Interface
-from workbench.values.model import Model, PreparationStep, TensorSpec
+from workbench.values.model import Model, PreparationStep, TensorSpec, axes_text
 
 Array = npt.NDArray[Any]
 
@@ -46,6 +46,8 @@ _TRIAL_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MemoryError)
 _HALF_NOISE = 0.05
 _FEEDS_WITH_NOISE = 12
 _ROWS = 1e-2
+_LARGER = (4, 16)
+"""Times the size that a model accepted, to see which axes are no more than 1 by chance."""
 
 
 def wanted(source: Model, interface: Interface) -> bool:
@@ -70,7 +72,13 @@ def _wanted(proto: ModelProto, source: Model, interface: Interface) -> bool:
     plans = plan_inputs(source.inputs, interface)
     moved = any(plan.batch != 0 or plan.guessed for plan in plans)
     declared = any(plan.dims != spec.shape for plan in plans for spec in source.inputs if spec.name == plan.name)
+    moved = moved or (_one_row(plans) and any(len(s.shape) > 2 and s.shape[0] != 1 for s in source.outputs))
     return moved or declared or any(_elsewhere(spec, plans) for spec in source.outputs)
+
+
+def _one_row(plans: Sequence[PortPlan]) -> bool:
+    """Whether every input has one sample first, and no other number."""
+    return all(plan.batch == 0 and plan.dims[0] == 1 for plan in plans)
 
 
 def _elsewhere(spec: TensorSpec, plans: Sequence[PortPlan]) -> bool:
@@ -210,9 +218,10 @@ class _Preparation:
         self.outputs, ranks, sized = self._output_axes()
         moved = [plan for plan in self.plans if plan.batch != 0]
         changed = [name for name, axis in self.outputs.items() if axis != 0]
+        mistaken = [s for s in self.source.outputs if s.shape and ranks.get(s.name, len(s.shape)) != len(s.shape)]
         lone = single(self.plans)
         free = lone and any(p.batch is not None and not isinstance(p.dims[p.batch], int) for p in self.plans)
-        if not moved and not changed and not free and not sized:
+        if not moved and not changed and not free and not sized and not mistaken:
             return
         words = []
         if lone:
@@ -222,6 +231,7 @@ class _Preparation:
         words += [f"{p.name} got a first axis" for p in moved if p.batch is None]
         words += [f"{n} got a first axis" for n in changed if self.outputs[n] is None]
         words += [f"{n} says that it has {rows} row{'s' if rows > 1 else ''}" for n, rows in sized.items()]
+        words += [f"{s.name} has {ranks[s.name]} axes, and not {axes_text(s.shape)} as declared" for s in mistaken]
         self._did("batch", "; ".join(words) + ".", batch_first(self.proto, self.plans, self.outputs, ranks, sized))
 
     def _did(self, name: str, words: str, proto: ModelProto, figures: tuple[tuple[str, float], ...] = ()) -> None:
@@ -321,12 +331,22 @@ class _Preparation:
         names, rows = [spec.name for spec in self.source.outputs], fixed_rows(self.plans)
         named = {spec.name: _named_batch(spec, self.plans) for spec in self.source.outputs}
         stay = not any(_elsewhere(spec, self.plans) for spec in self.source.outputs)
-        if stay and all(plan.batch == 0 for plan in self.plans):
+        if stay and rows != 1 and all(plan.batch == 0 for plan in self.plans):
             return dict.fromkeys(names, 0), {}, {}
-        recipe, run = self._recipe()
+        try:
+            recipe, run = self._recipe()
+        except ConfigError:
+            if stay and _one_row(self.plans):  # then nothing tells, and nothing must be known
+                return dict.fromkeys(names, 0), {}, {}
+            raise
         shapes = [self._shapes(recipe, run, batch) for batch in (1, 2, 3)]
         first = shapes[0]
         assert first is not None  # the recipe was accepted with one sample
+        for factor in _LARGER if rows == 1 else ():  # until axes of other things are not 1 as well
+            if any(len(shape) > 2 and shape[0] == 1 and shape.count(1) > 1 for shape in first.values()):
+                larger = replace(recipe, size=recipe.size * factor)
+                if (shown := self._shapes(larger, run, 1)) is not None:
+                    recipe, first = larger, shown
         batched = any(plan.batch is not None for plan in self.plans)
         counted = self._counted(recipe, run, rows) if rows is not None and batched else {}
         states = {out: plan for out, into in self.interface.state for plan in self.plans if plan.name == into}

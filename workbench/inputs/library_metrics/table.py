@@ -23,6 +23,7 @@ class NamedMetric:
         module: file beside this one, without `.py`.
         packages: (module that is imported, package of pip's).
         bounds, unit: as `MetricUse` has them; an empty unit is that of shares.
+        best: of an answer beside itself, at least, where it is not the end of `bounds`.
         refused: why it cannot be had, the rest of a sentence that begins with its name; `instead` says what can.
     """
 
@@ -33,6 +34,7 @@ class NamedMetric:
     higher: bool = True
     bounds: Bounds = (0.0, 1.0)
     unit: str = ""
+    best: float | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     refused: str = ""
@@ -96,6 +98,7 @@ NAMED: Mapping[str, NamedMetric] = {
         packages=(("pystoi", "pystoi"),),
         bounds=(-1.0, 1.0),
         unit="STOI",
+        best=1.0,
         options=_SIGNAL,
         required=("rate",),
     ),
@@ -106,6 +109,7 @@ NAMED: Mapping[str, NamedMetric] = {
         packages=(("pesq", "pesq"),),
         bounds=(-0.5, 4.7),
         unit="MOS",
+        best=4.5,
         options=_SIGNAL,
         required=("rate",),
     ),

@@ -18,7 +18,6 @@ from workbench.inputs.metrics.outcomes import (
     MeasuredOutcomes,
     NerOutcomes,
     Outcomes,
-    TensorOutcomes,
     concatenate,
     load_outcomes,
     same_outcomes,
@@ -38,7 +37,8 @@ from workbench.inputs.metrics.score import (
 )
 from workbench.inputs.metrics.scorer import Scorer, output_constraints, scorer_of
 from workbench.inputs.metrics.summary import by_length, by_type, per_sample, primary_metric, primary_of, summarize
-from workbench.inputs.metrics.uses import not_by_distance, uses_of
+from workbench.inputs.metrics.user_scorer import library_metric
+from workbench.inputs.metrics.uses import not_by_distance, passed_outputs, uses_of
 from workbench.inputs.metrics.usual import counted_in_a_sample, usual_loss
 from workbench.inputs.metrics.words import scoring_words
 
@@ -55,7 +55,6 @@ __all__ = [
     "Outcomes",
     "Outputs",
     "Scorer",
-    "TensorOutcomes",
     "agreement",
     "by_length",
     "by_type",
@@ -64,10 +63,12 @@ __all__ = [
     "counted_in_a_sample",
     "cut_alike",
     "infer_outputs",
+    "library_metric",
     "load_outcomes",
     "not_by_distance",
     "outcomes_of",
     "output_constraints",
+    "passed_outputs",
     "per_sample",
     "primary_metric",
     "primary_of",

@@ -1,6 +1,7 @@
 """What an output means, as far as a model's file and a few of its outputs tell.
 
-Name, shape, type and last operator come from the file; sums, ranges and lengths from values:
+Name, shape, type, last operator and what is only handed through come from the file; sums, ranges and lengths from
+values, whose shapes count where the file declares others:
 
     for found in infer_outputs(model, load_graph(model), samples):
         found.use or found.candidates, found.reason
@@ -12,21 +13,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 
+from workbench.graph.structure import handed_through
 from workbench.inputs.metrics.agreement.judge import Array, Outputs
 from workbench.inputs.metrics.last_operator import last_operator
 from workbench.values.interface import Meaning, OutputUse
-from workbench.values.model import Model, TensorSpec
+from workbench.values.model import Model, TensorSpec, axes_text
 
 _BOXES = re.compile(r"box|bbox|loc(?:ation)?s?$|coord", re.IGNORECASE)
 _SCORES = re.compile(r"score|conf|prob|cls|class", re.IGNORECASE)
-_SIGNAL = re.compile(r"audio|wav|speech|pcm|signal", re.IGNORECASE)
-_EMBEDDING = re.compile(r"embed|d_?vector|x_?vector|feature|speaker|pooler", re.IGNORECASE)
-_MASK = re.compile(r"mask|seg(?:ment)?", re.IGNORECASE)
+_NAMED: Mapping[Meaning, re.Pattern[str]] = {
+    "logits": re.compile(r"logit", re.IGNORECASE),
+    "probabilities": re.compile(r"prob", re.IGNORECASE),
+    "embedding": re.compile(r"embed|d_?vector|x_?vector|feature|speaker|pooler", re.IGNORECASE),
+    "mask": re.compile(r"mask|seg(?:ment)?", re.IGNORECASE),
+    "signal": re.compile(r"audio|wav|speech|pcm|signal", re.IGNORECASE),
+}
+"""The last word of a name is what it names: 'audio_embeds' are embeddings."""
 _NEXT = re.compile(r"(?:_?(?:out|next|new)|n|N|')$")
 _PROBABILITY = ("Sigmoid", "HardSigmoid", "Softmax")
 _CHOOSING = ("ArgMax", "ArgMin", "TopK")
@@ -35,6 +42,10 @@ _SMALL = ("uint8", "int8", "uint16", "int16")
 _NORMALIZING = ("LpNormalization",)
 _TOLERANCE = 1e-2
 _LEAST_PIXELS = 8
+_DECIDED, _MOSTLY = 0.1, 0.9
+"""Pixels of a mask lie so near to 0 or 1, and so many of them do."""
+_IMAGENET = (1000, 1001)
+PASSED = "depends on no arithmetic in floating point: no candidate can change it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +79,7 @@ def infer_outputs(
     """
     values = samples or {}
     carried = {output for output, _ in state}
+    passed = handed_through(proto)
     pairs = {} if _scores_beside(model.outputs) is None else _detector(model.outputs, values)
     found = []
     for spec in model.outputs:
@@ -75,8 +87,13 @@ def infer_outputs(
             found.append(pairs[spec.name])
         elif spec.name in carried:
             found.append(_known(spec, "state", "the manifest carries it to the next step"))
+        elif spec.name in passed:
+            found.append(_known(spec, "ignored", PASSED))
         else:
-            found.append(_one(spec, model, last_operator(proto, spec.name), values.get(spec.name)))
+            seen = values.get(spec.name)
+            if seen is not None and seen.ndim != len(spec.shape):
+                spec = replace(spec, shape=(None, *seen.shape[1:]) if seen.ndim else ())
+            found.append(_one(spec, model, last_operator(proto, spec.name), seen))
     return tuple(found)
 
 
@@ -99,46 +116,77 @@ def _one(spec: TensorSpec, model: Model, operator: str, values: Array | None) ->
         return _known(spec, "ignored", "holds texts, not numbers")
     rank = len(spec.shape)
     image = rank >= 4 and all(not isinstance(size, int) or size >= _LEAST_PIXELS for size in spec.shape[-2:])
-    if image and (operator in _PROBABILITY or _MASK.search(spec.name)):
-        why = f"ends in {operator}" if operator in _PROBABILITY else "its name says so"
-        return _known(spec, "mask", f"{why}, one value per pixel {_shape(spec)}")
-    if _SIGNAL.search(spec.name) and rank >= 2:
+    named, last = _named(spec.name), spec.shape[-1] if rank else None
+    shares = values is None or _are_shares(values)
+    if image:
+        return _map(spec, operator, values)
+    if named == "signal" and rank >= 2 and operator not in _PROBABILITY and (values is None or _swings(values)):
         return _known(spec, "signal", "its name says so")
-    if operator in _PROBABILITY:
+    if operator in _PROBABILITY and shares:
         return _known(spec, "probabilities", f"ends in {operator}")
-    if operator == "LogSoftmax":
-        return _known(spec, "logits", "ends in LogSoftmax")
-    if "logit" in spec.name.lower():
+    if operator == "LogSoftmax" or (values is not None and _are_distributions(np.exp(np.minimum(values, 1.0)))):
+        why = f"ends in {operator}" if operator == "LogSoftmax" else "its exponentials sum to 1"
+        return _known(spec, "logits", why)
+    if named == "logits" and last != 1:
         return _known(spec, "logits", "its name says so")
     if operator in _NORMALIZING or (values is not None and _are_unit_vectors(values)):
         why = f"ends in {operator}" if operator in _NORMALIZING else "its vectors have the length 1"
         return _known(spec, "embedding", why)
-    if _EMBEDDING.search(spec.name) and rank >= 2:
+    if named == "embedding" and rank >= 2:
         return _known(spec, "embedding", "its name says so")
-    if operator == "Tanh" and rank >= 2 and not isinstance(spec.shape[-1], int):
+    if operator == "Tanh" and 2 <= rank <= 3 and not isinstance(last, int):
         return _known(spec, "signal", "ends in Tanh, of any length")
     if values is not None and _are_distributions(values):
         return _known(spec, "probabilities", "its vectors are positive and sum to 1")
-    if values is not None and rank == 2 and _are_shares(values):
+    if values is not None and shares and named == "probabilities":
+        return _known(spec, "probabilities", "its name says so, and its values lie in 0..1")
+    if values is not None and rank == 2 and shares:
         return _unknown(spec, ("probabilities", "values"), "its values lie in 0..1, and no operator says why")
-    if rank == 2 and isinstance(spec.shape[-1], int) and spec.shape[-1] > 1 and _floats(model) == 1:
-        return _known(spec, "logits", f"the one float output, a vector of {spec.shape[-1]} scores per sample")
-    if image:
-        return _unknown(spec, ("mask", "values", "embedding"), f"a map {_shape(spec)} behind {operator}")
     if rank == 0:
         return _unknown(spec, ("values", "logits", "probabilities"), f"of no declared shape, behind {operator}")
-    if rank == 1 or spec.shape[-1] == 1:
+    if rank == 1 or last == 1:
         return _unknown(spec, ("values", "logits", "probabilities"), f"a single number behind {operator}")
-    if rank == 2 and not isinstance(spec.shape[-1], int):
-        return _unknown(spec, ("signal", "logits", "values"), f"of any length {_shape(spec)} behind {operator}")
-    return _unknown(spec, ("logits", "embedding", "values", "signal"), f"{_shape(spec)} behind {operator}")
+    if rank == 2 and not isinstance(last, int):
+        return _unknown(
+            spec, ("signal", "logits", "values"), f"of any length {axes_text(spec.shape)} behind {operator}"
+        )
+    if rank == 2 and last in _IMAGENET:
+        return _known(spec, "logits", f"a vector of {last} numbers, as many as ImageNet has classes")
+    if rank == 2:
+        alike = values is not None and len(values) > 1 and len(set(np.argmax(values, axis=-1).tolist())) == 1
+        positive = values is not None and float(values.min(initial=1)) > 0
+        same = ", all above 0" * positive + ", whose largest is the same one for all samples" * alike
+        likeliest: tuple[Meaning, ...] = ("values", "logits") if alike or positive else ("logits", "values")
+        why = f"a vector {axes_text(spec.shape)} behind {operator}{same}: scores of classes, or numbers of their own"
+        return _unknown(spec, (*likeliest, "embedding", "signal"), why)
+    return _unknown(spec, ("logits", "embedding", "values", "signal"), f"{axes_text(spec.shape)} behind {operator}")
+
+
+def _map(spec: TensorSpec, operator: str, values: Array | None) -> InferredOutput:
+    """Of pixels: a mask where it is called one, or holds shares of classes, or one share that is near 0 or 1."""
+    named = _NAMED["mask"].search(spec.name) is not None
+    decided = operator in _PROBABILITY and spec.shape[1] == 1 and (values is None or _are_decided(values))
+    if not (named or operator == "Softmax" or decided):
+        return _unknown(spec, ("values", "mask", "embedding"), f"a map {axes_text(spec.shape)} behind {operator}")
+    options: dict[str, float] = {}
+    if values is not None and not _are_distributions(np.moveaxis(values, 1, -1)) and _are_distributions(values):
+        options["axis"] = values.ndim - 1
+    if values is not None and spec.shape[1] == 1 and not _are_shares(values):
+        options["threshold"] = 0.0  # the logit of a half
+    why = "its name says so" if named else f"ends in {operator}"
+    return _known(spec, "mask", f"{why}, one value per pixel {axes_text(spec.shape)}", **options)
+
+
+def _named(name: str) -> Meaning | None:
+    ends = [(match.end(), meaning) for meaning, word in _NAMED.items() for match in word.finditer(name)]
+    return max(ends)[1] if ends else None
 
 
 def _whole_numbers(spec: TensorSpec, operator: str) -> InferredOutput:
     sizes = spec.shape[-2:]
     image = len(spec.shape) >= 3 and all(isinstance(size, int) and size >= _LEAST_PIXELS for size in sizes)
     if image and operator == "ArgMax":
-        return _known(spec, "mask", f"ends in ArgMax, a class per pixel {_shape(spec)}")
+        return _known(spec, "mask", f"ends in ArgMax, a class per pixel {axes_text(spec.shape)}")
     if spec.dtype in _SMALL and operator not in _CHOOSING:
         return _unknown(spec, ("values", "signal", "mask", "ids"), f"{spec.dtype}, behind {operator}: levels or ids")
     return _known(spec, "ids", f"whole numbers ({spec.dtype}), behind {operator}")
@@ -222,16 +270,18 @@ def _are_shares(values: Array) -> bool:
     return bool((found >= 0).all() and (found <= 1).all() and found.size > 0)
 
 
+def _are_decided(values: Array) -> bool:
+    found = values.astype(np.float64)
+    return bool((np.minimum(np.abs(found), np.abs(1 - found)) < _DECIDED).mean() >= _MOSTLY)
+
+
+def _swings(values: Array) -> bool:
+    """To both sides of 0, as waveforms do."""
+    return float(values.min(initial=0)) < 0 < float(values.max(initial=0))
+
+
 def _are_unit_vectors(values: Array) -> bool:
     found = values.astype(np.float64)
     if found.ndim < 2 or found.shape[-1] < 8:
         return False
     return bool((np.abs(np.linalg.norm(found, axis=-1) - 1) < _TOLERANCE).all())
-
-
-def _floats(model: Model) -> int:
-    return sum(np.dtype(spec.dtype).kind == "f" for spec in model.outputs)
-
-
-def _shape(spec: TensorSpec) -> str:
-    return f"[{', '.join('?' if size is None else str(size) for size in spec.shape)}]"

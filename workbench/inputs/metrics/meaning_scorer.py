@@ -11,13 +11,13 @@ import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.metrics.agreement import MEANINGS, Judge, MetricSpec, judges_of
-from workbench.inputs.metrics.agreement.judge import Fractions, joined, one_of
+from workbench.inputs.metrics.agreement.judge import Fractions, joined, one_of, output_of
 from workbench.inputs.metrics.agreement.labelled import AGAINST, FLOAT, LabelledJudge
 from workbench.inputs.metrics.extents import Extents, own_parts
 from workbench.inputs.metrics.outcomes import MeasuredOutcomes
 from workbench.inputs.metrics.score import Outputs
 from workbench.values.documents.canonical import encode
-from workbench.values.errors import ConfigError, nearest
+from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import OutputUse
 from workbench.values.model import Model
 from workbench.values.objectives import Constraint, Metric
@@ -164,6 +164,10 @@ class MeaningScorer:
 
     def _judged(self, judge: Judge, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         """Sample by sample where samples are padded along named axes, each without its padding."""
+        for name in judge.reads:
+            for array in (output_of(outputs, name), output_of(reference, name)):
+                if array.shape[:1] != (len(batch),) and (not array.ndim or len(batch) > 1):
+                    raise MeasureError(f"output {name!r} is {list(array.shape)} for {len(batch)} samples.")
         if self._extents is None or judge.use.meaning == "boxes":  # boxes lie where they lie
             return judge.judge(outputs, reference, batch)
         alike = all(outputs[name].shape == reference[name].shape for name in judge.reads if name in outputs)

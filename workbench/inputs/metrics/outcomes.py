@@ -51,24 +51,6 @@ class NerOutcomes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TensorOutcomes:
-    """Distance from the float model's outputs, per sample [n], over positions that are not padding.
-
-    Attributes:
-        cosine: of the output where it is lowest.
-        max_abs_error, mean_abs_error: over all outputs together.
-        top1: the largest value of the scored output stands at the same index, at every position; where that
-            output is a single value, its sign is the same.
-    """
-
-    cosine: FloatArray
-    max_abs_error: FloatArray
-    mean_abs_error: FloatArray
-    top1: BoolArray
-    lengths: IntArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredOutcomes:
     """Any metrics, kept as a fraction per sample, so that every prefix and every pair of models can be compared.
 
@@ -93,11 +75,11 @@ class MeasuredOutcomes:
     lengths: IntArray
 
 
-Outcomes = ClassificationOutcomes | NerOutcomes | TensorOutcomes | MeasuredOutcomes
+Outcomes = ClassificationOutcomes | NerOutcomes | MeasuredOutcomes
 AnyOutcomes = TypeVar("AnyOutcomes", bound=Outcomes)
 
 _KINDS: Mapping[str, type[Any]] = {
-    kind.__name__: kind for kind in (ClassificationOutcomes, NerOutcomes, TensorOutcomes, MeasuredOutcomes)
+    kind.__name__: kind for kind in (ClassificationOutcomes, NerOutcomes, MeasuredOutcomes)
 }
 _OF_ALL_SAMPLES = ("types", "names", "units", "higher", "bounds", "reduce")
 """Fields that are not per sample."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from workbench.inputs.dataset.batch import Batch, BoolArray, IntArray, Task
 from workbench.inputs.metrics.entities import count_entities, tag_set
-from workbench.inputs.metrics.outcomes import ClassificationOutcomes, FloatArray, NerOutcomes, Outcomes, TensorOutcomes
+from workbench.inputs.metrics.outcomes import ClassificationOutcomes, FloatArray, NerOutcomes
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
 
@@ -74,23 +74,18 @@ def check_outputs(task: Task, labels: Sequence[str], model: Model) -> None:
 
 
 def outcomes_of(
-    task: Task, outputs: Outputs, batch: Batch, *, labels: Sequence[str] = (), reference: Outputs | None = None
-) -> Outcomes:
+    task: Task, outputs: Outputs, batch: Batch, *, labels: Sequence[str] = ()
+) -> ClassificationOutcomes | NerOutcomes:
     """Score one batch.
 
     Args:
-        outputs: classification [n, classes], ner [n, length, classes], tensors anything [n, ...].
+        outputs: classification [n, classes], ner [n, length, classes].
         labels: names by index; needed for ner, whose tags they are.
-        reference: the float model's outputs for the same feeds; needed for tensors, otherwise not looked at.
 
     Raises:
         MeasureError: an output holds NaN (names the sample) or has an impossible shape.
         ConfigError: the number of classes is not that of the labels.
     """
-    if task == "tensors":
-        if reference is None:
-            raise ValueError("the task 'tensors' is scored against a reference")
-        return _tensor_outcomes(outputs, reference, batch)
     if batch.targets is None:
         raise ValueError(f"a batch without targets cannot be scored as {task}")
     if task == "ner" and not labels:
@@ -175,32 +170,6 @@ def cut_alike(outputs: Outputs, batch: Batch, reference: Outputs, other: Batch) 
     return ours, theirs, replace(batch, valid=batch.valid[:, :width])
 
 
-def _tensor_outcomes(outputs: Outputs, reference: Outputs, batch: Batch) -> TensorOutcomes:
-    _check_alike(outputs, reference)
-    for name, array in outputs.items():
-        _refuse(~np.isfinite(array.astype(np.float64, copy=False)), "NaN or infinity", name, batch)
-    cosine, largest, mean = _distances(outputs, reference, batch)
-    name = "logits" if "logits" in outputs else next(iter(outputs))
-    same = _decisions(outputs[name]) == _decisions(reference[name])
-    if batch.valid is not None and same.shape == batch.valid.shape:
-        same |= ~batch.valid
-    return TensorOutcomes(
-        cosine=cosine,
-        max_abs_error=largest,
-        mean_abs_error=mean,
-        top1=same.reshape(len(batch), -1).all(axis=1),
-        lengths=batch.lengths,
-    )
-
-
-def _decisions(array: npt.NDArray[np.generic]) -> IntArray:
-    """Index of the largest value along the last axis; for single values, whether they are above 0."""
-    if array.ndim < 2 or array.shape[-1] == 1:
-        return (array.astype(np.float64).reshape(len(array), -1) > 0).astype(np.int64)
-    largest: IntArray = array.argmax(axis=-1).astype(np.int64)
-    return largest
-
-
 def _distances(outputs: Outputs, reference: Outputs, batch: Batch) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Per sample [n]: lowest cosine over the outputs, largest and mean absolute error over all of them."""
     cosine = np.ones(len(batch))
@@ -277,5 +246,6 @@ def _label_count(name: str, classes: int, labels: int) -> ConfigError:
     return ConfigError(
         f"the model's output {name!r} has {classes} classes, the dataset has {labels} labels.",
         key="labels",
-        hint="Use the label file the model was trained with.",
+        hint="Use the label file the model was trained with. Where labels are no classes: "
+        f"outputs: {{{name}: {{meaning: values, against: labels}}}} (--output {name}=values:against=labels).",
     )

@@ -104,7 +104,7 @@ class TaskScorer:
         check_outputs(self.data.task, self.data.labels, model)
 
     def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> Outcomes:
-        return outcomes_of(self.data.task, outputs, batch, labels=self.data.labels, reference=reference)
+        return outcomes_of(self.data.task, outputs, batch, labels=self.data.labels)
 
     def close(self) -> None:
         """Nothing was started."""

@@ -17,7 +17,6 @@ from workbench.inputs.metrics.outcomes import (
     MeasuredOutcomes,
     NerOutcomes,
     Outcomes,
-    TensorOutcomes,
     select,
     size,
 )
@@ -35,8 +34,7 @@ def summarize(outcomes: Outcomes) -> dict[str, float]:
     """Metric → value over all samples; shares are in 0..1.
 
     macro_f1 is the unweighted mean over the classes that occur as target or prediction (scikit-learn's default).
-    Entity and token scores are micro averages; a share of nothing is 0, as in seqeval. cosine and mae are means
-    over samples, max_abs_error is the largest of all.
+    Entity and token scores are micro averages; a share of nothing is 0, as in seqeval.
 
     Raises:
         ValueError: there are no samples.
@@ -57,13 +55,6 @@ def summarize(outcomes: Outcomes) -> dict[str, float]:
                 "entity_recall": entities["recall"],
                 "token_f1": _scores(outcomes.tokens.sum(axis=0))["f1"],
             }
-        case TensorOutcomes():
-            return {
-                "top1_agreement": float(np.mean(outcomes.top1)),
-                "cosine": float(np.mean(outcomes.cosine)),
-                "max_abs_error": float(np.max(outcomes.max_abs_error)),
-                "mae": float(np.mean(outcomes.mean_abs_error)),
-            }
         case MeasuredOutcomes():
             return {str(name): _measured(outcomes, at) for at, name in enumerate(outcomes.names)}
 
@@ -73,7 +64,7 @@ def per_sample(outcomes: Outcomes) -> BoolArray | IntArray | PairedScores:
 
     Returns:
         classification: bool [n], correct. ner: entity counts [n, 3], columns CORRECT, PREDICTED, GOLD.
-        tensors: bool [n], top-1 agreement with the float model. measured: the primary metric's fractions.
+        measured: the primary metric's fractions.
     """
     match outcomes:
         case ClassificationOutcomes():
@@ -82,8 +73,6 @@ def per_sample(outcomes: Outcomes) -> BoolArray | IntArray | PairedScores:
         case NerOutcomes():
             counts: IntArray = outcomes.entities.sum(axis=1)
             return counts
-        case TensorOutcomes():
-            return outcomes.top1
         case MeasuredOutcomes():
             low, high = (float(bound) for bound in outcomes.bounds[0])
             return PairedScores(

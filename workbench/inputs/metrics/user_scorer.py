@@ -22,6 +22,7 @@ import numpy as np
 
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.metric_reader import MetricUse
+from workbench.inputs.library_metrics import NAMED, NamedMetric
 from workbench.inputs.metrics.outcomes import FloatArray, MeasuredOutcomes
 from workbench.inputs.metrics.score import Outputs
 from workbench.inputs.user_code import UserCodeError, UserProcess, process_of
@@ -34,6 +35,12 @@ _TOLERANCE = 1e-6
 _MOST_NAMED = 4
 _proven: set[MetricUse] = set()
 """Metrics that have scored a batch in this process."""
+
+
+def library_metric(use: MetricUse) -> NamedMetric | None:
+    """What is known of a metric that was named rather than written; None of a user's own."""
+    known = NAMED.get(use.name)
+    return known if known is not None and known.file == use.code.file else None
 
 
 class UserScorer:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 
 from workbench.graph.read import load_graph
+from workbench.graph.structure import handed_through
 from workbench.inputs.dataset import Dataset
-from workbench.inputs.metrics.inference import InferredOutput, infer_outputs
+from workbench.inputs.metrics.inference import PASSED, InferredOutput, infer_outputs
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Meaning, OutputUse
 from workbench.values.model import Model
@@ -15,12 +16,24 @@ from workbench.values.model import Model
 def uses_of(dataset: Dataset, model: Model | None) -> tuple[OutputUse, ...]:
     """Every output, those of the manifest first and in its order; what was inferred has its reason.
 
+    An output that no candidate can change judges nothing, whatever the manifest says it means.
+
     Raises:
-        ConfigError: nothing tells what an output means; says what to write.
+        ConfigError: nothing tells what an output means; says what to write. Or no candidate can change any.
     """
     declared = dataset.interface.outputs
     if model is None:
         return declared
+    passed = passed_outputs(model)
+    if passed and passed.issuperset(spec.name for spec in model.outputs):
+        rule = f"every output ({', '.join(sorted(passed))}) {PASSED}."
+        raise ConfigError(rule, file=dataset.path, key="outputs", hint="Export the model with what it computes.")
+    declared = tuple(
+        OutputUse(name=use.name, meaning="ignored", reason=PASSED)
+        if use.name in passed and use.meaning not in ("ignored", "state")
+        else use
+        for use in declared
+    )
     named = {use.name for use in declared}
     missing = [spec.name for spec in model.outputs if spec.name not in named]
     if not missing:
@@ -74,6 +87,12 @@ def _cannot_know(unknown: list[InferredOutput], dataset: Dataset) -> ConfigError
 def _example(one: InferredOutput) -> str:
     likeliest: Meaning = one.candidates[0]
     return "{meaning: boxes, scores: SCORES, format: xyxy, score: 0.5, iou: 0.5}" if likeliest == "boxes" else likeliest
+
+
+@functools.lru_cache(maxsize=8)
+def passed_outputs(model: Model) -> frozenset[str]:
+    """Outputs that no candidate can change."""
+    return frozenset() if model.is_language_model else handed_through(load_graph(model))
 
 
 @functools.lru_cache(maxsize=8)

@@ -6,6 +6,7 @@ or one tensor [n, anchors, columns] (or [n, columns, anchors] with `axis: 1`) th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,11 +43,13 @@ def detections_of(use: OutputUse, outputs: Outputs, batch: Batch) -> list[Detect
         ConfigError: an option is not one.
     """
     table = finite(output_of(outputs, use.name), use.name, batch)
-    if index(use, "axis") == 1:
-        table = np.moveaxis(table, 1, -1)
+    axis = index(use, "axis", table) or -1
+    table = np.moveaxis(table, axis, -1)
     if table.ndim < 3 or table.shape[-1] < 4:
         raise MeasureError(f"output {use.name!r} is {table.shape}; boxes are [samples, boxes, 4 or more].")
-    table = table.reshape(len(batch), -1, table.shape[-1])
+    table = table.reshape(len(batch), math.prod(table.shape[:-1]) // len(batch), table.shape[-1])
+    if not table.size:
+        return [Detections(boxes=np.zeros((0, 4)), classes=np.zeros(0, np.int64), scores=np.zeros(0)) for _ in table]
     boxes = corners_of(use, table[..., :4])
     scores, classes = _scores(use, table, outputs, batch)
     least, overlap = number(use, "score", 0.5), number(use, "iou", 0.5)
@@ -83,13 +86,13 @@ def _scores(use: OutputUse, table: Floats, outputs: Outputs, batch: Batch) -> tu
     """Score and class of every box, [n, boxes] each."""
     anchors = table.shape[1]
     named = option(use, "scores", "")
-    objectness = index(use, "score_column")
-    first_class = index(use, "class_column")
+    objectness = index(use, "score_column", table, -1)
+    first_class = index(use, "class_column", table, -1)
     if named:
         rows = finite(output_of(outputs, str(named)), str(named), batch)
-        if index(use, "axis") == 1 and rows.ndim == 3 and rows.shape[-1] == anchors != rows.shape[1]:
+        if rows.ndim == 3 and rows.shape[-1] == anchors != rows.shape[1]:
             rows = np.moveaxis(rows, 1, -1)
-        if rows.size % (len(batch) * anchors):
+        if not rows.size or rows.size % (len(batch) * anchors) or (rows.ndim == 3 and rows.shape[1] != anchors):
             raise MeasureError(f"output {named!r} is {rows.shape}, which are no scores of {anchors} boxes.")
         per_class = rows.reshape(len(batch), anchors, -1)
     elif first_class is not None:
@@ -107,12 +110,15 @@ def _scores(use: OutputUse, table: Floats, outputs: Outputs, batch: Batch) -> tu
     scores = np.take_along_axis(per_class, best[..., None], axis=-1)[..., 0]
     if first_class is not None and objectness is not None:
         scores = scores * table[..., objectness]
-    label = index(use, "label_column")
+    label = index(use, "label_column", table, -1)
     if label is not None:
         best = np.rint(table[..., label])
     labels = option(use, "labels", "")
     if labels:
-        best = np.rint(finite(output_of(outputs, str(labels)), str(labels), batch)).reshape(len(batch), anchors)
+        kinds = finite(output_of(outputs, str(labels)), str(labels), batch)
+        if kinds.size != best.size:
+            raise MeasureError(f"output {labels!r} is {kinds.shape}, which are no labels of {anchors} boxes.")
+        best = np.rint(kinds).reshape(best.shape)
     return scores, best.astype(np.int64)
 
 
@@ -120,7 +126,7 @@ def _background(use: OutputUse, per_class: Floats) -> int | None:
     """The class that is none: as told (-1 for none at all), else the first of scores that sum to 1."""
     told = index(use, "background")
     if told is not None:
-        return None if told < 0 else told
+        return None if told < 0 else index(use, "background", per_class, -1)
     several = per_class.shape[-1] > 1
     return 0 if several and bool((np.abs(per_class.sum(axis=-1) - 1) < _SUMS_TO_ONE).all()) else None
 

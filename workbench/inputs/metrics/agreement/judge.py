@@ -220,8 +220,11 @@ def number(use: OutputUse, name: str, default: float) -> float:
     return float(found)
 
 
-def index(use: OutputUse, name: str) -> int | None:
+def index(use: OutputUse, name: str, among: Array | None = None, axis: int | None = None) -> int | None:
     """An option that is a whole number, None where it was not given.
+
+    Args:
+        among: an array that has such an axis, or such a place along `axis`; counted from its end below 0.
 
     Raises:
         ConfigError: it is something else.
@@ -229,6 +232,12 @@ def index(use: OutputUse, name: str) -> int | None:
     found = dict(use.options).get(name)
     if found is not None and (isinstance(found, bool) or not isinstance(found, int)):
         raise ConfigError(f"{found!r} is not a whole number.", key=f"outputs.{use.name}.{name}")
+    if found is not None and among is not None:
+        first, most = (1, among.ndim) if axis is None else (0, among.shape[axis])
+        if not first <= found % max(most, 1) < most or not -most <= found < most:
+            rule = f"{found} is none of {first} to {most - 1}: the output {use.name!r} is {list(among.shape)}."
+            raise ConfigError(rule, key=f"outputs.{use.name}.{name}")
+        return found % most
     return found
 
 
@@ -279,8 +288,6 @@ def pair(outputs: Outputs, reference: Outputs, name: str, batch: Batch) -> tuple
     ours, theirs = output_of(outputs, name), output_of(reference, name)
     if ours.shape != theirs.shape:
         raise MeasureError(f"output {name!r} is {ours.shape}; the float model gives {theirs.shape}.")
-    if len(ours) != len(batch):
-        raise MeasureError(f"output {name!r} is {ours.shape} for {len(batch)} samples.")
     return finite(ours, name, batch), finite(theirs, name, batch)
 
 

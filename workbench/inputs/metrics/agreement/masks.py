@@ -61,7 +61,7 @@ class MaskJudge(OneOutput):
         """Class of every pixel, and the first class that counts: 1 behind a threshold, where 0 is 'not there'."""
         if array.dtype.kind in "iu":
             return array.astype(np.int64), 0
-        axis = index(self.use, "axis")
+        axis = index(self.use, "axis", array)
         axis = 1 if axis is None else axis
         several = array.ndim >= 4 and array.shape[axis] > 1 and "threshold" not in dict(self.use.options)
         if several:

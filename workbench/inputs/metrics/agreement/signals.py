@@ -22,6 +22,7 @@ from workbench.inputs.metrics.agreement.judge import (
     numbers_of,
     output_of,
 )
+from workbench.values.errors import ConfigError
 
 FRAME, HOP, BANDS = 1024, 256, 80
 """Of the mel spectrum, as vocoders use them."""
@@ -53,13 +54,14 @@ class SignalJudge(OneOutput):
         width = max(mine.shape[1], other.shape[1])
         ours, theirs = (np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in (mine, other))
         common = min(mine.shape[1], other.shape[1])
-        rate = number(self.use, "rate", 16000.0)
+        if (rate := number(self.use, "rate", 16000.0)) <= 0:
+            raise ConfigError(f"{rate:g} is no sampling rate.", key=f"outputs.{name}.rate")
         far = np.abs(log_mel(mine[:, :common], rate) - log_mel(other[:, :common], rate)).mean(axis=(1, 2))
         return columns(
             (far, 1.0),
             (_ratios_db(ours, theirs), 1.0),
             (cosines(ours, theirs), 1.0),
-            (np.full(len(batch), common / max(width, 1)), 1.0),
+            (np.full(len(batch), common / width if width else 1.0), 1.0),
         )
 
     def truth(self, label: Any, shape: tuple[int, ...], sample: int) -> Array:

@@ -199,9 +199,10 @@ def _bound(
         for size in shape:
             needed *= size
         if len(shape) != len(port.shape) or not 0 < needed <= buffer.size_bytes:
+            other = f"Declare its {len(shape)} axes in the ONNX file, then compile"
             raise MeasureError(
                 f"{file}: {port.name!r} is {list(shape)} of {kind.name} in {buffer.size_bytes} bytes; the interface "
-                f"says {list(port.shape)}. Compile again."
+                f"says {list(port.shape)}. {'Compile' if len(shape) == len(port.shape) else other} again."
             )
         found.append(
             Bound(port=port, kind=kind, buffer=buffer, view=buffer.view(kind.storage, shape), size_bytes=needed)

@@ -1,0 +1,250 @@
+"""What `init` takes outputs for, on graphs as exporters write them: by evidence, or not at all."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from workbench.commands.init import Wishes, initialize
+from workbench.evaluation.float_run import run_float
+from workbench.evaluation.metric_check import refuse_imperfect
+from workbench.inputs.experiment import read_experiment
+from workbench.inputs.metrics import concatenate, scorer_of, summarize
+from workbench.values.errors import ConfigError
+from workbench.values.interface import OutputUse
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+ROWS, FEATURES = 24, 12
+Shape = Sequence[int | str] | None
+Floats = npt.NDArray[np.float32]
+
+
+def drawn(*shape: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def write(
+    path: Path,
+    nodes: Sequence[NodeProto],
+    given: tuple[str, int, Shape],
+    outputs: dict[str, tuple[int, Shape]],
+    opset: int = 17,
+    **weights: npt.ArrayLike,
+) -> None:
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        [helper.make_tensor_value_info(*given)],
+        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in outputs.items()],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
+
+
+def write_head(path: Path, size: int, *last: str, name: str = "y", bias: float = 0.0) -> Floats:
+    """A product, a bias and some operators; gives back the weight."""
+    steps = ["MatMul", "Add", *last, "Identity"]
+    names = ["x", *(f"t{n}" for n in range(len(steps) - 1)), name]
+    more = {"MatMul": ["w"], "Add": ["b"]}
+    nodes = [
+        helper.make_node(step, [source, *more.get(step, [])], [to])
+        for step, source, to in zip(steps, names[:-1], names[1:], strict=True)
+    ]
+    weight = drawn(FEATURES, size) * np.float32(0.3)
+    bias_values = np.full(size, bias, np.float32)
+    write(path, nodes, ("x", FLOAT, ["n", FEATURES]), {name: (FLOAT, ["n", size])}, w=weight, b=bias_values)
+    return weight
+
+
+def started(folder: Path, samples: Floats, wishes: Wishes | None = None, **labels: object) -> tuple[OutputUse, ...]:
+    files = [folder / f"{split}.npz" for split in ("train", "valid")]
+    proto = onnx.load(folder / "m.onnx")
+    for path in files:
+        np.savez(path, **{proto.graph.input[0].name: samples}, **labels)  # type: ignore[arg-type]  # arrays
+    written = initialize(folder / "m.onnx", files, folder / "workspace", wishes=wishes).files[0]
+    experiment = read_experiment(written)
+    run = run_float(experiment.model, experiment.dataset)
+    refuse_imperfect(experiment.dataset, experiment.model, run.rows)  # what was written holds for plan and sweep too
+    return experiment.dataset.interface.outputs
+
+
+X = drawn(ROWS, FEATURES, seed=1)
+
+
+def test_three_opinion_scores_are_no_classes_and_the_flag_that_is_shown_sees_a_constant_error(tmp_path: Path) -> None:
+    write_head(tmp_path / "m.onnx", 3, bias=8.0)
+
+    with pytest.raises(ConfigError, match=r"nothing tells what an output means.*all above 0.*--output y=values$"):
+        started(tmp_path, X)
+    asked: list[Sequence[str]] = []
+    wishes = Wishes(ask=lambda question, choices: asked.append(choices) or "values")
+    (use,) = started(tmp_path, X, wishes)
+
+    assert use.meaning == "values"
+    assert asked[0][:2] == ("values", "logits")
+    experiment = read_experiment(tmp_path / "workspace/experiments/m.yaml")
+    run = run_float(experiment.model, experiment.dataset)
+    scorer = scorer_of(experiment.dataset, experiment.model)
+    parts = [scorer.score({"y": out["y"] - 1}, batch, out) for batch, out in run.rows]
+    assert summarize(concatenate(parts))["relative_error"] > 0.1, "a constant error of -1 is more than is allowed"
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "last", "meaning"),
+    [
+        ("y", 5, (), None),
+        ("y", 512, (), None),  # an embedding as well
+        ("y", 64, ("Tanh",), None),  # a frame of a waveform as well
+        ("logits", 1, (), None),  # a regression or a reranker, whose sign says nothing
+        ("y", 1, (), None),
+        ("y", 1000, (), "logits"),
+        ("logits", 5, (), "logits"),
+        ("y", 5, ("LogSoftmax", "Neg", "Neg"), "logits"),
+        ("y", 5, ("Softmax",), "probabilities"),
+        ("y", 6, ("Sigmoid",), "probabilities"),
+        ("audio_embeds", 64, (), "embedding"),
+        ("speech_prob", 4, ("Sigmoid",), "probabilities"),
+    ],
+)
+def test_a_vector_has_a_meaning_by_evidence_alone(
+    tmp_path: Path, name: str, size: int, last: tuple[str, ...], meaning: str | None
+) -> None:
+    write_head(tmp_path / "m.onnx", size, *last, name=name)
+
+    if meaning is None:
+        with pytest.raises(ConfigError, match=f"nothing tells what an output means.*--output {name}="):
+            started(tmp_path, X)
+    else:
+        assert [use.meaning for use in started(tmp_path, X)] == [meaning]
+
+
+def test_labels_tell_classes_from_numbers_and_chance_tells_nothing(tmp_path: Path) -> None:
+    weight = write_head(tmp_path / "m.onnx", 5)
+    answers = (X @ weight).argmax(axis=1)
+    for name, labels in (("right", answers), ("chance", np.roll(answers, 7)), ("numbers", drawn(ROWS, 5, seed=3))):
+        (tmp_path / f"{name}.py").write_text(
+            "import numpy as np\n"
+            f"x = np.array({X.tolist()}, np.float32)\nlabels = {labels.tolist()}\n"
+            "def load(split):\n"
+            "    return None if split == 'holdout' else [({'x': a}, b) for a, b in zip(x, labels)]\n"
+        )
+
+    def told(name: str) -> dict[str, dict[str, object]]:
+        to = tmp_path / name
+        file = initialize(tmp_path / "m.onnx", [Path(f"{tmp_path / name}.py:load")], to, name="q").files[0]
+        return {use.meaning: dict(use.options) for use in read_experiment(file).dataset.interface.outputs}
+
+    assert told("right") == {"logits": {"against": "labels"}}
+    assert told("numbers") == {"values": {"against": "labels"}}
+    with pytest.raises(ConfigError, match="nothing tells what an output means"):
+        told("chance")
+
+
+def test_an_echo_of_an_input_is_named_and_judges_nothing(tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).integers(0, 32, (ROWS, 9))
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
+        helper.make_node("ReduceMean", ["rows"], ["mean"], axes=[1], keepdims=0),
+        helper.make_node("MatMul", ["mean", "w"], ["logits"]),
+        helper.make_node("Identity", ["input_ids"], ["echo"]),
+        helper.make_node("Shape", ["rows"], ["shape"]),
+        helper.make_node("ReduceSum", ["input_ids", "one"], ["sum"], keepdims=0),
+    ]
+    kinds: dict[str, tuple[int, Shape]] = {
+        "echo": (INT64, ["n", "t"]),
+        "logits": (FLOAT, ["n", 4]),
+        "shape": (INT64, [3]),
+        "sum": (INT64, ["n"]),
+    }
+    weights = {"table": drawn(32, 8), "w": drawn(8, 4), "one": np.array([1])}
+    write(tmp_path / "m.onnx", nodes, ("input_ids", INT64, ["n", "t"]), kinds, **weights)
+
+    found = started(tmp_path, ids, Wishes(outputs={"echo": "ids"}))  # type: ignore[arg-type]  # ids
+
+    assert (found[0].name, found[0].meaning) == ("logits", "logits")
+    assert {use.name for use in found if use.meaning == "ignored"} == {"echo", "shape", "sum"}
+    said = (tmp_path / "workspace/calibration/m.yaml").read_text("utf-8")
+    assert "no candidate can change it" in said
+    manifest = tmp_path / "workspace/calibration/m.yaml"
+    manifest.write_text(said.replace("echo: ignored", "echo: ids"), encoding="utf-8")
+    written = read_experiment(tmp_path / "workspace/experiments/m.yaml")
+    scorer = scorer_of(written.dataset, written.model)
+    assert scorer.primary == "top1_agreement", "a manifest that says ids is told, and judged without it"
+
+    (tmp_path / "alone").mkdir()
+    kinds.pop("logits")
+    write(tmp_path / "alone/m.onnx", nodes, ("input_ids", INT64, ["n", "t"]), kinds, **weights)
+    with pytest.raises(ConfigError, match=r"every output .*echo, shape, sum.* no candidate can change it"):
+        started(tmp_path / "alone", ids)  # type: ignore[arg-type]  # ids
+
+
+def detector(path: Path, *, objectness: bool = False, transposed: bool = False) -> Floats:
+    """A head [n, 4 + classes, anchors] whose answers lie in its samples; boxes are centres and sizes in pixels."""
+    rng, classes, anchors = np.random.default_rng(0), 80, 200
+    table = np.zeros((ROWS, 4 + objectness + classes, anchors), np.float32)
+    table[:, :2], table[:, 2:4] = rng.uniform(40, 600, (ROWS, 2, anchors)), rng.uniform(20, 120, (ROWS, 2, anchors))
+    score = np.where(rng.random((ROWS, 1, anchors)) < 0.1, 0.8, 0.05)
+    kinds = rng.integers(0, classes, (ROWS, 1, anchors))
+    np.put_along_axis(table[:, 4 + objectness :], kinds, 0.9 if objectness else score, axis=1)
+    if objectness:
+        table[:, 4:5] = score
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"])]
+    nodes.append(
+        helper.make_node(*(("Transpose", ["c"], ["output0"]) if transposed else ("Identity", ["c"], ["output0"])))
+    )
+    if transposed:
+        nodes[-1].attribute.append(helper.make_attribute("perm", [0, 2, 1]))
+    size = table.shape[1]
+    shape: Shape = ["n", anchors, size] if transposed else ["n", size, anchors]
+    eye = np.eye(size, dtype=np.float32)[..., None]
+    write(path, nodes, ("x", FLOAT, ["n", size, anchors]), {"output0": (FLOAT, shape)}, w=eye)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("how", "right"),
+    [
+        ({}, "axis=1,format=cxcywh,class_column=4"),
+        ({"transposed": True}, "format=cxcywh,class_column=4"),
+        ({"transposed": True, "objectness": True}, "format=cxcywh,score_column=4,class_column=5"),
+    ],
+)
+def test_boxes_that_lose_themselves_are_refused_with_the_options_that_are_right(
+    tmp_path: Path, how: dict[str, bool], right: str
+) -> None:
+    samples = detector(tmp_path / "m.onnx", **how)
+
+    with pytest.raises(ConfigError, match=rf"f1 of the float model against its own .*--output output0=boxes:{right} "):
+        started(tmp_path, samples, Wishes(outputs={"output0": "boxes"}))
+    with pytest.raises(ConfigError, match=rf"nothing tells.*--output output0=boxes:{right}$"):
+        started(tmp_path, samples)
+    (use,) = started(tmp_path, samples, Wishes(outputs={"output0": f"boxes:{right}"}))
+
+    assert use.meaning == "boxes"
+
+
+@pytest.mark.parametrize("wishes", [Wishes(outputs={"y": "logits"}), Wishes(metric="cer:decode=ctc")])
+def test_time_first_is_taken_from_the_axis_of_samples_or_told_with_what_to_declare(
+    tmp_path: Path, wishes: Wishes
+) -> None:
+    pytest.importorskip("jiwer")
+    samples = drawn(ROWS, 20, FEATURES, seed=2)
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]), helper.make_node("MatMul", ["t", "w"], ["y"])]
+
+    def made(batch: int | str, declared: Shape, opset: int = 17) -> Path:
+        folder = tmp_path / f"{batch}{opset}{''.join(map(str, declared or ()))}"
+        folder.mkdir()
+        given = ("x", FLOAT, [batch, 20, FEATURES])
+        write(folder / "m.onnx", nodes, given, {"y": (FLOAT, declared)}, opset, w=drawn(FEATURES, 11))
+        return folder
+
+    for batch in (1, "n"):
+        said = rf"'y' has the shape \[20, 1, 11\] for 1 sample, and its file declares \[{batch}, seqlen\].*"
+        with pytest.raises(ConfigError, match=said + r"\[axis_0, batch, 11\]"):
+            started(made(batch, [batch, "seqlen"]), samples, wishes)
+    for folder in (made(1, ["time", 1, 11]), made("batch", ["time", "batch", 11]), made(1, [1, "seqlen"], 11)):
+        started(folder, samples, wishes)
