@@ -39,6 +39,13 @@ def test_a_finished_checkpoint_becomes_a_bundle_that_verifies(tmp_path: Path) ->
     assert "exists already" in str(again.exception)
 
 
+def test_no_bundle_is_written_into_a_checkpoint(tmp_path: Path) -> None:
+    made = Path(shutil.copytree(checkpoint(), tmp_path / "made"))
+    done = export(tmp_path, "made/bundle", made)
+    assert "lies in the input" in str(done.exception)
+    assert not (made / "bundle").exists()
+
+
 def test_a_signed_bundle_asks_for_no_other_key(tmp_path: Path) -> None:
     assert run("keygen", tmp_path / "key", "--plain").exit_code == 0
     done = export(tmp_path, "bundle", None, "--sign", tmp_path / "key")
