@@ -183,7 +183,7 @@ def test_the_plan_says_what_a_sweep_takes(tmp_path: Path) -> None:
     plan = make_plan(question, bench)
     assert plan.todo == question.trials
     assert plan.candidate_s > 0
-    assert "4 windows of the float model" in plan.basis
+    assert "one block of the float model" in plan.basis
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 
 import torch
 
 from workbench.quantization.llm.checkpoint import EMBEDDING, HEAD, LlmModel, open_model
+from workbench.quantization.llm.forward import check_lengths
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.run import (
     Samples,
@@ -25,7 +27,7 @@ from workbench.quantization.llm.run import (
     start,
     without,
 )
-from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of
+from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of, window_ms
 from workbench.targets.ascend_llm.kept import Kept, block_file, stored_block
 from workbench.targets.ascend_llm.quant_description import DESCRIPTION
 from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe
@@ -33,13 +35,16 @@ from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE, block_entries
 from workbench.targets.ascend_llm.texts import calibration_samples, padded_samples, read_texts, read_tokenizer
 from workbench.targets.ascend_llm.weight_file import stored, write_sharded, write_weights
+from workbench.targets.language import few_tokens
 from workbench.values.documents.canonical import digest, file_digest
-from workbench.values.documents.input_files import is_file
+from workbench.values.documents.input_files import is_file, size_text
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.system.files import lock_file
+from workbench.values.system.files import check_apart, lock_file
 from workbench.values.system.source_closure import closure_digest
 
 WORK = ".calibrating"
+_QUANTIZED_PER_S = 50e6
+"""Bytes that are made integers and written, roughly."""
 _COPIED = (".json", ".txt", ".jinja", ".model")
 """The vendor's v0 copies .json and .py alone, so chat templates and merges are missing there (msmodelslim.md §2)."""
 _LEFT = ("safetensors.index.json", DESCRIPTION)
@@ -94,9 +99,16 @@ def calibrate_llm(
         ConfigError: a file is missing or damaged, the recipe does not fit, or there is too little memory.
         ToolchainError: the folder cannot be written, or another run writes it.
     """
+    check_apart(to, model_folder, key="--out")
+    _check_free(to)
     model = open_model(model_folder)
     read = read_recipe(cfg, model)
     samples = _samples(model, read, cfg, data, anti_data)
+    forecast = forecast_of(model, read.recipe, samples)
+    check_room(forecast, to)
+    for sentence in few_tokens(sum(each.numel() for each in samples["calibration"])) if forecast.passes else ():
+        report(f"warning: {sentence}")
+    report(_forecast_words(forecast, model, samples))
     return quantize_samples(model, read, cfg, samples, to, strict=strict, report=report)
 
 
@@ -115,8 +127,7 @@ def quantize_samples(
     Args:
         read: what `cfg` says.
     """
-    if (to / DESCRIPTION).exists():
-        raise ConfigError("holds a checkpoint and is left alone.", file=to, hint="Choose another folder or remove it.")
+    _check_free(to)
     if model.surplus:
         report(f"{len(model.surplus)} tensors have no use in this architecture, such as {model.surplus[0]}")
     if model.cast:
@@ -154,6 +165,30 @@ def quantize_samples(
         resumed=resumed,
         forecast=forecast,
     )
+
+
+def _check_free(to: Path) -> None:
+    if (to / DESCRIPTION).exists():
+        raise ConfigError("holds a checkpoint and is left alone.", file=to, hint="Choose another folder or remove it.")
+    if (to / "config.json").exists() and not (to / WORK).exists():
+        raise ConfigError("holds a model, whose files would be replaced.", file=to, hint="Choose another folder.")
+
+
+def _forecast_words(forecast: Forecast, model: LlmModel, samples: Samples) -> str:
+    tokens = [each.numel() for each in samples["calibration"]]
+    passed_s = 0.0
+    if forecast.passes:
+        check_lengths(model, samples["calibration"])
+        passed_s = forecast.passes * sum(tokens) / max(tokens) * window_ms(model, max(tokens)) / 1000
+    return (
+        f"forecast: about {_minutes(passed_s + forecast.disk_bytes / _QUANTIZED_PER_S)} by one block of the float "
+        f"model, longer where scales are searched; {size_text(forecast.memory_bytes)} of memory and "
+        f"{size_text(forecast.disk_bytes)} of disk"
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _samples(model: LlmModel, read: ReadRecipe, cfg: Path, data: Path | None, anti: Path | None) -> Samples:
@@ -197,10 +232,13 @@ def _quantize(model: LlmModel, recipe: LlmRecipe, samples: Samples, kept: Kept, 
         streams = start(model, recipe, samples)
     elif done:
         report(f"going on behind block {done} of {model.config.layers}, which an earlier run finished")
+    began = perf_counter()
     for block in blocks(model, recipe, streams, first=done):
         entries = list(block_entries(block, model.prefix(block.index), recipe.generation, model.config.dtype))
         kept.keep(block.index, entries, streams)
-        report(f"block {block.index + 1} of {model.config.layers}")
+        left = model.config.layers - block.index - 1
+        left_s = (perf_counter() - began) / (block.index + 1 - done) * left
+        report(f"block {block.index + 1} of {model.config.layers}" + (f", about {_minutes(left_s)} left" * bool(left)))
     return done
 
 
