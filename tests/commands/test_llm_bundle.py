@@ -63,6 +63,14 @@ def test_a_checkpoint_that_the_engine_would_refuse_becomes_no_bundle(tmp_path: P
     assert not (tmp_path / "bundle").exists()
 
 
+def test_no_report_is_written_of_a_bundle_and_its_own_page_is_named(tmp_path: Path) -> None:
+    done = run("report", language_bundle(), "--to", tmp_path / "report.html")
+    assert isinstance(done.exception, ConfigError)
+    assert "no report is written" in str(done.exception)
+    assert "README.md" in str(done.exception)
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_damage_is_said_with_the_exit_code_of_bundles_and_no_service_starts(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(language_bundle(), tmp_path / "bundle"))
     assert "deploy/README.md" in str(run("serve", folder).exception)

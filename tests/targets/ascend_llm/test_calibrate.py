@@ -13,7 +13,7 @@ from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.run import Samples
 from workbench.targets.ascend_llm import calibrate as module
 from workbench.targets.ascend_llm.calibrate import DESCRIPTION, WORK, calibrate_llm
-from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of
+from workbench.targets.ascend_llm.forecast import Forecast, check_room, checkpoint_bytes, forecast_of
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.values.errors import ConfigError, ToolchainError
 
@@ -185,6 +185,27 @@ def test_too_little_memory_or_disk_is_said_before_any_work(tmp_path: Path) -> No
         check_room(Forecast(memory_bytes=1 << 50, disk_bytes=0), tmp_path)
     with pytest.raises(ToolchainError, match=r"needs about 1.049e\+06 GiB on the disk"):
         check_room(Forecast(memory_bytes=0, disk_bytes=1 << 50), tmp_path / "not" / "there")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_the_disk_of_a_checkpoint_is_that_of_its_integers(tmp_path: Path, dtype: str) -> None:
+    sizes = {"hidden_size": 128, "intermediate_size": 384, "head_dim": 32}
+    write_llm(tmp_path / "model", "qwen3", dtype, tie_word_embeddings=True, **sizes)
+    told: list[str] = []
+    done = run(tmp_path, write_v0(tmp_path / "r.yaml", STATIC), report=told.append)
+    written = sum(file.stat().st_size for file in done.folder.glob("*.safetensors"))
+    config = open_model(tmp_path / "model").config
+    assert checkpoint_bytes(config) == pytest.approx(written, rel=0.1)
+    twice = 2 * config.vocabulary * config.hidden * config.dtype.itemsize
+    assert done.forecast.disk_bytes == pytest.approx(2 * written - twice, rel=0.15)
+    assert told[1].startswith("forecast: about ")
+    dynamic = write_v1(tmp_path / "f.yaml", LINEAR[:-1] + ", include: ['*q_proj']}")
+    left = forecast_of(
+        open_model(tmp_path / "model"),
+        read_recipe(dynamic, open_model(tmp_path / "model")).recipe,
+        {"calibration": [torch.zeros(1, 4, dtype=torch.int64)]},
+    )
+    assert left.disk_bytes > done.forecast.disk_bytes
 
 
 @pytest.mark.parametrize(

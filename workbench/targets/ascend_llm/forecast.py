@@ -75,8 +75,8 @@ def forecast_of(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> Forecas
     outer = table * (1 if config.tied else 2)
     return Forecast(
         memory_bytes=_BASE_BYTES + max(_BLOCK_FACTOR * block_bytes(config), outer + table) + streams + values + kept,
-        # finished blocks stay until the checkpoint that they are written into is whole
-        disk_bytes=2 * checkpoint_bytes(config, integers) + 2 * streams,
+        # finished blocks stay until the checkpoint is whole; the embedding and the head are written once
+        disk_bytes=2 * (checkpoint_bytes(config, integers) - table + streams),
         passes=sum(map(needs_data, recipe.stages)),
     )
 
