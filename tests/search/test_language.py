@@ -192,7 +192,7 @@ def test_the_plan_says_what_a_sweep_takes(tmp_path: Path) -> None:
 
 def test_a_report_and_a_capacity_of_it_are_refused_with_what_tells_instead(tmp_path: Path) -> None:
     file = write_language_workspace(tmp_path)
-    with pytest.raises(ConfigError, match=f"no report is written.*workbench show {file}"):
+    with pytest.raises(ConfigError, match=f"no report is made.*workbench show {file}"):
         report(file, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
     question, bench = opened(file)

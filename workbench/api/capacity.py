@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.api.opening import find_candidate
+from workbench.api.opening import find_candidate, refuse_language_model
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.capacity import CapacityPlan, Demand
@@ -47,13 +47,7 @@ def plan_capacity(
     Raises:
         ConfigError: the experiment has no service, no such candidate, or nothing to say in proportion to.
     """
-    if question.model.is_language_model:
-        raise ConfigError(
-            "is of a language model, whose services are engines of others: no batch curves of it are measured.",
-            file=question.path,
-            hint=f"workbench show {question.path} has prefill, decode and cache of the load that it names (modelled); "
-            "workbench load URL measures a running engine.",
-        )
+    refuse_language_model(question, "plan of capacity")
     if question.service is None or question.space.service is None:
         raise ConfigError(
             "has no `service:` section, so its sweep measured no batch curves.",

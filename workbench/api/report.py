@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from workbench import __version__
-from workbench.api.opening import find_candidate, journal_of, question_of, summary_of
+from workbench.api.opening import find_candidate, journal_of, question_of, refuse_language_model, summary_of
 from workbench.bundle import Bundle, bundle_fidelity, check_files, read_bundle
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
@@ -111,19 +111,8 @@ def composed(
     return written_report(_with_documents(found, documents), language)
 
 
-def _refuse_language_model(file: Path, instead: str) -> None:
-    raise ConfigError(
-        "is of a language model, for which no report is written: nothing of it was run on a card, and a service of the "
-        "workbench serves none.",
-        file=file,
-        hint=f"{instead} Checkpoints are compared by workbench judge-llm.",
-    )
-
-
 def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str) -> Material:
-    if question.model.is_language_model:
-        shown = f"workbench show {source}, also with --candidate, has quality, size, prefill, decode and cache of each."
-        _refuse_language_model(question.path, shown)
+    refuse_language_model(question, "report")
     journal = journal_of(question)
     summary = summary_of(question, journal)
     chosen, fits = _chosen(question, journal, summary, candidate)
@@ -230,7 +219,8 @@ def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
     check_files(bundle)
     m = bundle.manifest
     if not bundle.served_here:
-        _refuse_language_model(bundle.directory, "Its README.md has its recipe, quality, size, prefill and decode.")
+        rule = "holds a language model, for which no report is written. Its README.md has its figures."
+        raise ConfigError(rule, file=bundle.directory)
     chosen, confirmed = _by_split(m.evaluations)
     baseline, baseline_confirmed = _by_split(m.baseline)
     if chosen is None:

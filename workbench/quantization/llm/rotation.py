@@ -35,20 +35,15 @@ class Rotation:
 
 
 def rotation_of(config: LlmConfig, rotate: Rotate) -> Rotation:
-    """The matrices of a model.
-
-    Raises:
-        ConfigError: as `check_rotation`.
-    """
+    """The matrices of a model; errors of `check_rotation`."""
     check_rotation(config, rotate)
-    residual, head = (
-        torch.block_diag(  # type: ignore[no-untyped-call]  # torch says no types of it
-            *[random_hadamard(block, rotate.seed)] * (size // block)
-        )
-        for size in (config.hidden, config.head_dim)
-        for block in [rotate.block or size]
-    )
-    return Rotation(residual=residual, head=head)
+    return Rotation(residual=_blocks(config.hidden, rotate), head=_blocks(config.head_dim, rotate))
+
+
+def _blocks(size: int, rotate: Rotate) -> torch.Tensor:
+    one = random_hadamard(rotate.block or size, rotate.seed)
+    made: torch.Tensor = torch.block_diag(*[one] * (size // len(one)))  # type: ignore[no-untyped-call]  # torch's own
+    return made
 
 
 def check_rotation(config: LlmConfig, rotate: Rotate) -> None:

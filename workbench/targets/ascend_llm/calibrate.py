@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 
 import torch
 
@@ -61,7 +60,6 @@ class CalibratedLlm:
         warnings: what the serving engine would refuse or compute wrongly.
         samples, tokens: of the calibration data.
         resumed: blocks that a killed run had finished.
-        forecast: bytes, as they were estimated before.
     """
 
     folder: Path
@@ -72,7 +70,6 @@ class CalibratedLlm:
     samples: int
     tokens: int
     resumed: int
-    forecast: Forecast
 
 
 def calibrate_llm(
@@ -100,7 +97,8 @@ def calibrate_llm(
         ToolchainError: the folder cannot be written, or another run writes it.
     """
     check_apart(to, model_folder, key="--out")
-    _check_free(to)
+    if not (to / WORK).exists() and any((to / name).exists() for name in (DESCRIPTION, "config.json")):
+        raise ConfigError("holds a model and is left alone.", file=to, hint="Choose another folder.")
     model = open_model(model_folder)
     read = read_recipe(cfg, model)
     samples = _samples(model, read, cfg, data, anti_data)
@@ -127,13 +125,11 @@ def quantize_samples(
     Args:
         read: what `cfg` says.
     """
-    _check_free(to)
     if model.surplus:
         report(f"{len(model.surplus)} tensors have no use in this architecture, such as {model.surplus[0]}")
     if model.cast:
         report(f"{len(model.cast)} tensors are rounded to {model.config.dtype}, the model's type in config.json")
-    forecast = forecast_of(model, read.recipe, samples)
-    check_room(forecast, to)
+    check_room(forecast_of(model, read.recipe, samples), to)
     left = left_float(model, read.recipe, samples)
     recipe = without(read.recipe, left)
     warnings = refused_by_engine(recipe, model)
@@ -163,32 +159,19 @@ def quantize_samples(
         samples=len(samples["calibration"]),
         tokens=sum(each.numel() for each in samples["calibration"]),
         resumed=resumed,
-        forecast=forecast,
     )
-
-
-def _check_free(to: Path) -> None:
-    if (to / DESCRIPTION).exists():
-        raise ConfigError("holds a checkpoint and is left alone.", file=to, hint="Choose another folder or remove it.")
-    if (to / "config.json").exists() and not (to / WORK).exists():
-        raise ConfigError("holds a model, whose files would be replaced.", file=to, hint="Choose another folder.")
 
 
 def _forecast_words(forecast: Forecast, model: LlmModel, samples: Samples) -> str:
     tokens = [each.numel() for each in samples["calibration"]]
-    passed_s = 0.0
+    seconds = forecast.disk_bytes / _QUANTIZED_PER_S
     if forecast.passes:
         check_lengths(model, samples["calibration"])
-        passed_s = forecast.passes * sum(tokens) / max(tokens) * window_ms(model, max(tokens)) / 1000
+        seconds += forecast.passes * sum(tokens) / max(tokens) * window_ms(model, max(tokens)) / 1000
     return (
-        f"forecast: about {_minutes(passed_s + forecast.disk_bytes / _QUANTIZED_PER_S)} by one block of the float "
-        f"model, longer where scales are searched; {size_text(forecast.memory_bytes)} of memory and "
-        f"{size_text(forecast.disk_bytes)} of disk"
+        f"forecast: about {seconds / 60:.1f} min by one block of the float model, more where scales are searched; "
+        f"{size_text(forecast.memory_bytes)} of memory and {size_text(forecast.disk_bytes)} of disk"
     )
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _samples(model: LlmModel, read: ReadRecipe, cfg: Path, data: Path | None, anti: Path | None) -> Samples:
@@ -232,13 +215,10 @@ def _quantize(model: LlmModel, recipe: LlmRecipe, samples: Samples, kept: Kept, 
         streams = start(model, recipe, samples)
     elif done:
         report(f"going on behind block {done} of {model.config.layers}, which an earlier run finished")
-    began = perf_counter()
     for block in blocks(model, recipe, streams, first=done):
         entries = list(block_entries(block, model.prefix(block.index), recipe.generation, model.config.dtype))
         kept.keep(block.index, entries, streams)
-        left = model.config.layers - block.index - 1
-        left_s = (perf_counter() - began) / (block.index + 1 - done) * left
-        report(f"block {block.index + 1} of {model.config.layers}" + (f", about {_minutes(left_s)} left" * bool(left)))
+        report(f"block {block.index + 1} of {model.config.layers}")
     return done
 
 

@@ -11,7 +11,7 @@ from time import perf_counter
 
 import torch
 
-from workbench.quantization.llm.checkpoint import LINEARS, LlmModel, block_bytes, read_block, tensor_shapes
+from workbench.quantization.llm.checkpoint import LlmModel, block_bytes, read_block, tensor_shapes
 from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.forward import run_block
 from workbench.quantization.llm.recipe import LlmRecipe, Quantize, Smooth
@@ -27,8 +27,6 @@ _BASE_BYTES = 400 << 20
 """Of the interpreter with torch, transformers and this package: 335 MiB were resident before work began, in one run."""
 _BLOCK_FACTOR = 4
 """A block's weights stand beside what they mean as integers, the integers, and one float32 copy of the largest."""
-_ROW_BYTES = 24
-"""Of an integer weight's row: scale, offset, and of static inputs the bias and the scale of the product."""
 _SCORING_BYTES = 6 << 25
 """Of a block of logits in float64, half a dozen times, where a window is scored."""
 
@@ -81,25 +79,16 @@ def forecast_of(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> Forecas
     )
 
 
-def checkpoint_bytes(config: LlmConfig, integers: Collection[str] | None = None) -> int:
-    """Of the weights of a checkpoint, estimated; a head that is the embedding is written twice.
-
-    Args:
-        integers: full names of the linears of 8 bits; None for all but the head.
-    """
-    total = 0
-    for name, shape in tensor_shapes(config).items():
-        linear = name.removesuffix(".weight")
-        is_integer = linear.endswith(LINEARS) if integers is None else linear in integers
-        total += math.prod(shape) + _ROW_BYTES * shape[0] if is_integer else math.prod(shape) * config.dtype.itemsize
-    return total
+def checkpoint_bytes(config: LlmConfig, integers: Collection[str]) -> int:
+    """Of the weights of a checkpoint with these linears of 8 bits, estimated; a tied head is written once more."""
+    return sum(
+        math.prod(shape) * (1 if name.removesuffix(".weight") in integers else config.dtype.itemsize)
+        for name, shape in tensor_shapes(config).items()
+    )
 
 
 def window_ms(model: LlmModel, tokens: int) -> float:
-    """Roughly, of the float model over a window of so many tokens: by one of its blocks, and the head in proportion.
-
-    Times are of the values' shapes: whatever the window says, a block computes the same products.
-    """
+    """Roughly, of the float model over so many tokens: by one of its blocks, and the head in proportion."""
     config, rope, block = model.config, rope_of(model.config), read_block(model, 0)
     hidden = torch.ones(1, tokens, config.hidden, dtype=config.dtype)
     taken_ms = []

@@ -39,7 +39,6 @@ _PROCESSES = (
     "flex_awq_ssz",
     "awq",
     "quarot",
-    "group",
 )
 _REFUSED = ("gptq", "kv_smooth", "flat_quant", "autoround_quant")
 _REPLACED_EPSILON = 1e-6
@@ -74,8 +73,6 @@ def read_v1(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
                 rotate = _rotation(section, model)
             elif kind == "linear_quant":
                 stages.append(_linears(section, model, quantized))
-            elif kind == "group":
-                stages.append(_group(section, model, quantized))
             elif kind == "dynamic_cache":
                 stages.append(_cache(section, model))
             else:
@@ -117,19 +114,6 @@ def _linears(section: Section, model: LlmModel, quantized: dict[str, Type]) -> Q
     chosen = [name for name in _matching(section, list(model.linears())) if name not in quantized]
     quantized.update(dict.fromkeys(chosen, linear.type))
     return Quantize(generation="v1", linears=dict.fromkeys(chosen, linear))
-
-
-def _group(section: Section, model: LlmModel, quantized: dict[str, Type]) -> Quantize:
-    """Several `linear_quant`, which look at the same pass over the samples."""
-    linears: dict[str, LinearRecipe] = {}
-    for part in section.items("configs"):
-        with part:
-            if part.text("type") == "linear_quant":
-                linears |= _linears(part, model, quantized).linears
-            else:
-                part.refuse("type", "is not computed here in a group.", "linear_quant is; others stand before it.")
-                part.leave_the_rest()
-    return Quantize(generation="v1", linears=linears)
 
 
 def _linear(config: Section) -> LinearRecipe:

@@ -193,7 +193,8 @@ class AscendLlmTarget:
         return window_ms(open_model(model.path), tokens)
 
     def checkpoint_bytes(self, model: Model) -> int:
-        return checkpoint_bytes(open_model(model.path).config)
+        opened = open_model(model.path)
+        return checkpoint_bytes(opened.config, set(opened.linears()))
 
     def keep_reference(self, model: Model, windows: Sequence[TokenWindow], to: Path) -> None:
         float_reference(open_model(model.path), [torch.from_numpy(each.ids)[None] for each in windows], kept_in=to)

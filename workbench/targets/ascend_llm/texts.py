@@ -53,16 +53,15 @@ def read_texts(path: Path) -> list[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text:
             said = f"item {number} is {repr(text)[:80]}, not a text."
-            raise ConfigError(said, file=path, hint=_key_hint(text) if isinstance(text, dict) else None)
+            raise ConfigError(said, file=path, hint=_key_hint(text))
     return [str(text) for text in texts]
 
 
-def _key_hint(line: object) -> str:
-    found = [key for key in ("text", "prompt", "messages") if isinstance(line, dict) and key in line]
-    if found == ["messages"]:
+def _key_hint(line: object) -> str | None:
+    found = next((key for key in ("text", "prompt", "messages") if isinstance(line, dict) and key in line), None)
+    if found == "messages":
         return f"Write the chat as one text, as the model's chat template gives it, under {TEXT_KEY!r}."
-    renamed = f"Rename {found[0]!r}" if found else 'Write {"' + TEXT_KEY + '": "the text"} on each line'
-    return f"{renamed}: msModelSlim reads texts under {TEXT_KEY!r}; or give a .json list of texts."
+    return f"Rename {found!r}: msModelSlim reads texts under {TEXT_KEY!r}." if found else None
 
 
 def read_tokenizer(folder: Path, config: LlmConfig) -> Tokenizer:
