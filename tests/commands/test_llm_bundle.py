@@ -39,6 +39,13 @@ def test_a_finished_checkpoint_becomes_a_bundle_that_verifies(tmp_path: Path) ->
     assert "exists already" in str(again.exception)
 
 
+def test_no_bundle_is_written_into_a_checkpoint(tmp_path: Path) -> None:
+    made = Path(shutil.copytree(checkpoint(), tmp_path / "made"))
+    done = export(tmp_path, "made/bundle", made)
+    assert "lies in the input" in str(done.exception)
+    assert not (made / "bundle").exists()
+
+
 def test_a_signed_bundle_asks_for_no_other_key(tmp_path: Path) -> None:
     assert run("keygen", tmp_path / "key", "--plain").exit_code == 0
     done = export(tmp_path, "bundle", None, "--sign", tmp_path / "key")
@@ -54,6 +61,14 @@ def test_a_checkpoint_that_the_engine_would_refuse_becomes_no_bundle(tmp_path: P
     assert "cannot be served" in str(done.exception)
     assert "more.safetensors" in str(done.exception)
     assert not (tmp_path / "bundle").exists()
+
+
+def test_no_report_is_written_of_a_bundle_and_its_own_page_is_named(tmp_path: Path) -> None:
+    done = run("report", language_bundle(), "--to", tmp_path / "report.html")
+    assert isinstance(done.exception, ConfigError)
+    assert "no report is written" in str(done.exception)
+    assert "README.md" in str(done.exception)
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_damage_is_said_with_the_exit_code_of_bundles_and_no_service_starts(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from tests.llm_workspace import words, write_language_workspace
 from tests.targets.ascend_llm.folders import write_texts
+from workbench.api.capacity import plan_capacity
 from workbench.api.opening import summary_of
+from workbench.api.report import report
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
@@ -183,7 +185,20 @@ def test_the_plan_says_what_a_sweep_takes(tmp_path: Path) -> None:
     plan = make_plan(question, bench)
     assert plan.todo == question.trials
     assert plan.candidate_s > 0
-    assert "4 windows of the float model" in plan.basis
+    assert "one block of the float model" in plan.basis
+    assert any("calibration has 80 tokens in all" in said for said in plan.warnings)
+    assert plan.disk_bytes < plan.compiles * question.model.size_bytes
+
+
+def test_a_report_and_a_capacity_of_it_are_refused_with_what_tells_instead(tmp_path: Path) -> None:
+    file = write_language_workspace(tmp_path)
+    with pytest.raises(ConfigError, match=f"no report is made.*workbench show {file}"):
+        report(file, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+    question, bench = opened(file)
+    with pytest.raises(ConfigError, match=f"engines of others.*workbench show {file}") as said:
+        plan_capacity(question, bench.journal, None, demand=None, p99_ms=1.0)  # type: ignore[arg-type]  # never asked
+    assert "Add service" not in str(said.value)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.api.opening import find_candidate, recommended_of
+from workbench.api.opening import find_candidate, recommended_of, refuse_language_model
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.capacity import CapacityPlan, Demand
@@ -47,6 +47,7 @@ def plan_capacity(
     Raises:
         ConfigError: the experiment has no service, no such candidate, or nothing to say in proportion to.
     """
+    refuse_language_model(question, "plan of capacity")
     if question.service is None or question.space.service is None:
         raise ConfigError(
             "has no `service:` section, so its sweep measured no batch curves.",

@@ -17,6 +17,7 @@ from workbench.study.language import language_target_name
 from workbench.targets import open_target
 from workbench.targets.ascend_llm.texts import read_texts
 from workbench.values.errors import ConfigError
+from workbench.values.system.files import check_apart
 
 
 def export_llm(
@@ -46,6 +47,7 @@ def export_llm(
     """
     folder, source = Path(to), Path(checkpoint)
     check_free(folder)
+    check_apart(folder, source, Path(model), key="--to")
     contents = checkpoint_contents(
         source,
         Path(model),

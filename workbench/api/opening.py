@@ -172,6 +172,17 @@ def recommended_of(question: Experiment, summary: Summary) -> Candidate:
     return found.candidate
 
 
+def refuse_language_model(question: Experiment, what: str) -> None:
+    """Raises ConfigError, with what tells instead, where an experiment is of a language model."""
+    if question.model.is_language_model:
+        raise ConfigError(
+            f"is of a language model, for which no {what} is made: engines of others serve it, and no card was asked.",
+            file=question.path,
+            hint=f"workbench show {question.path} has quality, size, prefill, decode and cache; workbench judge-llm "
+            "compares checkpoints, workbench load URL measures a running engine.",
+        )
+
+
 def find_candidate(text: str, journal: Journal) -> Candidate:
     """The candidate an id (or its first digits) or a JSON file means.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from workbench import __version__
-from workbench.api.opening import find_candidate, journal_of, question_of, summary_of
+from workbench.api.opening import find_candidate, journal_of, question_of, refuse_language_model, summary_of
 from workbench.bundle import Bundle, bundle_fidelity, check_files, read_bundle
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
@@ -113,6 +113,7 @@ def composed(
 
 
 def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str) -> Material:
+    refuse_language_model(question, "report")
     journal = journal_of(question)
     summary = summary_of(question, journal)
     chosen, fits = _chosen(question, journal, summary, candidate)
@@ -217,6 +218,9 @@ def _releases(workspace: Path, name: str) -> Iterator[ChangeLine]:
 def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
     check_files(bundle)
     m = bundle.manifest
+    if not bundle.served_here:
+        rule = "holds a language model, for which no report is written. Its README.md has its figures."
+        raise ConfigError(rule, file=bundle.directory)
     chosen, confirmed = _by_split(m.evaluations)
     baseline, baseline_confirmed = _by_split(m.baseline)
     if chosen is None:

@@ -12,7 +12,6 @@ from workbench.commands.console import err, out
 from workbench.commands.options import AsJson
 from workbench.commands.signing import SigningKey, opened_key
 from workbench.values.documents.canonical import encode
-from workbench.values.documents.input_files import size_text
 
 
 def calibrate_llm(
@@ -49,10 +48,6 @@ def calibrate_llm(
         out.print(f"{count:6} linears {kind}", highlight=False)
     for name in done.left_float:
         out.print(f"left float by rank: {name}", highlight=False)
-    out.print(
-        f"forecast {size_text(done.forecast.memory_bytes)} of memory and {size_text(done.forecast.disk_bytes)} of disk",
-        highlight=False,
-    )
     for warning in done.warnings:
         err.print(f"warning: {warning}", highlight=False, soft_wrap=True)
     for name in done.files:

@@ -127,6 +127,7 @@ def plan(
     from workbench.search.plan import make_plan
     from workbench.values.documents.canonical import encode
 
+    err.print(f"reading {experiment} and its model, then timing the float model", highlight=False, soft_wrap=True)
     with opened(experiment, workspace) as (question, bench):
         made = make_plan(question, bench, trials=trials, cards=max(1, len(cards_of(bench))))
     if as_json:

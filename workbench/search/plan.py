@@ -40,15 +40,13 @@ from workbench.search.time_limit import (
 from workbench.search.warm_start import expected, warm_words
 from workbench.space.served_bins import words as served_words
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
-from workbench.targets.language import language_target
+from workbench.targets.language import few_tokens, language_target
 from workbench.values.results import Evaluation
 from workbench.values.system.control_groups import available_memory_bytes
-from workbench.values.system.scratch import scratch_folder
 
 PROBE_CALLS = 24
 QUANTIZING_PASSES = 2.0
 """Of the blocks over the calibration texts: smoothing and ranges, mostly [inferred from recipes.py's phases]."""
-PROBE_WINDOWS = 4
 FILE_DRAWS = 100
 OFF = (0.6, 3.0)
 """What runs took of their plans, from the least seen to the most: nobody knows before who is rejected early, how many
@@ -171,7 +169,7 @@ def make_plan(
         opened_s = quantizing_s(experiment, call_ms) if language else opening_s(experiment)
         costs = forecast_costs(experiment, call_ms, opened_s, timed=timed)
         candidate_s = costs.mean_s(distinct)
-        probed = f"{PROBE_WINDOWS} windows" if language else f"{PROBE_CALLS} calls"
+        probed = "one block" if language else f"{PROBE_CALLS} calls"
         basis = f"a probe of {probed} of the float model"
         cost = forecast_cost(experiment, costs, call_ms, distinct.rows)
     once_s = _once_s(experiment, bench) if todo else 0.0
@@ -182,7 +180,7 @@ def make_plan(
     search_s = once_s + candidate_s * (min(1, todo) + max(0, todo - 1) / at_once)
     compiles = min(todo, space.compiles)
     # a lowered file and the compiled ones (each in the store once); INT8 ones are a quarter of the float size
-    copies = 1.0 + _files_each(experiment)
+    copies = 1.0 if experiment.model.is_language_model else 1.0 + _files_each(experiment)
     return Plan(
         space=space,
         raw=raw_size(experiment.space),
@@ -200,7 +198,7 @@ def make_plan(
         division=division,
         least_s=least_limit_s(2 * candidate_s + once_s, cost),
         basis=basis,
-        disk_bytes=int(compiles * copies * experiment.model.size_bytes),
+        disk_bytes=int(compiles * copies * _file_bytes(experiment, bench)),
         free_bytes=shutil.disk_usage(bench.store.root).free,
         memory_bytes=memory_of(experiment, here),
         available_bytes=available_memory_bytes(),
@@ -215,7 +213,9 @@ def make_plan(
 
 
 def _inside(experiment: Experiment) -> list[str]:
-    said = "" if experiment.model.is_language_model else layers_inside(experiment.model)
+    if experiment.model.is_language_model:
+        return few_tokens(sum(map(len, samples(experiment.dataset, experiment.calibration.samples))))
+    said = layers_inside(experiment.model)
     return [said] if said else []
 
 
@@ -262,9 +262,10 @@ def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
         CandidateError: it cannot be compiled or run on the target.
     """
     baseline = experiment.baseline
-    artifact, directory = artifact_of(experiment, baseline, bench)
     if experiment.model.is_language_model:
-        return _probe_window_ms(experiment, bench)
+        target = language_target(bench.target(baseline))
+        return target.window_ms(experiment.model, _window(experiment))
+    artifact, directory = artifact_of(experiment, baseline, bench)
     feeds = timed_feeds(
         experiment.dataset.with_bins(baseline.sequence_bins),
         experiment.model,
@@ -288,21 +289,22 @@ def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
     return statistics.fmean(times)
 
 
-def _probe_window_ms(experiment: Experiment, bench: Bench) -> float:
-    """Of one window of the float model, among a few that share the reading of its blocks."""
-    target = language_target(bench.target(experiment.baseline))
-    few = windows(experiment.dataset, "validation")[:PROBE_WINDOWS]
-    with scratch_folder("probe") as folder:
-        began = time.perf_counter()
-        target.keep_reference(experiment.model, few, folder)
-        return (time.perf_counter() - began) * 1000 / len(few)
+def _window(experiment: Experiment) -> int:
+    return max(len(each.ids) for each in windows(experiment.dataset, "validation"))
+
+
+def _file_bytes(experiment: Experiment, bench: Bench) -> int:
+    """Of what a candidate leaves in the store, at most."""
+    if experiment.model.is_language_model:
+        return language_target(bench.target(experiment.baseline)).checkpoint_bytes(experiment.model)
+    return experiment.model.size_bytes
 
 
 def quantizing_s(experiment: Experiment, window_ms: float) -> float:
     """Roughly, of quantizing a language model and writing it: passes over the calibration tokens, by what a window
     takes."""
     tokens = sum(map(len, samples(experiment.dataset, experiment.calibration.samples)))
-    window = max(len(each.ids) for each in windows(experiment.dataset, "validation"))
+    window = _window(experiment)
     return 1.0 + experiment.model.size_bytes / 50e6 + QUANTIZING_PASSES * tokens / window * window_ms / 1000
 
 

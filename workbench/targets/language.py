@@ -29,6 +29,9 @@ from workbench.values.model import Model
 Ids = npt.NDArray[np.int64]
 """[tokens]"""
 
+FEW_TOKENS = 512
+"""Of calibration texts, below which a word is said: of n + 1 alike values the last is the largest once in n + 1."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenWindow:
@@ -137,6 +140,12 @@ class LanguageTarget(Target, Protocol):
             ConfigError: there is too little memory for it.
         """
 
+    def window_ms(self, model: Model, tokens: int) -> float:
+        """Roughly, of the float model over so many tokens, by one of its blocks."""
+
+    def checkpoint_bytes(self, model: Model) -> int:
+        """Roughly, of a checkpoint whose linears are all integers."""
+
     def keep_reference(self, model: Model, windows: Sequence[TokenWindow], to: Path) -> None:
         """Run the float model over windows and put what it gives into `to`, for `judge`."""
 
@@ -158,6 +167,16 @@ class LanguageTarget(Target, Protocol):
 
     def costs(self, model: Model, artifact: Artifact, directory: Path, load: LanguageLoad) -> LanguageCosts:
         """What a load asks of the card."""
+
+
+def few_tokens(tokens: int) -> list[str]:
+    """What follows from so few tokens of calibration texts; nothing from enough."""
+    if tokens >= FEW_TOKENS:
+        return []
+    return [
+        f"calibration has {tokens} tokens in all: about one token in {tokens + 1} that comes later lies beyond a range "
+        f"that so many give. Give texts of {FEW_TOKENS} tokens or more."
+    ]
 
 
 def language_target(target: Target) -> LanguageTarget:

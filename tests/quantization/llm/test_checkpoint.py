@@ -62,6 +62,21 @@ def test_pickled_weights_are_not_opened(folder: Path) -> None:
         open_model(folder)
 
 
+@pytest.mark.parametrize("prefix", ["", "language_model.model."])
+def test_names_of_a_part_or_of_a_whole_around_it_are_said(folder: Path, prefix: str) -> None:
+    file = folder / "model.safetensors"
+    save_file({name.replace("model.", prefix, 1): value for name, value in load_file(file).items()}, file)
+    with pytest.raises(ConfigError, match=f"It is named '{prefix}embed_tokens.weight' there.*AutoModelForCausalLM"):
+        open_model(folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_file_that_git_did_not_fetch_is_said_to_be_so(folder: Path, name: str) -> None:
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0f\nsize 12\n")
+    with pytest.raises(ConfigError, match=f"{name}: is a pointer of Git LFS.*git lfs pull"):
+        open_model(folder)
+
+
 def test_a_missing_shard_is_named(folder: Path) -> None:
     shard_model(folder)
     (folder / "model-00002-of-00003.safetensors").unlink()

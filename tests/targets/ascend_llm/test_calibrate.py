@@ -13,7 +13,7 @@ from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.run import Samples
 from workbench.targets.ascend_llm import calibrate as module
 from workbench.targets.ascend_llm.calibrate import DESCRIPTION, WORK, calibrate_llm
-from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of
+from workbench.targets.ascend_llm.forecast import Forecast, check_room, checkpoint_bytes, forecast_of
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.values.errors import ConfigError, ToolchainError
 
@@ -72,7 +72,8 @@ def test_damaged_kept_work_is_not_used(tmp_path: Path, damage: str) -> None:
     cfg = write_v0(tmp_path / "r.yaml")
 
     def dies(line: str) -> None:
-        raise KeyboardInterrupt
+        if line.startswith("block"):
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, cfg, report=dies)
@@ -85,7 +86,8 @@ def test_kept_work_of_another_recipe_is_not_used(tmp_path: Path) -> None:
     write_llm(tmp_path / "model")
 
     def dies(line: str) -> None:
-        raise KeyboardInterrupt
+        if line.startswith("block"):
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, write_v0(tmp_path / "a.yaml"), report=dies)
@@ -117,8 +119,44 @@ def test_a_folder_with_a_checkpoint_is_left_alone(tmp_path: Path) -> None:
     write_llm(tmp_path / "model")
     cfg = write_v0(tmp_path / "r.yaml")
     run(tmp_path, cfg)
-    with pytest.raises(ConfigError, match="holds a checkpoint and is left alone"):
+    with pytest.raises(ConfigError, match="holds a model and is left alone"):
         run(tmp_path, cfg)
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("model", "is the input"),
+        ("link", "is the input"),
+        ("model/out", "lies in the input"),
+        ("link/out/deep", "lies in the input"),
+        (".", "holds the input"),
+        ("other", "holds a model and is left alone"),
+    ],
+)
+def test_no_folder_of_a_model_is_written_into(tmp_path: Path, out: str, said: str) -> None:
+    write_llm(tmp_path / "model")
+    write_llm(tmp_path / "other", "qwen2")
+    (tmp_path / "link").symlink_to("model")
+    cfg, data = write_v0(tmp_path / "r.yaml"), write_texts(tmp_path / "texts.jsonl")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    with pytest.raises(ConfigError, match=said):
+        calibrate_llm(tmp_path / "model", tmp_path / out, cfg=cfg, data=data)
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+    assert not (tmp_path / "model" / "out").exists()
+
+
+@pytest.mark.parametrize(("words", "said"), [(4, True), (512, False)])
+def test_few_tokens_of_calibration_are_said_where_ranges_come_from_them(tmp_path: Path, words: int, said: bool) -> None:
+    write_llm(tmp_path / "model", max_position_embeddings=512)
+    data = write_texts(tmp_path / "texts.jsonl", [" ".join(["pump"] * words)])
+    dynamic = write_v1(tmp_path / "d.yaml", LINEAR.replace("per_tensor, symmetric: False", "per_token"))
+    told: list[str] = []
+    calibrate_llm(tmp_path / "model", tmp_path / "d", cfg=dynamic, data=data, report=told.append)
+    assert not [line for line in told if "tokens in all" in line]
+    cfg = write_v0(tmp_path / "r.yaml")
+    calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=data, report=told.append)
+    assert any(f"calibration has {words} tokens in all" in line for line in told) == said
 
 
 def test_what_the_engine_refuses_is_a_warning_and_with_strict_an_error(tmp_path: Path) -> None:
@@ -149,10 +187,32 @@ def test_too_little_memory_or_disk_is_said_before_any_work(tmp_path: Path) -> No
         check_room(Forecast(memory_bytes=0, disk_bytes=1 << 50), tmp_path / "not" / "there")
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_the_disk_of_a_checkpoint_is_that_of_its_integers(tmp_path: Path, dtype: str) -> None:
+    sizes = {"hidden_size": 128, "intermediate_size": 384, "head_dim": 32}
+    write_llm(tmp_path / "model", "qwen3", dtype, tie_word_embeddings=True, **sizes)
+    told: list[str] = []
+    done = run(tmp_path, write_v0(tmp_path / "r.yaml", STATIC), report=told.append)
+    written = sum(file.stat().st_size for file in done.folder.glob("*.safetensors"))
+    model = open_model(tmp_path / "model")
+    assert checkpoint_bytes(model.config, set(model.linears())) == pytest.approx(written, rel=0.2)
+    samples: Samples = {"calibration": [torch.zeros(1, 4, dtype=torch.int64)]}
+    blocks = written - 2 * model.config.vocabulary * model.config.hidden * model.config.dtype.itemsize
+    whole, part = (
+        forecast_of(model, read_recipe(cfg, model).recipe, samples).disk_bytes
+        for cfg in (tmp_path / "r.yaml", write_v1(tmp_path / "q.yaml", LINEAR[:-1] + ", include: ['*q_proj']}"))
+    )
+    assert whole == pytest.approx(written + blocks, rel=0.2)
+    assert part > 1.5 * whole
+    assert told[1].startswith("forecast: about ")
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"text": "a"}', "has no key 'inputs_pretokenized'"),
+        ('{"text": "a"}', "has no key 'inputs_pretokenized'. Rename 'text': msModelSlim reads"),
+        ('{"prompt": "a"}', "Rename 'prompt'"),
+        ('{"messages": []}', "as the model's chat template gives it, under 'inputs_pretokenized'"),
         ("nonsense", "not valid JSON"),
         ('{"inputs_pretokenized": 3}', "item 0 is 3, not a text"),
     ],

@@ -71,7 +71,7 @@ base = Path(sys.argv[1])
 torch.set_num_threads(int(sys.argv[2]))  # what another number of threads kept is not used
 calibrate_llm(
     base / "model", base / "out", cfg=base / "r.yaml", data=base / "texts.jsonl",
-    report=lambda line: (print(line, flush=True), sys.stdin.readline()),
+    report=lambda line: line.startswith("block") and (print(line, flush=True), sys.stdin.readline()),
 )
 """
 
@@ -142,7 +142,7 @@ def cut_tokenizer(folder: Path) -> None:
         (put("model.norm.weight", float("inf")), r"model.norm.weight holds 1 values"),
         (put("model.embed_tokens.weight", float("nan")), r"model.embed_tokens.weight holds 1 values"),
         (config(max_position_embeddings=6), "sample 0 has 7 tokens, the model's context is 6"),
-        (no_tokenizer, r"tokenizer.json: no such file"),
+        (no_tokenizer, r"tokenizer.json: tokenizer: no such file"),
         (cut_tokenizer, "not a tokenizer file"),
     ],
     ids=["shard", "dtype", "architecture", "no-dtype", "nan", "inf-norm", "nan-embedding", "long", "absent", "cut"],
@@ -171,7 +171,8 @@ def test_a_model_that_changed_is_begun_anew(tmp_path: Path) -> None:
     cfg = write_v0(tmp_path / "r.yaml")
 
     def dies(line: str) -> None:
-        raise KeyboardInterrupt
+        if line.startswith("block"):
+            raise KeyboardInterrupt
 
     data = write_texts(tmp_path / "texts.jsonl")
     with pytest.raises(KeyboardInterrupt):

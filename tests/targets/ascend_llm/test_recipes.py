@@ -1,12 +1,15 @@
 """Recipes are read strictly: what is not computed is refused by name, with file, line and key."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.targets.ascend_llm.folders import LINEAR, STATIC, WEIGHT, write_llm, write_v0, write_v1
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.recipe import Quantize, Smooth
+from workbench.quantization.llm.rotation import rotation_of
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine
 from workbench.values.errors import ConfigError
@@ -67,12 +70,58 @@ SSZ = "scope: per_channel, method: ssz"
         (LINEAR.replace("per_tensor, symmetric: False", "per_token, symmetric: False"), "per_token is symmetric"),
         (LINEAR[:-1] + ", include: ['*w1*']}", r"'\*w1\*' names nothing of this model"),
         ("{type: quarot, online: True}", "rotations at run time"),
+        ("{type: quarot, block_size: 0}", "block_size 0 is no power of two that divides it"),
+        ("{type: quarot, block_size: 32}", "a rotation of 16 values is not built: .* Write block_size: 16"),
         ("{type: iter_smooth, alfa: 0.5}", "alpha"),
     ],
 )
 def test_v1_refuses(tmp_path: Path, qwen3: LlmModel, process: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         read_recipe(write_v1(tmp_path / "r.yaml", process), qwen3)
+
+
+@pytest.mark.parametrize("hidden", [2560, 3584, 5120])
+def test_a_rotation_of_no_power_of_two_is_refused_with_a_block_that_is_taken(
+    tmp_path: Path, qwen3: LlmModel, hidden: int
+) -> None:
+    model = replace(qwen3, config=replace(qwen3.config, hidden=hidden, head_dim=128))
+    with pytest.raises(ConfigError, match=f"a rotation of {hidden} values is not built.* Write block_size: 128"):
+        read_recipe(write_v1(tmp_path / "r.yaml", "{type: quarot}", LINEAR), model)
+    read = read_recipe(write_v1(tmp_path / "r.yaml", "{type: quarot, block_size: 128}", LINEAR), model)
+    assert read.recipe.rotate is not None
+    turned = rotation_of(model.config, read.recipe.rotate)
+    torch.testing.assert_close(turned.residual @ turned.residual.T, torch.eye(hidden), rtol=0, atol=1e-5)
+    torch.testing.assert_close(turned.head, turned.residual[-128:, -128:], rtol=0, atol=0)
+    assert not turned.residual[:128, 128:].any()
+
+
+SHIPPED = """
+apiversion: modelslim_v1
+metadata: {config_id: a}
+default_w8a8_dynamic: &default_w8a8_dynamic
+  act: {scope: per_token, dtype: int8, symmetric: True, method: minmax}
+  weight: {scope: per_channel, dtype: int8, symmetric: True, method: minmax}
+spec:
+  process:
+    - {type: quarot, block_size: 4, online: False, max_tp_size: 4, down_proj_online_layers: []}
+    - {type: linear_quant, qconfig: *default_w8a8_dynamic, include: ["*self_attn*"]}
+    - {type: linear_quant, qconfig: *default_w8a8_dynamic, include: ["*mlp*"], exclude: ["*down_proj"]}
+  save: [{type: ascendv1_saver, part_file_size: 4}]
+"""
+
+
+def test_a_qconfig_may_be_written_once_at_the_top_and_a_key_that_nothing_repeats_may_not(
+    tmp_path: Path, qwen3: LlmModel
+) -> None:
+    cfg = tmp_path / "r.yaml"
+    cfg.write_text(SHIPPED)
+    stages = read_recipe(cfg, qwen3).recipe.stages
+    found = {name: how.type for each in stages if isinstance(each, Quantize) for name, how in each.linears.items()}
+    assert {name.rpartition(".")[2] for name in qwen3.linears() if name not in found} == {"down_proj"}
+    assert set(found.values()) == {"W8A8_DYNAMIC"}
+    cfg.write_text(SHIPPED + "default_w8a8: {act: 1}\n")
+    with pytest.raises(ConfigError, match="default_w8a8: unknown key"):
+        read_recipe(cfg, qwen3)
 
 
 def test_awq_is_refused_where_the_tool_has_none(tmp_path: Path) -> None:

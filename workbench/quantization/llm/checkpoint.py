@@ -6,6 +6,7 @@ Pickled weights are never opened. Files are mapped, so what is not asked for cos
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from workbench.quantization.llm.config import LlmConfig, read_config
-from workbench.values.documents.input_files import is_file
+from workbench.values.documents.input_files import is_file, open_file
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
 
@@ -72,10 +73,15 @@ def open_model(folder: Path) -> LlmModel:
     if config.tied and f"{HEAD}.weight" not in found:
         expected.pop(f"{HEAD}.weight")
     if missing := [name for name in expected if name not in found]:
+        bare = missing[0].removeprefix("model.")
+        other = next((name for name in found if f".{name}".endswith(f".{bare}")), None)
         raise ConfigError(
             f"has no tensor {missing[0]!r}" + (f" and {len(missing) - 1} more." if missing[1:] else "."),
             file=folder,
-            hint="The weights are of another architecture or size than config.json says.",
+            hint="The weights are of another architecture or size than config.json says."
+            if other is None
+            else f"It is named {other!r} there, as a part of the model was saved alone or inside another. Load it with "
+            "transformers' AutoModelForCausalLM and save_pretrained() it to a new folder.",
         )
     for name, shape in expected.items():
         kind, stored = found[name]
@@ -229,6 +235,7 @@ def _headers(places: Mapping[str, Path]) -> dict[str, tuple[str, tuple[int, ...]
 
 
 def _header(file: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    open_file(file, limit_bytes=sys.maxsize).close()
     try:
         with safe_open(file, framework="pt") as stored:
             return {

@@ -98,9 +98,11 @@ class Rotate:
 
     Attributes:
         seed: of the signs.
+        block: sizes of one block; the rotation has as many equal ones along its diagonal as fit. None for one of all.
     """
 
     seed: int = 1234
+    block: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

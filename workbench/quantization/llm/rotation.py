@@ -7,11 +7,13 @@ to the model's dtype after each; signs of both matrices from the same seed; the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from workbench.quantization.llm.config import LlmConfig
+from workbench.quantization.llm.recipe import Rotate
 from workbench.values.errors import ConfigError
 
 _READ_RESIDUAL = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
@@ -32,27 +34,37 @@ class Rotation:
     head: torch.Tensor
 
 
-def rotation_of(config: LlmConfig, seed: int) -> Rotation:
-    """The matrices of a model.
+def rotation_of(config: LlmConfig, rotate: Rotate) -> Rotation:
+    """The matrices of a model; errors of `check_rotation`."""
+    check_rotation(config, rotate)
+    return Rotation(residual=_blocks(config.hidden, rotate), head=_blocks(config.head_dim, rotate))
 
-    Raises:
-        ConfigError: no Hadamard matrix of a size is known here.
+
+def _blocks(size: int, rotate: Rotate) -> torch.Tensor:
+    one = random_hadamard(rotate.block or size, rotate.seed)
+    made: torch.Tensor = torch.block_diag(*[one] * (size // len(one)))  # type: ignore[no-untyped-call]  # torch's own
+    return made
+
+
+def check_rotation(config: LlmConfig, rotate: Rotate) -> None:
+    """Raises ConfigError, with a block that would do, where none of the recipe's size is built for the model's sizes.
+
+    The tool multiplies by tables of other sizes, such as 28 and 160, which its documents do not give.
     """
-    return Rotation(residual=random_hadamard(config.hidden, seed), head=random_hadamard(config.head_dim, seed))
+    for size in (config.hidden, config.head_dim):
+        block = size if rotate.block is None else rotate.block
+        if block < 1 or block & (block - 1) or size % block:
+            fits = math.gcd(config.hidden, config.head_dim)
+            rule = "no power of two" if block == size else f"block_size {block} is no power of two that divides it"
+            raise ConfigError(
+                f"a rotation of {size} values is not built: {rule}.",
+                key="quarot",
+                hint=f"Write block_size: {fits & -fits} in a recipe, or leave quarot out (recipe.rotate in a space).",
+            )
 
 
 def random_hadamard(size: int, seed: int) -> torch.Tensor:
-    """diag(±1) · H / √size, the signs drawn from the seed.
-
-    Raises:
-        ConfigError: the size is no power of two.
-    """
-    if size & (size - 1):
-        raise ConfigError(
-            f"a rotation of {size} values is not built: no power of two.",
-            key="quarot",
-            hint="Leave quarot out for this model.",
-        )
+    """diag(±1) · H / √size of a power of two, the signs drawn from the seed."""
     signs = torch.randint(0, 2, (size,), generator=torch.Generator().manual_seed(seed)).to(torch.float32) * 2 - 1
     matrix = torch.ones(1, 1)
     while len(matrix) < size:

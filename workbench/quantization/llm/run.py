@@ -120,7 +120,7 @@ def rotation_of_recipe(model: LlmModel, recipe: LlmRecipe) -> Rotation | None:
     Raises:
         ConfigError: none is known of the model's sizes.
     """
-    return None if recipe.rotate is None else rotation_of(model.config, recipe.rotate.seed)
+    return None if recipe.rotate is None else rotation_of(model.config, recipe.rotate)
 
 
 def fake_logits(

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from workbench.quantization.llm.checkpoint import EMBEDDING, HEAD, LlmModel, open_model
+from workbench.quantization.llm.forward import check_lengths
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.run import (
     Samples,
@@ -25,7 +26,7 @@ from workbench.quantization.llm.run import (
     start,
     without,
 )
-from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of
+from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of, window_ms
 from workbench.targets.ascend_llm.kept import Kept, block_file, stored_block
 from workbench.targets.ascend_llm.quant_description import DESCRIPTION
 from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe
@@ -33,13 +34,16 @@ from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE, block_entries
 from workbench.targets.ascend_llm.texts import calibration_samples, padded_samples, read_texts, read_tokenizer
 from workbench.targets.ascend_llm.weight_file import stored, write_sharded, write_weights
+from workbench.targets.language import few_tokens
 from workbench.values.documents.canonical import digest, file_digest
-from workbench.values.documents.input_files import is_file
+from workbench.values.documents.input_files import is_file, size_text
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.system.files import lock_file
+from workbench.values.system.files import check_apart, lock_file
 from workbench.values.system.source_closure import closure_digest
 
 WORK = ".calibrating"
+_QUANTIZED_PER_S = 50e6
+"""Bytes that are made integers and written, roughly."""
 _COPIED = (".json", ".txt", ".jinja", ".model")
 """The vendor's v0 copies .json and .py alone, so chat templates and merges are missing there (msmodelslim.md §2)."""
 _LEFT = ("safetensors.index.json", DESCRIPTION)
@@ -56,7 +60,6 @@ class CalibratedLlm:
         warnings: what the serving engine would refuse or compute wrongly.
         samples, tokens: of the calibration data.
         resumed: blocks that a killed run had finished.
-        forecast: bytes, as they were estimated before.
     """
 
     folder: Path
@@ -67,7 +70,6 @@ class CalibratedLlm:
     samples: int
     tokens: int
     resumed: int
-    forecast: Forecast
 
 
 def calibrate_llm(
@@ -94,9 +96,17 @@ def calibrate_llm(
         ConfigError: a file is missing or damaged, the recipe does not fit, or there is too little memory.
         ToolchainError: the folder cannot be written, or another run writes it.
     """
+    check_apart(to, model_folder, key="--out")
+    if not (to / WORK).exists() and any((to / name).exists() for name in (DESCRIPTION, "config.json")):
+        raise ConfigError("holds a model and is left alone.", file=to, hint="Choose another folder.")
     model = open_model(model_folder)
     read = read_recipe(cfg, model)
     samples = _samples(model, read, cfg, data, anti_data)
+    forecast = forecast_of(model, read.recipe, samples)
+    check_room(forecast, to)
+    for sentence in few_tokens(sum(each.numel() for each in samples["calibration"])) if forecast.passes else ():
+        report(f"warning: {sentence}")
+    report(_forecast_words(forecast, model, samples))
     return quantize_samples(model, read, cfg, samples, to, strict=strict, report=report)
 
 
@@ -115,14 +125,11 @@ def quantize_samples(
     Args:
         read: what `cfg` says.
     """
-    if (to / DESCRIPTION).exists():
-        raise ConfigError("holds a checkpoint and is left alone.", file=to, hint="Choose another folder or remove it.")
     if model.surplus:
         report(f"{len(model.surplus)} tensors have no use in this architecture, such as {model.surplus[0]}")
     if model.cast:
         report(f"{len(model.cast)} tensors are rounded to {model.config.dtype}, the model's type in config.json")
-    forecast = forecast_of(model, read.recipe, samples)
-    check_room(forecast, to)
+    check_room(forecast_of(model, read.recipe, samples), to)
     left = left_float(model, read.recipe, samples)
     recipe = without(read.recipe, left)
     warnings = refused_by_engine(recipe, model)
@@ -152,7 +159,18 @@ def quantize_samples(
         samples=len(samples["calibration"]),
         tokens=sum(each.numel() for each in samples["calibration"]),
         resumed=resumed,
-        forecast=forecast,
+    )
+
+
+def _forecast_words(forecast: Forecast, model: LlmModel, samples: Samples) -> str:
+    tokens = [each.numel() for each in samples["calibration"]]
+    seconds = forecast.disk_bytes / _QUANTIZED_PER_S
+    if forecast.passes:
+        check_lengths(model, samples["calibration"])
+        seconds += forecast.passes * sum(tokens) / max(tokens) * window_ms(model, max(tokens)) / 1000
+    return (
+        f"forecast: about {seconds / 60:.1f} min by one block of the float model, more where scales are searched; "
+        f"{size_text(forecast.memory_bytes)} of memory and {size_text(forecast.disk_bytes)} of disk"
     )
 
 

@@ -1,15 +1,21 @@
-"""Memory and disk that a run will need, estimated before it starts."""
+"""Memory, disk and time that a run will need, estimated before it starts."""
 
 from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 
-from workbench.quantization.llm.checkpoint import LlmModel, block_bytes, tensor_shapes
+import torch
+
+from workbench.quantization.llm.checkpoint import LlmModel, block_bytes, read_block, tensor_shapes
 from workbench.quantization.llm.config import LlmConfig
-from workbench.quantization.llm.recipe import LlmRecipe, Smooth
+from workbench.quantization.llm.forward import run_block
+from workbench.quantization.llm.recipe import LlmRecipe, Quantize, Smooth
+from workbench.quantization.llm.rope import rope_of
 from workbench.quantization.llm.run import Samples
 from workbench.quantization.llm.smoothing.apply import keeps_every_sample
 from workbench.quantization.llm.walk import needs_data
@@ -30,10 +36,12 @@ class Forecast:
     """Attributes:
     memory_bytes: at the peak, estimated.
     disk_bytes: of the checkpoint and of what a run keeps on the way, estimated.
+    passes: of all blocks over all samples, while smoothing and ranges are found.
     """
 
     memory_bytes: int
     disk_bytes: int
+    passes: int = 0
 
 
 def forecast_of(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> Forecast:
@@ -45,6 +53,13 @@ def forecast_of(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> Forecas
         if any(map(needs_data, phase.stages)):
             chosen = samples.get(phase.data) or samples["calibration"]
             streams += 2 * token * sum(each.numel() for each in chosen)
+    integers = {
+        name
+        for stage in recipe.stages
+        if isinstance(stage, Quantize)
+        for name, how in stage.linears.items()
+        if how.type != "FLOAT"
+    }
     longest = max(each.numel() for found in samples.values() for each in found)
     values = 4 * 4 * longest * max(config.intermediate, config.heads * config.head_dim)
     kept = 0
@@ -56,11 +71,34 @@ def forecast_of(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> Forecas
         kept += 6 * 4 * tokens * config.intermediate
     table = config.dtype.itemsize * config.vocabulary * config.hidden
     outer = table * (1 if config.tied else 2)
-    weights = sum(math.prod(shape) for shape in tensor_shapes(config).values()) * config.dtype.itemsize
     return Forecast(
         memory_bytes=_BASE_BYTES + max(_BLOCK_FACTOR * block_bytes(config), outer + table) + streams + values + kept,
-        disk_bytes=2 * weights + 2 * streams,
+        # finished blocks stay until the checkpoint is whole; the embedding and the head are written once
+        disk_bytes=2 * (checkpoint_bytes(config, integers) - table + streams),
+        passes=sum(map(needs_data, recipe.stages)),
     )
+
+
+def checkpoint_bytes(config: LlmConfig, integers: Collection[str]) -> int:
+    """Of the weights of a checkpoint with these linears of 8 bits, estimated; a tied head is written once more."""
+    return sum(
+        math.prod(shape) * (1 if name.removesuffix(".weight") in integers else config.dtype.itemsize)
+        for name, shape in tensor_shapes(config).items()
+    )
+
+
+def window_ms(model: LlmModel, tokens: int) -> float:
+    """Roughly, of the float model over so many tokens: by one of its blocks, and the head in proportion."""
+    config, rope, block = model.config, rope_of(model.config), read_block(model, 0)
+    hidden = torch.ones(1, tokens, config.hidden, dtype=config.dtype)
+    taken_ms = []
+    for _ in range(2):  # the first call also prepares kernels
+        began = perf_counter()
+        with torch.inference_mode():
+            run_block(config, rope, block, hidden)
+        taken_ms.append((perf_counter() - began) * 1000)
+    head = config.vocabulary * config.hidden * config.dtype.itemsize / block_bytes(config)
+    return min(taken_ms) * (config.layers + head)
 
 
 def judging_bytes(config: LlmConfig, *, tokens: int, longest: int) -> int:

@@ -21,7 +21,9 @@ from workbench.quantization.llm.recipe import (
     Type,
     WeightMethod,
 )
+from workbench.quantization.llm.rotation import check_rotation
 from workbench.values.documents.yaml_reader import Section
+from workbench.values.errors import ConfigError
 
 _STRENGTH: tuple[Type, ...] = ("FLOAT", "W8A16", "W8A8_DYNAMIC", "W8A8_MIX", "W8A8")
 _TYPES: dict[str, Type] = {"per_tensor": "W8A8", "per_token": "W8A8_DYNAMIC", "pd_mix": "W8A8_MIX"}
@@ -68,7 +70,7 @@ def read_v1(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
             elif kind == "quarot":
                 if stages:
                     section.refuse("type", "quarot must be the first process.")
-                rotate = _rotation(section)
+                rotate = _rotation(section, model)
             elif kind == "linear_quant":
                 stages.append(_linears(section, model, quantized))
             elif kind == "dynamic_cache":
@@ -92,14 +94,19 @@ def _part_size(spec: Section) -> float:
     return size
 
 
-def _rotation(section: Section) -> Rotate:
+def _rotation(section: Section, model: LlmModel) -> Rotate:
     if section.flag("online", default=False):
         section.refuse("online", "rotations at run time are not computed here.", "false is.")
-    if section.integer("block_size", default=-1, minimum=-1) != -1:
-        section.refuse("block_size", "rotations of blocks are not computed here.", "-1, the whole stream, is.")
-    section.integer("max_tp_size", default=4, minimum=1)  # of online rotations alone
+    block = section.integer("block_size", default=-1, minimum=-1)
+    rotate = Rotate(block=None if block == -1 else block)
+    try:
+        check_rotation(model.config, rotate)
+    except ConfigError as error:
+        section.refuse("block_size", error.rule, error.hint)
+    section.integer("max_tp_size", default=4, minimum=1)  # of online rotations alone, as the next
+    section.integers("down_proj_online_layers", default=())
     section.flag("export_extra_info", default=True)
-    return Rotate()
+    return rotate
 
 
 def _linears(section: Section, model: LlmModel, quantized: dict[str, Type]) -> Quantize:

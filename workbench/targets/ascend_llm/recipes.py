@@ -41,6 +41,7 @@ def read_recipe(path: Path, model: LlmModel) -> ReadRecipe:
     with read_yaml(path, version=None) as top:
         api = top.text("apiversion", choices=APIS)
         top.raw("metadata", None)
+        top.leave_anchors()  # the vendor's own recipes write a qconfig once, at the top
         spec = top.section("spec")
         if not top.has("spec"):
             top.refuse("spec", "is missing.", "The recipe stands below it.")

@@ -25,6 +25,7 @@ from workbench.quantization.llm.windows import windows_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
 from workbench.targets.ascend_llm.compared import compared, ids_of
+from workbench.targets.ascend_llm.forecast import checkpoint_bytes, window_ms
 from workbench.targets.ascend_llm.judges import CheckpointJudge
 from workbench.targets.ascend_llm.prompted import Prompted, prompted
 from workbench.targets.ascend_llm.quant_description import DESCRIPTION, read_description, types_of_linears
@@ -187,6 +188,13 @@ class AscendLlmTarget:
             float_matmuls_left=linears + 1,
             kernels={"FLOAT": linears},
         )
+
+    def window_ms(self, model: Model, tokens: int) -> float:
+        return window_ms(open_model(model.path), tokens)
+
+    def checkpoint_bytes(self, model: Model) -> int:
+        opened = open_model(model.path)
+        return checkpoint_bytes(opened.config, set(opened.linears()))
 
     def keep_reference(self, model: Model, windows: Sequence[TokenWindow], to: Path) -> None:
         float_reference(open_model(model.path), [torch.from_numpy(each.ids)[None] for each in windows], kept_in=to)

@@ -44,7 +44,7 @@ def read_texts(path: Path) -> list[str]:
                 if line.strip():
                     value = parse_json(line, file=path, line=number)
                     if not isinstance(value, dict) or TEXT_KEY not in value:
-                        raise ConfigError(f"has no key {TEXT_KEY!r}.", file=path, line=number)
+                        raise ConfigError(f"has no key {TEXT_KEY!r}.", file=path, line=number, hint=_key_hint(value))
                     texts.append(value[TEXT_KEY])
     else:
         raise ConfigError("is neither .jsonl nor .json.", file=path)
@@ -52,8 +52,16 @@ def read_texts(path: Path) -> list[str]:
         raise ConfigError(f"holds {len(texts)} texts; from 1 to {MOST_TEXTS} are read.", file=path)
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text:
-            raise ConfigError(f"item {number} is {text!r}, not a text.", file=path)
+            said = f"item {number} is {repr(text)[:80]}, not a text."
+            raise ConfigError(said, file=path, hint=_key_hint(text))
     return [str(text) for text in texts]
+
+
+def _key_hint(line: object) -> str | None:
+    found = next((key for key in ("text", "prompt", "messages") if isinstance(line, dict) and key in line), None)
+    if found == "messages":
+        return f"Write the chat as one text, as the model's chat template gives it, under {TEXT_KEY!r}."
+    return f"Rename {found!r}: msModelSlim reads texts under {TEXT_KEY!r}." if found else None
 
 
 def read_tokenizer(folder: Path, config: LlmConfig) -> Tokenizer:

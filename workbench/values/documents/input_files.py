@@ -30,6 +30,7 @@ MOST_FOLDER_FILES, MOST_FOLDER_BYTES = 10_000, 1 << 32
 """Of a folder that is named by what it holds."""
 
 _BLOCK_BYTES = 1 << 20
+_POINTER = b"version https://git-lfs"
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -142,7 +143,7 @@ def open_file(path: Path, *, limit_bytes: int, key: str | None = None) -> IO[byt
     """A regular file of at most `limit_bytes`, opened for reading.
 
     Raises:
-        ConfigError: no such file, not a regular one, not readable, or too large.
+        ConfigError: no such file, not a regular one, not readable, too large, or a pointer of Git LFS.
     """
     check_file(path, key=key)  # before it is opened: opening a device may already act on it
     try:
@@ -155,6 +156,13 @@ def open_file(path: Path, *, limit_bytes: int, key: str | None = None) -> IO[byt
         _refuse_special(path, status.st_mode, key)
         if status.st_size > raised(limit_bytes):
             raise _too_large(path, status.st_size, limit_bytes, key)
+        if os.pread(descriptor, len(_POINTER), 0) == _POINTER:
+            raise ConfigError(
+                "is a pointer of Git LFS: the file itself was not fetched.",
+                file=path,
+                key=key,
+                hint="Run git lfs pull in its folder, or download it from where it is published.",
+            )
     except ConfigError:
         stream.close()
         raise

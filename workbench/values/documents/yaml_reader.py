@@ -137,6 +137,11 @@ class Section:
         self._asked.add(key)
         return key in self._node and self._node[key] is not None
 
+    def leave_anchors(self) -> None:
+        """Keys whose value has an anchor (`name: &name {…}`) are there to be repeated elsewhere."""
+        anchors = {key: getattr(value, "anchor", None) for key, value in self._node.items()}
+        self._asked.update(str(key) for key, anchor in anchors.items() if anchor is not None and anchor.value)
+
     def raw(self, key: str, default: Any = _REQUIRED) -> Any:
         """The plain value (dict, list, scalar) of a key."""
         if not self.has(key):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.values.documents.canonical import canonical_json
-from workbench.values.errors import ToolchainError
+from workbench.values.errors import ConfigError, ToolchainError
 
 _POLL_S = 0.05
 _NAME_CHARACTERS = 50
@@ -175,6 +175,17 @@ def _take(descriptor: int, deadline: float, waiting: Callable[[str], None] | Non
 
 def _words(descriptor: int) -> str:
     return os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
+
+
+def check_apart(to: Path, *inputs: Path, key: str) -> None:
+    """Raises ConfigError where a folder to write is an input's own, or one of the two lies in the other; links are
+    followed."""
+    place = to.resolve()
+    for folder in inputs:
+        held = folder.resolve()
+        if place == held or place in held.parents or held in place.parents:
+            how = "is" if place == held else "holds" if place in held.parents else "lies in"
+            raise ConfigError(f"{how} the input {folder}.", file=to, key=key, hint="Name a folder of its own.")
 
 
 def flush(path: Path) -> None:
