@@ -1,5 +1,6 @@
 import itertools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests.targets.conformance import STATIC, HostConformance, compiled
+from tests.targets.conformance import STATIC, HostConformance, compiled, extreme_layers
 from tests.targets.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
@@ -125,6 +126,23 @@ def test_a_convolution_becomes_an_integer_kernel(tmp_path: Path) -> None:
 
     assert (artifact.int8_ops, artifact.float_matmuls_left) == (1, 0), artifact.kernels
     assert artifact.kernels["QLinearConv"] == 1
+
+
+@pytest.mark.parametrize("saturates", [False, True])
+def test_a_file_compiled_for_another_class_of_processor_is_exact_here(saturates: bool, tmp_path: Path) -> None:
+    """With products of activations, whose second factor is made by a node. Either file gives the same on both."""
+    candidate = Candidate(target="onnxruntime", quantization=STATIC)
+    proto, record, feeds = extreme_layers(per_channel=True, conv_outputs=True)
+    record = replace(record, model_sha256=read_model(save(proto, tmp_path / "model.onnx")).sha256)
+    lowered = TARGET.lower(read_model(tmp_path / "model.onnx"), candidate, record, tmp_path)
+    here = TARGET.compile(lowered, candidate, tmp_path)
+    expected = TARGET.open(here, tmp_path, candidate).run(feeds[0])
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    compiler.optimize(lowered, candidate, elsewhere, saturates=saturates)
+
+    got = TARGET.open(here, elsewhere, candidate).run(feeds[0])
+
+    assert all(np.array_equal(expected[name], got[name]) for name in expected)
 
 
 def executed(proto: onnx.ModelProto, to: Path, level: ort.GraphOptimizationLevel, off: list[str]) -> Counter[str]:

@@ -18,9 +18,11 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from workbench.graph.apart import FROM_BYTES, kept_aside
 from workbench.graph.read import graph_of, load_graph, operator_counts, read_model
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
-from workbench.graph.write import write_model, write_shared
+from workbench.graph.write import is_apart, write_model, write_shared
+from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.targets.onnxruntime.attention import fuse_attention
 from workbench.targets.onnxruntime.fusions import fused
@@ -94,7 +96,7 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
     The log holds the runtime's messages from INFO on, which say which fusions fired.
 
     Args:
-        saturates: the CPU's kernels for uint8 by int8 may saturate; products of activations are uint8 by uint8 then.
+        saturates: the CPU's kernels for uint8 by int8 may saturate; second operands are uint8 then.
 
     Raises:
         CompileError: the runtime refused the model, crashed or took too long (the last two are transient).
@@ -118,8 +120,11 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
             lines = "".join(f"workbench: {note}\n" for note in notes)
             log_path.write_text(f"{log.rstrip()}\n{lines}", encoding="utf-8")
         try:
-            with temporary_beside(to / COMPILED, durable=False) as draft:
-                write_shared(model, draft)
+            with (
+                kept_aside(FROM_BYTES if is_apart(model) else 0),
+                temporary_beside(to / COMPILED, durable=False) as draft,
+            ):
+                write_shared(exact(model) if saturates else model, draft)
         except ConfigError as error:
             raise CompileError(str(error), log_path=log_path) from error
     finally:
@@ -139,7 +144,7 @@ def _with_own_fusions(model: ModelProto, *, saturates: bool) -> tuple[ModelProto
         notes.append(note)
     except RUNTIME_ERRORS as error:
         notes.append(f"shapes, masks and self-attentions stay, the model does not run with ids of 0 and 1: {error}")
-    if not saturates:  # QLinearConv knows no exact kernel for such CPUs
+    if not saturates:  # the quick kernel of QLinearConv is that for int8 weights
         model = with_convolutions(model)
     return with_split_transposes(model), notes
 
