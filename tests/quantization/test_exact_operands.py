@@ -235,6 +235,22 @@ def test_a_signed_activation_is_quantized_unsigned_at_once() -> None:
     assert len(exact(read_twice).graph.node) == 4
 
 
+@pytest.mark.parametrize("operator", ["MatMulInteger", "MatMulIntegerToFloat"])
+def test_a_second_operand_whose_type_only_its_way_tells_is_found(operator: str) -> None:
+    """It has no zero point, and a node has moved it since it was quantized."""
+    domain, scales = ("", []) if operator == "MatMulInteger" else ("com.microsoft", ["s", "s"])
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("Transpose", ["q"], ["b"], perm=[1, 0]),
+        helper.make_node(operator, ["a", "b", *scales], ["y"], domain=domain),
+    ]
+    feeds: dict[str, Array] = {"x": np.full((1, 64), 127 / 16, np.float32), "a": np.full((1, 64), 255, np.uint8)}
+    model = graph_of(nodes, {"s": SCALE, "z": np.int8(0)}, feeds)
+
+    for candidate in (model, exact(model)):
+        assert output(candidate, feeds).item() == 255 * 127 * 64 * (float(SCALE) ** 2 if scales else 1)
+
+
 def test_a_model_that_is_exact_is_the_same_object_and_one_that_is_not_stays_as_it_was() -> None:
     signed_by_signed = graph_of(
         [helper.make_node("MatMulInteger", ["a", "b", "z", "z"], ["y"])],

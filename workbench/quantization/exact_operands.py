@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx.shape_inference import infer_shapes
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
@@ -35,14 +36,13 @@ _OPERANDS: dict[str, tuple[tuple[int, int, int, int], ...]] = {
 
 def exact(model: ModelProto) -> ModelProto:
     """The model with an unsigned second operand wherever the first is not signed; itself where there is none. Pure."""
-    graphs = _graphs(model.graph)
-    if not any(node.op_type in _OPERANDS for graph in graphs for node in graph.node):
+    if not any(node.op_type in _OPERANDS for graph in _graphs(model.graph) for node in graph.node):
         return model
-    result = ModelProto()
-    result.CopyFrom(model)
+    result = infer_shapes(model)  # a copy, with the types of what operators give
     names, outer = Names(result.graph), constants(result)
     if not any([_Rewriter(graph, result.graph, names, outer).rewrite() for graph in _graphs(result.graph)]):
         return model
+    del result.graph.value_info[:]
     prune_constants(result.graph)
     return result
 
@@ -88,10 +88,11 @@ class _Rewriter:
         """The unsigned form of a tensor; without a name, of a zero point that is left out."""
         if name not in self._unsigned:
             maker = self._makers.get(name, NodeProto())
+            zero = self._known.get(([*maker.input, "", "", ""])[2])
             if name in self._known or not name:
                 values = array_of(self._known[name]) if name else np.asarray(0, np.int8)
                 self._unsigned[name] = self._constant(name, values.view(np.uint8) ^ np.uint8(128))
-            elif maker.op_type == "QuantizeLinear" and len(maker.input) == 3 and not maker.attribute:
+            elif maker.op_type == "QuantizeLinear" and zero is not None and not zero.dims:
                 self._unsigned[name] = self._add(
                     maker.op_type, [*maker.input[:2], self._plus_128(maker.input[2])], name
                 )

@@ -10,7 +10,7 @@ import onnxruntime
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import TensorProto, helper
 
-from workbench.graph.apart import FROM_BYTES, is_large, kept_aside, take_in
+from workbench.graph.apart import is_large, take_in
 from workbench.graph.read import stored_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import MOST_BYTES, WEIGHTS_FOLDER, is_apart, runnable
@@ -76,12 +76,8 @@ def session_on(
         Exception: one of `RUNTIME_ERRORS` where the runtime refuses it.
     """
     options = _options() if options is None else options
-    with kept_aside(FROM_BYTES if is_apart(proto) else 0):
-        proto = exact(proto) if this_cpu().saturates else proto
-        if is_apart(proto):
-            with runnable(proto) as (payload, folder):
-                options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
-                return _opened(payload + more, options, without)
+    proto = exact(proto) if this_cpu().saturates else proto
+    if not is_apart(proto):
         try:
             payload = proto.SerializeToString()  # asking for its size first would serialize it once more
         except EncodeError as error:
@@ -89,6 +85,9 @@ def session_on(
                 f"the model has more than the {MOST_BYTES} bytes of constants in its nodes that can be run. "
                 "Export it with its weights as initializers."
             ) from error
+        return _opened(payload + more, options, without)
+    with runnable(proto) as (payload, folder):
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
         return _opened(payload + more, options, without)
 
 

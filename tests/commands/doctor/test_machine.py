@@ -23,7 +23,7 @@ GB = 1_000_000_000
     ("flags", "status", "says"),
     [
         ("avx2 avx512f avx512_vnni amx_int8", "ok", "AMX"),
-        ("avx2 avx_vnni", "ok", "one instruction"),
+        ("avx2 avx_vnni", "ok", "without overflow"),
         ("avx2", "warn", "AVX2 without VNNI"),
         ("sse2", "warn", "of no known class"),
     ],

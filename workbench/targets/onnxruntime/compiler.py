@@ -18,10 +18,9 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from workbench.graph.apart import FROM_BYTES, kept_aside
 from workbench.graph.read import graph_of, load_graph, operator_counts, read_model
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
-from workbench.graph.write import is_apart, write_model, write_shared
+from workbench.graph.write import write_model, write_shared
 from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.targets.onnxruntime.attention import fuse_attention
@@ -120,10 +119,7 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
             lines = "".join(f"workbench: {note}\n" for note in notes)
             log_path.write_text(f"{log.rstrip()}\n{lines}", encoding="utf-8")
         try:
-            with (
-                kept_aside(FROM_BYTES if is_apart(model) else 0),
-                temporary_beside(to / COMPILED, durable=False) as draft,
-            ):
+            with temporary_beside(to / COMPILED, durable=False) as draft:
                 write_shared(exact(model) if saturates else model, draft)
         except ConfigError as error:
             raise CompileError(str(error), log_path=log_path) from error

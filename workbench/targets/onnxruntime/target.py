@@ -278,14 +278,8 @@ def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIss
         if node.op_type == "Attention" and node.domain == "com.microsoft"
     ]
     if this_cpu().saturates:
-        issues.append(
-            saturates(
-                this_cpu(),
-                instead="second operands are uint8, whose kernels are exact and slower than those of VNNI",
-                remedy="Nothing to do for accuracy; measure speed on the machine that will serve.",
-                source=_MEASURED,
-            )
-        )
+        instead = "second operands are uint8, whose kernels are exact and slower than those of VNNI"
+        issues.append(saturates(this_cpu(), instead=instead, source=_MEASURED))
     return issues
 
 

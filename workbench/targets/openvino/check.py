@@ -79,14 +79,10 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
     products = [layer.name for layer in layers if layer.second is not None]
     quantization = candidate.quantization
     if cpu.saturates:
-        issues.append(
-            saturates(
-                cpu,
-                instead="weights have 7 bits, within ±64, and products of activations stay in float",
-                remedy="Mind its accuracy and its speed; ONNX Runtime keeps 8 bits on this CPU.",
-                source=_MEASURED,
-            )
+        instead = (
+            "weights have 7 bits, within ±64, and products of activations stay in float; ONNX Runtime keeps 8 bits"
         )
+        issues.append(saturates(cpu, instead=instead, source=_MEASURED))
     elif products and quantization.attention_matmul and quantization.activation_symmetric is False:
         issues.append(
             OperatorIssue(
