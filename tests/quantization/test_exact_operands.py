@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from workbench.graph.apart import FROM_BYTES, kept_aside, tensor_of
+from workbench.graph.write import is_apart
 from workbench.quantization.exact_operands import exact
 from workbench.quantization.sessions import session_on
 from workbench.values.system.cpu import this_cpu
@@ -280,6 +282,17 @@ def test_products_within_a_branch_are_exact_too() -> None:
     assert exact(model) is not model
     for candidate in (model, exact(model)):
         assert output(candidate, feeds).item() == 255 * 127 * 64
+
+
+def test_weights_that_lie_apart_are_exact_too() -> None:
+    a, b = np.full((1, 2048), 255, np.uint8), np.full((2048, 64), 127, np.int8)
+    model = graph_of([helper.make_node("MatMulInteger", ["a", "b"], ["y"])], {}, {"a": a})
+    with kept_aside(FROM_BYTES):
+        model.graph.initializer.append(tensor_of(b, "b"))
+        assert is_apart(model)
+
+        for candidate in (model, exact(model)):
+            assert (output(candidate, {"a": a}) == 255 * 127 * 2048).all()
 
 
 def column_of_ones() -> onnx.ModelProto:

@@ -1,10 +1,9 @@
 """Integer kernels of ONNX Runtime with operands whose products no processor adds wrongly.
 
-Of a product of unsigned by signed bytes a processor that saturates adds pairs in 16 bits (`values/system/cpu`); every
-other pair of types is exact there, in each operator below (onnxruntime 1.31.1;
-`tests/quantization/test_exact_operands.py` holds them against integers). So a signed second operand becomes unsigned:
-128 more, and its zero point too, which stands for the same numbers. `session.x64quantprecision` does so in a graph
-transformer, which does not run where a compiled graph is opened.
+A processor that saturates adds pairs of unsigned by signed products in 16 bits (`values/system/cpu`); every other pair
+of types is exact, in each operator below (onnxruntime 1.31.1; `tests/quantization/test_exact_operands.py`). So a signed
+second operand becomes unsigned: 128 more, its zero point too, the same numbers. `session.x64quantprecision` does so in
+an optimizer that does not run where a compiled graph is opened.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class _Rewriter:
         self._graph, self._outermost, self._names = graph, outermost, names
         self._known = outer if graph is outermost else {**outer, **constants(ModelProto(graph=graph))}
         self._makers = {name: node for node in graph.node for name in node.output}
-        values = (*outermost.input, *graph.input, *graph.value_info)
+        values = (*outermost.input, *outermost.value_info, *graph.input, *graph.value_info)
         self._types = {value.name: value.type.tensor_type.elem_type for value in values}
         self._types |= {name: tensor.data_type for name, tensor in self._known.items()}
         self._unsigned: dict[str, str] = {}

@@ -78,10 +78,8 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
     issues = [] if layers else [nothing_to_quantize()]
     products = [layer.name for layer in layers if layer.second is not None]
     quantization = candidate.quantization
-    if cpu.saturates:
-        instead = (
-            "weights have 7 bits, within ±64, and products of activations stay in float; ONNX Runtime keeps 8 bits"
-        )
+    if cpu.saturates and quantization.calibrated:
+        instead = "weights have 7 bits and products of activations stay in float; ONNX Runtime keeps 8 bits"
         issues.append(saturates(cpu, instead=instead, source=_MEASURED))
     elif products and quantization.attention_matmul and quantization.activation_symmetric is False:
         issues.append(

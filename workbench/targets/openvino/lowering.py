@@ -11,9 +11,8 @@ What shapes it (OpenVINO 2026.4.1, AVX512-VNNI, measured; `tests/targets/openvin
   (batch, length) = (8, 64).
 - A Conv runs in integers as it stands between dequantized factors, whatever becomes of its output; ConvInteger does
   not.
-- Without VNNI, AMX or the like every integer kernel but that of depthwise convolutions adds pairs of products in 16
-  bits, whatever the types of its operands. With weights within ±64 all were exact (AVX2). Both factors of a product of
-  activations take all their steps; it stays in float there.
+- On AVX2 every integer kernel but that of depthwise convolutions adds pairs of products in 16 bits, of any types. With
+  weights within ±64 all are exact; a product of activations, whose factors take all their steps, stays in float there.
 """
 
 from __future__ import annotations
@@ -86,13 +85,11 @@ def openvino_form(proto: ModelProto, record: QuantizationRecord, *, saturates: b
     convolutions = {layer.layer: layer for layer in layers if layer.op_type == "Conv"}
     others = tuple(layer for layer in layers if layer.op_type != "Conv")
     model = lower_static(prepared, replace(symmetric, layers=others), seven_bits=saturates)
-    model = _with_quantized_factors(model, convolutions, seven_bits=saturates)
+    model = _with_quantized_factors(model, convolutions, saturates)
     return at_the_source(model, [layer.layer for layer in layers if layer.second is not None])
 
 
-def _with_quantized_factors(
-    model: ModelProto, convolutions: Mapping[str, LayerRecord], *, seven_bits: bool
-) -> ModelProto:
+def _with_quantized_factors(model: ModelProto, convolutions: Mapping[str, LayerRecord], seven_bits: bool) -> ModelProto:
     missing = convolutions.keys() - {node.name for node in model.graph.node if node.op_type == "Conv"}
     for name in sorted(missing):
         raise LoweringError(f"Conv {name!r} of the record is not in the model. Calibrate again.")

@@ -143,12 +143,9 @@ class OpenVinoTarget:
 
 def _check_weights(xml: str, *, quantized_here: bool) -> None:
     """Raises MeasureError where 8-bit products of the file would be added wrongly by this processor."""
-    constants = (
-        op.data for op in library().Core().read_model(xml).get_ordered_ops() if op.get_type_name() == "Constant"
-    )
-    if not quantized_here or any(
-        c.dtype == np.int8 and (c.min(initial=0) < -64 or c.max(initial=0) > 64) for c in constants
-    ):
+    constants = (op for op in library().Core().read_model(xml).get_ordered_ops() if op.get_type_name() == "Constant")
+    weights = (op.data.astype(np.int16) for op in constants if op.data.dtype == np.int8)
+    if not quantized_here or any(np.abs(weight).max(initial=0) > 64 for weight in weights):
         raise MeasureError(
             f"{xml}: its INT8 products can overflow on this CPU ({this_cpu().kind}), where OpenVINO adds them in pairs "
             "in 16 bits. Quantize the float model on such a CPU, which gives weights of 7 bits, or use ONNX Runtime."
