@@ -115,7 +115,7 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
         log_path.write_text(log, encoding="utf-8")
         model = graph_of(raw)
         if quantized:
-            model, notes = _with_own_fusions(model, saturates=saturates)
+            model, notes = _with_own_fusions(model)
             lines = "".join(f"workbench: {note}\n" for note in notes)
             log_path.write_text(f"{log.rstrip()}\n{lines}", encoding="utf-8")
         try:
@@ -129,7 +129,7 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
     return model
 
 
-def _with_own_fusions(model: ModelProto, *, saturates: bool) -> tuple[ModelProto, list[str]]:
+def _with_own_fusions(model: ModelProto) -> tuple[ModelProto, list[str]]:
     """The model after every fusion of ours, and what there is to say about it."""
     model = fused(model)
     notes = []
@@ -140,9 +140,7 @@ def _with_own_fusions(model: ModelProto, *, saturates: bool) -> tuple[ModelProto
         notes.append(note)
     except RUNTIME_ERRORS as error:
         notes.append(f"shapes, masks and self-attentions stay, the model does not run with ids of 0 and 1: {error}")
-    if not saturates:  # the quick kernel of QLinearConv is that for int8 weights
-        model = with_convolutions(model)
-    return with_split_transposes(model), notes
+    return with_split_transposes(with_convolutions(model)), notes
 
 
 def count_kernels(model: ModelProto) -> tuple[int, int, Mapping[str, int]]:
