@@ -103,9 +103,9 @@ class OpenVinoTarget:
             "NUM_STREAMS": streams,
         }
         xml = str(directory / artifact.files[0].file)
+        compiled = load(xml, properties, xml)
         if artifact.int8_ops and this_cpu().saturates:
             _check_weights(xml, quantized_here=candidate.quantization.scheme != "none")
-        compiled = load(xml, properties, xml)
         outputs = {_name_of(port): i for i, port in enumerate(compiled.outputs)}
         return OpenVinoSession(compiled, streams, outputs)
 
