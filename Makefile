@@ -12,7 +12,7 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install --disable-pip-version-check --no
 # it has every process compile mlflow and torch again, which took a third of the tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test compiled docs mlserver install install-test install-docs lint clean
+.PHONY: quickstart test test-avx2 compiled docs mlserver install install-test install-docs lint clean
 
 quickstart: install
 	$(VENV)/bin/workbench example loan-intent-mini
@@ -24,6 +24,10 @@ quickstart: install
 test: install-test
 	$(MAKE) -j 2 lint compiled
 	timeout --foreground --signal=INT --kill-after=60 80m $(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# The class of processor that this machine is not, where it has VNNI. It takes some 20 minutes.
+test-avx2: install-test
+	tests/avx2.sh
 
 # What cannot be collected is said by the run itself.
 compiled: install-test
@@ -74,4 +78,4 @@ mlserver: .venv-mlserver/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) site .workbench .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-avx2 site .workbench .mypy_cache .ruff_cache .pytest_cache

@@ -16,7 +16,13 @@ from tests.model_zoo import write_halves
 from tests.targets.encoder import Array, ids, model_of, record_for, run, save, value
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.dynamic import lower_dynamic
-from workbench.quantization.record import ActivationScale, QuantizationRecord
+from workbench.quantization.record import (
+    ActivationScale,
+    LayerRecord,
+    Provenance,
+    QuantizationRecord,
+    WeightScale,
+)
 from workbench.targets.base import DeviceSession, StatesForms, Target
 from workbench.targets.classes import numerics_class, time_class
 from workbench.values.artifact import Artifact
@@ -489,6 +495,9 @@ class TargetConformance:
 class HostConformance(TargetConformance):
     """What the targets that compute on this machine's CPU must do besides. The module gives a fixture `encoder`."""
 
+    weight_steps = 1
+    """Of 8 bits that a weight's integers are apart here."""
+
     @pytest.fixture(scope="class")
     @classmethod
     def model_path(cls, encoder: Path) -> Path:
@@ -538,10 +547,113 @@ class HostConformance(TargetConformance):
         x_scale, w_scale = np.float32(layer.activation.scale), np.asarray(layer.weight.scales, np.float32)
         zero_point = layer.activation.zero_point
         x_integers = np.clip(np.rint(x / x_scale) + zero_point, -128, 127).astype(np.int64)
+        w_scale = w_scale * np.float32(self.weight_steps)
         w_integers = np.clip(np.rint(w / w_scale), -128, 127).astype(np.int64)
         expected = ((x_integers - zero_point) @ w_integers) * (x_scale * w_scale) + b
         assert (artifact.int8_ops, artifact.float_matmuls_left) == (1, 0), artifact.kernels
         assert np.allclose(expected, got, rtol=1e-5, atol=1e-4)
+
+    @pytest.mark.parametrize("conv_outputs", [False, True], ids=["float results", "8-bit results"])
+    @pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
+    def test_sums_of_operands_at_their_extremes_are_exact(
+        self, target: Target, rows_candidate: Candidate, tmp_path: Path, per_channel: bool, conv_outputs: bool
+    ) -> None:
+        """Every kind of layer, on values that quantization leaves as they are; so the float model's sums are right."""
+        proto, record, feeds = extreme_layers(per_channel=per_channel, conv_outputs=conv_outputs)
+        model = read_model(save(proto, tmp_path / "model.onnx"))
+        record = replace(record, model_sha256=model.sha256)
+        candidate = replace(rows_candidate, quantization=replace(STATIC, attention_matmul=True))
+        steps = {layer.layer: layer.output.scale for layer in record.layers if layer.output is not None}
+
+        artifact, directory = compiled(target, model, candidate, record, tmp_path)
+        session = target.open(artifact, directory, candidate)
+
+        assert artifact.int8_ops >= len(record.layers) - 3, artifact.kernels  # what has no exact kernel here is float
+        for batch in feeds:
+            wanted = dict(zip(names := [f"{name}_y" for name in LAYERS], run(proto, batch, names), strict=True))
+            got = session.run(batch)
+            for name in LAYERS:
+                expected = wanted[f"{name}_y"].astype(np.float64)
+                error = np.abs(expected - got[f"{name}_y"]).max()
+                assert error <= max(steps.get(name, 0), 2e-6 * np.abs(expected).max()), (name, error)
+        session.close()
+
+
+LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
+    "column": ((64,), (64, 1), 1),
+    "odd": ((7,), (7, 3), 1),
+    "scores": ((5, 64), (64, 6), 1),
+    "wide": ((5, 768), (768, 40), 1),
+    "pointwise": ((64, 5, 5), (16, 64, 1, 1), 1),
+    "three": ((16, 6, 6), (24, 16, 3, 3), 1),
+    "grouped": ((16, 6, 6), (24, 4, 3, 3), 4),
+    "depthwise": ((16, 6, 6), (16, 1, 3, 3), 16),
+    "several": ((8, 6, 6), (16, 1, 3, 3), 8),
+    "line": ((40, 9), (16, 40, 3), 1),
+}
+"""Name → (shape of a sample, of the second operand, groups). The second of "scores" is an activation; the first has no
+zero point there, since OpenVINO gives it another scale otherwise."""
+
+
+def extreme_layers(
+    *, per_channel: bool, conv_outputs: bool
+) -> tuple[onnx.ModelProto, QuantizationRecord, list[dict[str, Array]]]:
+    """Layers side by side, a record whose integers are their values, and feeds.
+
+    Weights are even steps, so that 7 bits hold them; those of the first channel are all 126, half of the rest -128.
+    Activations are 0, 1, 254 and 255 steps above the lowest.
+    """
+    random = np.random.default_rng(3)
+    nodes, weights, records, inputs, outputs = [], {}, [], [], []
+    feeds: list[dict[str, Array]] = [{} for _ in range(4)]
+    for index, (name, (shape, second, groups)) in enumerate(LAYERS.items()):
+        conv, x, y, w = len(second) > 2, f"{name}_x", f"{name}_y", f"{name}_w"
+        nodes.append(helper.make_node("Conv" if conv else "MatMul", [x, w], [y], name=name))
+        if conv:
+            nodes[-1].attribute.append(helper.make_attribute("group", groups))
+        inputs.append(value(x, ["n", *shape]))
+        outputs.append(value(y, ["n", *(f"{y}_{i}" for i in range(len(shape)))]))
+        axis, zero_point, step = (0 if conv else 1), (-128, 3)[index % 2], 2.0**-4
+        low, high = (-128 - zero_point) * step, (127 - zero_point) * step
+        scale = ActivationScale(tensor=x, scale=step, zero_point=zero_point, low=low, high=high)
+        for place, batch in enumerate(feeds):
+            steps = random.choice([0, 1, 254, 255] if place else [255], size=(3, *shape))
+            batch[x] = (low + steps * step).astype(np.float32)
+        of_weight = of_second = None
+        if name == "scores":
+            inputs.append(value(w, ["n", *second]))
+            of_second = ActivationScale(tensor=w, scale=step, zero_point=0, low=-127 * step, high=127 * step)
+            for place, batch in enumerate(feeds):
+                batch[w] = (random.choice([-127, 126, 127] if place else [127], size=(3, *second)) * step).astype(
+                    np.float32
+                )
+        else:
+            channels = second[axis]
+            scales = 2.0 ** -(np.arange(channels) % 3 + 3.0) if per_channel else np.array([0.125])
+            along = [-1 if i == axis else 1 for i in range(len(second))]
+            integers = random.choice([126, -128], size=second)
+            integers[(0,) if axis == 0 else (slice(None), 0)] = 126
+            weights[w] = (integers * scales.reshape(along)).astype(np.float32)
+            of_weight = WeightScale(scales=tuple(scales.tolist()), axis=axis if per_channel else None)
+        output = None
+        if conv and conv_outputs:
+            largest = float(np.abs(weights[w]).sum(axis=tuple(range(1, len(second)))).max()) * max(-low, high)
+            output = ActivationScale(
+                tensor=y, scale=largest / 100, zero_point=0, low=-1.28 * largest, high=1.27 * largest
+            )
+        records.append(
+            LayerRecord(
+                layer=name,
+                op_type=nodes[-1].op_type,
+                activation=scale,
+                weight=of_weight,
+                second=of_second,
+                output=output,
+            )
+        )
+    provenance = Provenance(engine="native", recipe={}, statistics=None, code_revision="test")
+    record = QuantizationRecord(model_sha256="", layers=tuple(records), float_layers=(), provenance=provenance)
+    return model_of(nodes, weights, inputs, outputs), record, feeds
 
 
 def run_outputs(model: Model, names: list[str]) -> list[Array]:

@@ -20,6 +20,7 @@ from workbench.quantization.record import (
     QuantizationRecord,
     WeightScale,
 )
+from workbench.quantization.sessions import session_on
 
 WIDTH, HEADS, VOCABULARY, CLASSES = 16, 2, 32, 5
 WEIGHT_LAYERS = ("query", "key", "value", "out", "up", "down", "classifier")
@@ -113,13 +114,12 @@ def save(proto: onnx.ModelProto, path: Path) -> Path:
 
 
 def run(proto: onnx.ModelProto, feeds: dict[str, Array], outputs: list[str] | None = None) -> list[Array]:
-    """Every operator as it stands: no optimization."""
+    """Every operator as it stands, without optimization and with exact sums of 8-bit products."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    values: list[Array] = session.run(outputs, feeds)
+    values: list[Array] = session_on(proto, options).run(outputs, feeds)
     return values
 
 

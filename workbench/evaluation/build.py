@@ -24,6 +24,7 @@ from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, decode, file_digest
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
+from workbench.values.system.cpu import this_cpu
 from workbench.values.system.source_closure import closure_digest
 
 
@@ -94,6 +95,7 @@ def _lowered(
         "dynamic": q.weight_granularity if q.scheme == "dynamic" else None,
         "target": candidate.target,
         "onnx": version("onnx"),
+        "processor": this_cpu().kind,
         "code": closure_digest(type(bench.target(candidate)).__module__, alone=(__name__,)),
     }
 

@@ -14,8 +14,10 @@ from workbench.graph.apart import is_large, take_in
 from workbench.graph.read import stored_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import MOST_BYTES, WEIGHTS_FOLDER, is_apart, runnable
+from workbench.quantization.exact_operands import exact
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
+from workbench.values.system.cpu import this_cpu
 
 _SHAPE_ELEMENTS = 1024
 
@@ -32,7 +34,7 @@ def open_session(
     Raises:
         CalibrationError: the runtime refuses the model.
     """
-    if proto is None and is_large(model.size_bytes):
+    if proto is None and (is_large(model.size_bytes) or this_cpu().saturates):
         proto = stored_graph(model)
     options = _options()
     if threads > 1:
@@ -63,6 +65,8 @@ def session_on(
 ) -> onnxruntime.InferenceSession:
     """A session on a graph, which may refer to weights apart; the runtime maps those from their files.
 
+    Its 8-bit products are exact: where this processor's would not be, other operands are used (`exact_operands`).
+
     Args:
         more: a serialized model that is merged with the graph.
         without: names of optimizers that stay off.
@@ -72,6 +76,7 @@ def session_on(
         Exception: one of `RUNTIME_ERRORS` where the runtime refuses it.
     """
     options = _options() if options is None else options
+    proto = exact(proto) if this_cpu().saturates else proto
     if not is_apart(proto):
         try:
             payload = proto.SerializeToString()  # asking for its size first would serialize it once more

@@ -7,6 +7,7 @@ from onnx import ModelProto
 from workbench.targets.base import OperatorIssue
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model
+from workbench.values.system.cpu import Cpu
 
 QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger")
 
@@ -52,13 +53,13 @@ def quantized_already(proto: ModelProto) -> list[OperatorIssue]:
     ]
 
 
-def no_dot_product(cpu: str, *, meanwhile: str, source: str) -> OperatorIssue:
-    """`cpu` by its name; `meanwhile` is what the engine does without, as a sentence, or nothing."""
+def saturates(cpu: Cpu, *, instead: str, source: str) -> OperatorIssue:
+    """`instead` is what the engine's products get here that the usual kernels would add wrongly, as a clause."""
     return OperatorIssue(
         severity="warning",
-        node=cpu,
-        operator="MatMul",
-        problem="this CPU has no 8-bit dot product (VNNI, AMX or DotProd), so INT8 gains little here",
-        remedy=f"Measure on the machine that will serve. {meanwhile}".strip(),
+        node=cpu.name,
+        operator="MatMul, Conv",
+        problem=f"this CPU ({cpu.kind}) may add pairs of 8-bit products in 16 bits, which overflow: {instead}",
+        remedy="Measure accuracy and speed on the kind of machine that will serve.",
         source=source,
     )

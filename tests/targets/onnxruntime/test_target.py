@@ -1,5 +1,6 @@
 import itertools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests.targets.conformance import STATIC, HostConformance, compiled
+from tests.targets.conformance import STATIC, HostConformance, compiled, extreme_layers
 from tests.targets.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
@@ -30,6 +31,7 @@ from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CompileError, ConfigError
+from workbench.values.system.cpu import this_cpu
 
 TARGET = OnnxRuntimeTarget()
 DYNAMIC = Candidate(target="onnxruntime", quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
@@ -127,6 +129,30 @@ def test_a_convolution_becomes_an_integer_kernel(tmp_path: Path) -> None:
     assert artifact.kernels["QLinearConv"] == 1
 
 
+@pytest.mark.parametrize("conv_outputs", [False, True])
+@pytest.mark.parametrize("saturates", [False, True])
+def test_a_file_compiled_for_another_class_of_processor_is_exact_here(
+    saturates: bool, conv_outputs: bool, tmp_path: Path
+) -> None:
+    """With products of activations, whose second factor is made by a node. Either file gives the same on both."""
+    candidate = Candidate(target="onnxruntime", quantization=STATIC)
+    proto, record, feeds = extreme_layers(per_channel=True, conv_outputs=conv_outputs)
+    record = replace(record, model_sha256=read_model(save(proto, tmp_path / "model.onnx")).sha256)
+    lowered = TARGET.lower(read_model(tmp_path / "model.onnx"), candidate, record, tmp_path)
+    here = TARGET.compile(lowered, candidate, tmp_path)
+    expected = TARGET.open(here, tmp_path, candidate).run(feeds[0])
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    compiler.optimize(lowered, candidate, elsewhere, saturates=saturates)
+
+    got = TARGET.open(here, elsewhere, candidate).run(feeds[0])
+
+    assert all(np.array_equal(expected[name], got[name]) for name in expected)
+    compiled_nodes = [node.name for node in onnx.load(elsewhere / compiler.COMPILED).graph.node]
+    assert not [name for name in compiled_nodes if name.endswith("_floats_unsigned")], (
+        "what a node makes is made unsigned"
+    )
+
+
 def executed(proto: onnx.ModelProto, to: Path, level: ort.GraphOptimizationLevel, off: list[str]) -> Counter[str]:
     """Operators of the graph ONNX Runtime makes of a model by itself."""
     options = ort.SessionOptions()
@@ -198,7 +224,7 @@ def test_our_fusions_change_no_result_beyond_rounding(encoder: Path, tmp_path: P
 
 
 def test_products_of_activations_stay_uint8_by_int8(encoder: Path, tmp_path: Path) -> None:
-    """The runtime would make both uint8, for which there is no fast kernel."""
+    """The runtime would make both uint8, for which there is no fast kernel; where that alone is exact, they are."""
     quantized = record_for(encoder, ids(4, 7), products=True)
     candidate = Candidate(target="onnxruntime", quantization=STATIC)
     artifact, directory = compiled(TARGET, read_model(encoder), candidate, quantized, tmp_path)
@@ -215,7 +241,7 @@ def test_products_of_activations_stay_uint8_by_int8(encoder: Path, tmp_path: Pat
             while maker.op_type not in ("QuantizeLinear", "Cast"):
                 maker = made[maker.input[0]]
             seconds.append(maker.attribute[0].i if maker.op_type == "Cast" else types[maker.input[2]])
-    assert seconds == [TensorProto.INT8] * len(PRODUCTS)
+    assert seconds == [TensorProto.UINT8 if this_cpu().saturates else TensorProto.INT8] * len(PRODUCTS)
 
 
 def masked_encoder(added: str = "plain") -> onnx.ModelProto:

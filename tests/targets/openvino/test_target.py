@@ -9,9 +9,9 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
-from tests.targets.conformance import STATIC, HostConformance, compiled
+from tests.targets.conformance import STATIC, HostConformance, compiled, extreme_layers
 from tests.targets.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
@@ -27,7 +27,8 @@ from tests.targets.encoder import (
 from workbench.graph.read import read_model
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.qdq import lower_static
-from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord
+from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.quantization.rounding import encoded_bits
 from workbench.targets.openvino import compiler as openvino_compiler
 from workbench.targets.openvino.lowering import at_the_source, openvino_form, without_zero_points
 from workbench.targets.openvino.settings import OpenVinoCompile
@@ -35,6 +36,7 @@ from workbench.targets.openvino.target import OpenVinoTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.errors import CompileError, LoweringError, MeasureError
+from workbench.values.system.cpu import this_cpu
 
 TARGET = OpenVinoTarget()
 FLOAT = Candidate(target="openvino", compile=OpenVinoCompile())
@@ -51,6 +53,8 @@ def static_artifact(path: Path, feeds: dict[str, Array], to: Path, **options: bo
 
 
 class TestOpenVino(HostConformance):
+    weight_steps = 2 if this_cpu().saturates else 1
+
     @pytest.fixture(scope="class")
     @classmethod
     def target(cls) -> OpenVinoTarget:
@@ -69,7 +73,9 @@ class TestOpenVino(HostConformance):
 def test_every_product_runs_in_integers_with_attention(encoder: Path, tmp_path: Path, symmetric: bool) -> None:
     artifact, _ = static_artifact(encoder, ids(4, 7), tmp_path, per_channel=True, symmetric=symmetric, products=True)
 
-    assert (artifact.int8_ops, artifact.float_matmuls_left) == (len(WEIGHT_LAYERS) + len(PRODUCTS), 0), artifact.kernels
+    in_float = len(PRODUCTS) if this_cpu().saturates else 0
+    layers = len(WEIGHT_LAYERS) + len(PRODUCTS)
+    assert (artifact.int8_ops, artifact.float_matmuls_left) == (layers - in_float, in_float), artifact.kernels
 
 
 def test_products_with_zero_points_run_in_float(encoder: Path, tmp_path: Path) -> None:
@@ -114,8 +120,41 @@ def test_a_convolution_runs_in_integers(tmp_path: Path, groups: int, with_output
 
     assert (artifact.int8_ops, artifact.float_matmuls_left) == (1, 0), artifact.kernels
     record = record_for(path, feeds, per_channel=True, conv_outputs=with_output_scale)
-    simulated = run(openvino_form(proto, record), feeds)[0]
+    simulated = run(openvino_form(proto, record, saturates=this_cpu().saturates), feeds)[0]
     assert np.allclose(simulated, got, atol=1e-5)
+
+
+@pytest.mark.parametrize("made_for", ["any processor", "one that does not saturate", "a model quantized already"])
+def test_a_file_that_would_overflow_on_this_processor_does_not_open(made_for: str, tmp_path: Path) -> None:
+    proto, record, feeds = extreme_layers(per_channel=False, conv_outputs=False)
+    form = openvino_form(proto, record, saturates=made_for == "any processor")
+    onnx.save(form, tmp_path / "lowered.onnx")
+    candidate = FLOAT if made_for == "a model quantized already" else INT8
+    artifact = TARGET.compile(tmp_path / "lowered.onnx", candidate, tmp_path)
+
+    if this_cpu().saturates and made_for != "any processor":
+        with pytest.raises(MeasureError, match=r"can overflow on this CPU .* weights of 7 bits"):
+            TARGET.open(artifact, tmp_path, candidate)
+        return
+    got = TARGET.open(artifact, tmp_path, candidate).run(feeds[0])
+
+    (expected,) = run(proto, feeds[0], ["wide_y"])
+    assert np.allclose(expected, got["wide_y"], rtol=1e-6)
+
+
+def test_seven_bits_round_the_weight_itself_and_not_its_eight() -> None:
+    w = np.array([[127, 3, 1, -127], [2.98, -1, -3, 0]], np.float32)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="layer")
+    proto = model_of([node], {"w": w}, [value("x", ["n", 2])], [value("y", ["n", 4])])
+    bits = encoded_bits(np.ones(8, np.bool_))  # learned for 8 bits
+    weight = WeightScale(scales=(1.0,), axis=None, rounding=bits)
+    layer = LayerRecord(layer="layer", op_type="MatMul", activation=activation("x", 0, 1), weight=weight)
+    record = replace(product_record(layer.activation, layer.activation), layers=(layer,))
+
+    lowered = openvino_form(proto, record, saturates=True)
+
+    (got,) = [numpy_helper.to_array(t) for t in lowered.graph.initializer if t.data_type == TensorProto.INT8 and t.dims]
+    assert got.tolist() == [[64, 2, 0, -64], [1, 0, -2, 0]]
 
 
 # --- lowering ------------------------------------------------------------------------------------------------------

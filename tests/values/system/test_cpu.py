@@ -1,27 +1,37 @@
+import subprocess
+import sys
+
 import pytest
 
-from workbench.values.system.cpu import parse_cpu
+from workbench.values.system.cpu import cpu_of, this_cpu
 
 
 @pytest.mark.parametrize(
-    ("flags", "dot_product", "saturates"),
+    ("flags", "kind", "saturates"),
     [
-        ("fpu sse2 avx2 avx512f avx512_vnni", True, False),
-        ("fpu sse2 avx2 avx_vnni", True, False),
-        ("fpu sse2 avx2", False, True),
-        ("fp asimd asimddp", True, False),
+        ("fpu avx2 avx512f avx512_vnni amx_int8", "AMX", False),
+        ("fpu sse2 avx2 avx512f avx512_vnni", "AVX-512 VNNI", False),
+        ("fpu sse2 avx2 avx_vnni", "AVX-VNNI", False),
+        ("fpu sse2 avx2 avx512f", "AVX-512 without VNNI", True),
+        ("fpu sse2 avx2", "AVX2 without VNNI", True),
+        ("fp asimd asimddp sve i8mm", "Arm i8mm", False),
+        ("fp asimd asimddp", "Arm dot product", False),
+        ("fpu sse2", "of no known class", True),
+        ("", "of no known class", True),
     ],
-    ids=["avx512_vnni", "avx_vnni", "avx2", "arm"],
 )
-def test_cpu_flags_tell_about_saturation(flags: str, dot_product: bool, saturates: bool) -> None:
-    cpu = parse_cpu(f"processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t\t: {flags}\n")
+def test_the_flags_tell_the_class(flags: str, kind: str, saturates: bool) -> None:
+    cpu = cpu_of(flags.split(), "Some CPU @ 2 GHz")
 
-    assert cpu.name == "Some CPU @ 2 GHz"
-    assert (cpu.dot_product, cpu.saturates) == (dot_product, saturates)
+    assert (cpu.name, cpu.kind, cpu.saturates) == ("Some CPU @ 2 GHz", kind, saturates)
+    assert list(cpu.features) == sorted(set(flags.split()) - {"fpu", "sse2", "fp", "asimd"})
 
 
-def test_a_system_without_cpuinfo_is_given_the_benefit_of_the_doubt() -> None:
-    cpu = parse_cpu(None)
+def test_asking_loads_no_library() -> None:
+    """`serve` asks; what this processor really does is in `tests/quantization/test_exact_operands.py`."""
+    code = "import sys; from workbench.values.system.cpu import this_cpu; this_cpu(); print('numpy' in sys.modules)"
 
-    assert (cpu.features, cpu.dot_product, cpu.saturates) == ((), True, False)
-    assert cpu.name
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"
+    assert this_cpu().name

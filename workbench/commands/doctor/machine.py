@@ -38,19 +38,11 @@ def machine_findings() -> Iterator[Finding]:
 def int8_finding(cpu: Cpu) -> Finding:
     """What the CPU's instructions mean for INT8; how much is gained is the sweep's to measure."""
     flags = ", ".join(cpu.features) or "no known instruction"
-    remedy = ""
-    if not cpu.features and cpu.dot_product:
-        value = "this system does not tell the CPU's instructions"
-    elif "amx_int8" in cpu.features:
-        value = f"AMX: 8-bit products in tiles; INT8 can gain most ({flags})"
-    elif cpu.dot_product:
-        value = f"8-bit dot products in one instruction, summed without overflow ({flags})"
-    elif cpu.saturates:
-        value = f"no VNNI: pairs of 8-bit products are added in 16 bits, which can overflow ({flags})"
-        remedy = "Expect little speed-up and lost accuracy; sweep on the kind of machine that will serve."
+    if cpu.saturates:
+        value = f"{cpu.kind}: pairs of 8-bit products may be added in 16 bits, which overflow ({flags})"
+        remedy = "INT8 takes operands that are exact here and gains less; sweep on the kind of machine that will serve."
     else:
-        value = f"no 8-bit dot products ({flags})"
-        remedy = "INT8 may be slower than float here; sweep on the kind of machine that will serve."
+        value, remedy = f"{cpu.kind}: 8-bit products are added without overflow ({flags})", ""
     return Finding(group=_GROUP, name="INT8", status="warn" if remedy else "ok", value=value, remedy=remedy)
 
 

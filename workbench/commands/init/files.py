@@ -27,7 +27,7 @@ from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.errors import ConfigError
 from workbench.values.installed_targets import installed_target
 from workbench.values.model import Model
-from workbench.values.system.cpu import parse_cpu
+from workbench.values.system.cpu import this_cpu
 from workbench.values.system.scratch import scratch_folder
 
 
@@ -179,7 +179,7 @@ def _contents(facts: Mapping[bool, Facts], root: Path, chosen: Chosen, show: Sho
     experiments: dict[Path, str] = {}
     manifests: dict[Path, str] = {}
     spaces: dict[Path, str] = {}
-    cores = parse_cpu(None).cores  # what this process may run on; `workbench doctor` warns of a quota below it
+    cores = this_cpu().cores  # what this process may run on; `workbench doctor` warns of a quota below it
     axes = next(iter(facts.values())).axes
     for number, group in enumerate(chosen.groups):
         of = facts[_padded(group, axes)]

@@ -24,7 +24,7 @@ from workbench.graph.nodes import replace_nodes
 from workbench.quantization.lowering.integer_bias import round_biases
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq_convolution import lowered_convolution
-from workbench.quantization.lowering.qdq_tensors import ActivationType, QuantizedTensors, check_tensor
+from workbench.quantization.lowering.qdq_tensors import QuantizedTensors, check_tensor
 from workbench.quantization.lowering.surgery import bias_add, check_layers, editable_copy, matmul_parts, prune_constants
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
 from workbench.values.errors import LoweringError
@@ -33,7 +33,7 @@ _PER_TENSOR_OPSET = 10
 _PER_CHANNEL_OPSET = 13  # QuantizeLinear and DequantizeLinear know `axis` from here on
 
 
-def lower_static(proto: ModelProto, record: QuantizationRecord, *, integer_kind: ActivationType = "int8") -> ModelProto:
+def lower_static(proto: ModelProto, record: QuantizationRecord, *, seven_bits: bool = False) -> ModelProto:
     """`prepare(proto, record)` with every recorded layer quantized; all else untouched.
 
     Pure and deterministic: `proto` is not changed, equal arguments give equal protos. Node names must be unique.
@@ -42,8 +42,7 @@ def lower_static(proto: ModelProto, record: QuantizationRecord, *, integer_kind:
     `record.force_fp16` changes nothing here: it belongs to the device.
 
     Args:
-        integer_kind: type of the activations that ConvInteger reads: 'int8', or 'uint8' for CPUs whose 8-bit kernels
-            saturate.
+        seven_bits: see `QuantizedTensors`.
 
     Raises:
         LoweringError: a recorded layer is absent or differs from the model (tensor, channels, scales of a shared
@@ -55,24 +54,22 @@ def lower_static(proto: ModelProto, record: QuantizationRecord, *, integer_kind:
         round_biases(model, record, proto)
     layers = {layer.layer: layer for layer in record.layers}
     check_layers(model, layers)
-    tensors = QuantizedTensors(model)
+    tensors = QuantizedTensors(model, seven_bits=seven_bits)
     nodes: list[NodeProto] = []
     for node in model.graph.node:
         layer = layers.get(node.name)
-        nodes.extend([node] if layer is None else _lowered(tensors, node, layer, integer_kind))
+        nodes.extend([node] if layer is None else _lowered(tensors, node, layer))
     replace_nodes(model.graph, nodes)
     prune_constants(model.graph)
     return model
 
 
-def _lowered(
-    tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord, integer_kind: ActivationType
-) -> Iterator[NodeProto]:
+def _lowered(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
     """The nodes that take the place of one recorded layer, in execution order."""
     if node.op_type in ("Conv", "ConvTranspose"):
         if layer.weight is None:
             raise LoweringError(f"{node.name}: the record has no weight scale for this {node.op_type}.")
-        yield from lowered_convolution(tensors, node, layer, integer_kind)
+        yield from lowered_convolution(tensors, node, layer)
     elif node.op_type == "AveragePool":
         yield from _pooling(tensors, node, layer)
     elif node.op_type not in ("MatMul", "Gemm"):

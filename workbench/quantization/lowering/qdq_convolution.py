@@ -7,7 +7,7 @@
 The second form is AMCT's own arithmetic: (sum + int32 bias) · scale_d · scale_w, zero padding being the zero point
 (amct.md §4.8, §6.5). ConvInteger multiplies weights from the left: int8 weights by uint8 activations have no fast
 kernel there; so the weights are uint8 with zero point 128 and the activations int8, which is the fast pair
-(onnxruntime 1.31.1). Without a dot product instruction that pair saturates; there the activations are uint8 too.
+(onnxruntime 1.31.1).
 
 The third form is for depthwise convolutions without a scale for the output (ConvInteger takes longer
 than float) and for ConvTranspose, which has no integer kernel at all.
@@ -22,7 +22,6 @@ import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper
 
 from workbench.quantization.lowering.qdq_tensors import (
-    ActivationType,
     Floats,
     QuantizedTensors,
     check_tensor,
@@ -34,13 +33,8 @@ from workbench.quantization.rounding import scales_along
 from workbench.values.errors import LoweringError
 
 
-def lowered_convolution(
-    tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord, integer_kind: ActivationType
-) -> Iterator[NodeProto]:
+def lowered_convolution(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
     """The nodes in place of a Conv or ConvTranspose, in execution order.
-
-    Args:
-        integer_kind: type of the activations that ConvInteger reads.
 
     Raises:
         LoweringError: weight, bias or scales do not fit.
@@ -53,7 +47,7 @@ def lowered_convolution(
     elif _is_depthwise(tensors, node):
         yield from _simulated(tensors, node, layer)
     else:
-        yield from _integer(tensors, node, layer, integer_kind)
+        yield from _integer(tensors, node, layer)
 
 
 def _with_output_scale(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
@@ -70,14 +64,12 @@ def _with_output_scale(tensors: QuantizedTensors, node: NodeProto, layer: LayerR
     yield from tensors.requantized(layer.output, output)
 
 
-def _integer(
-    tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord, kind: ActivationType
-) -> Iterator[NodeProto]:
+def _integer(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
     assert layer.weight is not None
     name, values = tensors.floats(node.name, node.input[1])
     integers = fitting_integers(node.name, values, layer.weight)
-    x = yield from tensors.quantized(layer.activation, kind)
-    _, zero_point = tensors.parameters(layer.activation, kind)
+    x = yield from tensors.quantized(layer.activation, "int8")
+    _, zero_point = tensors.parameters(layer.activation, "int8")
     w = tensors.constant(f"{name}_uint8", (integers.astype(np.int16) + 128).astype(np.uint8))
     product = tensors.names.fresh(f"{node.output[0]}_int32")
     inputs = [x, w, zero_point, tensors.constant(f"{name}_uint8_zero_point", np.asarray(128, np.uint8))]

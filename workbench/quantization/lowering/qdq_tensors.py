@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -28,9 +29,14 @@ class QuantizedTensors:
     """A tensor gets one Q/DQ pair per scale, a weight one constant, however many layers read it.
 
     Methods that may need new nodes are generators: they yield the nodes and return the tensor's name.
+
+    Args:
+        seven_bits: weights are within ±64, for kernels that add pairs of products in 16 bits: twice the scales, and
+            nearest rounding, since what was learned was learned for other integers.
     """
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: ModelProto, *, seven_bits: bool = False) -> None:
+        self._seven_bits = seven_bits
         self.graph = model.graph
         self.names = Names(model.graph)
         self.known = constants(model)
@@ -80,7 +86,11 @@ class QuantizedTensors:
         key = (name, weight, transposed, factor)
         if key in self._weights:
             return self._weights[key]
+        if self._seven_bits:
+            weight = replace(weight, scales=tuple(2 * scale for scale in weight.scales), rounding=None)
         integers = fitting_integers(layer, values, weight)
+        if self._seven_bits:
+            integers = integers.clip(-64, 64)
         scale = scales_along(weight, values.shape).reshape([] if weight.axis is None else [-1])
         axis = None if weight.axis is None else weight.axis % values.ndim
         if transposed:

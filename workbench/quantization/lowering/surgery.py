@@ -219,13 +219,13 @@ def serialize(model: ModelProto) -> bytes:
 def names_read(node: NodeProto) -> Iterator[str]:
     """Every tensor a node reads, those that its subgraphs take from outside included."""
     yield from node.input
-    for subgraph in _subgraphs(node):
+    for subgraph in subgraphs(node):
         yield from (output.name for output in subgraph.output)
         for inner in subgraph.node:
             yield from names_read(inner)
 
 
-def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g

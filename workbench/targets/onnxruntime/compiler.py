@@ -21,6 +21,7 @@ from onnx import ModelProto
 from workbench.graph.read import graph_of, load_graph, operator_counts, read_model
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import write_model, write_shared
+from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.targets.onnxruntime.attention import fuse_attention
 from workbench.targets.onnxruntime.fusions import fused
@@ -94,7 +95,7 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
     The log holds the runtime's messages from INFO on, which say which fusions fired.
 
     Args:
-        saturates: the CPU's kernels for uint8 by int8 may saturate; products of activations are uint8 by uint8 then.
+        saturates: the CPU's kernels for uint8 by int8 may saturate; second operands are uint8 then.
 
     Raises:
         CompileError: the runtime refused the model, crashed or took too long (the last two are transient).
@@ -114,12 +115,12 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
         log_path.write_text(log, encoding="utf-8")
         model = graph_of(raw)
         if quantized:
-            model, notes = _with_own_fusions(model, saturates=saturates)
+            model, notes = _with_own_fusions(model)
             lines = "".join(f"workbench: {note}\n" for note in notes)
             log_path.write_text(f"{log.rstrip()}\n{lines}", encoding="utf-8")
         try:
             with temporary_beside(to / COMPILED, durable=False) as draft:
-                write_shared(model, draft)
+                write_shared(exact(model) if saturates else model, draft)
         except ConfigError as error:
             raise CompileError(str(error), log_path=log_path) from error
     finally:
@@ -128,7 +129,7 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
     return model
 
 
-def _with_own_fusions(model: ModelProto, *, saturates: bool) -> tuple[ModelProto, list[str]]:
+def _with_own_fusions(model: ModelProto) -> tuple[ModelProto, list[str]]:
     """The model after every fusion of ours, and what there is to say about it."""
     model = fused(model)
     notes = []
@@ -139,9 +140,7 @@ def _with_own_fusions(model: ModelProto, *, saturates: bool) -> tuple[ModelProto
         notes.append(note)
     except RUNTIME_ERRORS as error:
         notes.append(f"shapes, masks and self-attentions stay, the model does not run with ids of 0 and 1: {error}")
-    if not saturates:  # QLinearConv knows no exact kernel for such CPUs
-        model = with_convolutions(model)
-    return with_split_transposes(model), notes
+    return with_split_transposes(with_convolutions(model)), notes
 
 
 def count_kernels(model: ModelProto) -> tuple[int, int, Mapping[str, int]]:

@@ -7,8 +7,8 @@ Facts of onnxruntime 1.31.1 that it rests on:
   one process, where the spinning threads of an idle session take the core of the one being timed, and a server with
   as many busy threads as cores suffers the same way. The price is some tenths of a millisecond on every call with
   several threads, so that calls below 1 ms are best served with one.
-- On x86 without VNNI the U8S8 kernels add pairs of products in 16 bits, which saturates; there the session is opened
-  with `session.x64quantprecision` = 1, which is slower and exact.
+- Where the processor adds pairs of 8-bit products in 16 bits, files are compiled with operands that are exact, and
+  those that were compiled elsewhere are given them when they are opened (`quantization/exact_operands`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from workbench.graph.form import graph_form
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import graph_of, load_graph, stored_graph
 from workbench.graph.write import weights_beside, write_shared
+from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
@@ -38,7 +39,7 @@ from workbench.targets.base import Array, Feeds, OperatorIssue, Session, row_tol
 from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
 from workbench.targets.feeds import check_host_device
 from workbench.targets.full_rows import FileRows
-from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
+from workbench.targets.int8_issues import nothing_to_quantize, quantized_already, saturates, unreadable
 from workbench.targets.onnxruntime.compiler import COMPILED, count_kernels, optimize
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
@@ -125,11 +126,12 @@ class OnnxRuntimeTarget:
         options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what it would print as an error, it raises as well
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if this_cpu().saturates:
-            options.add_session_config_entry("session.x64quantprecision", "1")
         file = directory / artifact.files[0].file
         try:
-            session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+            if artifact.int8_ops and this_cpu().saturates and exact(graph := _graph(file)) is not graph:
+                session = session_on(graph, options)
+            else:
+                session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         except _runtime_errors() as error:
             raise MeasureError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}") from error
         return OnnxRuntimeSession(session)
@@ -204,15 +206,19 @@ class OnnxRuntimeSession:
 
 
 def _form(file: Path, *, values: bool) -> str:
+    return graph_form(_graph(file), values=values)
+
+
+def _graph(file: Path) -> onnx.ModelProto:
     try:
-        return graph_form(graph_of(file), values=values)
+        return graph_of(file)
     except ConfigError as error:
         raise MeasureError(f"{file}: cannot be read: {error}") from error
 
 
 def _lowered(proto: onnx.ModelProto, candidate: Candidate, record: QuantizationRecord | None) -> onnx.ModelProto:
     if record is not None:
-        return lower_static(proto, record, integer_kind="uint8" if this_cpu().saturates else "int8")
+        return lower_static(proto, record)
     if candidate.quantization.scheme == "dynamic":
         assert candidate.quantization.weight_granularity is not None
         return lower_dynamic(proto, candidate.quantization.weight_granularity)
@@ -276,14 +282,9 @@ def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIss
         for node in proto.graph.node
         if node.op_type == "Attention" and node.domain == "com.microsoft"
     ]
-    if not this_cpu().dot_product:
-        issues.append(
-            no_dot_product(
-                this_cpu().name,
-                meanwhile="Kernels that cannot saturate are used meanwhile.",
-                source="onnxruntime, quantization guide: U8S8 on AVX2 and AVX512 may saturate; reduce_range avoids it",
-            )
-        )
+    if this_cpu().saturates:
+        instead = "second operands are uint8, whose kernels are exact and slower than those of VNNI"
+        issues.append(saturates(this_cpu(), instead=instead, source=_MEASURED))
     return issues
 
 

@@ -9,7 +9,7 @@ from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.base import OperatorIssue
-from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
+from workbench.targets.int8_issues import nothing_to_quantize, quantized_already, saturates, unreadable
 from workbench.targets.openvino.compiler import reason
 from workbench.targets.openvino.library import capabilities, library
 from workbench.targets.openvino.settings import OpenVinoCompile
@@ -78,7 +78,10 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
     issues = [] if layers else [nothing_to_quantize()]
     products = [layer.name for layer in layers if layer.second is not None]
     quantization = candidate.quantization
-    if products and quantization.attention_matmul and quantization.activation_symmetric is False:
+    if cpu.saturates and quantization.calibrated:
+        instead = "weights have 7 bits and products of activations stay in float; ONNX Runtime keeps 8 bits"
+        issues.append(saturates(cpu, instead=instead, source=_MEASURED))
+    elif products and quantization.attention_matmul and quantization.activation_symmetric is False:
         issues.append(
             OperatorIssue(
                 severity="warning",
@@ -91,10 +94,7 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
                 source=f"{_MEASURED}; see workbench/targets/openvino/lowering.py",
             )
         )
-    issues += quantized_already(proto)
-    if not cpu.dot_product:
-        issues.append(no_dot_product(cpu.name, meanwhile="", source="the flags of /proc/cpuinfo"))
-    return issues
+    return [*issues, *quantized_already(proto)]
 
 
 @functools.lru_cache(maxsize=8)

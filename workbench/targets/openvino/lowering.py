@@ -11,6 +11,8 @@ What shapes it (OpenVINO 2026.4.1, AVX512-VNNI, measured; `tests/targets/openvin
   (batch, length) = (8, 64).
 - A Conv runs in integers as it stands between dequantized factors, whatever becomes of its output; ConvInteger does
   not.
+- On AVX2 every integer kernel but that of depthwise convolutions adds pairs of products in 16 bits, of any types. With
+  weights within ±64 all are exact; a product of activations, whose factors take all their steps, stays in float there.
 """
 
 from __future__ import annotations
@@ -63,33 +65,38 @@ def without_zero_points(record: QuantizationRecord) -> QuantizationRecord:
     return replace(record, layers=tuple(symmetric(layer) for layer in record.layers))
 
 
-def openvino_form(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
+def openvino_form(proto: ModelProto, record: QuantizationRecord, *, saturates: bool = False) -> ModelProto:
     """The model with every recorded layer between Q/DQ pairs, as OpenVINO executes them in integers.
 
     Pure and deterministic: equal arguments give equal protos. Products of activations use the scales of
     `without_zero_points`, all else those of the record. Biases stay float.
 
+    Args:
+        saturates: the form for processors that add pairs of products in 16 bits.
+
     Raises:
         LoweringError: as `lower_static`.
     """
+    if saturates:
+        record = replace(record, layers=tuple(layer for layer in record.layers if layer.second is None))
     symmetric = without_zero_points(record)
     prepared = prepare(proto, symmetric)
     layers = [replace(layer, balance=None, bias_correction=None) for layer in symmetric.layers]  # prepared above
     convolutions = {layer.layer: layer for layer in layers if layer.op_type == "Conv"}
     others = tuple(layer for layer in layers if layer.op_type != "Conv")
-    model = lower_static(prepared, replace(symmetric, layers=others))
-    model = _with_quantized_factors(model, convolutions)
+    model = lower_static(prepared, replace(symmetric, layers=others), seven_bits=saturates)
+    model = _with_quantized_factors(model, convolutions, saturates)
     return at_the_source(model, [layer.layer for layer in layers if layer.second is not None])
 
 
-def _with_quantized_factors(model: ModelProto, convolutions: Mapping[str, LayerRecord]) -> ModelProto:
+def _with_quantized_factors(model: ModelProto, convolutions: Mapping[str, LayerRecord], seven_bits: bool) -> ModelProto:
     missing = convolutions.keys() - {node.name for node in model.graph.node if node.op_type == "Conv"}
     for name in sorted(missing):
         raise LoweringError(f"Conv {name!r} of the record is not in the model. Calibrate again.")
     if not convolutions:
         return model
     result = editable_copy(model, opset=13)  # from here on DequantizeLinear knows `axis`
-    tensors = QuantizedTensors(result)
+    tensors = QuantizedTensors(result, seven_bits=seven_bits)
     nodes: list[NodeProto] = []
     for node in result.graph.node:
         layer = convolutions.get(node.name)

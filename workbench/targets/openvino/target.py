@@ -72,7 +72,8 @@ class OpenVinoTarget:
             raise LoweringError("OpenVINO has no dynamic INT8 here. Use 'static' or 'none'.")
         file = to / LOWERED
         with temporary_beside(file, durable=False) as draft, kept_aside(model.size_bytes):
-            write_shared(proto if record is None else openvino_form(proto, record), draft)
+            form = proto if record is None else openvino_form(proto, record, saturates=this_cpu().saturates)
+            write_shared(form, draft)
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
@@ -104,6 +105,8 @@ class OpenVinoTarget:
         }
         xml = str(directory / artifact.files[0].file)
         compiled = load(xml, properties, xml)
+        if artifact.int8_ops and this_cpu().saturates:
+            _check_weights(xml, quantized_here=candidate.quantization.scheme != "none")
         outputs = {_name_of(port): i for i, port in enumerate(compiled.outputs)}
         return OpenVinoSession(compiled, streams, outputs)
 
@@ -137,6 +140,17 @@ class OpenVinoTarget:
             model.add_outputs(known[name])
         properties = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
         return OpenVinoSession(load(model, properties, str(lowered)), 1, outputs)
+
+
+def _check_weights(xml: str, *, quantized_here: bool) -> None:
+    """Raises MeasureError where 8-bit products of the file would be added wrongly by this processor."""
+    constants = (op for op in library().Core().read_model(xml).get_ordered_ops() if op.get_type_name() == "Constant")
+    weights = (op.data.astype(np.int16) for op in constants if op.data.dtype == np.int8)
+    if not quantized_here or any(np.abs(weight).max(initial=0) > 64 for weight in weights):
+        raise MeasureError(
+            f"{xml}: its INT8 products can overflow on this CPU ({this_cpu().kind}), where OpenVINO adds them in pairs "
+            "in 16 bits. Quantize the float model on such a CPU, which gives weights of 7 bits, or use ONNX Runtime."
+        )
 
 
 def _name_of(port: Any) -> str:

@@ -1,19 +1,36 @@
-"""What of the processor decides about INT8 on it."""
+"""What this processor does with 8-bit products; kernels, operands and hints follow from it.
+
+x86 without VNNI multiplies unsigned by signed bytes and adds two such products in 16 bits: 2 · 255 · 127 = 64,770
+becomes 32,767. Two forms are exact on every processor: unsigned by unsigned bytes where a library has a kernel that
+widens them first (`quantization/exact_operands`), and weights within ±64, since 2 · 255 · 64 = 32,640 fits. A processor
+of no known class is treated as one that saturates.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import platform
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-_FEATURES = ("amx_int8", "avx2", "avx512_vnni", "avx512f", "avx_vnni", "asimddp", "i8mm", "sve")
-"""CPU flags, as Linux spells them, by which libraries choose their matrix kernels."""
+_FLAGS = {
+    "amx_int8": ("AMX", (1, 3, 25)),
+    "avx512_vnni": ("AVX-512 VNNI", (1, 2, 11)),
+    "avx_vnni": ("AVX-VNNI", (6, 0, 4)),
+    "i8mm": ("Arm i8mm", (26, 13)),
+    "asimddp": ("Arm dot product", (16, 20)),
+    "avx512f": ("AVX-512 without VNNI", (1, 1, 16)),
+    "avx2": ("AVX2 without VNNI", (1, 1, 5)),
+    "sve": ("Arm SVE without dot product", (16, 22)),
+}
+"""Flag, as Linux spells it → (class, where the C library tells it: (leaf, register, bit) of <sys/platform/x86.h>, or
+(entry, bit) of the auxiliary vector). The first flag that a processor has is that of its class."""
 
-_DOT_PRODUCT = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}
-"""Flags of instructions that multiply 8-bit integers into 32-bit sums."""
+_SUMS_IN_32_BITS = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,28 +38,26 @@ class Cpu:
     """What decides about INT8 on a CPU.
 
     Attributes:
-        features: the flags of `_FEATURES` it has, empty where the system does not tell.
-        dot_product: it multiplies 8-bit integers into 32-bit sums in one instruction; True where unknown.
-        saturates: its products of unsigned with signed bytes are added in pairs in 16 bits.
+        features: the flags of `_FLAGS` it has, sorted; empty where the system does not tell.
+        kind: its class, in words.
+        saturates: it adds pairs of products of unsigned with signed bytes in 16 bits, or may.
     """
 
     name: str
     features: tuple[str, ...]
     cores: int
-    dot_product: bool
+    kind: str
     saturates: bool
 
 
-def parse_cpu(cpuinfo: str | None) -> Cpu:
-    """The CPU by the text of /proc/cpuinfo, or by what Python knows on a system without that file."""
-    flags = set(_field(cpuinfo, "flags|Features").split())
-    dot_product = bool(_DOT_PRODUCT & flags)
+def cpu_of(flags: Collection[str], name: str) -> Cpu:
+    """The CPU with these flags and this name."""
     return Cpu(
-        name=_field(cpuinfo, "model name|Hardware") or platform.processor() or platform.machine(),
-        features=tuple(flag for flag in _FEATURES if flag in flags),
+        name=name,
+        features=tuple(sorted(flag for flag in _FLAGS if flag in flags)),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        dot_product=dot_product or not flags,
-        saturates="avx2" in flags and not dot_product,
+        kind=next((kind for flag, (kind, _) in _FLAGS.items() if flag in flags), "of no known class"),
+        saturates=not any(flag in flags for flag in _SUMS_IN_32_BITS),
     )
 
 
@@ -50,9 +65,30 @@ def parse_cpu(cpuinfo: str | None) -> Cpu:
 def this_cpu() -> Cpu:
     """The one that runs this process."""
     file = Path("/proc/cpuinfo")
-    return parse_cpu(file.read_text(encoding="utf-8", errors="replace") if file.exists() else None)
+    text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+    told = _told_by_library()
+    name = _field(text, "model name|Hardware") or platform.processor() or platform.machine()
+    return cpu_of(_field(text, "flags|Features").split() if told is None else told, name)
 
 
-def _field(text: str | None, key: str) -> str:
-    found = re.search(rf"^(?:{key})\s*:\s*(.*)$", text or "", re.MULTILINE)
+def _told_by_library() -> list[str] | None:
+    """Flags by the C library, which asks the processor: an emulator's /proc/cpuinfo shows the flags of the host.
+
+    None where it cannot tell: another one than glibc, or on x86 one before 2.33.
+    """
+    library = ctypes.CDLL(None)
+    places = [(flag, place) for flag, (_, place) in _FLAGS.items()]
+    try:
+        if platform.machine() == "aarch64":
+            library.getauxval.restype = ctypes.c_ulong
+            return [flag for flag, (at, *bit) in places if len(bit) == 1 and library.getauxval(at) >> bit[0] & 1]
+        leaf = library.__x86_get_cpuid_feature_leaf
+    except AttributeError:
+        return None
+    leaf.restype = ctypes.POINTER(ctypes.c_uint32 * 8)  # four registers as CPUID gives them, four with what is usable
+    return [flag for flag, (at, *bit) in places if len(bit) == 2 and leaf(at)[0][4 + bit[0]] >> bit[1] & 1]
+
+
+def _field(text: str, key: str) -> str:
+    found = re.search(rf"^(?:{key})\s*:\s*(.*)$", text, re.MULTILINE)
     return found.group(1).strip() if found else ""
