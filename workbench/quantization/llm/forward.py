@@ -125,18 +125,24 @@ def embed(model: LlmModel, samples: Sequence[torch.Tensor]) -> list[torch.Tensor
     return [F.embedding(ids, table) for ids in samples]
 
 
-def logits(model: LlmModel, hidden: Sequence[torch.Tensor], tensors: Tensors | None = None) -> list[torch.Tensor]:
+def logits(
+    model: LlmModel,
+    hidden: Sequence[torch.Tensor],
+    tensors: Tensors | None = None,
+    product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = F.linear,
+) -> list[torch.Tensor]:
     """[batch, tokens, vocabulary] from what the last block gives.
 
     Args:
         tensors: final norm and head by their full names, where they are no longer the model's own.
+        product: of the normed hidden states and the head's weight.
     """
     config = model.config
     head = head_name(model)
     held = dict(tensors or {})
     held |= read_tensors(model, [name for name in (f"{FINAL_NORM}.weight", head) if name not in held])
     weight = held.get(f"{HEAD}.weight", held[head])
-    return [F.linear(norm(held, FINAL_NORM, x, config.epsilon), weight) for x in hidden]
+    return [product(norm(held, FINAL_NORM, x, config.epsilon), weight) for x in hidden]
 
 
 def float_forward(model: LlmModel, rope: Rope, samples: Sequence[torch.Tensor]) -> list[torch.Tensor]:

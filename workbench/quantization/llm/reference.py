@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from workbench.quantization.llm.checkpoint import FINAL_NORM, LlmModel, head_name, read_block, read_tensors
+from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_lengths, embed, logits, run_block
 from workbench.quantization.llm.rope import rope_of
 from workbench.values.documents.canonical import digest, file_digest
@@ -112,14 +113,12 @@ def _make_room(folder: Path) -> None:
 
 
 def _key(model: LlmModel, ids: Sequence[torch.Tensor]) -> str:
-    """Kernels of torch round, by version and number of threads."""
     return digest(
         {
             "config": file_digest(model.folder / "config.json"),
             "weights": {file.name: file_digest(file) for file in dict.fromkeys(model.places.values())},
             "ids": [each.tolist() for each in ids],
             "code": closure_digest(__name__),
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
+            "kernels": kernels(),
         }
     )

@@ -21,6 +21,7 @@ from workbench.quantization.llm.checkpoint import (
     read_block,
     read_tensors,
 )
+from workbench.quantization.llm.fixed_order import linear_product
 from workbench.quantization.llm.forward import check_lengths, embed, logits
 from workbench.quantization.llm.quantized import SOURCES, QuantizedBlock
 from workbench.quantization.llm.recipe import Data, LlmRecipe, Phase, Quantize, Survey
@@ -134,7 +135,7 @@ def fake_logits(
         watched = _embedded(model, prompts, rotation_of_recipe(model, recipe))
         for _ in blocks(model, recipe, start(model, recipe, samples), watched=watched):
             pass
-        return logits(model, watched, outer_tensors(model, recipe))
+        return logits(model, watched, outer_tensors(model, recipe), linear_product)
 
 
 def _working(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], first: int) -> Iterator[WorkingBlock]:

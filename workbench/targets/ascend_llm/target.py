@@ -17,6 +17,7 @@ import torch
 
 from workbench.graph.digests import digest_of
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
+from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_lengths
 from workbench.quantization.llm.ranking import group_errors
 from workbench.quantization.llm.recipe import LlmRecipe
@@ -66,8 +67,7 @@ class AscendLlmTarget:
             target=self.name,
             components={name: version(name) for name in ("torch", "safetensors", "transformers", "tokenizers")},
             device=this_cpu().name,
-            # kernels of torch round by the instructions and the number of threads that there are
-            features=tuple(sorted((*this_cpu().features, f"{torch.get_num_threads()} threads"))),
+            features=tuple(sorted((*this_cpu().features, kernels()))),
         )
 
     def devices(self) -> int:
