@@ -176,7 +176,9 @@ def _linear_agrees(dtype: torch.dtype, shape: tuple[int, ...], biased: bool, thr
 
 @cache
 def _attention_agrees(dtype: torch.dtype, shape: tuple[int, ...], scale: float, threads: int) -> bool:
-    """Likewise, for (heads of keys, batch, heads, tokens, head_dim)."""
+    """Likewise, for (heads of keys, batch, heads, tokens, head_dim); only with AVX-512 has it 16 lanes."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return False
     shared, batch, heads, tokens, size = shape
     plain = torch.randn(3, tokens, size, generator=torch.Generator().manual_seed(9))
     cancelling = plain.clone()

@@ -66,11 +66,12 @@ class QuantizedLinear:
     def wide(self, x: torch.Tensor) -> torch.Tensor:
         """The same with the product in float32 and a float32 output, as later stages of v1 see it.
 
-        Found in the tool's files: the input is dequantized in the dtype of its scale, and after such a stage a bfloat16
-        model's ranges are float32 from the next block on.
+        Found in the tool's files: a static input is dequantized in the dtype of its scale, and after such a stage a
+        bfloat16 model's ranges are float32 from the next block on. One quantized by sample and channel has scales of
+        its own dtype.
         """
         given = self._given(x)
-        if self.input is not None:
+        if self.input is not None and not self.by_sample_channel:
             given = given.to(self.input.scale.dtype)
         bias = None if self.bias is None else self.bias.to(torch.float32)
         return linear_product(given.to(torch.float32), self.meant.to(torch.float32), bias)
