@@ -45,7 +45,7 @@ def outputs(dtype: torch.dtype) -> Iterator[torch.Tensor]:
             numbers(1, tokens, heads, 32, step=step).to(dtype).transpose(1, 2)
             for heads, step in ((4, 7919), (2, 5003), (2, 3001))
         )
-        yield causal_attention(query * 3, key, value, 32**-0.5)
+        yield causal_attention(query * 3, key, value)
 
 
 def digest(name: str) -> str:
@@ -119,7 +119,7 @@ def test_attention_is_the_softmax_of_what_came_before(name: str, tokens: int) ->
     )
     wide = (each.to(torch.float64) for each in (query, key, value))
     exact = F.scaled_dot_product_attention(*wide, is_causal=True, scale=0.25, enable_gqa=True)
-    ours = fixed_order._attention(query, key, value, 0.25)
+    ours = fixed_order._attention(query, key, value)
     assert ours.dtype == TYPES[name]
     steps = (
         32 * torch.finfo(TYPES[name]).eps
@@ -138,7 +138,7 @@ def test_a_kernel_of_another_order_is_not_taken(monkeypatch: pytest.MonkeyPatch)
 
     x, weight = numbers(40, 64, step=7919), numbers(64, 64, step=5003)
     heads = numbers(1, 4, 40, 16, step=7919)
-    expected = fixed_order._linear(x, weight, None), fixed_order._attention(heads, heads, heads, 0.25)
+    expected = fixed_order._linear(x, weight, None), fixed_order._attention(heads, heads, heads)
     fixed_order._linear_agrees.cache_clear()
     fixed_order._attention_agrees.cache_clear()
     monkeypatch.setattr(fixed_order.F, "linear", backwards)
@@ -146,7 +146,7 @@ def test_a_kernel_of_another_order_is_not_taken(monkeypatch: pytest.MonkeyPatch)
     try:
         assert not torch.equal(backwards(x, weight), expected[0])
         assert torch.equal(linear_product(x, weight), expected[0])
-        assert torch.equal(causal_attention(heads, heads, heads, 0.25), expected[1])
+        assert torch.equal(causal_attention(heads, heads, heads), expected[1])
     finally:
         fixed_order._linear_agrees.cache_clear()
         fixed_order._attention_agrees.cache_clear()

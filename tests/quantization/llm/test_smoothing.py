@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model, read_block
-from workbench.quantization.llm.forward import float_forward
+from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.recipe import Group, LinearRecipe, LlmRecipe, Phase, Smooth
 from workbench.quantization.llm.rope import rope_of
 from workbench.quantization.llm.run import fake_logits
@@ -47,7 +47,7 @@ def smoothed(folder: Path, stage: Smooth) -> tuple[list[torch.Tensor], list[torc
     model = open_model(folder)
     recipe = LlmRecipe(generation=stage.generation, type="FLOAT", phases=(Phase(stages=(stage,)),))
     made = fake_logits(model, recipe, {"calibration": samples(3, seed=5)}, samples())
-    return float_forward(model, rope_of(model.config), samples()), made
+    return list(float_logits(model)(samples())), made
 
 
 @pytest.mark.parametrize(("name", "family"), list(zip(STAGES, cycle(("llama", "qwen2", "qwen3")), strict=False)))

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from time import perf_counter
+from timeit import repeat
 
 import torch
 
@@ -64,13 +65,11 @@ def quickest_kernel(x: torch.Tensor, weight: torch.Tensor) -> str:
     """
     shape = (torch.get_num_threads(), *(size.bit_length() for size in (*x.shape, len(weight))))
     if shape not in _QUICKEST:
-        least = dict.fromkeys(exact_kernels(), float("inf"))
-        for _ in range(_TIMED):  # a first run prepares a kernel, and the least of several is what a busy machine allows
-            for name in least:
-                start = perf_counter()
-                KERNELS[name](x, weight)
-                least[name] = min(least[name], perf_counter() - start)
-        _QUICKEST[shape] = min(least, key=least.__getitem__)
+
+        def least_s(name: str) -> float:  # the first run prepares a kernel, and others may hold the processor
+            return min(repeat(lambda: KERNELS[name](x, weight), timer=perf_counter, repeat=_TIMED, number=1))
+
+        _QUICKEST[shape] = min(exact_kernels(), key=least_s)
     return _QUICKEST[shape]
 
 

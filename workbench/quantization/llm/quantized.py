@@ -66,9 +66,8 @@ class QuantizedLinear:
     def wide(self, x: torch.Tensor) -> torch.Tensor:
         """The same with the product in float32 and a float32 output, as later stages of v1 see it.
 
-        Found in the tool's files: a static input is dequantized in the dtype of its scale, and after such a stage a
-        bfloat16 model's ranges are float32 from the next block on. One quantized by sample and channel has scales of
-        its own dtype.
+        Found in the tool's files: a static input is dequantized in the dtype of its scale (one by sample and channel
+        in its own), and after such a stage a bfloat16 model's ranges are float32 from the next block on.
         """
         given = self._given(x)
         if self.input is not None and not self.by_sample_channel:

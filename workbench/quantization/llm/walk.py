@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 
@@ -124,7 +123,7 @@ def run_through(
             linear=linear or block.linear,
             cache=cache,
             epsilon=block.epsilon,
-            attention=partial(causal_attention, scale=config.head_dim**-0.5),
+            attention=causal_attention,
         )
     return stream
 

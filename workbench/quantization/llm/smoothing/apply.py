@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import torch
 
@@ -131,5 +130,4 @@ def _half(
         return linear(group.linears[0], x)
     if group.reads != "attention":
         return feed_forward(x, linear)
-    attention = partial(causal_attention, scale=config.head_dim**-0.5)
-    return attention_half(config, rope, block, x, linear, attention=attention)
+    return attention_half(config, rope, block, x, linear, attention=causal_attention)
