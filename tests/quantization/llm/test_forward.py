@@ -10,8 +10,7 @@ from transformers import AutoModelForCausalLM
 from tests.quantization.llm.tiny_models import samples, shard_model, write_model
 from workbench.graph.export import quiet_transformers
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.forward import float_forward
-from workbench.quantization.llm.rope import rope_of
+from workbench.quantization.llm.forwards import float_logits
 from workbench.values.errors import ConfigError
 
 LLAMA3 = {
@@ -32,7 +31,7 @@ def theirs(folder: Path, ids: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def ours(folder: Path, ids: list[torch.Tensor]) -> list[torch.Tensor]:
     model = open_model(folder)
-    return float_forward(model, rope_of(model.config), ids)
+    return list(float_logits(model)(ids))
 
 
 def equal(folder: Path) -> bool:

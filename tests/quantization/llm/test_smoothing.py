@@ -5,17 +5,19 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model, read_block
-from workbench.quantization.llm.forward import float_forward
+from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.recipe import Group, LinearRecipe, LlmRecipe, Phase, Smooth
 from workbench.quantization.llm.rope import rope_of
 from workbench.quantization.llm.run import fake_logits
+from workbench.quantization.llm.smoothing.outliers import outlier_scale
 from workbench.quantization.llm.smoothing.search import best_exponent, searched_exponents, threshold_scale
 from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
 from workbench.quantization.llm.walk import WorkingBlock, take_stage
@@ -45,7 +47,7 @@ def smoothed(folder: Path, stage: Smooth) -> tuple[list[torch.Tensor], list[torc
     model = open_model(folder)
     recipe = LlmRecipe(generation=stage.generation, type="FLOAT", phases=(Phase(stages=(stage,)),))
     made = fake_logits(model, recipe, {"calibration": samples(3, seed=5)}, samples())
-    return float_forward(model, rope_of(model.config), samples()), made
+    return list(float_logits(model)(samples())), made
 
 
 @pytest.mark.parametrize(("name", "family"), list(zip(STAGES, cycle(("llama", "qwen2", "qwen3")), strict=False)))
@@ -121,3 +123,25 @@ def test_thresholds_leave_alike_channels_to_m1_and_others_alone() -> None:
     assert torch.allclose(found[0], (alike.abs().amax((0, 1)) / weight.abs().amax(0)).sqrt())
     assert found[1][5] > 2
     assert int((found[1] == 1).sum()) == 15
+
+
+def kept_by_definition(beyond: np.ndarray) -> float:
+    """Of m5's suspected channels the largest that stays as it is: its gap to the next, less the variance of those up to
+    it, is the largest."""
+    ascending = np.sort(beyond)
+    spreads = [ascending[:count].var(ddof=1) if count > 1 else 0.0 for count in range(1, len(beyond))]
+    found = np.diff(ascending) - spreads
+    ranked = np.sort(found)
+    assume(len(ranked) < 2 or ranked[-1] - ranked[-2] > 1e-3)  # float32 may part equal ones otherwise
+    return float(ascending[np.argmax(found)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(beyond=st.lists(st.floats(4, 12, width=16), min_size=2, max_size=9, unique=True))
+def test_m5_parts_channels_that_stand_out_by_gap_less_variance(beyond: list[float]) -> None:
+    values = np.concatenate((np.linspace(0.5, 1.5, 60), beyond)).astype(np.float32)  # its fence is below 4
+    seen = ChannelStatistics(keep=0)
+    seen.update(torch.from_numpy(values)[None, None])
+    limit = kept_by_definition(np.array(beyond))
+    expected = np.where(values > limit, (values / limit) ** 0.7, 1)
+    assert np.allclose(outlier_scale(seen).numpy(), expected, rtol=1e-5)

@@ -5,6 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
+from workbench.targets.ascend_llm.served import Served
+from workbench.targets.ascend_llm.served_block import (
+    check_tied,
+    read_served_block,
+    read_served_embedding,
+    read_served_head,
+)
 
 WORDS = ["the", "pump", "stops", "when", "water", "falls", "below", "second", "mark", "seven", "open", "valve"]
 TEXTS = ["the pump stops when the water falls", "seven valve open below the second mark", "water the pump open seven"]
@@ -56,3 +63,12 @@ def write_v1(path: Path, *processes: str) -> Path:
 
 WEIGHT = "weight: {scope: per_channel, dtype: int8, symmetric: True, method: minmax}"
 LINEAR = f"{{type: linear_quant, qconfig: {{act: {{scope: per_tensor, symmetric: False}}, {WEIGHT}}}}}"
+
+
+def check_values(served: Served) -> None:
+    """Read everything once."""
+    check_tied(served)
+    read_served_embedding(served)
+    read_served_head(served)
+    for index in range(served.config.layers):
+        read_served_block(served, index)

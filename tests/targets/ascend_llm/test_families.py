@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 from tests.quantization.llm.tiny_models import samples, shard_model
 from tests.targets.ascend_llm.folders import LINEAR, STATIC, WEIGHT, write_llm, write_texts, write_v0, write_v1
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.forward import float_forward
-from workbench.quantization.llm.rope import rope_of
+from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.run import fake_logits
 from workbench.targets.ascend_llm.calibrate import calibrate_llm
 from workbench.targets.ascend_llm.recipes import read_recipe
@@ -115,6 +114,6 @@ def near(folder: Path, cfg: Path) -> None:
     model = open_model(folder)
     ids = samples()
     made = fake_logits(model, read_recipe(cfg, model).recipe, {"calibration": ids}, ids)
-    for ours, exact in zip(made, float_forward(model, rope_of(model.config), ids), strict=True):
+    for ours, exact in zip(made, list(float_logits(model)(ids)), strict=True):
         cosine = torch.nn.functional.cosine_similarity(ours.flatten(), exact.flatten(), 0)
         assert float(cosine) > 0.97

@@ -24,9 +24,9 @@ from tests.targets.ascend_llm.changed_checkpoints import (
     weight_file,
     write_checkpoint,
 )
-from tests.targets.ascend_llm.folders import LINEAR
+from tests.targets.ascend_llm.folders import LINEAR, check_values
 from workbench.targets.ascend_llm.served import read_served
-from workbench.targets.ascend_llm.served_block import check_values, read_served_block
+from workbench.targets.ascend_llm.served_block import read_served_block
 from workbench.values.errors import ConfigError
 
 Q, K, DOWN = (f"model.layers.0.{name}" for name in ("self_attn.q_proj", "self_attn.k_proj", "mlp.down_proj"))

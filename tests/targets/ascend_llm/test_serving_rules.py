@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.targets.ascend_llm.changed_checkpoints import CACHE, DYNAMIC, MIX, write_checkpoint
-from tests.targets.ascend_llm.folders import LINEAR, STATIC
+from tests.targets.ascend_llm.folders import LINEAR, STATIC, check_values
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.targets.ascend_llm.served import read_served
-from workbench.targets.ascend_llm.served_block import check_values
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine
 from workbench.values.errors import ConfigError
 

@@ -77,11 +77,6 @@ def perplexity_scores(outcomes: TextOutcomes) -> PairedScores:
     return _nats(outcomes.nll, outcomes)
 
 
-def kl_scores(outcomes: TextOutcomes) -> PairedScores:
-    """KL(float ‖ model) of a token, less is better, likewise."""
-    return _nats(outcomes.kl, outcomes)
-
-
 def agreement_scores(outcomes: TextOutcomes) -> PairedScores:
     """The share of tokens with the float model's most likely next token, likewise."""
     return PairedScores(

@@ -13,12 +13,8 @@ import torch.nn.functional as F
 
 from workbench.quantization.llm.checkpoint import (
     EMBEDDING,
-    FINAL_NORM,
-    HEAD,
     LlmModel,
     Tensors,
-    head_name,
-    read_block,
     read_tensors,
 )
 from workbench.quantization.llm.config import LlmConfig
@@ -123,40 +119,6 @@ def embed(model: LlmModel, samples: Sequence[torch.Tensor]) -> list[torch.Tensor
     name = f"{EMBEDDING}.weight"
     table = read_tensors(model, [name])[name]
     return [F.embedding(ids, table) for ids in samples]
-
-
-def logits(model: LlmModel, hidden: Sequence[torch.Tensor], tensors: Tensors | None = None) -> list[torch.Tensor]:
-    """[batch, tokens, vocabulary] from what the last block gives.
-
-    Args:
-        tensors: final norm and head by their full names, where they are no longer the model's own.
-    """
-    config = model.config
-    head = head_name(model)
-    held = dict(tensors or {})
-    held |= read_tensors(model, [name for name in (f"{FINAL_NORM}.weight", head) if name not in held])
-    weight = held.get(f"{HEAD}.weight", held[head])
-    return [F.linear(norm(held, FINAL_NORM, x, config.epsilon), weight) for x in hidden]
-
-
-def float_forward(model: LlmModel, rope: Rope, samples: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Logits of the float model for samples of ids [batch, tokens], one block in memory at a time.
-
-    Raises:
-        ConfigError: a sample is longer than the model's context.
-    """
-    check_lengths(model, samples)
-    with torch.inference_mode():
-        hidden = embed(model, samples)
-        for index in range(model.config.layers):
-            block = read_block(model, index)
-            hidden = [run_block(model.config, rope, block, x) for x in hidden]
-        return logits(model, hidden)
-
-
-def check_lengths(model: LlmModel, samples: Sequence[torch.Tensor]) -> None:
-    """Raises as `check_ids`."""
-    check_ids(model.config, samples)
 
 
 def check_ids(config: LlmConfig, samples: Sequence[torch.Tensor]) -> None:

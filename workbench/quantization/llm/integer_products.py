@@ -1,6 +1,6 @@
-"""Products of 8-bit integers with exact 32-bit sums, by the quickest kernel of this machine that is exact.
+"""Products of 8-bit integers with exact 32-bit sums, by the kernel that is quickest here of those that are exact.
 
-Kernels, in the order in which they are tried:
+Kernels:
 
 - `int8`: `torch._int_mm`, which is oneDNN's s8 × s8 → s32. With the instructions of VNNI or AMX its sums are exact; on
   processors without them some kernels add pairs of products in 16 bits, which saturate.
@@ -10,13 +10,16 @@ Kernels, in the order in which they are tried:
 - `float64`: one product; every partial sum is an integer below 2**53.
 
 Before the first product of a process each is tried on the extremes that saturate or cancel (±128 · 128, ±127 · 127, in
-shapes with and without whole tiles) and on random integers; the first that gives every sum exactly is taken.
+shapes with and without whole tiles) and on random integers. Those that give every sum exactly are timed on the first
+product of each class of shapes, and the quickest is taken for the class; which one it is changes no digit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from time import perf_counter
+from timeit import repeat
 
 import torch
 
@@ -24,6 +27,9 @@ Kernel = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 MOST_COLUMNS = (1 << 17) - 1
 """K up to which no sum of products of two int8 numbers leaves int32: K · 128 · 128 < 2**31."""
 _COLUMNS_IN_FLOAT32 = 1024
+_TIMED = 5
+_QUICKEST: dict[tuple[int, ...], str] = {}
+"""Class of shapes → kernel, in this process."""
 _TRIED_ROWS = (1, 3, 17, 64)
 _TRIED_SHAPES = ((7, 1), (5, 3), (16, 64), (33, 255), (64, 576))
 """(N, K), tried with each number of rows."""
@@ -48,19 +54,30 @@ def integer_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"{list(x.shape)} by {list(weight.shape)} have no product over the last axis.")
     if x.shape[1] > MOST_COLUMNS:
         raise ValueError(f"{x.shape[1]} columns; above {MOST_COLUMNS} a sum may leave int32.")
-    return KERNELS[exact_kernel()](x, weight)
+    return KERNELS[quickest_kernel(x, weight)](x, weight)
 
 
-@cache
-def exact_kernel() -> str:
-    """The name of the kernel that products are computed with in this process; the first call tries them.
+def quickest_kernel(x: torch.Tensor, weight: torch.Tensor) -> str:
+    """The name of the kernel for such a product: by number of threads, and by the sizes up to a factor of two.
 
     Raises:
         RuntimeError: none is exact; that needs a broken processor or library.
     """
-    for name, kernel in KERNELS.items():
-        if is_exact(kernel):
-            return name
+    shape = (torch.get_num_threads(), *(size.bit_length() for size in (*x.shape, len(weight))))
+    if shape not in _QUICKEST:
+
+        def least_s(name: str) -> float:  # the first run prepares a kernel, and others may hold the processor
+            return min(repeat(lambda: KERNELS[name](x, weight), timer=perf_counter, repeat=_TIMED, number=1))
+
+        _QUICKEST[shape] = min(exact_kernels(), key=least_s)
+    return _QUICKEST[shape]
+
+
+@cache
+def exact_kernels() -> tuple[str, ...]:
+    """The names of those that are exact here; the first call tries them. Raises as `quickest_kernel`."""
+    if found := tuple(name for name, kernel in KERNELS.items() if is_exact(kernel)):
+        return found
     raise RuntimeError("no kernel of torch gives exact sums of 8-bit products on this machine; reinstall torch.")
 
 
@@ -108,4 +125,4 @@ def _float64(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 KERNELS: dict[str, Kernel] = {"int8": _int8, "float32": _float32, "float64": _float64}
-"""Name → kernel, the quickest first."""
+"""Name → kernel."""

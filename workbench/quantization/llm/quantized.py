@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 
 from workbench.quantization.llm.affine import (
     Affine,
@@ -17,6 +16,7 @@ from workbench.quantization.llm.affine import (
     fake_quantized,
     rounded,
 )
+from workbench.quantization.llm.fixed_order import linear_product
 from workbench.quantization.llm.recipe import LinearRecipe, Type
 from workbench.quantization.llm.weight_search import refined_scale, searched_scale
 
@@ -61,19 +61,19 @@ class QuantizedLinear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The output, computed in floats as the vendor's tool does."""
-        return F.linear(self._given(x), self.meant, self.bias)
+        return linear_product(self._given(x), self.meant, self.bias)
 
     def wide(self, x: torch.Tensor) -> torch.Tensor:
         """The same with the product in float32 and a float32 output, as later stages of v1 see it.
 
-        Found in the tool's files: the input is dequantized in the dtype of its scale, and after such a stage a bfloat16
-        model's ranges are float32 from the next block on.
+        Found in the tool's files: a static input is dequantized in the dtype of its scale (one by sample and channel
+        in its own), and after such a stage a bfloat16 model's ranges are float32 from the next block on.
         """
         given = self._given(x)
-        if self.input is not None:
+        if self.input is not None and not self.by_sample_channel:
             given = given.to(self.input.scale.dtype)
         bias = None if self.bias is None else self.bias.to(torch.float32)
-        return F.linear(given.to(torch.float32), self.meant.to(torch.float32), bias)
+        return linear_product(given.to(torch.float32), self.meant.to(torch.float32), bias)
 
     def _given(self, x: torch.Tensor) -> torch.Tensor:
         if self.input is not None and not self.by_sample_channel:

@@ -8,7 +8,7 @@ import torch
 
 from workbench.quantization.llm.affine import Affine, affine
 from workbench.quantization.llm.checkpoint import LlmModel, read_block
-from workbench.quantization.llm.forward import Linear, check_lengths, embed, float_linear, run_block
+from workbench.quantization.llm.forward import Linear, check_ids, embed, float_linear, run_block
 from workbench.quantization.llm.histogram import Range
 from workbench.quantization.llm.observers import Extremes
 from workbench.quantization.llm.quantized import quantized_linear, weight_affine
@@ -34,7 +34,7 @@ def group_errors(
     Raises:
         ConfigError: a sample is longer than the context, or a weight is NaN or infinite.
     """
-    check_lengths(model, samples)
+    check_ids(model.config, samples)
     rope, found = rope_of(model.config), {}
     with torch.inference_mode():
         stream = embed(model, samples)

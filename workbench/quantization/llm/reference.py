@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from workbench.quantization.llm.checkpoint import FINAL_NORM, LlmModel, head_name, read_block, read_tensors
-from workbench.quantization.llm.forward import check_lengths, embed, logits, run_block
+from workbench.quantization.llm.fixed_order import kernels
+from workbench.quantization.llm.forward import check_ids, embed, norm, run_block
 from workbench.quantization.llm.rope import rope_of
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.json_reader import JsonError, loads
@@ -43,7 +45,7 @@ class FloatReference:
         last = read_tensors(self.model, [f"{FINAL_NORM}.weight", head_name(self.model)])
         for state in self.states[first:end]:
             with torch.inference_mode():  # not around the yield: the mode would be the caller's too
-                given = logits(self.model, [state], last)[0]
+                given = F.linear(norm(last, FINAL_NORM, state, self.model.config.epsilon), last[head_name(self.model)])
             yield given
 
 
@@ -59,7 +61,7 @@ def float_reference(model: LlmModel, ids: Sequence[torch.Tensor], *, kept_in: Pa
         ConfigError: a window is longer than the context or has tokens beyond the vocabulary, or weights are damaged.
         OSError: the folder cannot be written.
     """
-    check_lengths(model, ids)
+    check_ids(model.config, ids)
     size = sum(each.numel() for each in ids) * model.config.hidden * model.config.dtype.itemsize
     if kept_in is None or size > MOST_KEPT_BYTES:
         return FloatReference(model=model, states=_states(model, ids))
@@ -112,14 +114,12 @@ def _make_room(folder: Path) -> None:
 
 
 def _key(model: LlmModel, ids: Sequence[torch.Tensor]) -> str:
-    """Kernels of torch round, by version and number of threads."""
     return digest(
         {
             "config": file_digest(model.folder / "config.json"),
             "weights": {file.name: file_digest(file) for file in dict.fromkeys(model.places.values())},
             "ids": [each.tolist() for each in ids],
             "code": closure_digest(__name__),
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
+            "kernels": kernels(),
         }
     )

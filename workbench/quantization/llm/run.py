@@ -21,7 +21,8 @@ from workbench.quantization.llm.checkpoint import (
     read_block,
     read_tensors,
 )
-from workbench.quantization.llm.forward import check_lengths, embed, logits
+from workbench.quantization.llm.fixed_order import linear_product
+from workbench.quantization.llm.forward import check_ids, embed, norm
 from workbench.quantization.llm.quantized import SOURCES, QuantizedBlock
 from workbench.quantization.llm.recipe import Data, LlmRecipe, Phase, Quantize, Survey
 from workbench.quantization.llm.rope import rope_of
@@ -43,7 +44,7 @@ def start(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> list[Stream]:
     for phase in recipe.phases:
         if phase.data not in embedded and any(map(needs_data, phase.stages)):
             chosen = samples.get(phase.data) or samples["calibration"]
-            check_lengths(model, chosen)
+            check_ids(model.config, chosen)
             embedded[phase.data] = _embedded(model, chosen, rotation)
     return [list(embedded[phase.data]) if any(map(needs_data, phase.stages)) else [] for phase in recipe.phases]
 
@@ -134,7 +135,9 @@ def fake_logits(
         watched = _embedded(model, prompts, rotation_of_recipe(model, recipe))
         for _ in blocks(model, recipe, start(model, recipe, samples), watched=watched):
             pass
-        return logits(model, watched, outer_tensors(model, recipe))
+        outer = outer_tensors(model, recipe)
+        normed = (norm(outer, FINAL_NORM, x, model.config.epsilon) for x in watched)
+        return [linear_product(x, outer[f"{HEAD}.weight"]) for x in normed]
 
 
 def _working(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], first: int) -> Iterator[WorkingBlock]:

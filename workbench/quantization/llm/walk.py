@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 
 from workbench.quantization.llm.affine import Affine, affine, extremes, fake_quantized
 from workbench.quantization.llm.config import LlmConfig
+from workbench.quantization.llm.fixed_order import causal_attention, linear_product
 from workbench.quantization.llm.forward import Cache, Linear, run_block
 from workbench.quantization.llm.observers import Ranging, Spread, observing
 from workbench.quantization.llm.quantized import (
@@ -91,7 +91,7 @@ class WorkingBlock:
 
 def float_product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x · weightᵀ + bias in the dtype of x, which is wider than the weight's behind a stage that widened it."""
-    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+    return linear_product(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 def needs_data(stage: Stage) -> bool:
@@ -123,6 +123,7 @@ def run_through(
             linear=linear or block.linear,
             cache=cache,
             epsilon=block.epsilon,
+            attention=causal_attention,
         )
     return stream
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from workbench.quantization.llm.checkpoint import EMBEDDING, HEAD, LlmModel, open_model
+from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_lengths
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.run import (
@@ -193,7 +194,7 @@ def _named(name: str | None, cfg: Path) -> Path | None:
 
 
 def _key(model: LlmModel, cfg: Path, samples: Samples) -> str:
-    """Digest of all that decides the bytes of a checkpoint, the version of torch included: its kernels round."""
+    """Digest of all that decides the bytes of a checkpoint, the kernels of torch included, which round."""
     weights = {file.name: file_digest(file) for file in dict.fromkeys(model.places.values())}
     ids = {name: [each.tolist() for each in found] for name, found in samples.items()}
     return digest(
@@ -203,8 +204,7 @@ def _key(model: LlmModel, cfg: Path, samples: Samples) -> str:
             "recipe": file_digest(cfg),
             "ids": ids,
             "code": closure_digest("workbench.quantization.llm.run", "workbench.targets.ascend_llm.tensors"),
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
+            "kernels": kernels(),
         }
     )
 

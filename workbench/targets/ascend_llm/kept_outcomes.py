@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from workbench.quantization.llm.checkpoint import LlmModel
+from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forwards import Stage
 from workbench.quantization.llm.outcomes import TextOutcomes
 from workbench.quantization.llm.windows import Window
@@ -24,8 +24,7 @@ _COLUMNS = ("nll", "predictions", "kl", "agreed")
 
 
 def judged_key(model: LlmModel, served: Served, stage: Stage) -> str:
-    """Digest of what decides a checkpoint's outcomes but for the windows: both models' files, code, torch and the
-    number of its threads."""
+    """Digest of what decides a checkpoint's outcomes but for the windows: models, code, torch's kernels."""
     files = {held.file for held in served.tensors.values()}
     ours = {served.folder / DESCRIPTION, served.folder / "config.json", *files}
     theirs = {model.folder / "config.json", *model.places.values()}
@@ -36,8 +35,7 @@ def judged_key(model: LlmModel, served: Served, stage: Stage) -> str:
             "stage": stage,
             "code": closure_digest("workbench.targets.ascend_llm.execution", "workbench.quantization.llm.reference"),
             "scoring": closure_digest("workbench.quantization.llm.outcomes"),
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
+            "kernels": kernels(),
         }
     )
 

@@ -150,19 +150,6 @@ def check_tied(served: Served) -> None:
                 )
 
 
-def check_values(served: Served) -> None:
-    """Read everything once, a block at a time.
-
-    Raises:
-        ConfigError: as `read_served_block` and `check_tied`.
-    """
-    check_tied(served)
-    read_served_embedding(served)
-    read_served_head(served)
-    for index in range(served.config.layers):
-        read_served_block(served, index)
-
-
 class _Checked:
     """The tensors of one linear of one block, each looked at when it is taken."""
 

@@ -17,7 +17,8 @@ import torch
 
 from workbench.graph.digests import digest_of
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
-from workbench.quantization.llm.forward import check_lengths
+from workbench.quantization.llm.fixed_order import kernels
+from workbench.quantization.llm.forward import check_ids
 from workbench.quantization.llm.ranking import group_errors
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.reference import float_reference
@@ -67,8 +68,7 @@ class AscendLlmTarget:
             target=self.name,
             components={name: version(name) for name in ("torch", "safetensors", "transformers", "tokenizers")},
             device=this_cpu().name,
-            # kernels of torch round by the instructions and the number of threads that there are
-            features=tuple(sorted((*this_cpu().features, f"{torch.get_num_threads()} threads"))),
+            features=tuple(sorted((*this_cpu().features, kernels()))),
         )
 
     def devices(self) -> int:
@@ -100,7 +100,7 @@ class AscendLlmTarget:
         opened = open_model(model.path)
         made = calibration_samples(read_texts(texts), read_tokenizer(model.path, opened.config), model.path)
         try:
-            check_lengths(opened, made)
+            check_ids(opened.config, made)
         except ConfigError as error:
             raise ConfigError(error.rule, file=texts, hint=error.hint) from error
         return [each[0].numpy() for each in made]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-import torch.nn.functional as F
 
 from workbench.quantization.llm.config import Family, LlmConfig
-from workbench.quantization.llm.forward import Linear, attention_half, feed_forward, float_linear
+from workbench.quantization.llm.fixed_order import causal_attention, linear_product
+from workbench.quantization.llm.forward import Linear, attention_half, feed_forward
 from workbench.quantization.llm.recipe import Smooth
 from workbench.quantization.llm.rope import Rope
 from workbench.quantization.llm.smoothing.awq import flex_awq_exponent, inspected_scale, ratio_scale
@@ -114,11 +114,9 @@ def _inspected(
 
     def run(weights: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         replaced = dict(zip(group.linears, weights, strict=True))
-        own = float_linear(block)
 
         def linear(name: str, x: torch.Tensor) -> torch.Tensor:
-            weight = replaced.get(name)
-            return own(name, x) if weight is None else F.linear(x, weight, block.get(f"{name}.bias"))
+            return linear_product(x, replaced.get(name, block[f"{name}.weight"]), block.get(f"{name}.bias"))
 
         return _half(group, config, rope, block, linear, x)
 
@@ -130,4 +128,6 @@ def _half(
 ) -> torch.Tensor:
     if group.kind != "norm-linear":
         return linear(group.linears[0], x)
-    return attention_half(config, rope, block, x, linear) if group.reads == "attention" else feed_forward(x, linear)
+    if group.reads != "attention":
+        return feed_forward(x, linear)
+    return attention_half(config, rope, block, x, linear, attention=causal_attention)

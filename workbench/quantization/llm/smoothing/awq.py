@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from workbench.quantization.llm.affine import affine, extremes, fake_quantized
+from workbench.quantization.llm.fixed_order import linear_product
 from workbench.quantization.llm.observers import observing
 from workbench.quantization.llm.quantized import quantized_linear, weight_affine
 from workbench.quantization.llm.recipe import LinearRecipe
@@ -41,7 +42,7 @@ def ratio_scale(
         symmetric: of the weights.
     """
     x = seen.inputs[0]
-    exact = [F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+    exact = [linear_product(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
     found, least = torch.ones_like(seen.first_mean), float("inf")
     for step in range(_RATIOS):
         by = _scale(seen.first_mean, step / _RATIOS)
@@ -49,7 +50,7 @@ def ratio_scale(
         for weight, bias, out in zip(weights, biases, exact, strict=True):
             scaled = weight * by
             fake = fake_quantized(scaled, affine(*extremes(scaled, -1), symmetric=symmetric, generation="v0")) / by
-            error += float((out - F.linear(x, fake, bias)).to(torch.float32).pow(2).mean())
+            error += float((out - linear_product(x, fake, bias)).to(torch.float32).pow(2).mean())
         if error < least:
             found, least = by, error
     return found
@@ -102,7 +103,7 @@ def flex_awq_exponent(
     """
     weight = torch.cat(list(weights), 0)
     x = all_rows(inputs, weight.dtype)
-    exact = x @ weight.T
+    exact = linear_product(x, weight)
     size = exact.pow(2).mean().pow(0.5)
     largest = x.abs().amax(0, keepdim=True)
 

@@ -26,10 +26,10 @@ def _side(values: torch.Tensor) -> torch.Tensor:
 
 
 def _split(ascending: torch.Tensor) -> int:
-    """How many of the suspected channels are none: the gap behind them is wide and they are close to each other."""
+    """How many of the suspected channels are none: the gap behind them is wide and their variance is small."""
     found, most = 1, -float("inf")
     for kept in range(1, len(ascending)):
-        gap = float(ascending[kept] - ascending[kept - 1]) ** 2
+        gap = float(ascending[kept] - ascending[kept - 1])
         spread = float(ascending[:kept].var()) if kept > 1 else 0.0
         if gap - spread > most:
             found, most = kept, gap - spread

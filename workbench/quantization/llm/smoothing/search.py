@@ -19,6 +19,7 @@ from workbench.quantization.llm.affine import (
     extremes,
     fake_quantized,
 )
+from workbench.quantization.llm.fixed_order import linear_product
 from workbench.quantization.llm.smoothing.scales import SMALLEST, power_scale
 from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
 
@@ -43,14 +44,14 @@ def searched_exponents(
     """
     weight = torch.cat(list(weights), 0)
     x = all_rows(inputs, weight.dtype)
-    exact = x @ weight.T
+    exact = linear_product(x, weight)
     size = exact.pow(2).mean().pow(0.5)
     largest, widest = x.abs().amax(0, keepdim=True), weight.abs().amax(0, keepdim=True)
 
     def error(alpha: float, beta: float) -> float:
         by = largest.pow(alpha) * widest.pow(-beta)
         given = _by_row(x / by) if per_token else _by_tensor(x / by)
-        out = given @ _by_row(weight * by).T
+        out = linear_product(given, _by_row(weight * by))
         return float((out - exact).pow(2).mean().pow(0.5) / size)
 
     alpha = best_exponent(lambda value: error(value, 1 - value))
@@ -108,7 +109,7 @@ def threshold_scale(
     x = seen.inputs[0]
     if len(weights) < 3:
         weights, biases = weights[:1], biases[:1]
-    exact = _compared([F.linear(x, w, b) for w, b in zip(weights, biases, strict=True)])
+    exact = _compared([linear_product(x, w, b) for w, b in zip(weights, biases, strict=True)])
     moved = [(seen.shift[None] @ weight.T)[0] for weight in weights]
     given_back = [m if b is None else m + b for m, b in zip(moved, biases, strict=True)]
     ones = torch.ones_like(widest)
@@ -123,7 +124,7 @@ def threshold_scale(
         before = by
         given = (x - seen.shift) / by
         fake = fake_quantized(given, affine(*extremes(given), symmetric=False, generation="v0"))
-        outs = [F.linear(fake, _unrounded(w * by), b) for w, b in zip(weights, given_back, strict=True)]
+        outs = [linear_product(fake, _unrounded(w * by), b) for w, b in zip(weights, given_back, strict=True)]
         error = float(F.mse_loss(exact, _compared(outs)))
         if error < least:
             found, least = by, error
