@@ -16,7 +16,7 @@ import torch
 
 from workbench.quantization.llm.checkpoint import EMBEDDING, HEAD, LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
-from workbench.quantization.llm.forward import check_lengths
+from workbench.quantization.llm.forward import check_ids
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.run import (
     Samples,
@@ -167,7 +167,7 @@ def _forecast_words(forecast: Forecast, model: LlmModel, samples: Samples) -> st
     tokens = [each.numel() for each in samples["calibration"]]
     seconds = forecast.disk_bytes / _QUANTIZED_PER_S
     if forecast.passes:
-        check_lengths(model, samples["calibration"])
+        check_ids(model.config, samples["calibration"])
         seconds += forecast.passes * sum(tokens) / max(tokens) * window_ms(model, max(tokens)) / 1000
     return (
         f"forecast: about {seconds / 60:.1f} min by one block of the float model, more where scales are searched; "
