@@ -23,6 +23,7 @@ from workbench.cann_emulator.acl import (
     dumping,
     faults,
     handles,
+    host_clock,
     last_error,
     leaks,
     memory,
@@ -59,6 +60,7 @@ def start_over() -> None:
     faults.arm("")
     models.unload_all()
     models._IDS = itertools.count(1)
+    host_clock._CLOCK = host_clock._Clock()  # msprof's variable lets it stand until the process ends
     handles.LIVE.clear()
     for block in list(pinned.PINNED.values()):
         pinned.release(block)

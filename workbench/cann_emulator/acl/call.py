@@ -16,6 +16,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, TypeVar
 
 from workbench.cann_emulator.acl import faults, last_error
@@ -47,6 +48,17 @@ def place(module: str) -> str:
     """'rt.' for the modules rt_*, '' for top_*: where the functions of one of these modules appear."""
     stem = module.rpartition(".")[2].partition("_")[0]
     return "" if stem == "top" else f"{stem}."
+
+
+def declared(space: dict[str, Any], *modules: ModuleType) -> list[str]:
+    """Names of the functions that `call` declared in these modules, which are put into the globals `space`."""
+    found = {name: value for module in modules for name, value in vars(module).items() if _shown(module, name)}
+    space.update(found)
+    return list(found)
+
+
+def _shown(module: ModuleType, name: str) -> bool:
+    return f"acl.{place(module.__name__)}{name}" in CALLS
 
 
 def site() -> tuple[str, int]:

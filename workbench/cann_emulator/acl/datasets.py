@@ -24,11 +24,7 @@ class TensorDesc:
     format: int
     site: tuple[str, int]
     handle: int = 0
-    name: str = ""
     dataset: bool = False  # owned by a dataset, which destroys it
-    ranges: list[list[int]] = field(default_factory=list)
-    storage_dims: list[int] | None = None
-    storage_format: int | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -11,6 +11,7 @@ from workbench.cann_emulator.om import Tensor
 
 _LONGEST_NAME = 127
 _UNDEFINED = -1
+_WITHOUT_AIPP, _STATIC_AIPP, _NO_INDEX = 0, 1, 0xFFFFFFFF
 Dims = dict[str, Any]
 """{"name": text, "dimCount": int, "dims": [int, …]}; empty when the call failed."""
 
@@ -38,33 +39,7 @@ def get_desc(desc: int, model_id: int) -> int:
     entry, code = mdl_load.found(model_id)
     if entry is None:
         return code
-    models.describe(entry.model, entry, description)
-    return 0
-
-
-@call("ks", "r", device=False)
-def get_desc_from_file(desc: int, path: str) -> int:
-    description = _description(desc)
-    if description is None:
-        return codes.INVALID_PARAM
-    content = mdl_load.content_of(path)
-    parsed = content if isinstance(content, int) else models.parse(content)
-    if isinstance(parsed, int):
-        return parsed
-    models.describe(parsed.model, None, description)
-    return 0
-
-
-@call("kkk", "r", device=False)
-def get_desc_from_mem(desc: int, address: int, size: int) -> int:
-    description = _description(desc)
-    if description is None or not address or not size:
-        return codes.INVALID_PARAM
-    content = mdl_load.bytes_at(address, size)
-    parsed = content if isinstance(content, int) else models.parse(content)
-    if isinstance(parsed, int):
-        return parsed
-    models.describe(parsed.model, None, description)
+    models.describe(entry, description)
     return 0
 
 
@@ -201,10 +176,16 @@ def get_tensor_real_name(desc: int, name: str) -> str | None:
     return None
 
 
-@call("kss", "s", device=False)
-def get_op_attr(desc: int, op_name: str, attribute: str) -> str:
-    """Attributes that ATC does not store are empty; the emulator's models store none."""
-    return ""
+@call("Ik", "ikr")
+def get_aipp_type(model_id: int, index: int) -> tuple[int, int, int]:
+    """0 is an input without AIPP, 1 one with static AIPP; the second value would be the index of its parameters."""
+    entry, code = mdl_load.found(model_id)
+    if entry is None:
+        return 0, 0, code
+    if index >= len(entry.model.inputs):
+        return 0, 0, codes.INVALID_PARAM
+    static = entry.model.options.get("insert_op_conf") and entry.model.inputs[index].dtype == "uint8"
+    return _STATIC_AIPP if static else _WITHOUT_AIPP, _NO_INDEX, 0
 
 
 def _description(desc: int) -> Description | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.cann_emulator.acl import codes, contexts, handles, leaks, memory, models, reason, strict
+from workbench.cann_emulator.acl import codes, contexts, memory, models, reason, strict
 from workbench.cann_emulator.acl import top_process as process
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.contexts import Context
@@ -58,56 +57,6 @@ def query_size(path: str) -> tuple[int, int, int]:
 def query_size_from_mem(model: int, size: int) -> tuple[int, int, int]:
     content = bytes_at(model, size)
     return (0, 0, content) if isinstance(content, int) else _sizes(content)
-
-
-@call("", "k", device=False)
-def create_config_handle() -> int:
-    return handles.give(_Config(site=site()))
-
-
-@call("k", "r", device=False)
-def destroy_config_handle(handle: int) -> int:
-    if handles.look(handle, _Config) is None:
-        return codes.INVALID_PARAM
-    handles.drop(handle)
-    return 0
-
-
-@call("kiO", "r", device=False)
-def set_config_opt(handle: int, attribute: int, value: object) -> int:
-    """By the number of the C enum aclmdlConfigAttr [inferred]: priority 0, load type 1, path 2, and so on."""
-    config = handles.look(handle, _Config)
-    if config is None:
-        return codes.INVALID_PARAM
-    if not isinstance(value, str if attribute == _PATH else int):
-        raise TypeError("acl.mdl.set_config_opt args parse failed!")
-    config.values[attribute] = value
-    return 0
-
-
-@call("k", "Ir")
-def load_with_config(handle: int) -> tuple[int, int]:
-    """Load as the configuration says: a file or host memory, with or without device memory of the caller."""
-    config = handles.look(handle, _Config)
-    if config is None:
-        return 0, codes.INVALID_PARAM
-    kind, values = config.values.get(_LOAD_TYPE, 1), config.values
-    work = (_whole(values.get(_WORK)), _whole(values.get(_WORK_SIZE)))
-    weight = (_whole(values.get(_WEIGHT)), _whole(values.get(_WEIGHT_SIZE)))
-    given = (work, weight) if kind in (_FILE_WITH_MEMORY, _MEMORY_WITH_MEMORY) else (None, None)
-    if kind in (1, _FILE_WITH_MEMORY):
-        return _load_file(str(values.get(_PATH, "")), *given)
-    return _load_bytes(_whole(values.get(_MODEL)), _whole(values.get(_MODEL_SIZE)), *given)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Config:
-    site: tuple[str, int]
-    values: dict[int, object] = field(default_factory=dict)
-
-
-_LOAD_TYPE, _PATH, _MODEL, _MODEL_SIZE, _WEIGHT, _WEIGHT_SIZE, _WORK, _WORK_SIZE = range(1, 9)
-_FILE_WITH_MEMORY, _MEMORY_WITH_MEMORY = 2, 4
 
 
 def found(model_id: int) -> tuple[models.LoadedModel | None, int]:
@@ -184,10 +133,3 @@ def bytes_at(address: int, size: int) -> bytes | int:
 def _sizes(content: bytes) -> tuple[int, int, int]:
     found = models.parse(content)
     return (0, 0, found) if isinstance(found, int) else (found.model.work_bytes, found.model.weight_bytes, 0)
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-leaks.watch(_Config, "model configurations")

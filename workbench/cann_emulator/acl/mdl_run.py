@@ -87,7 +87,6 @@ def set_dataset_tensor_desc(dataset: int, tensor_desc: int, index: int) -> tuple
             dims=list(given.dims),
             format=given.format,
             site=given.site,
-            name=given.name,
             dataset=True,
         )
     return dataset, 0

@@ -71,7 +71,7 @@ class Description:
     """What `create_desc` gives; filled by `get_desc`.
 
     Attributes:
-        of: the load it was filled from; None for a description from a file.
+        of: the load it was filled from; None before.
     """
 
     site: tuple[str, int]
@@ -190,8 +190,9 @@ def executable(entry: LoadedModel) -> Executable:
         return runnable.executable
 
 
-def describe(model: OfflineModel, of: LoadedModel | None, description: Description) -> None:
+def describe(of: LoadedModel, description: Description) -> None:
     """Fill a description; what it held is gone."""
+    model = of.model
     extra = Tensor(name=GEAR_INPUT, dtype="int32", shape=(gear_values(model),))
     described = _has_gears(model)
     description.inputs = (*model.inputs, extra) if described else model.inputs

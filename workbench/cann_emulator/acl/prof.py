@@ -8,25 +8,6 @@ from pathlib import Path
 from workbench.cann_emulator.acl import codes, contexts, handles, leaks, profiling, reason
 from workbench.cann_emulator.acl import top_process as process
 from workbench.cann_emulator.acl.call import call, site
-from workbench.cann_emulator.acl.prof_marks import (
-    create_stamp,
-    create_step_info,
-    create_subscribe_config,
-    destroy_stamp,
-    destroy_step_info,
-    destroy_subscribe_config,
-    get_step_timestamp,
-    mark,
-    mark_ex,
-    model_subscribe,
-    model_unsubscribe,
-    pop,
-    push,
-    range_start,
-    range_stop,
-    set_config,
-    set_stamp_trace_message,
-)
 
 _LONGEST_PATH = 4096
 _METRICS = (*range(9), 0xFF)
@@ -136,34 +117,7 @@ def finalize() -> int:
 
 
 leaks.watch(_Config, "profiling configurations")
-model_un_subscribe = model_unsubscribe
-"""The binding has both spellings."""
-__all__ = [
-    "create_config",
-    "create_stamp",
-    "create_step_info",
-    "create_subscribe_config",
-    "destroy_config",
-    "destroy_stamp",
-    "destroy_step_info",
-    "destroy_subscribe_config",
-    "finalize",
-    "get_step_timestamp",
-    "init",
-    "mark",
-    "mark_ex",
-    "model_subscribe",
-    "model_un_subscribe",
-    "model_unsubscribe",
-    "pop",
-    "push",
-    "range_start",
-    "range_stop",
-    "set_config",
-    "set_stamp_trace_message",
-    "start",
-    "stop",
-]
+__all__ = ["create_config", "destroy_config", "finalize", "init", "start", "stop"]
 
 
 def __dir__() -> list[str]:

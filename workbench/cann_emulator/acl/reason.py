@@ -37,7 +37,6 @@ _CATALOGUE: Mapping[str, _Entry] = {
     ),
     "EH0003": _Entry("Invalid_Argument", "Path [{path}] is invalid. Reason: {reason}."),
     "EH0004": _Entry("Invalid_Argument", "File [{path}] is invalid. Reason: {reason}."),
-    "EH0006": _Entry("Not_Supported", "{feature} is not supported. Reason: {reason}."),
     "E13025": _Entry("Invalid_Argument", "Input tensor is invalid. Reason: {reason}."),
     "E13026": _Entry("File_Operation_Error_Invalid_Path", "Input path {path} is invalid. Reason: {reason}"),
     "EE1001": _Entry("Invalid_Argument", "The argument is invalid. Reason: {reason}"),

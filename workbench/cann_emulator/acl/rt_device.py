@@ -6,7 +6,6 @@ from workbench.cann_emulator.acl import (
     codes,
     contexts,
     handles,
-    host_clock,
     leaks,
     memory,
     reason,
@@ -79,19 +78,6 @@ def synchronize_device() -> int:
     return codes.RT_CONTEXT_NULL if context is None else streams.synchronize_device(context.device)
 
 
-@call("i", "r")
-def synchronize_device_with_timeout(timeout: int) -> int:
-    """Milliseconds, -1 waits for ever."""
-    context = contexts.current()
-    if context is None:
-        return codes.RT_CONTEXT_NULL
-    pending = [streams.pending_ns(s) for s in handles.alive(streams.Stream) if s.context.device is context.device]
-    if timeout >= 0 and max(pending, default=0) > timeout * 1_000_000:
-        host_clock.spend(timeout * 1_000_000)
-        return codes.RT_STREAM_SYNC_TIMEOUT
-    return streams.synchronize_device(context.device)
-
-
 @call("i", "dr")
 def get_device_utilization_rate(device_id: int) -> tuple[dict[str, int], int]:
     """Percent; what cannot be told is -1, memory always. The code is 0 in any case."""
@@ -145,37 +131,6 @@ def get_context() -> tuple[int, int]:
 def ctx_get_current_default_stream() -> tuple[int, int]:
     context = contexts.current()
     return (streams.default_stream(context).handle, 0) if context is not None else (0, codes.RT_CONTEXT_NULL)
-
-
-@call("i", "iir", device=False)
-def get_primary_ctx_state(device_id: int) -> tuple[int, int, int]:
-    """Whether the default context of a device is there, a second value that is always 0, and the code."""
-    device = contexts.device_of(device_id, "deviceId")
-    return (0, 0, codes.RT_INVALID_DEVICEID) if device is None else (int(device.default is not None), 0, 0)
-
-
-@call("i", "ir", device=False)
-def query_device_status(device_id: int) -> tuple[int, int]:
-    """0 is normal."""
-    return (0, 0) if contexts.device_of(device_id, "deviceId") is not None else (0, codes.RT_INVALID_DEVICEID)
-
-
-@call("", "iir", device=False)
-def device_get_stream_priority_range() -> tuple[int, int, int]:
-    """Least and greatest: an A2 has one priority (pyacl.md §1.3); the pair is [inferred] from the C page."""
-    return 7, 0, 0
-
-
-@call("i", "ir", device=False)
-def get_logic_dev_id_by_user_dev_id(device_id: int) -> tuple[int, int]:
-    device = contexts.device_of(device_id, "userDevId")
-    return (0, codes.RT_INVALID_DEVICEID) if device is None else (device.physical, 0)
-
-
-@call("i", "r")
-def set_ts_device(ts_id: int) -> int:
-    """Only the scheduler of the AI cores, 0, does anything on an A2."""
-    return 0 if ts_id in (0, 1) else codes.INVALID_PARAM
 
 
 def _release(device: Device) -> None:

@@ -105,15 +105,6 @@ def query_event(event: int) -> tuple[int, int]:
     return (0 if _reached(found) else 1), 0
 
 
-@call("k", "kr")
-def query_event_wait_status(event: int) -> tuple[int, int]:
-    """0 complete, 0xFFFF not ready."""
-    found, code = _event(event)
-    if found is None:
-        return 0, code
-    return (0 if found.pending is None else 0xFFFF), 0
-
-
 @call("kk", "fr")
 def event_elapsed_time(start: int, end: int) -> tuple[float, int]:
     """Milliseconds, negative when the two are swapped; single precision, as the vendor's float."""
@@ -128,28 +119,6 @@ def event_elapsed_time(start: int, end: int) -> tuple[float, int]:
     if first.time_ns is None or second.time_ns is None:
         return 0.0, codes.RT_EVENT_TIMESTAMP_INVALID
     return float(np.float32((second.time_ns - first.time_ns) / 1e6)), 0
-
-
-@call("k", "Kr")
-def event_get_timestamp(event: int) -> tuple[int, int]:
-    """Microseconds [inferred]."""
-    found, code = _event(event)
-    if found is None:
-        return 0, code
-    if found.time_ns is None:
-        return 0, codes.RT_EVENT_TIMESTAMP_INVALID
-    return found.time_ns // 1000, 0
-
-
-@call("k", "kr")
-def get_event_id(event: int) -> tuple[int, int]:
-    found, code = _event(event)
-    return (0, code) if found is None else (handles.alive(Event).index(found), 0)
-
-
-@call("", "kr")
-def get_event_avail_num() -> tuple[int, int]:
-    return streams.EVENTS_PER_DEVICE - _recorded_events(), 0
 
 
 @call("kk", "r")
@@ -184,12 +153,6 @@ def _create_event(flag: int, *, by_default: bool = False) -> tuple[int, int]:
     event = Event(context=context, flag=flag, by_default=by_default, site=site())
     event.handle = handles.give(event)
     return event.handle, 0
-
-
-def _recorded_events() -> int:
-    """Events that count against the limit: recorded, and not for time stamps alone."""
-    recorded = [e for e in handles.alive(Event) if e.time_ns is not None or e.pending is not None]
-    return sum(bool(e.flag & streams.SYNC) for e in recorded)
 
 
 def _synchronize(event: Event) -> int:

@@ -29,18 +29,12 @@ _arena_of, _reach = memory.arena_of, memory.reach
 @call("ki", "kr")
 def malloc(size: int, policy: int) -> tuple[int, int]:
     """Device memory; a policy that does not exist means the default one (pyacl.md §2.1)."""
-    return malloc_block(size)
+    return _malloc(size)
 
 
 @call("ki", "kr")
 def malloc_cached(size: int, policy: int) -> tuple[int, int]:
-    return malloc_block(size)
-
-
-@call("ki", "kr")
-def malloc_align32(size: int, policy: int) -> tuple[int, int]:
-    """As `malloc`, without the 32 bytes behind it; the difference does not show here."""
-    return malloc_block(size)
+    return _malloc(size)
 
 
 @call("k", "r")
@@ -50,7 +44,20 @@ def free(ptr: int) -> int:
     The only calls on memory that need no current context are the two that free it (`ApiImpl::DevFreeStatic` and
     `HostFree` of the open runtime repository): programs do it in destructors, behind `destroy_context`.
     """
-    return free_block(ptr)
+    if not ptr:
+        reason.report("EH0002", param="devPtr")
+        return codes.INVALID_PARAM
+    arena = memory.arena_of(ptr)
+    block = arena.blocks.get(ptr) if arena is not None else None
+    if arena is None or block is None:
+        return strict.undefined(_why_not_free(ptr), codes.RT_MEMORY_FREE)
+    if block.what != "malloc":
+        return strict.undefined(f"free of memory that belongs to {block.what}", codes.RT_MEMORY_FREE)
+    if strict.STRICT["on"]:
+        _refuse_pending(ptr, block.extent, "free")
+    memory.release(arena, block)
+    use.update(next(d for d in contexts.devices() if d.arena is arena))
+    return 0
 
 
 @call("k", "kr")
@@ -186,57 +193,6 @@ def memset_async(ptr: int, max_count: int, value: int, count: int, stream: int) 
     return 0
 
 
-@call("kkkkkki", "r")
-def memcpy2d(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> int:
-    """Rows of `width` bytes, `height` of them, at pitches of their own."""
-    if not (dst and src):
-        reason.report("EH0002", param="dst" if not dst else "src")
-        return codes.INVALID_PARAM
-    context = contexts.current()
-    if context is None:
-        return codes.RT_CONTEXT_NULL
-    if not (0 < width <= min(dpitch, spitch) and height):
-        return _wrong_count("aclrtMemcpy2d", width, min(dpitch, spitch))
-    to, source = _arena_of(dst), _arena_of(src)
-    for row in range(height):
-        with host_clock.STANDING:
-            code = _copy(dst + row * dpitch, src + row * spitch, width, to, source)
-        if code:
-            return code
-    clock.count_copy(context, width * height, to is not None, source is not None)
-    return 0
-
-
-@call("kkkkkkik", "r")
-def memcpy2d_async(
-    dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
-) -> int:
-    if not (dst and src):
-        reason.report("EH0002", param="dst" if not dst else "src")
-        return codes.INVALID_PARAM
-    context = contexts.current()
-    if context is None:
-        return codes.RT_CONTEXT_NULL
-    if not (0 < width <= min(dpitch, spitch) and height):
-        return _wrong_count("aclrtMemcpy2dAsync", width, min(dpitch, spitch))
-    queue, code = streams.resolve(stream, context)
-    if queue is None:
-        return code
-    to, source = _arena_of(dst) is not None, _arena_of(src) is not None
-    spans = ((dst, dpitch * (height - 1) + width), (src, spitch * (height - 1) + width))
-    work = streams.Task(
-        work=lambda: next(
-            filter(None, (_copy_later(dst + row * dpitch, src + row * spitch, width) for row in range(height))), 0
-        ),
-        duration_ns=clock.copy_ns(width * height, to, source),
-        spans=spans,
-        what="memcpy2d_async",
-        kind=streams.COPY,
-    )
-    streams.queue(queue, work)
-    return 0
-
-
 @call("i", "kkr")
 def get_mem_info(attr: int) -> tuple[int, int, int]:
     """Free and total bytes of the current device; (0, 0) for memory the chip lacks, as DDR on a 910B3."""
@@ -264,27 +220,6 @@ def mem_invalidate(ptr: int, size: int) -> int:
     return 0 if ptr and size else codes.INVALID_PARAM
 
 
-@call("ii", "ir")
-def device_can_access_peer(device_id: int, peer_device_id: int) -> tuple[int, int]:
-    """1 for another card of this machine."""
-    known = range(len(contexts.devices()))
-    if device_id not in known or peer_device_id not in known:
-        return 0, codes.RT_INVALID_DEVICEID
-    return int(device_id != peer_device_id), 0
-
-
-@call("iI", "r")
-def device_enable_peer_access(peer_device_id: int, flags: int) -> int:
-    if flags:
-        return codes.INVALID_PARAM
-    return 0 if contexts.device_of(peer_device_id, "peerDeviceId") is not None else codes.RT_INVALID_DEVICEID
-
-
-@call("i", "r")
-def device_disable_peer_access(peer_device_id: int) -> int:
-    return 0 if contexts.device_of(peer_device_id, "peerDeviceId") is not None else codes.RT_INVALID_DEVICEID
-
-
 def grab(context: Context, size: int, what: str, where: tuple[str, int]) -> memory.Block | None:
     """Device memory for the library itself, or for `malloc`; None when there is none left."""
     device = context.device
@@ -295,7 +230,7 @@ def grab(context: Context, size: int, what: str, where: tuple[str, int]) -> memo
     return block
 
 
-def malloc_block(size: int) -> tuple[int, int]:
+def _malloc(size: int) -> tuple[int, int]:
     if not size:
         reason.report("EH0001", value=0, param="size", reason="it must be greater than zero")
         return 0, codes.INVALID_PARAM
@@ -307,23 +242,6 @@ def malloc_block(size: int) -> tuple[int, int]:
         reason.report("EL0004", reason=f"{size} bytes of device memory were asked for by module APP.")
         return 0, codes.RT_MEMORY_ALLOCATION
     return block.address, 0
-
-
-def free_block(ptr: int) -> int:
-    if not ptr:
-        reason.report("EH0002", param="devPtr")
-        return codes.INVALID_PARAM
-    arena = memory.arena_of(ptr)
-    block = arena.blocks.get(ptr) if arena is not None else None
-    if arena is None or block is None:
-        return strict.undefined(_why_not_free(ptr), codes.RT_MEMORY_FREE)
-    if block.what != "malloc":
-        return strict.undefined(f"free of memory that belongs to {block.what}", codes.RT_MEMORY_FREE)
-    if strict.STRICT["on"]:
-        _refuse_pending(ptr, block.extent, "free")
-    memory.release(arena, block)
-    use.update(next(d for d in contexts.devices() if d.arena is arena))
-    return 0
 
 
 def _copy(dst: int, src: int, count: int, to: memory.Arena | None, source: memory.Arena | None) -> int:

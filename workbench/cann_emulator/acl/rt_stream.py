@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import codes, contexts, handles, host_clock, reason, streams, strict
+from workbench.cann_emulator.acl import codes, contexts, host_clock, reason, streams, strict
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.contexts import Context
 from workbench.cann_emulator.acl.streams import Stream
@@ -27,15 +27,6 @@ def destroy_stream(stream: int) -> int:
         return code
     if found.default:
         return strict.undefined("destroy_stream of a default stream", codes.RT_PARAM_INVALID)
-    return streams.destroy(found)
-
-
-@call("k", "r")
-def destroy_stream_force(stream: int) -> int:
-    found, code = _own_stream(stream)
-    if found is None:
-        return code
-    found.tasks.clear()
     return streams.destroy(found)
 
 
@@ -70,56 +61,6 @@ def stream_query(stream: int) -> tuple[int, int]:
         return 0, 0
     done = streams.pending_ns(found) <= 0
     return int(not done), streams.synchronize(found)
-
-
-@call("k", "ir")
-def stream_get_id(stream: int) -> tuple[int, int]:
-    found, code = stream_of(stream)
-    return (0, code) if found is None else (found.number, 0)
-
-
-@call("", "Ir")
-def get_stream_available_num() -> tuple[int, int]:
-    context = contexts.current()
-    if context is None:
-        return 0, codes.RT_CONTEXT_NULL
-    taken = sum(s.context.device is context.device for s in handles.alive(Stream))
-    return streams.STREAMS_PER_DEVICE - taken, 0
-
-
-@call("kI", "r")
-def set_stream_failure_mode(stream: int, mode: int) -> int:
-    """1 ends a stream at its first failure, which this emulator always does."""
-    found, code = stream_of(stream)
-    if found is None:
-        return code
-    return 0 if mode in (0, 1) else codes.INVALID_PARAM
-
-
-@call("kI", "r")
-def set_stream_overflow_switch(stream: int, flag: int) -> int:
-    found, code = stream_of(stream)
-    if found is None:
-        return code
-    found.overflow = flag
-    return 0
-
-
-@call("k", "kr")
-def get_stream_overflow_switch(stream: int) -> tuple[int, int]:
-    found, code = stream_of(stream)
-    return (0, code) if found is None else (found.overflow, 0)
-
-
-@call("I", "r", device=False)
-def set_op_wait_timeout(timeout: int) -> int:
-    """Seconds; nothing here waits."""
-    return 0
-
-
-@call("I", "r", device=False)
-def set_op_execute_timeout(timeout: int) -> int:
-    return 0
 
 
 def stream_of(handle: int) -> tuple[Stream | None, int]:

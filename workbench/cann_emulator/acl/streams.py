@@ -20,7 +20,6 @@ from workbench.cann_emulator.acl import codes, handles, host_clock, leaks, paced
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SETTING, Context, Device
 
 STREAMS_PER_DEVICE = 1984
-EVENTS_PER_DEVICE = 65536
 SYNC, TIME_LINE = 1, 8
 COPY = "MEMCPY_ASYNC"
 """Type of a copy's task, as a profile has it; those of events are EVENT_RECORD and EVENT_WAIT (pyacl.md §5.4)."""
@@ -81,7 +80,6 @@ class Stream:
     tasks: deque[Task] = field(default_factory=deque)
     lock: threading.RLock = field(default_factory=threading.RLock)
     subscriber: int = 0
-    overflow: int = 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

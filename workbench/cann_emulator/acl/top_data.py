@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from workbench.cann_emulator.acl import codes, dtypes, handles, reason, strict
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.datasets import DataBuffer, TensorDesc
@@ -128,116 +126,12 @@ def get_tensor_desc_dim_v2(desc: int, index: int) -> tuple[int, int]:
     return (found.dims[index], 0) if found is not None and index < len(found.dims) else (0, codes.INVALID_PARAM)
 
 
-@call("kkk", "lr", device=False)
-def get_tensor_desc_dim_range(desc: int, index: int, count: int) -> tuple[list[int] | None, int]:
-    found = handles.look(desc, TensorDesc)
-    if found is None or index >= len(found.ranges) or count < 2:
-        return None, codes.INVALID_PARAM
-    return list(found.ranges[index]), 0
-
-
-@call("k", "s", device=False)
-def get_tensor_desc_name(desc: int) -> str:
-    found = handles.look(desc, TensorDesc)
-    return found.name if found is not None else ""
-
-
-@call("ks", "n", device=False)
-def set_tensor_desc_name(desc: int, name: str) -> None:
-    found = handles.look(desc, TensorDesc)
-    if found is not None:
-        found.name = name
-
-
-@call("ki", "r", device=False)
-def set_tensor_format(desc: int, format: int) -> int:
-    found = _desc(desc)
-    if found is None:
-        return codes.INVALID_PARAM
-    found.storage_format = format
-    return 0
-
-
-@call("ki", "r", device=False)
-def set_tensor_storage_format(desc: int, format: int) -> int:
-    found = _desc(desc)
-    if found is None:
-        return codes.INVALID_PARAM
-    found.storage_format = format
-    return 0
-
-
-@call("ki", "r", device=False)
-def set_tensor_origin_format(desc: int, format: int) -> int:
-    found = _desc(desc)
-    if found is None:
-        return codes.INVALID_PARAM
-    found.format = format
-    return 0
-
-
-@call("kO", "r", device=False)
-def set_tensor_shape(desc: int, dims: list[int]) -> int:
-    found = _desc(desc)
-    if found is None:
-        return codes.INVALID_PARAM
-    found.storage_dims = _whole_numbers(dims)
-    return 0
-
-
-@call("kO", "r", device=False)
-def set_tensor_storage_shape(desc: int, dims: list[int]) -> int:
-    found = _desc(desc)
-    if found is None:
-        return codes.INVALID_PARAM
-    found.storage_dims = _whole_numbers(dims)
-    return 0
-
-
-@call("kO", "r", device=False)
-def set_tensor_origin_shape(desc: int, dims: list[int]) -> int:
-    found = _desc(desc)
-    if found is None:
-        return codes.INVALID_PARAM
-    found.dims = _whole_numbers(dims)
-    return 0
-
-
-@call("kO", "r", device=False)
-def set_tensor_shape_range(desc: int, ranges: list[list[int]]) -> int:
-    found = _desc(desc)
-    if found is None:
-        return codes.INVALID_PARAM
-    if not isinstance(ranges, list):
-        raise TypeError("argument 2 is not list")
-    found.ranges = [_whole_numbers(pair) for pair in ranges]
-    return 0
-
-
-@call("I", "f", device=False)
-def float16_to_float(value: int) -> float:
-    return float(np.array(value & 0xFFFF, np.uint16).view(np.float16))
-
-
-@call("d", "I", device=False)
-def float_to_float16(value: float) -> int:
-    with np.errstate(over="ignore"):
-        return int(np.array(value, np.float32).astype(np.float16).view(np.uint16))
-
-
 def _buffer(handle: int) -> DataBuffer | None:
     found = handles.look(handle, DataBuffer)
     if found is None:
         if handle:
             strict.undefined(f"{handle:#x} is no live data buffer", codes.INVALID_PARAM)
         reason.report("EH0002", param="dataBuffer")
-    return found
-
-
-def _desc(handle: int) -> TensorDesc | None:
-    found = handles.look(handle, TensorDesc)
-    if found is None:
-        reason.report("EH0002", param="desc")
     return found
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from workbench.cann_emulator.acl import codes, config, contexts, dumping, leaks, models, overflow, profiling, reason
 from workbench.cann_emulator.acl.call import call
@@ -101,29 +98,6 @@ def get_version() -> tuple[int, int, int, int]:
     return (*_ACL_VERSION, 0)
 
 
-@call("I", "dr", device=False)
-def get_cann_version(name: int) -> tuple[dict[str, str], int]:
-    """Version of a package, by the number of the C enum: 0 CANN, 1 runtime, 2 compiler, and so on."""
-    version = _cann_version()
-    parts = re.match(r"(\d+)\.(\d+)(?:\.(RC\d+|\d+))?", version)
-    major, minor, release = (parts.group(i) or "" for i in (1, 2, 3)) if parts else ("", "", "")
-    found = {"version": version, "major_version": major, "minor_version": minor, "release_version": release}
-    empty = dict.fromkeys(found, "") | {"patch_version": "", "reserved": ""}
-    return (empty | found, 0) if name < 8 else (empty, codes.INVALID_PARAM)
-
-
-@call("s", "sr", device=False)
-def get_version_str(package: str) -> tuple[str, int]:
-    """`Version=` of an installed package, of share/info below ASCEND_HOME_PATH."""
-    home = os.environ.get("ASCEND_HOME_PATH", "")
-    file = Path(home) / "share" / "info" / package / "version.info"
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return "", codes.INVALID_FILE
-    return next((line.partition("=")[2] for line in lines if line.startswith("Version=")), ""), 0
-
-
 @call("is", "n", device=False)
 def app_log(level: int, message: str) -> None:
     """To the logger `acl`, which stands for the CANN log."""
@@ -141,7 +115,3 @@ def _end() -> None:
     finally:
         models.unload_all()
         reason.share(False)
-
-
-def _cann_version() -> str:
-    return os.environ.get("CANN_EMULATOR_VERSION") or "8.5.0"
