@@ -17,9 +17,9 @@ product of each class of shapes, and the quickest is taken for the class; which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
-from timeit import repeat
+from timeit import timeit
 
 import torch
 
@@ -62,12 +62,11 @@ def quickest_kernel(x: torch.Tensor, weight: torch.Tensor) -> str:
         RuntimeError: none is exact; that needs a broken processor or library.
     """
     shape = (torch.get_num_threads(), *(size.bit_length() for size in (*x.shape, len(weight))))
-    if shape not in _QUICKEST:
-
-        def least_s(name: str) -> float:  # the first run prepares a kernel, and others may hold the processor
-            return min(repeat(lambda: KERNELS[name](x, weight), timer=perf_counter, repeat=5, number=1))
-
-        _QUICKEST[shape] = min(exact_kernels(), key=least_s)
+    if shape not in _QUICKEST:  # the first run prepares a kernel; in turn, as others may hold the processor for a while
+        names = exact_kernels()
+        calls = [partial(KERNELS[name], x, weight) for name in names]
+        rounds = [[timeit(call, timer=perf_counter, number=1) for call in calls] for _ in range(5)]
+        _QUICKEST[shape] = min(zip(map(min, *rounds), names, strict=True))[1]
     return _QUICKEST[shape]
 
 
