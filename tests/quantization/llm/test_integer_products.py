@@ -46,7 +46,7 @@ def test_the_exact_kernel_that_took_least_time_once_is_taken_for_shapes_of_a_cla
     def taking(name: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
         def kernel(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             nonlocal seconds
-            seconds += next(waits[name], 0.0) if name in waits else 1.0
+            seconds += next(waits.get(name, iter(())), 0.5 if name == "int8" else 1.0)
             return whole(x, weight).to(torch.int32)
 
         return kernel
@@ -61,7 +61,7 @@ def test_the_exact_kernel_that_took_least_time_once_is_taken_for_shapes_of_a_cla
     assert quickest_kernel(x[:17, :33], weight[:8, :33]) == "float32"  # sizes between the same powers of two
     assert seconds == taken
     assert integer_product(x, weight).eq(40).all()
-    assert quickest_kernel(x[:2], weight) == "int8"  # timed anew: by now it takes no time
+    assert quickest_kernel(x[:2], weight) == "int8"  # timed anew: by now it is the quickest
 
 
 @pytest.mark.parametrize("kernel", EXACT)

@@ -94,6 +94,19 @@ def test_kept_work_of_another_recipe_is_not_used(tmp_path: Path) -> None:
     assert run(tmp_path, write_v0(tmp_path / "b.yaml", "calib_cfg: {a_bit: 16, mm_tensor: False}")).resumed == 0
 
 
+def test_kept_work_of_another_instruction_set_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_llm(tmp_path / "model")
+
+    def dies(line: str) -> None:
+        raise KeyboardInterrupt
+
+    cfg = write_v0(tmp_path / "r.yaml")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, cfg, report=dies)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
+    assert run(tmp_path, cfg).resumed == 0
+
+
 def test_tied_embeddings_and_chat_templates_are_written(tmp_path: Path) -> None:
     write_llm(tmp_path / "model", "llama", tie_word_embeddings=True)
     done = run(tmp_path, write_v0(tmp_path / "r.yaml"))

@@ -1,14 +1,7 @@
 """Linears and attention with one order of sums on every processor: torch's with AVX-512, as the vendor's files have it.
 
-- linear, bfloat16: in float32, of each pair of columns the odd one first; blocks of 512 columns, of 1024 where there
-  are more than 1024, are added one after another; then the bias, then one rounding.
-- linear, float32: the bias, then blocks of 192 columns (two halves of 193 to 383), each summed column by column with
-  fused multiply-adds, which is what `torch.addcmul` does on AVX2 as on AVX-512.
-- linear, float16: torch's, the same on AVX2 and AVX-512 unless the processor multiplies float16 itself.
-- attention: 512 keys at a time, both products as those of a float32 linear (but see `_few`). e^x by torch's cubic, in
-  float32 its quintic, for whole vectors of 16 keys, exact for the rest; summed in 16 lanes, twice 16 in 16-bit types.
-
-torch's kernel is taken for shapes in which it gives these bits for numbers that cancel, which shows its order.
+docs/llm.md says it in words, under Processors. torch's kernel is taken for shapes in which it gives the same bits for
+numbers that cancel, which shows its order. In float16 linears are torch's: they do not depend on AVX-512.
 """
 
 from __future__ import annotations
@@ -101,7 +94,7 @@ def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> t
         scores = scores.masked_fill(later, -torch.inf) * torch.tensor(size**-0.5)
         before, most = most, torch.maximum(most, scores.amax(-1, keepdim=True))
         raised, sums = _exponentials(scores - most, query.dtype)
-        again, weights = _exp(before - most), raised.to(query.dtype)
+        again, weights = (before - most).double().exp().float(), raised.to(query.dtype)
         total = torch.addcmul(sums, again, total)
         onto = out * again
         out = _product(weights, values, onto)
@@ -113,7 +106,7 @@ def _exponentials(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, to
     """e^x of rows, and their sums [..., 1]."""
     whole = x.shape[-1] // _LANES * _LANES
     polynomial, chains = (_quintic_exp, 1) if dtype == torch.float32 else (_cubic_exp, 2)
-    out = torch.cat((polynomial(x[..., :whole]), _exp(x[..., whole:])), -1)
+    out = torch.cat((polynomial(x[..., :whole]), x[..., whole:].double().exp().float()), -1)
     sums = x.new_zeros(2, *x.shape[:-1], _LANES)
     for number in range(whole // _LANES):
         sums[number % chains] += out[..., number * _LANES : (number + 1) * _LANES]
@@ -139,10 +132,6 @@ def _quintic_exp(x: torch.Tensor) -> torch.Tensor:
 def _horner(x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
     given = (x.new_tensor(each) for each in coefficients)
     return reduce(lambda out, coefficient: torch.addcmul(coefficient, x, out), given)
-
-
-def _exp(x: torch.Tensor) -> torch.Tensor:
-    return x.to(torch.float64).exp().to(torch.float32)
 
 
 @cache

@@ -17,9 +17,9 @@ product of each class of shapes, and the quickest is taken for the class; which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
-from timeit import repeat
+from timeit import timeit
 
 import torch
 
@@ -27,9 +27,7 @@ Kernel = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 MOST_COLUMNS = (1 << 17) - 1
 """K up to which no sum of products of two int8 numbers leaves int32: K · 128 · 128 < 2**31."""
 _COLUMNS_IN_FLOAT32 = 1024
-_TIMED = 5
 _QUICKEST: dict[tuple[int, ...], str] = {}
-"""Class of shapes → kernel, in this process."""
 _TRIED_ROWS = (1, 3, 17, 64)
 _TRIED_SHAPES = ((7, 1), (5, 3), (16, 64), (33, 255), (64, 576))
 """(N, K), tried with each number of rows."""
@@ -64,12 +62,11 @@ def quickest_kernel(x: torch.Tensor, weight: torch.Tensor) -> str:
         RuntimeError: none is exact; that needs a broken processor or library.
     """
     shape = (torch.get_num_threads(), *(size.bit_length() for size in (*x.shape, len(weight))))
-    if shape not in _QUICKEST:
-
-        def least_s(name: str) -> float:  # the first run prepares a kernel, and others may hold the processor
-            return min(repeat(lambda: KERNELS[name](x, weight), timer=perf_counter, repeat=_TIMED, number=1))
-
-        _QUICKEST[shape] = min(exact_kernels(), key=least_s)
+    if shape not in _QUICKEST:  # the first run prepares a kernel; in turn, as others may hold the processor for a while
+        names = exact_kernels()
+        calls = [partial(KERNELS[name], x, weight) for name in names]
+        rounds = [[timeit(call, timer=perf_counter, number=1) for call in calls] for _ in range(5)]
+        _QUICKEST[shape] = min(zip(map(min, *rounds), names, strict=True))[1]
     return _QUICKEST[shape]
 
 
@@ -125,4 +122,3 @@ def _float64(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 KERNELS: dict[str, Kernel] = {"int8": _int8, "float32": _float32, "float64": _float64}
-"""Name → kernel."""

@@ -8,7 +8,7 @@ import torch
 
 from workbench.quantization.llm.config import Family, LlmConfig
 from workbench.quantization.llm.fixed_order import causal_attention, linear_product
-from workbench.quantization.llm.forward import Linear, attention_half, feed_forward
+from workbench.quantization.llm.forward import attention_half, feed_forward
 from workbench.quantization.llm.recipe import Smooth
 from workbench.quantization.llm.rope import Rope
 from workbench.quantization.llm.smoothing.awq import flex_awq_exponent, inspected_scale, ratio_scale
@@ -118,16 +118,10 @@ def _inspected(
         def linear(name: str, x: torch.Tensor) -> torch.Tensor:
             return linear_product(x, replaced.get(name, block[f"{name}.weight"]), block.get(f"{name}.bias"))
 
-        return _half(group, config, rope, block, linear, x)
+        if group.kind != "norm-linear":
+            return linear(group.linears[0], x)
+        if group.reads != "attention":
+            return feed_forward(x, linear)
+        return attention_half(config, rope, block, x, linear, attention=causal_attention)
 
     return run
-
-
-def _half(
-    group: SmoothingGroup, config: LlmConfig, rope: Rope, block: Block, linear: Linear, x: torch.Tensor
-) -> torch.Tensor:
-    if group.kind != "norm-linear":
-        return linear(group.linears[0], x)
-    if group.reads != "attention":
-        return feed_forward(x, linear)
-    return attention_half(config, rope, block, x, linear, attention=causal_attention)
