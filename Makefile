@@ -25,7 +25,7 @@ test: install-test
 	$(MAKE) -j 2 lint compiled
 	timeout --foreground --signal=INT --kill-after=60 80m $(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# The class of processor that this machine is not, where it has VNNI. It takes some 20 minutes.
+# The class of processor that this machine is not, where it has VNNI. It takes 7 minutes or more.
 test-avx2: install-test
 	tests/avx2.sh
 

@@ -8,7 +8,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 here=$PWD/.venv-avx2
-command -v qemu-x86_64 >/dev/null || { echo "tests/avx2.sh: no qemu-x86_64. Run apt-get install qemu-user." >&2; exit 1; }
+qemu=$(command -v qemu-x86_64) || { echo "tests/avx2.sh: no qemu-x86_64. Run apt-get install qemu-user." >&2; exit 1; }
 
 # An environment like .venv whose interpreter is a script: found as `sys.executable`, it takes child processes along.
 packages=$(cd .venv && ls -d lib/python3*/site-packages)
@@ -21,7 +21,7 @@ grep -lI "^#!$PWD/.venv/bin/python" .venv/bin/* | while read -r program; do
 done
 cat >"$here/bin/python" <<END
 #!/bin/sh
-exec qemu-x86_64 -cpu Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid -0 "$here/bin/python" "$(readlink -f .venv/bin/python)" "\$@"
+exec "$qemu" -cpu Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid -0 "$here/bin/python" "$(readlink -f .venv/bin/python)" "\$@"
 END
 chmod +x "$here/bin/python"
 ln -sfn python "$here/bin/python3"
