@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, joined, place, rows_of, turns
+from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, place, rows_of, turns
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.values.errors import MeasureError
 
@@ -103,14 +103,6 @@ def test_rows_and_length_are_cut_back() -> None:
     assert cut(np.zeros((4, 3)), LOGITS, turn, 5).shape == (2, 3)
     assert rows_of(np.arange(12).reshape(12, 1), IDS, turn).ravel().tolist() == [8, 9]
     assert rows_of(np.zeros((1, 5, 12)), BIAS, turn).shape == (1, 5, 2)
-
-
-def test_turns_are_joined_along_the_batch() -> None:
-    assert joined([np.ones((4, 3)), np.zeros((2, 3))], LOGITS).shape == (6, 3)
-
-
-def test_an_output_that_counts_no_samples_is_the_first_turns() -> None:
-    assert joined([np.ones(1), np.ones(1)], Port(name="table", dtype="float32", shape=(1,))).tolist() == [1]
 
 
 def test_inputs_of_one_call_agree_in_rows_and_length() -> None:
