@@ -497,6 +497,8 @@ class HostConformance(TargetConformance):
 
     weight_steps = 1
     """Of 8 bits that a weight's integers are apart here."""
+    left_in_float = 3
+    """Of the layers at their extremes, those that have no exact kernel here at most."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -568,7 +570,7 @@ class HostConformance(TargetConformance):
         artifact, directory = compiled(target, model, candidate, record, tmp_path)
         session = target.open(artifact, directory, candidate)
 
-        assert artifact.int8_ops, artifact.kernels  # what has no exact kernel here is float
+        assert artifact.int8_ops >= len(record.layers) - self.left_in_float, artifact.kernels
         for batch in feeds:
             wanted = dict(zip(names := [f"{name}_y" for name in LAYERS], run(proto, batch, names), strict=True))
             got = session.run(batch)
