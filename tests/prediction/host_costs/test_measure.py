@@ -75,9 +75,14 @@ def test_no_process_is_left_behind(measured: HostCosts, before: set[int]) -> Non
     assert not [words for words in started if "workbench" in words and "workbench.graph.opener" not in words]
 
 
-def test_quiet_costs_are_kept_in_the_store_and_noisy_ones_for_a_day(
-    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("home", ["cache", "file"])
+def test_quiet_costs_are_kept_for_this_user_and_noisy_ones_for_a_day(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
+    """In the user's cache; in the workspace's store where there can be none."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
+    if home == "file":
+        (tmp_path / home).touch()
     for name in ("noisy", "quiet"):
         (tmp_path / name).mkdir()
     made: list[HostCosts] = []
@@ -96,6 +101,8 @@ def test_quiet_costs_are_kept_in_the_store_and_noisy_ones_for_a_day(
     assert [host_costs(*calm, store).request_ms for _ in range(2)] == [1.0, 1.0]
 
     monkeypatch.setattr(measure, "_noisy", {})  # as in another process
+    kept = {usage.kind for usage in store.usage()}
+    assert kept == ({"host_costs"} if home == "file" else set())
 
     assert host_costs(*calm, store) == made[1]
     assert host_costs(*noisy, store) == made[0]

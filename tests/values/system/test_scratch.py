@@ -104,3 +104,33 @@ def test_a_room_that_is_not_ours_is_refused(temporary: Path) -> None:
     with pytest.raises(ToolchainError, match=r"no folder of this user's own.*TMPDIR"), scratch_folder("memory"):
         pass
     remove_abandoned()
+
+
+@pytest.mark.timeout(60)
+def test_a_folder_within_a_scratch_folder_does_not_wait_for_the_lock_of_its_own_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workbench.values.system.scratch._PATIENCE_S", 900.0)
+
+    with scratch_folder("outer") as outer, scratch_folder("inner", inside=outer) as inner:
+        assert inner.parent == outer
+
+
+def test_a_folder_that_another_process_takes_for_abandoned_before_it_is_locked_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from workbench.values.system import scratch
+
+    lock, taken = scratch._lock, []
+
+    def late(folder: Path) -> int | None:
+        if not taken:
+            taken.append(folder)
+            folder.rmdir()
+            return None
+        return lock(folder)
+
+    monkeypatch.setattr(scratch, "_lock", late)
+    with scratch_folder("load") as folder:
+        assert folder.is_dir()
+        assert folder not in taken

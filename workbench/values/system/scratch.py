@@ -23,6 +23,9 @@ from workbench.values.errors import ToolchainError
 
 _SUFFIX = ".scratch"
 _PATIENCE_S, _POLL_S = 5.0, 0.01
+_TRIES = 5
+_ours: set[Path] = set()
+"""Scratch folders of this process, which hold their own locks: nothing inside them is anybody else's to remove."""
 
 
 @contextlib.contextmanager
@@ -38,17 +41,32 @@ def scratch_folder(name: str, *, inside: Path | None = None) -> Iterator[Path]:
         OSError: nothing can be made there.
     """
     room = _own_room() if inside is None else inside.resolve()
-    with _locked(room, _PATIENCE_S) as alone:
+    left: list[tuple[Path, int]] = []
+    with contextlib.nullcontext(False) if room in _ours else _locked(room, _PATIENCE_S) as alone:
         left = _abandoned(room) if alone else []
-        folder = Path(tempfile.mkdtemp(prefix=name + "-" if inside is None else f".{name}-", suffix=_SUFFIX, dir=room))
-        held = _lock(folder)
+        folder, held = _made(room, name + "-" if inside is None else f".{name}-")
+    _ours.add(folder)
     try:
         _remove(left)
         yield folder
     finally:
+        _ours.discard(folder)
         shutil.rmtree(folder, ignore_errors=True)
         if held is not None:
             os.close(held)
+
+
+def _made(room: Path, prefix: str) -> tuple[Path, int | None]:
+    """A new folder and its lock. Where the room could not be held, another process may take the folder for abandoned
+    before it is locked, and remove it: then it is made again."""
+    for _ in range(_TRIES):
+        folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX, dir=room))
+        held = _lock(folder)
+        if folder.is_dir():
+            return folder, held
+        if held is not None:
+            os.close(held)
+    raise ToolchainError(f"{room}: another process removes every folder that is made there. Set TMPDIR to another.")
 
 
 def remove_abandoned() -> None:
