@@ -60,6 +60,7 @@ def sweep(
     command: str = "",
     on_plan: Callable[[Plan], None] = lambda plan: None,
     on_trying: Callable[[Candidate, str], None] = lambda candidate, why: None,
+    on_look: Callable[[Evaluation], None] = lambda look: None,
     on_stage: Callable[[Candidate, str], None] = lambda candidate, stage: None,
     on_resume: Callable[[Candidate, str | None], None] = lambda candidate, stage: None,
     on_evaluation: OnEvaluation = lambda evaluation, reused: None,
@@ -84,6 +85,8 @@ def sweep(
         command: the command line that asks for it, kept with how the run ended.
         on_plan: told the forecast before any candidate is evaluated.
         on_trying: told (candidate, why) of each candidate of the search before it is evaluated.
+        on_look: told of each first look at INT8 beside float, before anything is measured in full: an evaluation that
+            stops after some samples and calls, is provisional and kept nowhere.
         on_stage: told (candidate, stage) when a stage begins.
         on_resume: told (candidate, stage) of one that an earlier run was ended at, before it is evaluated again; the
             stage it was in, None where that is not known.
@@ -141,6 +144,7 @@ def sweep(
                 quarantine=members.quarantine,
                 resumed=lambda candidate: on_resume(candidate, _stage_of(before, candidate)),
                 trying=on_trying,
+                looked=on_look,
             )
             stages.searching = False
             cards = members.trusted([aside.place for aside in end.set_aside])

@@ -59,6 +59,22 @@ def outcome_words(evaluation: Evaluation) -> str:
     return ", ".join([*words, *(["emulated"] if evaluation.toolchain.emulated else [])])
 
 
+def look_words(look: Evaluation) -> str:
+    """A first look at INT8 in one phrase: its times beside float's, what it loses; or why it has none."""
+    latency, accuracy = look.measurement.latency, look.measurement.accuracy
+    if latency is None or accuracy is None:
+        return outcome_words(look)
+    float_ms = latency.baseline_p50_ms / latency.drift
+    words = (
+        f"{interval(latency.speedup, 'x', 2)} as fast as float, P50 {p50_words(latency)} ms against {float_ms:.2f} in "
+        f"{latency.samples} calls"
+    )
+    drop = accuracy.comparison.drop_pp if accuracy.comparison is not None else None
+    if drop is not None:
+        words += f"; {scored_by(accuracy).drop_words(drop)} on the first {count_of(accuracy.samples, 'sample')}"
+    return words + (", emulated" if look.toolchain.emulated else "")
+
+
 def interrupted_words(candidate: Candidate, stage: str) -> str:
     """Of a candidate that was in flight when its run ended."""
     return f"{candidate.short_id} was interrupted at {stage}; the same sweep begins with it when it goes on."
@@ -119,6 +135,13 @@ class Progress:
         self._why = (candidate.id, why)
         if not self._redrawn:
             self._print(f"{'trying':>9}  {candidate.short_id}  {self._words(candidate)}: {why}")
+
+    def looked(self, look: Evaluation) -> None:
+        """Figures before the first candidate is measured: INT8 beside float."""
+        self._now = None
+        after = f"after {time.monotonic() - self.began:.0f} s"
+        what = f"{look.candidate.short_id}  {self._words(look.candidate)}"
+        self._tell(f"provisional, {after}: {what}: {look_words(look)}", " (measured in full next)")
 
     def stage(self, candidate: Candidate, stage: str) -> None:
         self._now = (candidate, stage)

@@ -75,6 +75,7 @@ def sweep(
                 command=command_line(),
                 on_plan=planned,
                 on_trying=progress.trying,
+                on_look=progress.looked,
                 on_stage=progress.stage,
                 on_resume=progress.resumed,
                 on_evaluation=progress.evaluated,

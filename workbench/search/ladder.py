@@ -30,6 +30,7 @@ from workbench.evaluation.padding_check import check_padding
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL, Effort
 from workbench.search.failure import failure_of
+from workbench.search.first_look import look as look_at
 from workbench.search.rungs.accuracy import full_accuracy, growing_subsets, take_answers
 from workbench.search.rungs.climb import Climb
 from workbench.search.rungs.fidelity import fidelity
@@ -56,6 +57,7 @@ def evaluate(
     effort: Effort = FULL,
     loans: Loans = NO_LOANS,
     whole: bool = False,
+    look: bool = False,
 ) -> Evaluation:
     """Take one candidate up the ladder and return what became of it; a `CandidateError` becomes a `Failure`.
 
@@ -68,6 +70,7 @@ def evaluate(
         effort: how much of what the experiment asks for is done; what was not is in the evaluation's `cut`.
         loans: what may be taken from others; the baseline and a climb without gates take nothing.
         whole: compile every shape of its set and measure all, whatever could be predicted from less.
+        look: a few seconds of it and no more, which end in a stop (`first_look`).
 
     Raises:
         ToolchainError: the machine, not the candidate, is at fault.
@@ -80,7 +83,7 @@ def evaluate(
     failure: Failure | None = None
     with contextlib.ExitStack() as sessions:
         try:
-            stop = _run(climb, sessions, whole=whole)
+            stop = look_at(climb, sessions) if look else _run(climb, sessions, whole=whole)
         except CandidateError as error:
             failure = failure_of(experiment, candidate, bench, split, climb.name, error)
     status: Status = "failed" if failure else "stopped" if stop else "complete"

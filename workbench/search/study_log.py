@@ -12,6 +12,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
+from workbench.search.first_look import INT8_FIRST, first_int8
 from workbench.search.parts_sampler import WHY
 from workbench.search.sampler import sampler_of
 from workbench.values.dimension import Scalar
@@ -27,7 +28,7 @@ class UnreadableStudy(Exception):
 def open_study(
     experiment: Experiment, path: Path, first: Sequence[tuple[Mapping[str, Scalar], str]] = ()
 ) -> optuna.Study:
-    """Load the sweep's study, or create it; the baseline and the presets are enqueued first.
+    """Load the sweep's study, or create it; the baseline, the best bets on INT8 and the presets are enqueued first.
 
     Args:
         first: (assignment, why) of what comes after these.
@@ -54,10 +55,10 @@ def open_study(
     # each is looked for: a run may have been killed between two of them
     present = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
     presets = [(preset.name, preset.assignment) for preset in experiment.space.presets]
-    for name, assignment in [("baseline", experiment.baseline_assignment), *presets]:
+    for name, assignment in [("baseline", experiment.baseline_assignment), *first_int8(experiment), *presets]:
         if dict(assignment) not in present:
             present.append(dict(assignment))
-            study.enqueue_trial(dict(assignment), user_attrs={"preset": name})
+            study.enqueue_trial(dict(assignment), user_attrs={"preset": name} if name else {WHY: INT8_FIRST})
     for assignment, why in first:
         if dict(assignment) not in present:
             present.append(dict(assignment))

@@ -33,6 +33,7 @@ from workbench.search.asking import (
 from workbench.search.cards import suspects
 from workbench.search.disk import writable
 from workbench.search.executors import Compiler, Crew, Executor, InProcess, Task, TimeUp
+from workbench.search.first_look import to_look_at
 from workbench.search.front import front_of
 from workbench.search.promising import promising
 from workbench.search.retry import survived
@@ -106,6 +107,7 @@ def run_sweep(
     compilers: Sequence[Compiler] = (),
     resumed: Callable[[Candidate], None] = lambda candidate: None,
     trying: Callable[[Candidate, str], None] = lambda candidate, why: None,
+    looked: Callable[[Evaluation], None] = lambda look: None,
     hear: Callable[[], None] = lambda: None,
     quarantine: Callable[[Place, str], bool] = lambda place, reason: False,
 ) -> SweepEnd:
@@ -127,6 +129,8 @@ def run_sweep(
         resumed: told of a candidate that was in flight when an earlier run ended, or failed by no fault of its own,
             before it is evaluated again.
         trying: told of every candidate before it is evaluated, and why it comes now.
+        looked: told of each first look at INT8, before anything is measured in full; it is no evaluation, and none is
+            written.
         hear: called now and then while several executors work, to pass on what they said meanwhile.
         quarantine: as of `Members`; asked before the executor that is bound to a card is given nothing more.
 
@@ -148,12 +152,14 @@ def run_sweep(
             listener.evaluated(evaluation, reused=True)
     with Crew[_Flight](executors or (InProcess(experiment, bench),), compilers, hear) as crew:
         loop = _Loop(experiment, bench, study, known, listeners, crew, time, resumed, warm, trying, quarantine)
+        loop.looked = looked
         with writable(bench.journal.root):
             loop.tell_again()
             loop.try_again(unlucky)
             loop.evaluate_again(bench.journal.lost())
             loop.measure_anew()
             loop.set_cards_aside()
+            loop.look_first(budget)
             reason = loop.search(budget)
             loop.measure_promising()
             bench.journal.keep_study()
@@ -190,11 +196,12 @@ class _Flight:
     """A candidate that is being evaluated.
 
     Attributes:
-        trial: None for one that was predicted before and is measured whole.
+        trial: None for one that was predicted before and is measured whole, and for a first look.
     """
 
     candidate: Candidate
     trial: optuna.Trial | None
+    look: bool = False
 
 
 class _Loop:
@@ -225,6 +232,7 @@ class _Loop:
         self.doubted: dict[str, tuple[Fact, ...]] = {}  # what they had borrowed, of those that are measured anew
         self.elsewhere: set[str] = set()  # measured anew, since their card was set aside
         self.aside: list[SetAside] = []
+        self.looked: Callable[[Evaluation], None] = lambda look: None
         self.left_open = trials_left_open(study, known)
         self.in_flight_before = {t.user_attrs.get("candidate") for t in self.left_open} - {None}
 
@@ -254,6 +262,17 @@ class _Loop:
             if not self.crew.working:
                 return ended
             self.finish()
+
+    def look_first(self, budget: int) -> None:
+        """A first look at INT8, where nothing is known yet and more than the baseline is asked for."""
+        if self.known or budget < 2:
+            return
+        for candidate in to_look_at(self.experiment):
+            if self.interrupted or (self.time is not None and self.time.left_s <= 0):
+                return
+            self._begin(candidate, None, look=True)
+            while self.crew.working:
+                self.finish()
 
     def _only_baseline(self) -> bool:
         """Whether the float baseline is being measured, which everything is compared with and which lends to all."""
@@ -326,6 +345,7 @@ class _Loop:
         *,
         crashes: int = 0,
         crashed: Callable[[int], None] = lambda crashes: None,
+        look: bool = False,
     ) -> None:
         until = None if self.time is None else self.time.search_end(self.experiment, self.known)
         if not self.aside and read_set_aside(self.bench.journal.root):
@@ -339,7 +359,8 @@ class _Loop:
                 candidate=candidate,
                 incumbents=tuple(front_of(self.experiment, self.known)),
                 loans=loans_for(candidate, self.known, self.experiment.seed),
-                whole=trial is None,
+                whole=trial is None and not look,
+                look=look,
             )
 
             def work(executor: Executor) -> Evaluation:
@@ -350,7 +371,7 @@ class _Loop:
 
         # a set that is measured whole is compiled where it is measured: the card has nothing else to do by then
         ahead = candidate if trial is not None else None
-        self.crew.begin(_Flight(candidate=candidate, trial=trial), ready, ahead, until)
+        self.crew.begin(_Flight(candidate=candidate, trial=trial, look=look), ready, ahead, until)
 
     def finish(self) -> None:
         """Wait for the evaluation that ends first, and keep and tell what became of it; or until more may begin.
@@ -369,7 +390,9 @@ class _Loop:
             self.interrupted.append(Interrupted(candidate=flight.candidate, stage=up.stage))
             return
         evaluation = replace(evaluation, stages=(*done.ahead, *evaluation.stages))
-        if flight.trial is None:
+        if flight.look:
+            self.looked(evaluation)
+        elif flight.trial is None:
             self._keep_whole(flight.candidate, evaluation)
         else:
             self._keep(flight.candidate, flight.trial, evaluation)

@@ -87,6 +87,7 @@ class TargetDescription(InstalledTarget):
             service) → name → text; None where `workbench serve` does.
         language: it is for language models: its models are folders, and it is a `targets.language.LanguageTarget`.
         first_space: of such a target, the text of a first search space.
+        int8_pays: whether INT8 was found faster than float on this machine; of those where it was not, INT8 is tried last.
         per_channel_types: operators whose weights may have a scale for each channel; None for all that can be INT8.
     """
 
@@ -115,3 +116,4 @@ class TargetDescription(InstalledTarget):
     language: bool = False
     first_space: str = ""
     per_channel_types: tuple[str, ...] | None = None
+    int8_pays: Callable[[], bool] = lambda: True

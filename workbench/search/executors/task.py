@@ -27,6 +27,7 @@ class Task:
     effort: Effort = FULL
     loans: Loans = NO_LOANS
     whole: bool = False
+    look: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -37,6 +38,7 @@ class Task:
             "effort": encode(self.effort),
             "loans": encode(self.loans),
             "whole": self.whole,
+            "look": self.look,
         }
 
 
@@ -50,6 +52,7 @@ def task_from_json(data: dict[str, Any]) -> Task:
         effort=decode(Effort, data["effort"]),
         loans=decode(Loans, data["loans"]),
         whole=data["whole"],
+        look=data["look"],
     )
 
 
@@ -65,4 +68,5 @@ def carry_out(task: Task, experiment: Experiment, bench: Bench) -> Evaluation:
         effort=task.effort,
         loans=task.loans,
         whole=task.whole,
+        look=task.look,
     )

@@ -78,7 +78,7 @@ def growing_subsets(climb: Climb, scores: AccuracyPass) -> Stop | None:
     for look in significance.look_schedule(climb.experiment.dataset.size(climb.split)):
         candidate = scores.first(look)
         reference = take(scores.reference_outcomes(), size(candidate))
-        _keep(climb, candidate, reference)
+        keep_accuracy(climb, candidate, reference)
         excess = significance.certain_violation(per_sample(reference), per_sample(candidate), limit_pp=limit)
         if excess is not None:
             what = "accuracy drop" if scores.scorer.primary == "accuracy" else f"drop of {scores.scorer.primary}"
@@ -100,7 +100,7 @@ def full_accuracy(climb: Climb, scores: AccuracyPass) -> Stop | None:
     baseline = None if climb.is_baseline or itself else scores.baseline_outcomes()
     theirs = None if climb.is_baseline else scores.baseline_outcomes()
     same = theirs is not None and same_outcomes(theirs, outcomes) and _answers_as_baseline(climb, scores)
-    accuracy = _keep(climb, outcomes, reference, baseline, same=same)
+    accuracy = keep_accuracy(climb, outcomes, reference, baseline, same=same)
     _audit(climb, outcomes, accuracy)
     stop = climb.over_limit(accuracy_metrics(accuracy))
     metric = drop_metric(accuracy.unit)
@@ -123,7 +123,7 @@ def _answers_as_baseline(climb: Climb, scores: AccuracyPass) -> bool:
     return owner == climb.experiment.baseline.id or (found is not None and found.test == SAME_ANSWERS)
 
 
-def _keep(
+def keep_accuracy(
     climb: Climb,
     outcomes: Outcomes,
     reference: Outcomes | None,
@@ -131,7 +131,8 @@ def _keep(
     *,
     same: bool = False,
 ) -> Accuracy:
-    """
+    """What these outcomes come to beside the others, which the measurement holds from here on.
+
     Args:
         same: they are the float baseline's own answers: not the samples alone show no loss then, there is none.
         reference: in float32; None where these outcomes are its own.

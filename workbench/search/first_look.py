@@ -1,0 +1,138 @@
+"""INT8 beside float as soon as anything can be said of it: which INT8 candidates come first, and a short look at each.
+
+A search is cut at any moment. So the two INT8 candidates that are the best bets on this target and CPU come right after
+the float baseline, and before anything is measured in full each is looked at: made, a few samples, a few calls beside
+the baseline. A look is shown as provisional and kept nowhere; its files lie in the store for the evaluation that
+follows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from workbench.evaluation.accuracy_pass import AccuracyPass
+from workbench.evaluation.build import artifact_of
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import size, take
+from workbench.search.rungs.accuracy import keep_accuracy
+from workbench.search.rungs.climb import Climb
+from workbench.search.rungs.latency import timed_calls
+from workbench.search.rungs.predict import may_wait
+from workbench.search.rungs.smoke import smoke
+from workbench.space.space import Forbidden, build, suggest
+from workbench.targets import described
+from workbench.targets.base import Session
+from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate
+from workbench.values.dimension import Scalar
+from workbench.values.errors import CompileError
+from workbench.values.results import Stop
+
+FIRST = 2
+"""INT8 candidates that come before all others."""
+FEWEST_SAMPLES, MOST_SAMPLES, SAMPLES_S = 16, 256, 4.0
+"""Of a look: doubled until so many are scored, or so many seconds are gone."""
+LOOKED = "a first look"
+INT8_FIRST = "INT8 by this scheme, with the first choice of everything else"
+_SCHEME = "quantization.scheme"
+Named = tuple[str, Mapping[str, Scalar]]
+
+
+def first_int8(experiment: Experiment) -> list[Named]:
+    """(name, assignment) of the INT8 candidates that come first: of different schemes and targets where there are.
+
+    The space's own presets in its order, but for targets whose INT8 is no faster than float on this CPU, which come
+    last; where it has none, each scheme with the first choice of everything else.
+    """
+    found = [(p.name, p.assignment) for p in experiment.space.presets if _is_int8(p.assignment)]
+    found += [("", assignment) for assignment in _defaults(experiment)]
+    found.sort(key=lambda one: not described(_target(experiment, one[1])).int8_pays())
+    kinds = [(_target(experiment, assignment), assignment[_SCHEME]) for _, assignment in found]
+    others = [one for place, one in enumerate(found) if kinds.index(kinds[place]) == place]
+    others += [one for one in found if one not in others and one[0]]
+    return others[:FIRST]
+
+
+def _target(experiment: Experiment, assignment: Mapping[str, Scalar]) -> str:
+    return str(assignment.get("target", experiment.targets[0]))
+
+
+def _is_int8(assignment: Mapping[str, Scalar]) -> bool:
+    return assignment.get(_SCHEME, "none") != "none"
+
+
+def _defaults(experiment: Experiment) -> list[dict[str, Scalar]]:
+    parameter = next((p for p in experiment.space.parameters if p.name == _SCHEME), None)
+    found = []
+    for scheme in parameter.choices if parameter is not None else ():
+        wanted = {_SCHEME: scheme}
+        assignment = suggest(experiment.space, lambda name, choices, wanted=wanted: wanted.get(name, choices[0]))
+        with contextlib.suppress(Forbidden):
+            build(experiment.space, assignment)
+            found.append(assignment)
+    return [assignment for assignment in found if _is_int8(assignment)]
+
+
+def to_look_at(experiment: Experiment) -> list[Candidate]:
+    """Those of `first_int8` at which a short look is possible: not language models, whose checkpoints take minutes, and
+    not sets of shapes, of which every one is a compile of its own."""
+    if experiment.model.is_language_model:
+        return []
+    found = [build(experiment.space, assignment) for _, assignment in first_int8(experiment)]
+    return [candidate for candidate in found if not may_wait(experiment, candidate)]
+
+
+def look(climb: Climb, sessions: contextlib.ExitStack) -> Stop | None:
+    """Some seconds of a candidate: its accuracy over the first samples, its times in the short measurement."""
+    experiment, candidate = climb.experiment, climb.candidate
+    with climb.stage("check"):
+        climb.check()
+    artifact, directory = artifact_of(experiment, candidate, climb.bench, climb, split=climb.split)
+    if artifact.int8_ops == 0:
+        raise CompileError("not one matrix product runs in an integer kernel: `workbench inspect` shows why.")
+    with climb.stage("smoke"):
+        session, baseline = climb.open(artifact, directory, candidate, sessions), climb.open_baseline(sessions)
+        reference = climb.open_reference(sessions)
+        if stop := smoke(climb, session, reference or baseline):
+            return stop
+    with climb.stage("accuracy_subset"):
+        ours = _scores(climb, candidate, artifact, session, baseline, reference)
+        float_file, _ = artifact_of(experiment, experiment.baseline, climb.bench)
+        theirs = _scores(climb, experiment.baseline, float_file, reference or baseline, baseline, reference)
+        sessions.callback(ours.close)
+        sessions.callback(theirs.close)
+        if reference is not None:
+            theirs.measure_afresh()  # what the store has are the baseline's answers
+        _score(climb, ours, theirs)
+    with climb.stage("latency_short"):
+        latency = timed_calls(climb, session, baseline, experiment.measure.short_calls, anchor=False)
+        climb.measurement = replace(climb.measurement, latency=latency)
+    return Stop(stage=climb.name, reason=LOOKED)
+
+
+def _scores(
+    climb: Climb,
+    candidate: Candidate,
+    artifact: Artifact,
+    session: Session,
+    baseline: Session,
+    reference: Session | None,
+) -> AccuracyPass:
+    at = (climb.experiment, candidate, climb.bench, climb.split)
+    return AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
+
+
+def _score(climb: Climb, ours: AccuracyPass, theirs: AccuracyPass) -> None:
+    """Over ever more samples, as long as the next step is expected to end within the time."""
+    count, began = FEWEST_SAMPLES, time.perf_counter()
+    while True:
+        outcomes, others = ours.first(count), theirs.first(count)
+        scored = min(size(outcomes), size(others))
+        keep_accuracy(climb, take(outcomes, scored), take(others, scored))
+        gone_s = time.perf_counter() - began
+        if scored < count or count >= MOST_SAMPLES or 2 * gone_s > SAMPLES_S:
+            return
+        count *= 2
