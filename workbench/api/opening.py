@@ -257,6 +257,7 @@ def summary_of(question: Experiment, journal: Journal, *, measured: MeasuredCloc
     from workbench.evaluation.last_run import read_last_run
     from workbench.evaluation.neighbours import read_neighbours
     from workbench.report import summarize
+    from workbench.search.first_look import first_int8
 
     evaluations, confirmations = journal.evaluations(), journal.evaluations("holdout")
     neighbours = read_neighbours(journal.root)
@@ -277,6 +278,7 @@ def summary_of(question: Experiment, journal: Journal, *, measured: MeasuredCloc
         neighbours=neighbours,
         set_aside=read_set_aside(journal.root),
         presets=_presets(question),
+        offers_int8=bool(first_int8(question)) and not question.model.is_language_model,
     )
 
 

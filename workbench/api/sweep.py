@@ -23,6 +23,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.report import Summary
 from workbench.report.factors import missing_between
 from workbench.search.confirmation import confirm
+from workbench.search.effort import effort_of_search
 from workbench.search.executors import Measurer, Members, TimeUp, local_members
 from workbench.search.executors.ray import ClusterSettings, cluster_members, cluster_settings
 from workbench.search.memory import check_memory
@@ -131,6 +132,7 @@ def sweep(
             )
             on_plan(plan)
             told = _Told(on_evaluation)
+            effort = effort_of_search(journal.root, plan.effort, begun=plan.done > 0)
             before = read_last_run(journal.root)
             end = run_sweep(
                 question,
@@ -145,6 +147,7 @@ def sweep(
                 resumed=lambda candidate: on_resume(candidate, _stage_of(before, candidate)),
                 trying=on_trying,
                 looked=on_look,
+                effort=effort,
             )
             stages.searching = False
             cards = members.trusted([aside.place for aside in end.set_aside])

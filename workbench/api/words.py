@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from workbench.report.words import count_of
+from workbench.search.effort import Effort
+from workbench.search.first_look import FIRST
 from workbench.search.forecast import Distinct
 from workbench.search.plan import Plan
 from workbench.values.system.steps import minutes
@@ -80,19 +82,24 @@ def _division(made: Plan) -> str:
     confirmed = f"confirm the float baseline and up to {members} on held-out data"
     if division.members == 0:
         confirmed = "confirm on held-out data, too little for one front member"
-    less = [
-        *(["fewer timed calls"] if division.effort.calls < 1 else []),
-        *(["shorter loads"] if division.effort.load < 1 and made.serves else []),
-        *(["fewer samples"] if division.effort.samples < 1 else []),
-    ]
-    cut = f", with {' and '.join(less)}" if less and division.members else ""
-    words = f"{minutes(division.limit_s)} in all: search until {minutes(division.search_s)}, then at most "
+    cut = _less(division.effort, loads=made.serves) if division.members else ""
+    words = f"{minutes(division.limit_s)} in all: search until {minutes(division.search_s)}"
+    words += f"{_less(made.effort, loads=False)}, then at most "
     words += f"{minutes(division.confirmation_s)} to {confirmed}{cut}, {minutes(division.report_s)} to report"
     room = int(max(0.0, division.search_s - made.once_s) / made.candidate_s) if made.candidate_s else made.todo
     if made.once_s:
         words += f". Of the search, some {minutes(made.once_s)} go once to what serving costs this host"
-    if room < min(2, made.todo):
-        words += f". Too short for the float baseline and one candidate: allow {minutes(made.least_s)}"
+    if room < min(1 + FIRST, made.todo):
+        words += f". Too short for the float baseline and {FIRST} INT8 candidates: allow {minutes(made.least_s)}"
     elif room < made.todo:
         words += f". Room for about {count_of(room, 'candidate')} of them"
     return words
+
+
+def _less(effort: Effort, *, loads: bool) -> str:
+    less = [
+        *(["fewer timed calls"] if effort.calls < 1 else []),
+        *(["shorter loads"] if effort.load < 1 and loads else []),
+        *(["fewer samples"] if effort.samples < 1 else []),
+    ]
+    return f", with {' and '.join(less)}" if less else ""

@@ -44,6 +44,7 @@ CURVE_FEEDS = 4
 NO_SEQUENCES = 0
 SURFACE_ROUNDS = 9
 """At least: a surface has few points that are dear, and its fit averages over what one of them is off by chance."""
+_FEWEST_ROUNDS = 3
 
 
 def serving_lengths(experiment: Experiment, candidate: Candidate) -> tuple[int, ...]:
@@ -86,6 +87,7 @@ def measured_curve(
     split: Split,
     *,
     open_another: Callable[[], Session] | None = None,
+    share: float = 1.0,
 ) -> BatchCurve:
     """Latency against batch and length; the caller holds `measure.device_lock`.
 
@@ -94,6 +96,7 @@ def measured_curve(
 
     Args:
         open_another: the artifact once more, to time what several workers do at once on the host; None not to.
+        share: of the time that the experiment gives a curve, and of the rounds that it has at least.
 
     Raises:
         MeasureError: a call failed, or (transient) timing took too long.
@@ -115,7 +118,7 @@ def measured_curve(
     on_device = isinstance(session, DeviceSession)
     points = None
     if choices.sequence_bins and found is None:
-        budget_ms = question.curve_s * 1000 / SURFACE_ROUNDS
+        budget_ms = question.curve_s * 1000 / SURFACE_ROUNDS  # of a round, however many there are
         points = chosen_points(quick_look(session, feeds_of), batches, lengths, budget_ms)
     threads = 0 if on_device else candidate.serving.intra_op_threads
     sessions = 1 if open_another is None else _sessions_at_once(choices, question, threads)
@@ -128,11 +131,11 @@ def measured_curve(
             lengths if points is None else points.lengths,
             feeds_of,
             beside=() if points is None else (*points.beside, *points.checks),
-            fewest=SURFACE_ROUNDS if choices.sequence_bins else FEWEST_CALLS,
+            fewest=max(_FEWEST_ROUNDS, round(share * (SURFACE_ROUNDS if choices.sequence_bins else FEWEST_CALLS))),
             threads=threads,
             stepped=on_device or experiment.model.fixed_batch is not None,
             yardstick=yardstick,
-            budget_s=question.curve_s,
+            budget_s=question.curve_s * share,
             seed=experiment.seed,
         )
         together.time_rounds()

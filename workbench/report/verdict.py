@@ -17,7 +17,16 @@ from workbench.evaluation.neighbours import Neighbour
 from workbench.report.alike import Alike, OutcomesOf
 from workbench.report.compared_recipes import recipes_of
 from workbench.report.groups import letters
-from workbench.report.known import Question, broken_by, common, held_against, in_order, searched_front, views
+from workbench.report.known import (
+    Question,
+    broken_by,
+    common,
+    failure_words,
+    held_against,
+    in_order,
+    searched_front,
+    views,
+)
 from workbench.report.known import front as front_of
 from workbench.report.reading import drop_of, numbers_of, speedup_of
 from workbench.report.recommendation import recommend, settled
@@ -44,6 +53,7 @@ def summarize(
     neighbours: Sequence[Neighbour] = (),
     set_aside: Sequence[SetAside] = (),
     presets: Mapping[str, str] | None = None,
+    offers_int8: bool = False,
 ) -> Summary:
     """Judge a sweep. Deterministic; needs at least one objective.
 
@@ -55,6 +65,7 @@ def summarize(
         neighbours: candidates that were timed beside the search.
         set_aside: cards that its last run gave nothing more to.
         presets: candidate id → name, of those of the space.
+        offers_int8: the space has INT8 candidates: without a measurement of one nothing is recommended.
     """
     asked = Question(objectives=tuple(objectives), constraints=tuple(constraints), baseline_id=baseline_id)
     known = {
@@ -100,11 +111,30 @@ def summarize(
     )
     if not ids:
         return summary
-    found = recommend(summary, alike)
+    found = (_without_int8(summary) if offers_int8 else "") or recommend(summary, alike)
     if isinstance(found, str):
         return replace(summary, nothing_recommended=found)
     summary = replace(summary, recommended=found)
     return settled(replace(summary, robustness=under_clocks(summary)))
+
+
+def _without_int8(summary: Summary) -> str:
+    """Why nothing is recommended where no INT8 candidate was measured, and what to do; empty where one was."""
+    tried = [e for e in summary.evaluations if e.candidate.quantization.scheme != "none"]
+    if any(e.measurement.accuracy is not None or e.stop is not None for e in tried):
+        return ""
+    said = "no INT8 candidate was measured, and without one nothing can be said of what INT8 gains"
+    failed = [e.failure for e in tried if e.failure is not None]
+    again = f"Run: workbench sweep {summary.experiment_file}"
+    if not failed:
+        cut = summary.run is not None and summary.run.reason in ("timeout", "interrupted")
+        more = f"; the last run ended after {summary.run.seconds:.0f} s" if cut and summary.run is not None else ""
+        longer = "which goes on where it stopped, with a longer --timeout" if cut else "with more --trials"
+        return f"{said}{more}. {again}, {longer}."
+    why = f"{said}: {len(failed)} failed, the first with {failure_words(failed[0])}"
+    if any(e.deserves_another for e in tried):
+        return f"{why}. {again}, which tries them again."
+    return f"{why}. `workbench inspect` shows which layers INT8 can serve; its log: {failed[0].log_path}."
 
 
 def _member(

@@ -1,11 +1,20 @@
-"""How much of what an experiment asks for one confirmation does: all of it, or less where the run's time is short."""
+"""How much of what an experiment asks for is measured: all of it, or less where the run's time is short.
+
+A search measures all its candidates with one effort, so that they compare; each confirmation has its own.
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from workbench.inputs.experiment import Experiment
+from workbench.values.documents.canonical import DecodeError, decode, encode
+from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.measurement import Split
+
+_log = logging.getLogger(__name__)
 
 FEWEST_CALLS = 50
 """Two a round: below that a round has no middle."""
@@ -17,7 +26,8 @@ class Effort:
     """Shares of what the experiment asks for.
 
     Attributes:
-        calls: of the timed calls; `load` of the seconds under load that are reckoned with; `samples` of the split.
+        calls: of the timed calls and of the rounds over a curve's shapes; `load` of the seconds under load that are
+            reckoned with; `samples` of the split.
         curve: False predicts the service by the batch curve that the search timed, instead of timing it again.
         loaded: so it is predicted because a load measures the service next, which is no less than what was asked.
     """
@@ -55,6 +65,26 @@ class Effort:
         return tuple(found)
 
 
+def effort_of_search(journal: Path, planned: Effort, *, begun: bool) -> Effort:
+    """The effort of a sweep's search: that of its first run, which is noted in its folder where it was not all.
+
+    Args:
+        planned: of a sweep that begins now.
+        begun: whether it has evaluations.
+    """
+    path = journal / _FILE
+    if not begun:
+        if planned != FULL:
+            write_sealed(path, encode(planned))
+        return planned
+    try:
+        return decode(Effort, read_sealed(path)) if path.exists() else FULL
+    except (Unsound, DecodeError) as error:
+        _log.warning("%s: %s. Candidates are measured in full from here on.", path, error)
+        return FULL
+
+
+_FILE = "effort.json"
 FULL = Effort()
 EFFORTS = (
     FULL,

@@ -12,7 +12,7 @@ compiled files alone, so here it is told by the settings, over candidates drawn 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -21,6 +21,7 @@ from workbench.evaluation.facts import AUDITED
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FEWEST_CALLS
 from workbench.prediction.stage import SURFACE_ROUNDS, service_choices, serving_lengths, surface_shapes
+from workbench.search.effort import Effort
 from workbench.search.rungs.outserved import may_be_told
 from workbench.space.space import Forbidden, build, compile_key, draw, size
 from workbench.values.candidate import Candidate
@@ -71,6 +72,15 @@ class Costs:
     simulation_s: float
     row_s: float = 0.0
     """Of what one call of each shape computes, where times are modelled: the host computes it all the same."""
+
+    def at(self, effort: Effort) -> Costs:
+        """With less effort; opening, the short look and simulations stay."""
+        return replace(
+            self,
+            accuracy_s=self.accuracy_s * effort.samples,
+            full_s=MEMORY_S + max(0.0, self.full_s - MEMORY_S) * effort.calls if self.full_s else 0.0,
+            service_s=self.service_s * effort.calls,
+        )
 
     def mean_s(self, distinct: Distinct) -> float:
         """Of one of so many candidates, with what they share paid for once."""

@@ -21,7 +21,8 @@ from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scoring_words
 from workbench.prediction.host_costs import measuring_s
 from workbench.prediction.stage import on_cards
-from workbench.search.effort import FULL
+from workbench.search.effort import EFFORTS, FULL, Effort, effort_of_search
+from workbench.search.first_look import FIRST
 from workbench.search.forecast import Distinct, distinct_among, forecast_costs
 from workbench.search.limits import too_fine
 from workbench.search.memory import check_memory, memory_of
@@ -51,6 +52,11 @@ FILE_DRAWS = 100
 OFF = (0.6, 3.0)
 """What runs took of their plans, from the least seen to the most: nobody knows before who is rejected early, how many
 are on the front, and what else the machine will do."""
+_AT_LEAST = 1 + FIRST
+"""Candidates that every limit has room for: the float baseline and the first INT8 ones. Where it has not, measurements
+become shorter before candidates go."""
+_SPARE = 1.5
+"""Of the time that they need by plan: the first candidates are those that share nothing."""
 START_S = 8.0
 """Of a run before its plan is known, roughly: imports, the float model compiled and called."""
 
@@ -64,7 +70,8 @@ class Plan:
         distinct: what the candidates that are to be done come to.
         whole_s: the run from its start to its report, within its limit; 0 where nothing is to be searched.
         division: how the time limit of the whole run is divided.
-        least_s: a limit that has room for the baseline, one candidate, and confirming both.
+        effort: of the search: less than all where the limit leaves no room for the baseline and two INT8 candidates.
+        least_s: a limit that has room for these with the least effort, and for confirming the baseline and one of them.
         space: distinct candidates and compiles of the whole space; `raw` before `forbid:` rules.
         todo: evaluations this sweep would still make.
         compiles: at most so many distinct compiles among them.
@@ -97,6 +104,7 @@ class Plan:
     distinct: Distinct
     whole_s: float
     division: Division
+    effort: Effort
     least_s: float
     basis: str
     disk_bytes: int
@@ -159,22 +167,29 @@ def make_plan(
     gone_s = gone()
     measured = [e for e in known.values() if e.status == "complete"]
     distinct = distinct_among(experiment, todo)
+    once_s = _once_s(experiment, bench) if todo else 0.0
+    limit_s = experiment.timeout_s if limit_s is None else limit_s
+    wanted, least_s = min(todo, _AT_LEAST), 0.0
+    effort = effort_of_search(bench.journal.root, FULL, begun=True) if known else FULL
     if len(measured) >= 3:
         candidate_s, basis = statistics.mean(e.seconds for e in measured), f"{len(measured)} complete evaluations"
         basis += " of this sweep"
         cost = mean_cost([known_cost(experiment, e, known) for e in measured])
+        division, least_s = divided(limit_s, cost), candidate_s
     else:
         language = experiment.model.is_language_model
         timed = not (language or bench.toolchain(experiment.baseline).emulated)
         opened_s = quantizing_s(experiment, call_ms) if language else opening_s(experiment)
         costs = forecast_costs(experiment, call_ms, opened_s, timed=timed)
-        candidate_s = costs.mean_s(distinct)
+        cost = forecast_cost(experiment, costs, call_ms, distinct.rows)
+        division, least_s = divided(limit_s, cost), costs.at(EFFORTS[-1]).mean_s(distinct)
+        if not known and not language:
+            room_s = (division.search_s - once_s) / _SPARE
+            fitting = (each for each in EFFORTS if wanted * costs.at(each).mean_s(distinct) <= room_s)
+            effort = next(fitting, EFFORTS[-1])
+        candidate_s = costs.at(effort).mean_s(distinct)
         probed = "one block" if language else f"{PROBE_CALLS} calls"
         basis = f"a probe of {probed} of the float model"
-        cost = forecast_cost(experiment, costs, call_ms, distinct.rows)
-    once_s = _once_s(experiment, bench) if todo else 0.0
-    limit_s = experiment.timeout_s if limit_s is None else limit_s
-    division = divided(limit_s, cost)
     # every card is fed by its host: with fewer processors than cards they wait for each other
     at_once = max(1, min(here, len(os.sched_getaffinity(0))) + cards - here)
     search_s = once_s + candidate_s * (min(1, todo) + max(0, todo - 1) / at_once)
@@ -196,7 +211,8 @@ def make_plan(
         distinct=distinct,
         whole_s=_whole_s(division, search_s, cost, gone_s),
         division=division,
-        least_s=least_limit_s(2 * candidate_s + once_s, cost),
+        effort=effort,
+        least_s=least_limit_s(wanted * least_s + once_s, cost),
         basis=basis,
         disk_bytes=int(compiles * copies * _file_bytes(experiment, bench)),
         free_bytes=shutil.disk_usage(bench.store.root).free,

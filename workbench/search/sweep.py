@@ -32,6 +32,7 @@ from workbench.search.asking import (
 )
 from workbench.search.cards import suspects
 from workbench.search.disk import writable
+from workbench.search.effort import FULL, Effort
 from workbench.search.executors import Compiler, Crew, Executor, InProcess, Task, TimeUp
 from workbench.search.first_look import to_look_at
 from workbench.search.front import front_of
@@ -108,6 +109,7 @@ def run_sweep(
     resumed: Callable[[Candidate], None] = lambda candidate: None,
     trying: Callable[[Candidate, str], None] = lambda candidate, why: None,
     looked: Callable[[Evaluation], None] = lambda look: None,
+    effort: Effort = FULL,
     hear: Callable[[], None] = lambda: None,
     quarantine: Callable[[Place, str], bool] = lambda place, reason: False,
 ) -> SweepEnd:
@@ -131,6 +133,7 @@ def run_sweep(
         trying: told of every candidate before it is evaluated, and why it comes now.
         looked: told of each first look at INT8, before anything is measured in full; it is no evaluation, and none is
             written.
+        effort: of every evaluation of this search.
         hear: called now and then while several executors work, to pass on what they said meanwhile.
         quarantine: as of `Members`; asked before the executor that is bound to a card is given nothing more.
 
@@ -152,7 +155,7 @@ def run_sweep(
             listener.evaluated(evaluation, reused=True)
     with Crew[_Flight](executors or (InProcess(experiment, bench),), compilers, hear) as crew:
         loop = _Loop(experiment, bench, study, known, listeners, crew, time, resumed, warm, trying, quarantine)
-        loop.looked = looked
+        loop.looked, loop.effort = looked, effort
         with writable(bench.journal.root):
             loop.tell_again()
             loop.try_again(unlucky)
@@ -233,6 +236,7 @@ class _Loop:
         self.elsewhere: set[str] = set()  # measured anew, since their card was set aside
         self.aside: list[SetAside] = []
         self.looked: Callable[[Evaluation], None] = lambda look: None
+        self.effort = FULL
         self.left_open = trials_left_open(study, known)
         self.in_flight_before = {t.user_attrs.get("candidate") for t in self.left_open} - {None}
 
@@ -359,6 +363,7 @@ class _Loop:
                 candidate=candidate,
                 incumbents=tuple(front_of(self.experiment, self.known)),
                 loans=loans_for(candidate, self.known, self.experiment.seed),
+                effort=self.effort,
                 whole=trial is None and not look,
                 look=look,
             )

@@ -92,14 +92,17 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
         return Cost(fixed_s=0.0, calls_s=0.0, samples_s=0.0, curve_s=0.0, load_s=0.0, asked_load_s=0.0)
     took = {stage.stage: stage.seconds for stage in evaluation.stages}
     call_ms = latency.mean_ms + latency.baseline_p50_ms
-    calls_s = latency.samples * call_ms * TIMING / 1000
+    calls_s = experiment.measure.calls * call_ms * TIMING / 1000
     around_s = 0.0  # of the stage that times calls, what is not calls
     if lender_of(evaluation, "latency") is None:
-        calls_s = min(calls_s, took.get("latency_full", 0.0))
-        around_s = took.get("latency_full", 0.0) - calls_s
-    sizes = [experiment.dataset.size(split) for split in ("holdout", "validation")]
+        asked = experiment.measure.calls / latency.samples  # by so much more than a search with less effort timed
+        calls_s = min(calls_s, asked * took.get("latency_full", 0.0))
+        around_s = took.get("latency_full", 0.0) - calls_s / asked
+    accuracy, size = evaluation.measurement.accuracy, experiment.dataset.size("holdout")
     scored_s = took.get("accuracy_subset", 0.0) + took.get("accuracy_full", 0.0)
-    scored_s *= (sizes[0] + _compared(sizes[0])) / sizes[1]
+    scored_s *= (size + _compared(size)) / (
+        experiment.dataset.size("validation") if accuracy is None else accuracy.samples
+    )
     timed = [e for e in known.values() if e.status == "complete" and lender_of(e, "curve") is None]
     curves = [stage.seconds for each in timed for stage in each.stages if stage.stage == "service"]
     curve_s = statistics.median(curves) if curves else 0.0
@@ -110,7 +113,7 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
     return Cost(
         fixed_s=sum(took.get(stage, 0.0) for stage in ("check", "smoke")) + around_s,
         calls_s=calls_s,
-        samples_s=max(scored_s, sizes[0] * experiment.dataset.calls_a_sample * latency.mean_ms / latency.batch / 1000),
+        samples_s=max(scored_s, size * experiment.dataset.calls_a_sample * latency.mean_ms / latency.batch / 1000),
         curve_s=curve_s,
         load_s=_load_s(experiment, evaluation),
         asked_load_s=experiment.service.confirm_s if experiment.service is not None else 0.0,
@@ -205,6 +208,11 @@ def _report_s(limit_s: float) -> float:
     return min(REPORT_S, REPORT_SHARE * limit_s)
 
 
+def has_int8(known: Mapping[str, Evaluation]) -> bool:
+    """Whether an INT8 candidate was measured: at least what it answers."""
+    return any(e.candidate.quantization.scheme != "none" and e.measurement.accuracy is not None for e in known.values())
+
+
 class RunTime:
     """The clock of one run; moments are those of `time.perf_counter`."""
 
@@ -234,7 +242,9 @@ class RunTime:
         if baseline is None or baseline.status != "complete":
             return self.end
         members = [e for e in front_of(experiment, known) if e is not baseline] or [baseline]
-        wanted_s = sum(known_cost(experiment, e, known).at(FULL) for e in (baseline, *members))
+        # until INT8 is measured, its measurement comes before a confirmation in full
+        effort = FULL if has_int8(known) else EFFORTS[-1]
+        wanted_s = sum(known_cost(experiment, e, known).at(effort) for e in (baseline, *members))
         return self.end - min(wanted_s, CONFIRMATION_SHARE * (self.end - self.began))
 
     def may_begin(self, experiment: Experiment, known: Mapping[str, Evaluation]) -> bool:

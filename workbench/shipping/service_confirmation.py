@@ -90,10 +90,14 @@ def confirm_services(
 
 
 def left_to_load(experiment: Experiment, journal: Journal, front: Sequence[Evaluation]) -> list[Candidate]:
-    """The baseline and front members whose confirmation predicts a service that no load has been tried on."""
+    """Front members and the baseline whose confirmation predicts a service that no load has been tried on.
+
+    First who would be recommended, whose figures are to be measured ones; then the baseline that it is held against.
+    """
     if experiment.service is None or experiment.service.confirm_s <= 0:
         return []
-    candidates = {c.id: c for c in (experiment.baseline, *(e.candidate for e in front))}
+    members = [e.candidate for e in front]
+    candidates = {c.id: c for c in (*members[:1], experiment.baseline, *members)}
     return [c for i, c in candidates.items() if _best_to_load(journal, i) is not None]
 
 

@@ -87,7 +87,7 @@ class TargetDescription(InstalledTarget):
             service) → name → text; None where `workbench serve` does.
         language: it is for language models: its models are folders, and it is a `targets.language.LanguageTarget`.
         first_space: of such a target, the text of a first search space.
-        int8_pays: whether INT8 was found faster than float on this machine; of those where it was not, INT8 is tried last.
+        int8_pays: whether INT8 was found faster than float on machines like this one; where not, it is tried last.
         per_channel_types: operators whose weights may have a scale for each channel; None for all that can be INT8.
     """
 

@@ -49,20 +49,20 @@ def _timed(climb: Climb, curve: BatchCurve) -> BatchCurve:
 
 def _curve(climb: Climb, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> BatchCurve:
     """Another's where its files do the same work, else measured."""
-    at = (climb.experiment, climb.candidate, climb.bench)
+    at, share = (climb.experiment, climb.candidate, climb.bench), climb.effort.calls
 
     def another() -> Session:
         return climb.bench.target(climb.candidate).open(artifact, directory, climb.candidate)
 
     if climb.split != "validation" or climb.bench.toolchain(climb.candidate).emulated:
-        return _timed(climb, measured_curve(*at, session, baseline, climb.split, open_another=another))
+        return _timed(climb, measured_curve(*at, session, baseline, climb.split, open_another=another, share=share))
     batches, lengths = surface_shapes(climb.experiment, climb.candidate)
     key = curve_key(*at, artifact, directory, batches, lengths, climb.split)
     known = lender(climb, "curve", key)
     if known is not None and not climb.loans.audited:
         keep(climb, Fact(kind="curve", key=key, lender=known.candidate.id))
         return lent_curve(known)
-    own = _timed(climb, measured_curve(*at, session, baseline, climb.split, open_another=another))
+    own = _timed(climb, measured_curve(*at, session, baseline, climb.split, open_another=another, share=share))
     audit = None
     if known is not None:
         ours, lent = (curve_at(each, lengths) for each in (at_first_speed(own), lent_curve(known)))

@@ -52,8 +52,8 @@ def _space_start(model: Path) -> SpaceStart:
 
 
 def _int8_pays() -> bool:
-    """Not without VNNI: there INT8 took 1.32 times as long as float on one thread and 1.13 on two (a sentence encoder of
-    six layers, 32 tokens, EPYC 7003, busy machine)."""
+    """Not without VNNI: INT8 took 1.32 times as long as float there on one thread and 1.13 on two (a sentence encoder
+    of six layers, 32 tokens, EPYC 7003, busy machine)."""
     return not this_cpu().saturates
 
 
