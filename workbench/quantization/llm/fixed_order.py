@@ -1,7 +1,8 @@
 """Linears and attention with one order of sums on every processor: torch's with AVX-512, as the vendor's files have it.
 
 docs/llm.md says it in words, under Processors. torch's kernel is taken for shapes in which it gives the same bits for
-numbers that cancel, which shows its order. In float16 linears are torch's: they do not depend on AVX-512.
+numbers that cancel, which shows its order. In float16 linears are torch's own, which are the same everywhere; where a
+processor computes in float16 itself (AVX-512 FP16), torch would take oneDNN's, whose order is another.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ def kernels() -> str:
 
 def linear_product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """`F.linear` of x [..., K] and weight [N, K], of one dtype."""
+    if x.dtype == torch.float16:
+        return _without_onednn(x, weight, bias)
     sizes = (x.shape[:-1].numel(), *weight.shape)
-    theirs = x.dtype == torch.float16 or _linear_agrees(x.dtype, sizes, bias is not None, torch.get_num_threads())
+    theirs = _linear_agrees(x.dtype, sizes, bias is not None, torch.get_num_threads())
     return (F.linear if theirs else _linear)(x, weight, bias)
 
 
@@ -38,6 +41,14 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     """Over whole sequences [batch, heads, tokens, head_dim]; key and value may have fewer heads, which are shared."""
     theirs = _attention_agrees(query.dtype, (key.shape[1], *query.shape[1:]), torch.get_num_threads())
     return (_torch_attention if theirs else _attention)(query, key, value)
+
+
+def _without_onednn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    before = torch.backends.mkldnn.set_flags(False)[0]  # its context manager warns of a graphics card's setting
+    try:
+        return F.linear(x, weight, bias)
+    finally:
+        torch.backends.mkldnn.set_flags(before)
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
