@@ -50,7 +50,7 @@ def changed(folder: Path, **changes: Any) -> Path:
 def test_a_config_that_does_not_fit_is_refused_with_key_and_value(
     folder: Path, changes: dict[str, Any], said: str
 ) -> None:
-    from workbench.quantization.llm.rope import rope_of
+    from workbench.quantization.llm.forward import rope_of
 
     with pytest.raises(ConfigError, match=said):
         rope_of(open_model(changed(folder, **changes)).config)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from workbench.quantization.llm.continuations import compare_continuations
+from workbench.quantization.llm.differences import compare_continuations
 
 
 def test_answers_part_at_their_first_different_token() -> None:

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model, read_block
+from workbench.quantization.llm.forward import rope_of
 from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.recipe import Group, LinearRecipe, LlmRecipe, Phase, Smooth
-from workbench.quantization.llm.rope import rope_of
 from workbench.quantization.llm.run import fake_logits
-from workbench.quantization.llm.smoothing.outliers import outlier_scale
+from workbench.quantization.llm.smoothing.scales import ChannelStatistics, outlier_scale
 from workbench.quantization.llm.smoothing.search import best_exponent, searched_exponents, threshold_scale
-from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
 from workbench.quantization.llm.walk import WorkingBlock, take_stage
 
 ALL: tuple[Group, ...] = ("norm-linear", "ov", "up-down")

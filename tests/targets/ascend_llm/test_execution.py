@@ -19,8 +19,15 @@ from tests.targets.ascend_llm.folders import LINEAR, WEIGHT
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import Stage, float_decoder, float_logits, greedy
 from workbench.quantization.llm.recipe import Type
-from workbench.targets.ascend_llm.arithmetic import cached, device_factors, dynamic_integers, static_integers
-from workbench.targets.ascend_llm.execution import running_block, served_decoder, served_logits
+from workbench.targets.ascend_llm.execution import (
+    cached,
+    device_factors,
+    dynamic_integers,
+    running_block,
+    served_decoder,
+    served_logits,
+    static_integers,
+)
 from workbench.targets.ascend_llm.served import read_served
 from workbench.targets.ascend_llm.served_block import ServedBlock, ServedLinear, StaticInput
 from workbench.values.errors import MeasureError

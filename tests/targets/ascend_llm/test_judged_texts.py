@@ -7,8 +7,7 @@ import pytest
 
 from tests.targets.ascend_llm.folders import write_llm
 from workbench.quantization.llm.config import read_config
-from workbench.targets.ascend_llm.judged_texts import encoder_of, prompt_ids, read_documents, read_prompts
-from workbench.targets.ascend_llm.texts import read_tokenizer
+from workbench.targets.ascend_llm.texts import encoder_of, prompt_ids, read_documents, read_prompts, read_tokenizer
 from workbench.values.errors import ConfigError
 
 
@@ -31,12 +30,12 @@ def test_lines_and_lists_of_json_are_one_each(tmp_path: Path) -> None:
     ("name", "text", "said"),
     [
         ("a.txt", " \n", "holds no text"),
-        ("a.jsonl", '{"text": "x"}\n{"txt": "y"}\n', r"a\.jsonl:2: has none of the keys text, inputs_pretokenized"),
-        ("a.jsonl", "[1]\n", r"a\.jsonl:1: has none of the keys"),
+        ("a.jsonl", '{"text": "x"}\n{"txt": "y"}\n', r"a\.jsonl:2: has no key 'text' or 'inputs_pretokenized'"),
+        ("a.jsonl", "[1]\n", r"a\.jsonl:1: has no key"),
         ("a.jsonl", "{\n", r"a\.jsonl:1: not valid JSON"),
         ("a.jsonl", "", "holds 0 texts"),
         ("a.json", '{"text": "x"}', "expected a list"),
-        ("a.json", '["x", 3]', "item 1 is 3, no text"),
+        ("a.json", '["x", 3]', "item 1 is 3, not a text"),
     ],
 )
 def test_bad_documents_are_refused(tmp_path: Path, name: str, text: str, said: str) -> None:

@@ -33,13 +33,14 @@ from workbench.quantization.llm.forward import (
     Attention,
     Cache,
     Linear,
+    Rope,
     causal_attention,
     check_ids,
     float_linear,
     norm,
+    rope_of,
     run_block,
 )
-from workbench.quantization.llm.rope import Rope, rope_of
 from workbench.values.errors import MeasureError
 
 Forward = Callable[[Sequence[torch.Tensor]], Iterator[torch.Tensor]]
@@ -131,24 +132,40 @@ def logits_of(decoder: Decoder, stage: Stage) -> Forward:
     """
 
     def forward(windows: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        check_ids(decoder.config, windows)
-        with torch.inference_mode():
-            embedding = decoder.embedding()
-            hidden = [F.embedding(ids, embedding) for ids in windows]
-            del embedding
-            for index in range(decoder.config.layers):
-                block = decoder.block(index, stage)
-                cache = block.kept if stage == "decode" else None
-                for number, x in enumerate(hidden):
-                    hidden[number] = _run(decoder, block, x, cache=cache)
-                    _check_finite(hidden[number], index, f"window {number}")
-        head = decoder.head()
-        for x in hidden:
-            with torch.inference_mode():  # not around the yield: the mode would be the caller's too
-                given = _logits(decoder.config, head, x)
-            yield given
+        hidden = embedded(decoder, windows)
+        for index, number in through(decoder, hidden, stage):
+            _check_finite(hidden[number], index, f"window {number}")
+        yield from head_logits(decoder, hidden)
 
     return forward
+
+
+def embedded(decoder: Decoder, windows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The hidden states before the first block, [1, tokens, hidden] of each window."""
+    check_ids(decoder.config, windows)
+    with torch.inference_mode():
+        embedding = decoder.embedding()
+        return [F.embedding(ids, embedding) for ids in windows]
+
+
+def through(decoder: Decoder, hidden: list[torch.Tensor], stage: Stage) -> Iterator[tuple[int, int]]:
+    """Every window through every block, in place; (block, window) behind each step. One block is in memory."""
+    for index in range(decoder.config.layers):
+        block = decoder.block(index, stage)
+        cache = block.kept if stage == "decode" else None
+        for number, x in enumerate(hidden):
+            with torch.inference_mode():  # not around the yield: the mode would be the caller's too
+                hidden[number] = _run(decoder, block, x, cache=cache)
+            yield index, number
+
+
+def head_logits(decoder: Decoder, hidden: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """[1, tokens, vocabulary] of what the last block gave of each window, one at a time."""
+    head = decoder.head()
+    for x in hidden:
+        with torch.inference_mode():  # likewise
+            given = _logits(decoder.config, head, x)
+        yield given
 
 
 def greedy(

@@ -14,11 +14,12 @@ from workbench.quantization.llm.affine import (
     by_token,
     extremes,
     fake_quantized,
+    refined_scale,
     rounded,
+    searched_scale,
 )
 from workbench.quantization.llm.fixed_order import linear_product
 from workbench.quantization.llm.recipe import LinearRecipe, Type
-from workbench.quantization.llm.weight_search import refined_scale, searched_scale
 
 SOURCES = {
     "self_attn.q_proj": "attention",

@@ -14,7 +14,7 @@ import torch
 from workbench.quantization.llm.affine import Affine, affine, extremes, fake_quantized
 from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.fixed_order import causal_attention, linear_product
-from workbench.quantization.llm.forward import Cache, Linear, run_block
+from workbench.quantization.llm.forward import Cache, Linear, Rope, run_block
 from workbench.quantization.llm.observers import Ranging, Spread, observing
 from workbench.quantization.llm.quantized import (
     SOURCES,
@@ -32,9 +32,8 @@ from workbench.quantization.llm.recipe import (
     Stage,
     Survey,
 )
-from workbench.quantization.llm.rope import Rope
 from workbench.quantization.llm.smoothing.apply import bias_norms, smooth_block, wanted_inputs
-from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
+from workbench.quantization.llm.smoothing.scales import ChannelStatistics
 from workbench.values.errors import ConfigError
 
 Stream = list[torch.Tensor]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +30,17 @@ from workbench.quantization.llm.run import (
 )
 from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of, window_ms
 from workbench.targets.ascend_llm.kept import Kept, block_file, stored_block
-from workbench.targets.ascend_llm.quant_description import DESCRIPTION
 from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
-from workbench.targets.ascend_llm.tensors import CACHE_TYPE, block_entries
+from workbench.targets.ascend_llm.tensors import (
+    CACHE_TYPE,
+    DESCRIPTION,
+    block_entries,
+    stored,
+    write_sharded,
+    write_weights,
+)
 from workbench.targets.ascend_llm.texts import calibration_samples, padded_samples, read_texts, read_tokenizer
-from workbench.targets.ascend_llm.weight_file import stored, write_sharded, write_weights
 from workbench.targets.language import few_tokens
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.input_files import is_file, size_text
@@ -154,7 +160,7 @@ def quantize_samples(
     return CalibratedLlm(
         folder=to,
         files=files,
-        types=_counted(recipe, model),
+        types=dict(Counter(types_of(recipe, model).values())),
         left_float=left,
         warnings=warnings,
         samples=len(samples["calibration"]),
@@ -276,10 +282,3 @@ def _put_in_place(ready: Path, to: Path) -> tuple[str, ...]:
         (to / name).parent.mkdir(exist_ok=True)
         (ready / name).replace(to / name)
     return tuple(names)
-
-
-def _counted(recipe: LlmRecipe, model: LlmModel) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for kind in types_of(recipe, model).values():
-        counts[kind] = counts.get(kind, 0) + 1
-    return counts

@@ -13,8 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from workbench.quantization.llm.walk import Stream
-from workbench.targets.ascend_llm.tensors import Entry
-from workbench.targets.ascend_llm.weight_file import Stored, stored, write_weights
+from workbench.targets.ascend_llm.tensors import STORED_TYPES, Entry, Stored, stored, write_weights
 from workbench.values.documents.canonical import file_digest
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.system.files import temporary_beside, write_json_atomically
@@ -53,11 +52,7 @@ class Kept:
         return done, streams
 
     def keep(self, index: int, entries: Sequence[Entry], streams: Sequence[Stream]) -> None:
-        """Keep a block and the streams behind it; what was kept before stays until this is whole.
-
-        Raises:
-            OSError: as the disk says it.
-        """
+        """Keep a block and the streams behind it; what was kept before stays until this is whole."""
         files = dict((self._state() or {}).get("files", {})) if index else {}
         files.pop(_streams(index), None)
         types = {entry.name: entry.type for entry in entries}
@@ -93,7 +88,7 @@ def stored_block(file: Path) -> tuple[list[Stored], dict[str, str]]:
         found = [
             Stored(
                 name=name,
-                dtype=_DTYPES[piece.get_dtype()],
+                dtype=STORED_TYPES[piece.get_dtype()],
                 shape=tuple(piece.get_shape()),
                 read=_reader(file, name),
             )
@@ -113,13 +108,3 @@ def _reader(file: Path, name: str) -> Any:
 
 def _streams(done: int) -> str:
     return f"streams_{done:05}.safetensors"
-
-
-_DTYPES = {
-    "I8": torch.int8,
-    "I32": torch.int32,
-    "I64": torch.int64,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F32": torch.float32,
-}

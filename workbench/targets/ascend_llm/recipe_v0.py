@@ -41,11 +41,7 @@ _WITHOUT_EFFECT = ("fraction", "sigma_factor", "percdamp", "fa_amp")
 
 
 def read_v0(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
-    """The recipe, and the most gigabytes of one weight file (0: one file).
-
-    Raises:
-        ConfigError: as `recipes.read_recipe`.
-    """
+    """The recipe, and the most gigabytes of one weight file (0: one file)."""
     phases = []
     smoothing = _smoothing(spec, model)
     if smoothing is not None:

@@ -20,20 +20,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from workbench.quantization.llm.checkpoint import block_shapes, tensor_shapes
+from workbench.quantization.llm.checkpoint import LlmModel, block_shapes, tensor_shapes
 from workbench.quantization.llm.config import LlmConfig
 from workbench.targets.ascend_llm.roofline_clock import roofline_clock
+from workbench.targets.ascend_llm.served import Served
+from workbench.targets.ascend_llm.settings import GROUPS
 from workbench.values.clocks.ensemble import ensemble, interval
 from workbench.values.clocks.statement import CallCosts, Work, summed
 from workbench.values.measurement import Estimate
 
 CHIP = "Ascend910B3"
-_FUSED = (
-    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    ("self_attn.o_proj",),
-    ("mlp.gate_proj", "mlp.up_proj"),
-    ("mlp.down_proj",),
-)
 _WIDE = 4
 """Bytes of an element in the vector unit, float32 [inferred]."""
 _INSTRUCTIONS: Mapping[str, int] = {
@@ -138,9 +134,6 @@ def modelled_times(
     Args:
         types, quantized_cache: as for `served_size`. The linears of a fused group are priced each by its own type.
         shape: one prompt of 512 tokens, a context of 1024, when None.
-
-    Raises:
-        ValueError: an unknown type or chip.
     """
     shape = shape or ServedShape()
     clocks = ensemble(roofline_clock(chip))
@@ -163,17 +156,17 @@ def _works(
     yield _kernel(near=2 * _FLOAT_BYTES * rows * config.hidden)  # rows of the embedding
     for index in range(config.layers):
         yield _elementwise("norm", rows * config.hidden)
-        yield from _linears(config, types, index, _FUSED[0], rows, decode=decode)
+        yield from _linears(config, types, index, GROUPS["qkv"], rows, decode=decode)
         heads = config.heads + config.kv_heads
         if config.qk_norm:
             yield _elementwise("norm", rows * heads * config.head_dim)
         yield _elementwise("rotate", rows * heads * config.head_dim)
         yield _attention(config, quantized_cache, shape, decode=decode)
-        yield from _linears(config, types, index, _FUSED[1], rows, decode=decode)
+        yield from _linears(config, types, index, GROUPS["o"], rows, decode=decode)
         yield _elementwise("norm", rows * config.hidden)
-        yield from _linears(config, types, index, _FUSED[2], rows, decode=decode)
+        yield from _linears(config, types, index, GROUPS["gate_up"], rows, decode=decode)
         yield _elementwise("gate", rows * config.intermediate)
-        yield from _linears(config, types, index, _FUSED[3], rows, decode=decode)
+        yield from _linears(config, types, index, GROUPS["down"], rows, decode=decode)
     # logits are made of the last place of each sequence alone
     yield _elementwise("norm", shape.batch * config.hidden)
     yield from _product("FLOAT", shape.batch, config.hidden, config.vocabulary)
@@ -254,3 +247,51 @@ def _kernel(*, cube: tuple[str, float] | None = None, far: float = 0.0, near: fl
     parts = [("far_memory", far), ("near_memory", near), ("vector", vector), *([cube] if cube else [])]
     beside = tuple(((name, round(amount / 1e6, 9)),) for name, amount in parts if amount)
     return Work(count=1, before=(("kernel_launch", 1.0),), beside=beside)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedFigures:
+    """What serving a model would take.
+
+    Attributes:
+        disk_bytes: of its weight files, as they are.
+        size: of one card's memory, by shapes and types.
+        prefill_ms, decode_ms: modelled.
+        prefill_ratio, decode_ratio: over the float model's times, clock by clock, modelled; None of the float model.
+    """
+
+    disk_bytes: int
+    size: ServedSize
+    prefill_ms: Estimate
+    decode_ms: Estimate
+    prefill_ratio: Estimate | None = None
+    decode_ratio: Estimate | None = None
+
+
+def float_figures(model: LlmModel, shape: ServedShape) -> tuple[ServedFigures, ModelledTimes]:
+    """Of the float model, and its modelled times."""
+    times = modelled_times(model.config, {}, quantized_cache=False, shape=shape)
+    figures = ServedFigures(
+        disk_bytes=sum(file.stat().st_size for file in dict.fromkeys(model.places.values())),
+        size=served_size(model.config, {}, quantized_cache=False),
+        prefill_ms=times.prefill_ms,
+        decode_ms=times.decode_ms,
+    )
+    return figures, times
+
+
+def served_figures(served: Served, config: LlmConfig, shape: ServedShape, base: ModelledTimes) -> ServedFigures:
+    """Of a checkpoint.
+
+    Args:
+        base: the float model's times, for the ratios.
+    """
+    times = modelled_times(config, served.types, quantized_cache=bool(served.cached), shape=shape)
+    return ServedFigures(
+        disk_bytes=sum(file.stat().st_size for file in dict.fromkeys(held.file for held in served.tensors.values())),
+        size=served_size(config, served.types, quantized_cache=bool(served.cached)),
+        prefill_ms=times.prefill_ms,
+        decode_ms=times.decode_ms,
+        prefill_ratio=time_ratio(times.prefill, base.prefill),
+        decode_ratio=time_ratio(times.decode, base.decode),
+    )

@@ -34,11 +34,7 @@ _COMMAND = "python -m workbench.targets.ascend.microbenchmarks {name} --to clock
 
 @functools.cache
 def roofline_clock(name: str) -> ModelledClock:
-    """The clock of a chip, such as 'Ascend910B3'.
-
-    Raises:
-        ValueError: no platform file is known of it.
-    """
+    """The clock of a chip, such as 'Ascend910B3'."""
     chip, float16, int8 = chip_of(name), peak_tops(name, "float16"), peak_tops(name, "int8")
     if chip is None or float16 is None or int8 is None:
         raise ValueError(f"no platform file is known of {name!r}")

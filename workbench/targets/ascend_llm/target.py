@@ -19,25 +19,22 @@ from workbench.graph.digests import digest_of
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_ids
+from workbench.quantization.llm.outcomes import windows_of
 from workbench.quantization.llm.ranking import group_errors
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.reference import float_reference
-from workbench.quantization.llm.windows import windows_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
-from workbench.targets.ascend_llm.compared import compared, ids_of
 from workbench.targets.ascend_llm.forecast import checkpoint_bytes, window_ms
-from workbench.targets.ascend_llm.judges import CheckpointJudge
-from workbench.targets.ascend_llm.prompted import Prompted, prompted
-from workbench.targets.ascend_llm.quant_description import DESCRIPTION, read_description, types_of_linears
-from workbench.targets.ascend_llm.recipe_text import recipe_text
-from workbench.targets.ascend_llm.recipes import read_recipe
+from workbench.targets.ascend_llm.judge import CheckpointJudge
+from workbench.targets.ascend_llm.prompted import Prompted, compared, ids_of, prompted
+from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
 from workbench.targets.ascend_llm.roofline import CHIP, ServedShape, modelled_times, served_size
 from workbench.targets.ascend_llm.roofline_clock import roofline_clock
-from workbench.targets.ascend_llm.served import read_served
+from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
-from workbench.targets.ascend_llm.tensors import CACHE_TYPE
+from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
 from workbench.targets.base import OperatorIssue, Session
 from workbench.targets.language import Ids, LanguageCosts, TokenWindow
@@ -208,8 +205,8 @@ class AscendLlmTarget:
         windows: Sequence[TokenWindow],
         kept_in: Path,
     ) -> CheckpointJudge:
-        quantized = None if candidate.quantization.scheme == "none" else directory
-        return CheckpointJudge(open_model(model.path), quantized, windows, kept_in, candidate.short_id)
+        served = None if candidate.quantization.scheme == "none" else _written(directory)
+        return CheckpointJudge(open_model(model.path), served, windows, kept_in, candidate.short_id)
 
     def decides_outputs(self, artifact: Artifact) -> str:
         """Weights, description and sizes; the recipe that led to them says nothing."""
@@ -219,10 +216,8 @@ class AscendLlmTarget:
 
     def costs(self, model: Model, artifact: Artifact, directory: Path, load: LanguageLoad) -> LanguageCosts:
         config = open_model(model.path).config
-        file = directory / DESCRIPTION
-        said = read_description(file) if file.is_file() else {}
-        types = types_of_linears(said, config) if said else {}
-        cache = said.get("kv_cache_type") == CACHE_TYPE
+        served = _written(directory) if (directory / DESCRIPTION).is_file() else None
+        types, cache = (served.types, bool(served.cached)) if served else ({}, False)
         shape = ServedShape(batch=load.batch, prompt_tokens=load.prompt, context=load.context)
         times = modelled_times(config, types, quantized_cache=cache, shape=shape)
         size = served_size(config, types, quantized_cache=cache)
@@ -277,6 +272,13 @@ def _refused(recipe: LlmRecipe, model: LlmModel) -> tuple[str, ...]:
     """What an engine would refuse or compute wrongly, but for the type of a float32 model: that is judged all the same,
     as what it would be in bfloat16."""
     return refused_by_engine(recipe, replace(model, config=replace(model.config, dtype=torch.bfloat16)))
+
+
+def _written(directory: Path) -> Served:
+    try:
+        return read_served(directory)
+    except ConfigError as error:
+        raise MeasureError(f"an engine would not read what was written: {error}") from error
 
 
 def _settings(candidate: Candidate) -> LlmSettings:
