@@ -44,12 +44,7 @@ def is_length_name(name: object) -> bool:
 
 
 def plan_inputs(specs: Sequence[TensorSpec], interface: Interface) -> tuple[PortPlan, ...]:
-    """A plan for every input that is fed; constants are left out.
-
-    Raises:
-        ConfigError: the interface names an input that there is not, axes that do not fit the model, or leaves open
-            what neither names nor sizes tell.
-    """
+    """A plan for every input that is fed; constants are left out."""
     uses = _uses(specs, interface)
     fed = [spec for spec in specs if uses[spec.name].constant is None]
     if not fed:
