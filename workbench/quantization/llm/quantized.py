@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -55,10 +55,6 @@ class QuantizedLinear:
     input: Affine | None
     meant: torch.Tensor
     by_sample_channel: bool = False
-
-    def with_input(self, by: Affine) -> QuantizedLinear:
-        """The same with a static range of its input."""
-        return replace(self, input=by)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The output, computed in floats as the vendor's tool does."""

@@ -7,7 +7,7 @@ what earlier phases made of b, and no more; so one block is in memory, and besid
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -238,7 +238,7 @@ def _quantize(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Quantiz
                     f"{block.prefix}.{name} sees values beyond {config.dtype} on the calibration texts.",
                     hint="Quantize a bfloat16 copy of the model, or leave smoothing out.",
                 )
-            block.linears[name] = block.linears[name].with_input(by)
+            block.linears[name] = replace(block.linears[name], input=by)
 
 
 class _Ranging:

@@ -202,8 +202,7 @@ def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
 def _engine_files(folder: Path, name: str) -> Mapping[str, str]:
     from workbench.targets.ascend_llm.serving_files import served_facts, serving_files
 
-    facts = served_facts(folder, name)
-    return serving_files(facts, facts.config.written)
+    return serving_files(served_facts(folder, name))
 
 
 TARGET = TargetDescription(

@@ -30,7 +30,6 @@ reads the upper 19 bits (aclnnTransQuantParam); that the engine's untouched 32 b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import torch
@@ -114,6 +113,8 @@ def _int8(wide: torch.Tensor) -> torch.Tensor:
     return torch.nan_to_num_(wide.round_(), nan=0.0).clamp_(-128, 127).to(torch.int8)
 
 
+_Integers = tuple[torch.Tensor, torch.Tensor | None]
+"""An input [tokens, K], and the scales of its tokens [tokens, 1], None for a static range."""
 _LAST_READERS = {source: name for name, source in SOURCES.items()}
 """Tensor → the last linear of a block that reads it."""
 
@@ -189,32 +190,24 @@ def running_block(block: ServedBlock, dtype: torch.dtype) -> Callable[[Stage], R
     return lambda stage: RunningBlock(tensors=block.tensors, linear=partial(linear, stage), kept=kept)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Integers:
-    """An input as integers: [tokens, K]; `scales` of its tokens [tokens, 1], None for a static range."""
-
-    values: torch.Tensor
-    scales: torch.Tensor | None
-
-
 def _integers(linear: ServedLinear, x: torch.Tensor, static: bool) -> _Integers:
     rows = x.reshape(-1, x.shape[-1])
     if static:
         assert linear.input is not None  # a static type has one
-        return _Integers(values=static_integers(rows, linear.input.scale, linear.input.offset), scales=None)
-    values, scales = dynamic_integers(rows)
-    return _Integers(values=values, scales=scales)
+        return static_integers(rows, linear.input.scale, linear.input.offset), None
+    return dynamic_integers(rows)
 
 
 def _output(linear: ServedLinear, given: _Integers, dtype: torch.dtype) -> torch.Tensor:
     """[tokens, N] in the model's dtype. The float bias of a static linear is in its integer bias."""
-    sums = integer_product(given.values, linear.weight)
-    if given.scales is None:
+    values, scales = given
+    sums = integer_product(values, linear.weight)
+    if scales is None:
         assert linear.integer_bias is not None  # a static type has it,
         assert linear.factors is not None  # and this
         return static_output(sums.add_(linear.integer_bias), device_factors(linear.factors, dtype), dtype)
     assert linear.scale is not None  # so has a dynamic one
-    return dynamic_output(sums, linear.scale, given.scales, linear.bias, dtype)
+    return dynamic_output(sums, linear.scale, scales, linear.bias, dtype)
 
 
 def _meant(linear: ServedLinear) -> torch.Tensor:

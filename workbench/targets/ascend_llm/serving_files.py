@@ -106,18 +106,15 @@ def parallel_sizes(config: LlmConfig, *, cache: bool) -> tuple[int, ...]:
     )
 
 
-def serving_files(facts: ServedFacts, written: Mapping[str, object]) -> dict[str, str]:
+def serving_files(facts: ServedFacts) -> dict[str, str]:
     """Name → text of the files under deploy/ of a bundle whose checkpoint lies in model/.
 
     Without serve_vllm.sh where vLLM-Ascend has no parameter for what the file holds; README.md says why.
-
-    Args:
-        written: the checkpoint's config.json, which MindIE wants with one key more.
     """
     files = {README: _readme(facts)}
     if not refused_by_vllm(facts):
         files[VLLM] = _vllm(facts)
-    patched = {**written, "quantize": _mindie_type(facts)}
+    patched = {**facts.config.written, "quantize": _mindie_type(facts)}
     files[MINDIE_MODEL] = json.dumps(patched, indent=2, ensure_ascii=False) + "\n"
     files[MINDIE_SERVER] = json.dumps(_server(facts), indent=2) + "\n"
     files[MINDIE_INSTALL] = _INSTALL

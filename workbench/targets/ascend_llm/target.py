@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -160,30 +161,26 @@ class AscendLlmTarget:
                 raise CalibrationError(f"an engine would refuse it: {wrong[0]}")
             made = quantize_samples(opened, read, cfg, {"calibration": given}, to)
         (to / RECIPE).write_text(text, encoding="utf-8")
-        linears = opened.config.layers * sum(map(len, GROUPS.values()))
-        integer = sum(count for kind, count in made.types.items() if kind in _INTEGER)
-        files = tuple(_file(to, to / name) for name in sorted((*made.files, RECIPE)))
-        return Artifact(
-            target=self.name,
-            files=files,
-            toolchain=self.toolchain(),
-            int8_ops=integer,
-            float_matmuls_left=linears - integer + 1,
-            kernels=made.types,
-        )
+        return self._artifact(to, (*made.files, RECIPE), made.types)
 
     def _of_float(self, model: LlmModel) -> Artifact:
         """The folder as it is: nothing is copied."""
         names = [file.name for file in dict.fromkeys(model.places.values())]
         names += ["config.json", *(name for name in _TOKENS if (model.folder / name).is_file())]
-        linears = model.config.layers * sum(map(len, GROUPS.values()))
+        return self._artifact(model.folder, names, {"FLOAT": len(list(model.linears()))})
+
+    def _artifact(self, folder: Path, names: Iterable[str], types: Mapping[str, int]) -> Artifact:
+        """Args:
+        types: type → how many linears of the blocks have it.
+        """
+        integer = sum(count for kind, count in types.items() if kind in _INTEGER)
         return Artifact(
             target=self.name,
-            files=tuple(_file(model.folder, model.folder / name) for name in sorted(names)),
+            files=tuple(_file(folder, folder / name) for name in sorted(names)),
             toolchain=self.toolchain(),
-            int8_ops=0,
-            float_matmuls_left=linears + 1,
-            kernels={"FLOAT": linears},
+            int8_ops=integer,
+            float_matmuls_left=sum(types.values()) - integer + 1,
+            kernels=types,
         )
 
     def window_ms(self, model: Model, tokens: int) -> float:
@@ -249,17 +246,8 @@ class AscendLlmTarget:
         return compared(a, b, windows)
 
     def finished(self, directory: Path) -> Artifact:
-        types = list(read_served(directory).types.values())
-        integer = sum(kind in _INTEGER for kind in types)
-        files = [file for file in sorted(directory.rglob("*")) if file.is_file()]
-        return Artifact(
-            target=self.name,
-            files=tuple(_file(directory, file) for file in files),
-            toolchain=self.toolchain(),
-            int8_ops=integer,
-            float_matmuls_left=len(types) - integer + 1,
-            kernels={kind: types.count(kind) for kind in dict.fromkeys(types)},
-        )
+        files = (file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file())
+        return self._artifact(directory, files, Counter(read_served(directory).types.values()))
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         raise MeasureError(_NO_GRAPH)

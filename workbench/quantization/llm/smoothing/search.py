@@ -7,6 +7,7 @@ operations the vendor's tool carries out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -249,7 +250,7 @@ def flex_awq_exponent(
         linear = quantized_linear(scaled, bias, quantized, how, "v1", None)
         if how.static:
             low, high = observing(how.observer, None).update(given)
-            linear = linear.with_input(affine(low, high, symmetric=how.symmetric, generation="v1"))
+            linear = replace(linear, input=affine(low, high, symmetric=how.symmetric, generation="v1"))
         out = linear.wide(given[None])[0]
         return float((out - exact).abs().pow(2).mean().pow(0.5) / size)
 
