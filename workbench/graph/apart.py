@@ -124,13 +124,8 @@ def chunks_of(tensor: TensorProto, size: int = 8 << 20) -> Iterator[bytes]:
         raise ConfigError(f"the data of tensor {tensor.name!r} are cut off.", file=path, hint=_CHANGED)
 
 
-def take_in(tensor: TensorProto, model: Path) -> None:
-    """Hold the data of an external tensor of the model file in the tensor itself; one that holds them is left alone.
-
-    onnx's own loader refuses a file with a second hard link; links are what package managers and the store save with.
-    """
-    if tensor.data_location != TensorProto.EXTERNAL:
-        return
+def refer_to_file(tensor: TensorProto, model: Path) -> None:
+    """Make an external tensor of the model file a reference; it may lie nowhere but in the model's folder."""
     place = external_place(tensor, model)
     folder = model.parent.resolve()
     file = (folder / place.location).resolve()
@@ -139,10 +134,28 @@ def take_in(tensor: TensorProto, model: Path) -> None:
         raise ConfigError(rule, file=model, hint="Put the external data next to the model and export again.")
     length = place.length or raw_bytes(tensor)
     refer(tensor, ExternalPlace(location=str(file), offset=place.offset, length=length))
+
+
+def hold(tensor: TensorProto) -> None:
+    """Put what a reference refers to into the tensor itself."""
     values = b"".join(chunks_of(tensor))
+    forget_place(tensor)
+    tensor.raw_data = values
+
+
+def forget_place(tensor: TensorProto) -> None:
     del tensor.external_data[:]
     tensor.ClearField("data_location")
-    tensor.raw_data = values
+
+
+def take_in(tensor: TensorProto, model: Path) -> None:
+    """Hold the data of an external tensor of the model file in the tensor itself; one that holds them is left alone.
+
+    onnx's own loader refuses a file with a second hard link; links are what package managers and the store save with.
+    """
+    if tensor.data_location == TensorProto.EXTERNAL:
+        refer_to_file(tensor, model)
+        hold(tensor)
 
 
 _CHANGED = "The file has changed since it was read. Start again."

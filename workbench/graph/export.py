@@ -15,7 +15,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -141,9 +141,7 @@ def convert(
         report = prove(model, task, written, feeds, limits or ExportLimits())
         final = to if report.passed else to.with_name(f"{to.name}.rejected")
         written.replace(final)
-    return ExportReport(
-        model=final, opset=report.opset, samples=report.samples, shapes=report.shapes, verdicts=report.verdicts
-    )
+    return replace(report, model=final)
 
 
 def load_checkpoint(checkpoint: Path, task: Task) -> Any:

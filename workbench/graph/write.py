@@ -25,6 +25,8 @@ from workbench.graph.apart import (
     INITIALIZER,
     RAW_DATA,
     chunks_of,
+    forget_place,
+    hold,
     place_of,
     refer,
     refers_apart,
@@ -86,9 +88,7 @@ def write_model(
         length = place_of(tensor)[2] if refers_apart(tensor) else len(tensor.raw_data)
         if length < BESIDE_BYTES:
             if refers_apart(tensor):
-                held = b"".join(chunks_of(tensor))
-                _plain(tensor)
-                tensor.raw_data = held
+                hold(tensor)
             continue
         file = _put(folder, chunks_of(tensor) if refers_apart(tensor) else [tensor.raw_data])
         files.append(file)
@@ -188,11 +188,6 @@ def _put(folder: Path, parts: Iterable[bytes]) -> Path:
     return file
 
 
-def _plain(tensor: TensorProto) -> None:
-    del tensor.external_data[:]
-    tensor.ClearField("data_location")
-
-
 # --- protobuf, field by field ----------------------------------------------------------------------------------------
 
 
@@ -214,7 +209,7 @@ def _tensor(tensor: TensorProto) -> _Parts:
         return [tensor.SerializeToString(deterministic=True)]
     plain = TensorProto()
     plain.CopyFrom(tensor)
-    _plain(plain)
+    forget_place(plain)
     return _split(plain, RAW_DATA, [[tensor]])
 
 

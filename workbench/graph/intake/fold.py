@@ -30,7 +30,7 @@ from workbench.graph.nodes import (
 from workbench.graph.read import infer_shapes
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Interface
-from workbench.values.model import TensorSpec
+from workbench.values.model import TensorSpec, axes_text
 
 Array = npt.NDArray[Any]
 
@@ -47,7 +47,7 @@ def constant_values(specs: tuple[TensorSpec, ...], interface: Interface) -> dict
 
 def _fitting(written: Any, spec: TensorSpec) -> Array:
     key = f"inputs.{spec.name}.constant"
-    shape = "[" + ", ".join("?" if d is None else str(d) for d in spec.shape) + "]"
+    shape = axes_text(spec.shape)
     try:
         given = np.asarray(written)
     except ValueError as error:

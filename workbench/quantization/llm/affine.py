@@ -31,11 +31,7 @@ class Affine:
 
 
 def affine(low: torch.Tensor, high: torch.Tensor, *, symmetric: bool, generation: Generation) -> Affine:
-    """Scale and offset of ranges, which are widened to hold zero first.
-
-    Args:
-        low, high: of one shape; the result has it too.
-    """
+    """Scale and offset of ranges, which are widened to hold zero first."""
     low, high = low.clamp(max=0), high.clamp(min=0)
     if symmetric:
         scale = (torch.maximum(-low, high) / HIGHEST).clamp(min=SMALLEST_SCALE)
@@ -83,11 +79,6 @@ def refined_scale(weight: torch.Tensor, widest: torch.Tensor, steps: int, dtype:
 
     It ends when no row gains 1e-10, in all or relative to an error of 1e-4. A row keeps the best scale that it had.
     Sums are along the first axis of the transposed weight, as in the vendor's tool, whose order they have.
-
-    Args:
-        weight: [N, K].
-        widest: the min-max scale, [N, 1], symmetric.
-        dtype: of errors.
     """
 
     def integers(scale: torch.Tensor) -> torch.Tensor:

@@ -191,10 +191,6 @@ def compare_continuations(
 
     One rounding turns an answer where two tokens are nearly as likely, and all behind it differ; so equal answers say
     much, and different ones little.
-
-    Args:
-        reference, given: ids behind each prompt, [n] each.
-        tokens: that were asked for.
     """
     parts = [_parting(ours.tolist(), theirs.tolist()) for ours, theirs in zip(reference, given, strict=True)]
     same = np.array([part is None for part in parts])

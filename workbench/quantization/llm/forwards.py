@@ -112,9 +112,6 @@ def float_logits(model: LlmModel, *, keep: bool = False) -> Forward:
     """`logits_of` the float model.
 
     Deterministic for one number of threads and one version of torch.
-
-    Args:
-        keep: as for `float_decoder`.
     """
     return logits_of(float_decoder(model, keep=keep), "prefill")
 
@@ -191,9 +188,6 @@ def greedy(
 
     Returns:
         For every prompt the ids that follow it, [n] with n at most `tokens`, less where the context is full.
-
-    Raises:
-        ConfigError, MeasureError: as `logits_of`.
     """
     check_ids(decoder.config, prompts)
     found: list[list[int]] = [[] for _ in prompts]

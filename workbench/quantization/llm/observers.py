@@ -122,9 +122,6 @@ def least_error(counts: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> 
     """The range whose 256 levels give counted values the least squared error, float32 of shape (1,).
 
     Two quantiles move inwards in steps of 1e-5, the one whose bins reach further first; it ends when the error grows.
-
-    Args:
-        counts: float32 [2048] over low … high.
     """
     width = (high - low) / BINS
     start, end = _searched(counts, (high.item() - low.item()) / BINS, crossed=False)
@@ -137,9 +134,6 @@ def crossed_search(counts: torch.Tensor, low: torch.Tensor, high: torch.Tensor) 
     There the two ends are exchanged when one is moved: the upper end jumps to the lower quantile's bin or the lower end
     to the upper one's. The error grows at once unless values are so rare that both quantiles lie far on one side, so
     the whole range is the usual answer (found in its files and by comparison with the tool).
-
-    Args:
-        counts: float32 or float16 [2048] over low … high.
     """
     width = high / BINS - low / BINS
     start, end = _searched(counts, high.item() / BINS - low.item() / BINS, crossed=True)
@@ -263,11 +257,7 @@ class Extremes:
 
 
 def observing(kind: Observer, spread: float | None) -> Ranging:
-    """A fresh observer.
-
-    Args:
-        spread: of the float input, which 'automatic' decides by (`spread_of`).
-    """
+    """A fresh observer."""
     if kind == "automatic":
         assert spread is not None, "a survey goes before an automatic choice"
         kind = "truncated_histogram" if spread <= MOST_SPREAD else "mean_extremes"

@@ -49,9 +49,6 @@ def windows_of(text: torch.Tensor, *, window: int, stride: int) -> list[Window]:
     With a stride below the window every token but the text's first is predicted exactly once, and at least
     `window - stride` tokens stand before it wherever the text has them. With a stride of the window nothing overlaps,
     as perplexities of quantized models are usually stated; the first token of each window is then predicted nowhere.
-
-    Args:
-        text: ids [1, tokens]; one of less than 2 tokens has no window.
     """
     if window < 2:
         raise ConfigError(f"a window of {window} tokens predicts nothing.", key="window", hint="Give at least 2.")
@@ -87,10 +84,6 @@ def all_windows(
     """The windows of several texts, none across two of them, in an order drawn by the seed.
 
     The order is random so that the first of them stand for all, which tests after some of the windows rely on.
-
-    Args:
-        texts: ids [1, tokens] of each.
-        most: no more windows than the first so many of the texts; all when None.
     """
     if window > config.context:
         raise ConfigError(

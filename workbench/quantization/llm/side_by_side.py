@@ -38,12 +38,6 @@ def side_by_side(
     """(name, of A, of B) for every window of every step, in the order of the model; [1, tokens, …] float32.
 
     Every model goes on with its own stream. One block of each is in memory at a time.
-
-    Args:
-        windows: ids, each [1, tokens].
-
-    Raises:
-        ConfigError: a window is too long, or weights cannot be read.
     """
     seen: tuple[dict[str, torch.Tensor], ...] = ({}, {})
     decoders = [_watched(side.decoder, found) for side, found in zip((a, b), seen, strict=True)]

@@ -127,11 +127,7 @@ def quantize_samples(
     strict: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> CalibratedLlm:
-    """`calibrate_llm`, of samples that are ids already.
-
-    Args:
-        read: what `cfg` says.
-    """
+    """`calibrate_llm`, of samples that are ids already."""
     if model.surplus:
         report(f"{len(model.surplus)} tensors have no use in this architecture, such as {model.surplus[0]}")
     if model.cast:
@@ -245,8 +241,7 @@ def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, 
     ready = kept.folder / "ready"
     shutil.rmtree(ready, ignore_errors=True)
     ready.mkdir()
-    written: list[str] = []
-    write_sharded(tensors, ready, stem, read.part_bytes, written.append)
+    write_sharded(tensors, ready, stem, read.part_bytes)
     optional = _optional(model, recipe, ready)
     _complete(description, v1, optional)
     for file in sorted(model.folder.iterdir()):

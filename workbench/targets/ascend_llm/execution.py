@@ -57,10 +57,6 @@ def static_integers(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) 
     """int8 of x by one range.
 
     The reciprocal is rounded to the model's dtype first, so in bfloat16 a large value may lie a step from x / scale.
-
-    Args:
-        x: in the model's dtype.
-        scale: [1] in the model's dtype; offset: int8 [1].
     """
     reciprocal = (1 / scale).to(torch.float32)
     return _int8(x.to(torch.float32).mul(reciprocal).add_(offset.to(torch.float32)))
@@ -98,12 +94,7 @@ def device_factors(factors: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def cached(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Keys or values as they come back out of an int8 cache, in their dtype.
-
-    Args:
-        x: [batch, kv_heads, tokens, head_dim].
-        scale: [kv_heads · head_dim] in the same dtype.
-    """
+    """Keys or values as they come back out of an int8 cache, in their dtype."""
     by = scale.view(1, x.shape[1], 1, x.shape[3])
     return torch.round(x * (1 / by)).clamp_(-128, 127) * by
 
@@ -136,11 +127,7 @@ def served_logits(served: Served, *, stage: Stage = "decode", keep: bool = False
 
 
 def served_decoder(served: Served, *, keep: bool = False) -> Decoder:
-    """A checkpoint as the steps of its computation, for `logits_of` and `greedy`.
-
-    Args:
-        keep: as for `served_logits`.
-    """
+    """A checkpoint as the steps of its computation, for `logits_of` and `greedy`."""
 
     def block(index: int) -> Callable[[Stage], RunningBlock]:
         return running_block(read_served_block(served, index), served.config.dtype)

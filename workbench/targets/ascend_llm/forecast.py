@@ -123,11 +123,7 @@ def judging_bytes(config: LlmConfig, *, tokens: int, longest: int) -> int:
 
 
 def check_memory(needed_bytes: int, key: str) -> None:
-    """Raises ConfigError before any work where memory cannot hold it.
-
-    Args:
-        key: the option that would make it less.
-    """
+    """Raises ConfigError before any work where memory cannot hold it."""
     available = available_memory_bytes()
     if available is not None and needed_bytes > available:
         raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,7 @@ _STATE = "state.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The folder of one run.
-
-    Attributes:
-        key: digest of all that decides the result; work of another key is not used.
-    """
+    """The folder of one run."""
 
     folder: Path
     key: str
@@ -84,26 +81,23 @@ def stored_block(file: Path) -> tuple[list[Stored], dict[str, str]]:
     """The tensors of a kept block, read when they are written, and their types."""
     with safe_open(file, framework="pt") as block:
         types: dict[str, str] = json.loads(block.metadata()["types"])
-        shapes = {name: block.get_slice(name) for name in types}
+        pieces = {name: block.get_slice(name) for name in types}
         found = [
             Stored(
                 name=name,
                 dtype=STORED_TYPES[piece.get_dtype()],
                 shape=tuple(piece.get_shape()),
-                read=_reader(file, name),
+                read=partial(_read, file, name),
             )
-            for name, piece in shapes.items()
+            for name, piece in pieces.items()
         ]
     return found, types
 
 
-def _reader(file: Path, name: str) -> Any:
-    def read() -> torch.Tensor:
-        with safe_open(file, framework="pt") as block:
-            value: torch.Tensor = block.get_tensor(name)
-            return value
-
-    return read
+def _read(file: Path, name: str) -> torch.Tensor:
+    with safe_open(file, framework="pt") as block:
+        value: torch.Tensor = block.get_tensor(name)
+        return value
 
 
 def _streams(done: int) -> str:

@@ -77,11 +77,7 @@ _SCOPES = {"W8A8": "per_tensor", "W8A8_DYNAMIC": "per_token", "W8A8_MIX": "pd_mi
 
 
 def recipe_text(settings: LlmSettings, left_float: Sequence[str] = ()) -> str:
-    """The YAML of a recipe that quantizes something; ends with a line feed.
-
-    Args:
-        left_float: full names of linears that stay float beside the groups that do.
-    """
+    """The YAML of a recipe that quantizes something; ends with a line feed."""
     spec = _v0(settings, left_float) if settings.of_generation == "v0" else _v1(settings, left_float)
     # JSON is YAML, and one line for each part is as readable as the tool's own files
     lines = [f"  {key}: {json.dumps(value)}" for key, value in spec.items()]

@@ -281,11 +281,7 @@ def float_figures(model: LlmModel, shape: ServedShape) -> tuple[ServedFigures, M
 
 
 def served_figures(served: Served, config: LlmConfig, shape: ServedShape, base: ModelledTimes) -> ServedFigures:
-    """Of a checkpoint.
-
-    Args:
-        base: the float model's times, for the ratios.
-    """
+    """Of a checkpoint."""
     times = modelled_times(config, served.types, quantized_cache=bool(served.cached), shape=shape)
     return ServedFigures(
         disk_bytes=sum(file.stat().st_size for file in dict.fromkeys(held.file for held in served.tensors.values())),

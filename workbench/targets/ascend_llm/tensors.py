@@ -24,22 +24,13 @@ DESCRIPTION = "quant_model_description.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """Attributes:
-    name: full name of the tensor.
-    type: its value in the description.
-    """
-
     name: str
     type: str
     value: torch.Tensor
 
 
 def block_entries(block: QuantizedBlock, prefix: str, generation: Generation, dtype: torch.dtype) -> Iterator[Entry]:
-    """Every tensor of a block.
-
-    Args:
-        dtype: the model's.
-    """
+    """Every tensor of a block."""
     for name, value in block.tensors.items():
         yield Entry(name=f"{prefix}.{name}", type="FLOAT", value=value)
     for name, linear in block.linears.items():
@@ -112,11 +103,7 @@ _ALIGNMENT = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A tensor to be written.
-
-    Attributes:
-        read: gives its values, when it is its turn.
-    """
+    """A tensor to be written."""
 
     name: str
     dtype: torch.dtype
@@ -155,32 +142,21 @@ def write_weights(tensors: Sequence[Stored], file: Path, metadata: Mapping[str, 
             stream.write(value.contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
-def write_sharded(
-    tensors: Sequence[Stored], folder: Path, stem: str, part_bytes: int, written: Callable[[str], None]
-) -> tuple[Path, ...]:
-    """STEM.safetensors, or with `part_bytes` STEM-00001-of-0000N.safetensors and an index (msmodelslim.md §3.6).
-
-    Args:
-        written: told each file's name.
-    """
+def write_sharded(tensors: Sequence[Stored], folder: Path, stem: str, part_bytes: int) -> None:
+    """STEM.safetensors, or with `part_bytes` STEM-00001-of-0000N.safetensors and an index (msmodelslim.md §3.6)."""
     if part_bytes <= 0:
-        file = folder / f"{stem}.safetensors"
-        write_weights(tensors, file)
-        written(file.name)
-        return (file,)
+        write_weights(tensors, folder / f"{stem}.safetensors")
+        return
     parts: list[list[Stored]] = [[]]
     for each in tensors:
         if parts[-1] and sum(other.size_bytes for other in parts[-1]) + each.size_bytes > part_bytes:
             parts.append([])
         parts[-1].append(each)
-    files, places = [], {}
+    places: dict[str, str] = {}
     for number, part in enumerate(parts, 1):
-        file = folder / f"{stem}-{number:05}-of-{len(parts):05}.safetensors"
-        write_weights(part, file)
-        written(file.name)
-        files.append(file)
-        places.update({each.name: file.name for each in part})
+        name = f"{stem}-{number:05}-of-{len(parts):05}.safetensors"
+        write_weights(part, folder / name)
+        places.update(dict.fromkeys((each.name for each in part), name))
     total = sum(each.size_bytes for each in tensors)
     index = folder / f"{stem}.safetensors.index.json"
     index.write_text(canonical_json({"metadata": {"total_size": total}, "weight_map": places}) + "\n")
-    return (*files, index)

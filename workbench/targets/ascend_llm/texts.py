@@ -140,11 +140,7 @@ def padded_samples(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> li
 
 
 def encoder_of(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-    """Text → ids, begun as the model's own tokenizer begins a text, and not ended: more is to follow.
-
-    Args:
-        tokenizer: of `read_tokenizer`.
-    """
+    """Text → ids, begun as the model's own tokenizer begins a text, and not ended: more is to follow."""
     plain, dressed = (tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
     begin = dressed[: next((n for n in range(len(dressed)) if dressed[n : n + len(plain)] == plain), 0)]
     return lambda text: [*begin, *tokenizer.encode(text, add_special_tokens=False).ids]

@@ -102,9 +102,6 @@ def threshold_scale(
     not rounded; nothing is shifted in the result. Compared are the outputs of three linears after an attention without
     mask and positions, in which keys are one head, else those of the first linear. Where the largest value is within
     three deviations, every channel is scaled by √largest / √widest, as m1 does.
-
-    Args:
-        biases: of the linears.
     """
     most, deviation = seen.above.max(), seen.deviation
     if bool(deviation * _ALIKE >= most):
@@ -171,10 +168,6 @@ def ratio_scale(
 
     Weights are quantized by channel while they are compared; mean and errors are of the first sample. Of equal errors
     the first.
-
-    Args:
-        biases: of the linears.
-        symmetric: of the weights.
     """
     x = seen.inputs[0]
     exact = [linear_product(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
@@ -232,9 +225,6 @@ def flex_awq_exponent(
     What is applied afterwards is the mean |x| to that power; the tool looks with the largest and applies the mean. The
     float output is compared without the bias that the quantized one has, as there. A dynamic input is quantized along
     the token axis (msmodelslim.md §9).
-
-    Args:
-        bias: of a single linear, else None.
     """
     weight = torch.cat(list(weights), 0)
     x = all_rows(inputs, weight.dtype)
