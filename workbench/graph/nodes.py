@@ -85,13 +85,9 @@ def rename_tensors(nodes: Iterable[NodeProto], new: Mapping[str, str]) -> None:
             rename_tensors(body.node, new)
 
 
-def drop_unused(graph: GraphProto, kept: Iterable[str] = ()) -> None:
-    """Remove nodes of the top graph whose results nobody needs, and initializers that nobody reads, in place.
-
-    Args:
-        kept: initializers that stay all the same.
-    """
-    used = {value.name for value in graph.output} | set(kept)
+def drop_unused(graph: GraphProto) -> None:
+    """Remove nodes of the top graph whose results nobody needs, and initializers that nobody reads, in place."""
+    used = {value.name for value in graph.output}
     live = []
     for node in reversed(graph.node):
         if used.intersection(node.output):

@@ -57,15 +57,12 @@ def is_apart(model: ModelProto) -> bool:
     return any(refers_apart(tensor) for tensor in model.graph.initializer)
 
 
-def write_model(
-    model: ModelProto, path: Path, *, beside: str | None = None, most_bytes: int | None = None
-) -> tuple[Path, ...]:
+def write_model(model: ModelProto, path: Path, *, beside: str | None = None) -> tuple[Path, ...]:
     """Write a model; equal models give equal bytes. A file that is there is replaced.
 
     Args:
         beside: the folder beside `path` for large tensors; None where they belong into the file. Larger models than
-            `most_bytes` use `weights` all the same.
-        most_bytes: `MOST_BYTES` when None.
+            `MOST_BYTES` use `weights` all the same.
 
     Returns:
         The files with tensors, beside `path` itself.
@@ -74,7 +71,7 @@ def write_model(
         ConfigError: what a tensor refers to has changed.
         OSError: it cannot be written.
     """
-    if beside is None and size_of(model) > (MOST_BYTES if most_bytes is None else most_bytes):
+    if beside is None and size_of(model) > MOST_BYTES:
         beside = WEIGHTS
     if beside is None:
         with path.open("wb") as stream:

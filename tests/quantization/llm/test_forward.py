@@ -88,18 +88,6 @@ def test_a_sliding_window_is_the_context(tmp_path: Path) -> None:
     assert torch.equal(ours(folder, samples(1))[0], theirs(folder, samples(1))[0])
 
 
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("tied", [False, True])
-def test_float_logits_are_the_same_each_time_whether_blocks_stay_in_memory_or_not(
-    tmp_path: Path, keep: bool, tied: bool
-) -> None:
-    model = open_model(write_model(tmp_path / "m", "llama", tie_word_embeddings=tied))
-    forward = float_logits(model, keep=keep)
-    expected = list(float_logits(model)(samples()))
-    for _ in range(2):
-        assert all(torch.equal(a, b) for a, b in zip(forward(samples()), expected, strict=True))
-
-
 def test_callers_are_not_put_into_inference_mode_between_windows(tmp_path: Path) -> None:
     model = open_model(write_model(tmp_path / "m", "qwen2"))
     for _ in float_logits(model)(samples()):

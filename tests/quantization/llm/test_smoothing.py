@@ -73,9 +73,11 @@ def test_an_outlying_channel_is_smaller_behind_every_method(tmp_path: Path) -> N
     for name, stage in STAGES.items():
         if name == "m5":
             continue  # of channels that stand out together it lowers those alone that stand out among them
-        block = WorkingBlock(index=0, prefix="model.layers.0", tensors=read_block(model, 0))
+        block = WorkingBlock(
+            config=model.config, rope=rope, index=0, prefix="model.layers.0", tensors=read_block(model, 0)
+        )
         with torch.inference_mode():
-            take_stage(model.config, rope, block, stage, list(hidden))
+            take_stage(block, stage, list(hidden))
         after = block.tensors["input_layernorm.weight"].abs()
         assert after[loudest] / after.median() < before.abs()[loudest] / before.abs().median(), name
 

@@ -41,9 +41,9 @@ def affine(low: torch.Tensor, high: torch.Tensor, *, symmetric: bool, generation
     return Affine(scale=scale, offset=torch.round(-low / scale) + LOWEST)
 
 
-def rounded(x: torch.Tensor, by: Affine, *, lowest: int = LOWEST) -> torch.Tensor:
+def rounded(x: torch.Tensor, by: Affine) -> torch.Tensor:
     """The integers of x as values of its dtype: clamp(round(x / scale + offset))."""
-    return torch.round(x / by.scale + by.offset).clamp_(lowest, HIGHEST)
+    return torch.round(x / by.scale + by.offset).clamp_(LOWEST, HIGHEST)
 
 
 def fake_quantized(x: torch.Tensor, by: Affine) -> torch.Tensor:

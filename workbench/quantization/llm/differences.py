@@ -53,18 +53,18 @@ class TextComparison:
         return self.windows > 1 and (self.ratio.low > 1 or self.ratio.high < 1)
 
 
-def compare_text(reference: TextOutcomes, outcomes: TextOutcomes, *, seed: int = 0) -> TextComparison:
+def compare_text(reference: TextOutcomes, outcomes: TextOutcomes) -> TextComparison:
     """A model against the float model on the same windows."""
     if not np.array_equal(reference.predictions, outcomes.predictions):
         raise ValueError("outcomes of different windows cannot be paired")
-    nll = _against(perplexity_scores(reference), perplexity_scores(outcomes), seed)
+    nll = _against(perplexity_scores(reference), perplexity_scores(outcomes))
     return TextComparison(
         windows=len(outcomes),
         predictions=int(outcomes.predictions.sum()),
-        perplexity=_exp(_alone(outcomes.nll, outcomes, seed)),
+        perplexity=_exp(_alone(outcomes.nll, outcomes)),
         ratio=_exp(nll),
-        kl=_alone(outcomes.kl, outcomes, seed),
-        top1=_share(reference, outcomes, seed),
+        kl=_alone(outcomes.kl, outcomes),
+        top1=_share(reference, outcomes),
         windows_needed=windows_needed(nll, len(outcomes)),
     )
 
@@ -81,14 +81,14 @@ def agreement_scores(outcomes: TextOutcomes) -> PairedScores:
     )
 
 
-def perplexity_pairs(models: Sequence[TextOutcomes], *, seed: int = 0) -> Pairs:
+def perplexity_pairs(models: Sequence[TextOutcomes]) -> Pairs:
     """Differences of log perplexity between all pairs of models, with intervals that hold all at once."""
-    return all_pairs(np.stack([each.nll for each in models]), models[0].predictions.astype(np.float64), seed=seed)
+    return all_pairs(np.stack([each.nll for each in models]), models[0].predictions.astype(np.float64))
 
 
-def kl_pairs(models: Sequence[TextOutcomes], *, seed: int = 0) -> Pairs:
+def kl_pairs(models: Sequence[TextOutcomes]) -> Pairs:
     """The same of the mean KL(float ‖ model), in nats a token."""
-    return all_pairs(np.stack([each.kl for each in models]), models[0].predictions.astype(np.float64), seed=seed)
+    return all_pairs(np.stack([each.kl for each in models]), models[0].predictions.astype(np.float64))
 
 
 def windows_needed(difference: Estimate, windows: int) -> int | None:
@@ -143,13 +143,13 @@ def _nats(sums: np.ndarray, outcomes: TextOutcomes) -> PairedScores:
     )
 
 
-def _against(reference: PairedScores, scores: PairedScores, seed: int) -> Estimate:
-    return paired_bootstrap(reference, scores, seed=seed).drop_pp
+def _against(reference: PairedScores, scores: PairedScores) -> Estimate:
+    return paired_bootstrap(reference, scores, seed=0).drop_pp
 
 
-def _alone(sums: np.ndarray, outcomes: TextOutcomes, seed: int) -> Estimate:
+def _alone(sums: np.ndarray, outcomes: TextOutcomes) -> Estimate:
     """A mean of a token with its interval: the difference to a model that has none of it."""
-    return _against(_nats(np.zeros(len(sums)), outcomes), _nats(sums, outcomes), seed)
+    return _against(_nats(np.zeros(len(sums)), outcomes), _nats(sums, outcomes))
 
 
 def _exp(logarithm: Estimate) -> Estimate:
@@ -158,9 +158,9 @@ def _exp(logarithm: Estimate) -> Estimate:
     return Estimate(value=value, low=low, high=high, confidence=logarithm.confidence)
 
 
-def _share(reference: TextOutcomes, outcomes: TextOutcomes, seed: int) -> Estimate:
+def _share(reference: TextOutcomes, outcomes: TextOutcomes) -> Estimate:
     """Counts of bounded samples, so an agreement everywhere is not taken for certain (`paired_bootstrap`)."""
-    drop = _against(agreement_scores(reference), agreement_scores(outcomes), seed)
+    drop = _against(agreement_scores(reference), agreement_scores(outcomes))
     return Estimate(
         value=1 - drop.value / 100,
         low=max(1 - drop.high / 100, 0.0),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -80,11 +79,10 @@ class Decoder:
     block: Callable[[int, Stage], RunningBlock]
 
 
-def float_decoder(model: LlmModel, *, keep: bool = False) -> Decoder:
-    """The float model as it is on disk, every step in its own dtype.
+def float_decoder(model: LlmModel) -> Decoder:
+    """The float model as it is on disk, every step in its own dtype; one block is in memory at a time.
 
-    Args:
-        keep: what was read stays in memory, for quick further calls; otherwise one block is in memory at a time.
+    Deterministic for one number of threads and one version of torch.
     """
 
     def embedding() -> torch.Tensor:
@@ -94,26 +92,16 @@ def float_decoder(model: LlmModel, *, keep: bool = False) -> Decoder:
         read = read_tensors(model, [f"{FINAL_NORM}.weight", head_name(model)])
         return {**read, f"{HEAD}.weight": read[head_name(model)]}
 
-    def block(index: int) -> RunningBlock:
+    def block(index: int, stage: Stage) -> RunningBlock:
         tensors = read_block(model, index)
         return RunningBlock(tensors=tensors, linear=float_linear(tensors), kept=lambda _, x: x)
 
-    held = lru_cache(maxsize=None)(block) if keep else block
-    return Decoder(
-        config=model.config,
-        rope=rope_of(model.config),
-        embedding=lru_cache(embedding) if keep else embedding,
-        head=lru_cache(head) if keep else head,
-        block=lambda index, _: held(index),
-    )
+    return Decoder(config=model.config, rope=rope_of(model.config), embedding=embedding, head=head, block=block)
 
 
-def float_logits(model: LlmModel, *, keep: bool = False) -> Forward:
-    """`logits_of` the float model.
-
-    Deterministic for one number of threads and one version of torch.
-    """
-    return logits_of(float_decoder(model, keep=keep), "prefill")
+def float_logits(model: LlmModel) -> Forward:
+    """`logits_of` the float model."""
+    return logits_of(float_decoder(model), "prefill")
 
 
 def logits_of(decoder: Decoder, stage: Stage) -> Forward:

@@ -60,7 +60,7 @@ def blocks(
     """
     for block in _working(model, recipe, streams, first):
         if watched is not None:
-            run_through(model.config, rope_of(model.config), block, watched, block.final, block.cached)
+            run_through(block, watched, block.final, block.cached)
         yield block.done()
 
 
@@ -137,10 +137,10 @@ def _working(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], first: i
         tensors = read_block(model, index)
         if rotation is not None:
             rotate_block(tensors, model.config, rotation)
-        block = WorkingBlock(index=index, prefix=model.prefix(index), tensors=tensors)
+        block = WorkingBlock(config=model.config, rope=rope, index=index, prefix=model.prefix(index), tensors=tensors)
         with torch.inference_mode():
             for phase, stream in zip(recipe.phases, streams, strict=True):
-                take_phase(model.config, rope, block, phase, stream)
+                take_phase(block, phase, stream)
         yield block
 
 

@@ -242,31 +242,22 @@ def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, 
     shutil.rmtree(ready, ignore_errors=True)
     ready.mkdir()
     write_sharded(tensors, ready, stem, read.part_bytes)
-    optional = _optional(model, recipe, ready)
-    _complete(description, v1, optional)
+    optional: dict[str, object] = {}
+    if (rotation := rotation_of_recipe(model, recipe)) is not None:
+        name = "optional/quarot.safetensors"
+        (ready / "optional").mkdir()
+        write_weights([stored("global_rotation", rotation.residual)], ready / name)
+        optional = {"quarot": {"rotation_map": {"global_rotation": name}}}
+    # keys that are no tensor's (msmodelslim.md §3.1)
+    if CACHE_TYPE in description.values():
+        description |= {"kv_cache_type": CACHE_TYPE, "kv_quant_type": CACHE_TYPE}
+    if v1:
+        description |= {"metadata": {}, "group_size": 0, "optional": optional}
     for file in sorted(model.folder.iterdir()):
         if is_file(file) and file.suffix in _COPIED and not file.name.endswith(_LEFT):
             shutil.copyfile(file, ready / file.name)
     (ready / DESCRIPTION).write_text(json.dumps(description, indent=4 if v1 else 2) + "\n")
     return _put_in_place(ready, to)
-
-
-def _complete(description: dict[str, object], v1: bool, optional: dict[str, object]) -> None:
-    """Keys that are no tensor's (msmodelslim.md §3.1)."""
-    if CACHE_TYPE in description.values():
-        description |= {"kv_cache_type": CACHE_TYPE, "kv_quant_type": CACHE_TYPE}
-    if v1:
-        description |= {"metadata": {}, "group_size": 0, "optional": optional}
-
-
-def _optional(model: LlmModel, recipe: LlmRecipe, ready: Path) -> dict[str, object]:
-    rotation = rotation_of_recipe(model, recipe)
-    if rotation is None:
-        return {}
-    (ready / "optional").mkdir()
-    name = "optional/quarot.safetensors"
-    write_weights([stored("global_rotation", rotation.residual)], ready / name)
-    return {"quarot": {"rotation_map": {"global_rotation": name}}}
 
 
 def _put_in_place(ready: Path, to: Path) -> tuple[str, ...]:

@@ -33,10 +33,8 @@ from workbench.targets.ascend_llm.forecast import check_memory, judging_bytes
 from workbench.targets.ascend_llm.kept_outcomes import judged_key, keep_outcomes, kept_outcomes, outcomes_file
 from workbench.targets.ascend_llm.roofline import (
     CHIP,
-    ModelledTimes,
     ServedFigures,
     ServedShape,
-    float_figures,
     served_figures,
 )
 from workbench.targets.ascend_llm.roofline_clock import roofline_clock
@@ -210,12 +208,9 @@ def judge(
     for name, each in served.items():
         _check_same(model, name, each)
     asked = _ask(model, judging, report)
-    figures, times = float_figures(model, judging.shape)
     outcomes: dict[str, TextOutcomes] = {}
     chosen: dict[str, Answers] = {} if asked.chosen is None else {FLOAT: asked.chosen}
-    judged = [
-        _judged(name, each, model, asked, judging, times, (outcomes, chosen), report) for name, each in served.items()
-    ]
+    judged = [_judged(name, each, model, asked, judging, (outcomes, chosen), report) for name, each in served.items()]
     whole = [name for name, found in outcomes.items() if len(found) == len(asked.windows)]
     return Judgement(
         model=JudgedModel(
@@ -223,7 +218,7 @@ def judge(
             folder=model_folder,
             types={"FLOAT": len(list(model.linears()))},
             quantized_cache=False,
-            figures=figures,
+            figures=served_figures(model, None, judging.shape),
             text=None if asked.outcomes is None else compare_text(asked.outcomes, asked.outcomes),
         ),
         checkpoints=tuple(judged),
@@ -326,7 +321,6 @@ def _judged(
     model: LlmModel,
     asked: _Asked,
     judging: Judging,
-    base: ModelledTimes,
     known: tuple[dict[str, TextOutcomes], dict[str, Answers]],
     report: Callable[[str], None],
 ) -> JudgedModel:
@@ -357,7 +351,7 @@ def _judged(
         folder=served.folder,
         types=dict(Counter(served.types.values()).most_common()),
         quantized_cache=bool(served.cached),
-        figures=served_figures(served, model.config, judging.shape, base),
+        figures=served_figures(model, served, judging.shape),
         text=text,
         stopped=stopped,
         choices=choice,

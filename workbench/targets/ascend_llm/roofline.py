@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench.quantization.llm.checkpoint import LlmModel, block_shapes, tensor_shapes
 from workbench.quantization.llm.config import LlmConfig
@@ -125,27 +125,26 @@ def modelled_times(
     *,
     quantized_cache: bool,
     shape: ServedShape | None = None,
-    chip: str = CHIP,
 ) -> ModelledTimes:
     """Prefill and decode of a served model.
 
-    Deterministic. Only times of one shape and chip should be compared with each other.
+    Deterministic. Only times of one shape should be compared with each other.
 
     Args:
         types, quantized_cache: as for `served_size`. The linears of a fused group are priced each by its own type.
         shape: one prompt of 512 tokens, a context of 1024, when None.
     """
     shape = shape or ServedShape()
-    clocks = ensemble(roofline_clock(chip))
+    clocks = ensemble(roofline_clock(CHIP))
     prefill = summed(_works(config, types, quantized_cache, shape, decode=False))
     decode = summed(_works(config, types, quantized_cache, shape, decode=True))
     times = clocks.call_ms([prefill, decode])
     return ModelledTimes(prefill_ms=interval(times[0]), decode_ms=interval(times[1]), prefill=prefill, decode=decode)
 
 
-def time_ratio(ours: CallCosts, theirs: CallCosts, *, chip: str = CHIP) -> Estimate:
+def time_ratio(ours: CallCosts, theirs: CallCosts) -> Estimate:
     """How long ours takes over theirs, with 95 % of the clocks that may be right; modelled."""
-    times = ensemble(roofline_clock(chip)).call_ms([ours, theirs])
+    times = ensemble(roofline_clock(CHIP)).call_ms([ours, theirs])
     return interval(times[0] / times[1])
 
 
@@ -268,26 +267,22 @@ class ServedFigures:
     decode_ratio: Estimate | None = None
 
 
-def float_figures(model: LlmModel, shape: ServedShape) -> tuple[ServedFigures, ModelledTimes]:
-    """Of the float model, and its modelled times."""
-    times = modelled_times(model.config, {}, quantized_cache=False, shape=shape)
+def served_figures(model: LlmModel, served: Served | None, shape: ServedShape) -> ServedFigures:
+    """Of a checkpoint of the model; of the model itself when None."""
+    types, cached = (served.types, bool(served.cached)) if served else ({}, False)
+    files = {held.file for held in served.tensors.values()} if served else set(model.places.values())
+    times = modelled_times(model.config, types, quantized_cache=cached, shape=shape)
     figures = ServedFigures(
-        disk_bytes=sum(file.stat().st_size for file in dict.fromkeys(model.places.values())),
-        size=served_size(model.config, {}, quantized_cache=False),
+        disk_bytes=sum(file.stat().st_size for file in files),
+        size=served_size(model.config, types, quantized_cache=cached),
         prefill_ms=times.prefill_ms,
         decode_ms=times.decode_ms,
     )
-    return figures, times
-
-
-def served_figures(served: Served, config: LlmConfig, shape: ServedShape, base: ModelledTimes) -> ServedFigures:
-    """Of a checkpoint."""
-    times = modelled_times(config, served.types, quantized_cache=bool(served.cached), shape=shape)
-    return ServedFigures(
-        disk_bytes=sum(file.stat().st_size for file in dict.fromkeys(held.file for held in served.tensors.values())),
-        size=served_size(config, served.types, quantized_cache=bool(served.cached)),
-        prefill_ms=times.prefill_ms,
-        decode_ms=times.decode_ms,
+    if served is None:
+        return figures
+    base = modelled_times(model.config, {}, quantized_cache=False, shape=shape)
+    return replace(
+        figures,
         prefill_ratio=time_ratio(times.prefill, base.prefill),
         decode_ratio=time_ratio(times.decode, base.decode),
     )

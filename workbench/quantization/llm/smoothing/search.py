@@ -6,7 +6,7 @@ operations the vendor's tool carries out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -16,6 +16,7 @@ from workbench.quantization.llm.affine import (
     HIGHEST,
     LOWEST,
     SMALLEST_SCALE,
+    Generation,
     affine,
     extremes,
     fake_quantized,
@@ -113,22 +114,25 @@ def threshold_scale(
     moved = [(seen.shift[None] @ weight.T)[0] for weight in weights]
     given_back = [m if b is None else m + b for m, b in zip(moved, biases, strict=True)]
     ones = torch.ones_like(widest)
-    found, least, before = ones, float("inf"), None
-    for number in range(_THRESHOLDS):
-        threshold = (most - deviation) * number / (_THRESHOLDS - 1) + deviation
-        beyond = torch.maximum(ones, seen.above / threshold)
-        scaled = ((beyond * threshold).pow(0.5) / widest.pow(0.5)).clamp(min=SMALLEST)
-        by = torch.where(beyond <= 1, beyond, scaled)
-        if before is not None and torch.equal(by, before):
-            continue
-        before = by
+
+    def scales() -> Iterator[torch.Tensor]:
+        before = None
+        for number in range(_THRESHOLDS):
+            threshold = (most - deviation) * number / (_THRESHOLDS - 1) + deviation
+            beyond = torch.maximum(ones, seen.above / threshold)
+            scaled = ((beyond * threshold).pow(0.5) / widest.pow(0.5)).clamp(min=SMALLEST)
+            by = torch.where(beyond <= 1, beyond, scaled)
+            if before is None or not torch.equal(by, before):
+                yield by
+            before = by
+
+    def error(by: torch.Tensor) -> float:
         given = (x - seen.shift) / by
         fake = fake_quantized(given, affine(*extremes(given), symmetric=False, generation="v0"))
         outs = [linear_product(fake, _unrounded(w * by), b) for w, b in zip(weights, given_back, strict=True)]
-        error = float(F.mse_loss(exact, _compared(outs)))
-        if error < least:
-            found, least = by, error
-    return found
+        return float(F.mse_loss(exact, _compared(outs)))
+
+    return _least(scales(), error)
 
 
 def _compared(outs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -171,17 +175,15 @@ def ratio_scale(
     """
     x = seen.inputs[0]
     exact = [linear_product(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
-    found, least = torch.ones_like(seen.first_mean), float("inf")
-    for step in range(_RATIOS):
-        by = _scale(seen.first_mean, step / _RATIOS)
-        error = 0.0
+
+    def error(by: torch.Tensor) -> float:
+        total = 0.0
         for weight, bias, out in zip(weights, biases, exact, strict=True):
-            scaled = weight * by
-            fake = fake_quantized(scaled, affine(*extremes(scaled, -1), symmetric=symmetric, generation="v0")) / by
-            error += float((out - linear_product(x, fake, bias)).to(torch.float32).pow(2).mean())
-        if error < least:
-            found, least = by, error
-    return found
+            fake = _as_integers(weight, by, symmetric, "v0")
+            total += float((out - linear_product(x, fake, bias)).to(torch.float32).pow(2).mean())
+        return total
+
+    return _least((_scale(seen.first_mean, step / _RATIOS) for step in range(_RATIOS)), error)
 
 
 def inspected_scale(
@@ -200,20 +202,36 @@ def inspected_scale(
     """
     exact = [inspected(weights, x) for x in seen.inputs]
     size = sum(out.numel() for out in exact)
-    found, least = torch.ones_like(seen.running_mean), float("inf")
-    for step in range(steps):
+
+    def scale(step: int) -> torch.Tensor:
         by = _scale(seen.running_mean, step * 1 / steps)
         by[~torch.isfinite(by)] = 1
-        fake = []
-        for weight in weights:
-            scaled = weight * by
-            fake.append(fake_quantized(scaled, affine(*extremes(scaled, -1), symmetric=True, generation="v1")) / by)
-        error = sum(
-            float(F.mse_loss(inspected(fake, x), out, reduction="sum"))
-            for x, out in zip(seen.inputs, exact, strict=True)
-        )
-        if error / size < least:
-            found, least = by, error / size
+        return by
+
+    def error(by: torch.Tensor) -> float:
+        fake = [_as_integers(weight, by, True, "v1") for weight in weights]
+        pairs = zip(seen.inputs, exact, strict=True)
+        return sum(float(F.mse_loss(inspected(fake, x), out, reduction="sum")) for x, out in pairs) / size
+
+    return _least(map(scale, range(steps)), error)
+
+
+def _as_integers(weight: torch.Tensor, by: torch.Tensor, symmetric: bool, generation: Generation) -> torch.Tensor:
+    """A weight as it is where it is scaled, quantized by channel and scaled back."""
+    scaled = weight * by
+    return fake_quantized(scaled, affine(*extremes(scaled, -1), symmetric=symmetric, generation=generation)) / by
+
+
+def _least(scales: Iterable[torch.Tensor], error: Callable[[torch.Tensor], float]) -> torch.Tensor:
+    """The scale with the least error; of equal ones the first, and ones where no error is a number."""
+    found: torch.Tensor | None = None
+    least = float("inf")
+    for by in scales:
+        if found is None:
+            found = torch.ones_like(by)
+        if (now := error(by)) < least:
+            found, least = by, now
+    assert found is not None  # there is a scale
     return found
 
 
