@@ -100,7 +100,7 @@ OWNERS = {
     "ray": {"search/executors"},
     "fsspec": {"evaluation/shared_store"},
     "torch": {"graph/export.py", "commands/example", "quantization/llm", "targets/ascend_llm"},
-    "transformers": {"graph/export.py", "commands/example", "quantization/llm/rope.py"},
+    "transformers": {"graph/export.py", "commands/example", "quantization/llm/forward.py"},
     "ruamel": {"values/documents"},
     "numba": {"quantization/counting.py", "prediction/simulation"},
     "plotly": {"report"},

@@ -23,7 +23,6 @@ from workbench.api.bundle import load_bundle
 from workbench.bundle import description, golden_batches, provenance, read_bundle, verify_bundle
 from workbench.bundle.prompts import MOST_SHARE, PROMPTS, golden_prompts, kept_step, replay_prompts
 from workbench.targets.ascend_llm.prompted import prompted
-from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import BundleError
 
 WEIGHTS = "model/quant_model_weight_w8a8.safetensors"
@@ -119,33 +118,6 @@ def test_no_service_of_the_workbench_opens_one() -> None:
         load_bundle(language_bundle())
     with pytest.raises(BundleError, match="prompts, and no samples"):
         golden_batches(read_bundle(language_bundle()))
-
-
-# --- damage -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [WEIGHTS, DESCRIPTION, PROMPTS, "model/tokenizer.json", "deploy/serve_vllm.sh"])
-def test_one_changed_byte_anywhere_is_found_and_named(folder: Path, name: str) -> None:
-    content = bytearray((folder / name).read_bytes())
-    content[len(content) // 2] ^= 1
-    (folder / name).write_bytes(content)
-    with pytest.raises(BundleError, match=rf"{name} has another sha256"):
-        verify_bundle(folder, replay=False)
-
-
-def test_a_missing_an_added_and_a_linked_file_are_refused(folder: Path) -> None:
-    weights = folder / WEIGHTS
-    weights.rename(folder.parent / "weights")
-    with pytest.raises(BundleError, match=f"{WEIGHTS} is missing"):
-        verify_bundle(folder)
-    weights.symlink_to(folder.parent / "weights")
-    with pytest.raises(BundleError, match="is a link"):
-        verify_bundle(folder)
-    weights.unlink()
-    (folder.parent / "weights").rename(weights)
-    (folder / "model" / "more.safetensors").write_bytes(b"")
-    with pytest.raises(BundleError, match=r"more\.safetensors does not belong"):
-        verify_bundle(folder)
 
 
 # --- whoever can change the sums too ----------------------------------------------------------------------------------
@@ -291,15 +263,6 @@ def test_no_value_bent_in_the_prompts_gets_beyond_a_bundle_error(bent: Path, dat
         (bent / PROMPTS).write_text(before, encoding="utf-8")
 
 
-def test_a_manifest_leads_to_no_file_outside(folder: Path) -> None:
-    (folder.parent / "secret").write_text("{}")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    for change in ({"golden": "../secret"}, {"golden": "/etc/passwd"}, {"golden": "model/none"}):
-        reseal(folder, {**manifest, **change})
-        with pytest.raises(BundleError, match=r"leads outside|not among"):
-            verify_bundle(folder)
-
-
 # --- comparing --------------------------------------------------------------------------------------------------------
 
 
@@ -351,8 +314,3 @@ def test_kept_ids_descend_and_their_probabilities_sum_to_at_most_one(row: list[f
     assert step.logits[0] == max(np.array(row, dtype=np.float32))
     assert np.exp(step.log_probabilities).sum() <= 1 + 1e-9
     assert dataclasses.asdict(step)["ids"] == tuple(dict.fromkeys(step.ids))
-
-
-def test_the_file_of_prompts_is_named_in_the_sums() -> None:
-    listing = (language_bundle() / "SHA256SUMS").read_text()
-    assert f"{file_digest(language_bundle() / PROMPTS)}  {PROMPTS}" in listing

@@ -87,10 +87,11 @@ def test_beyond_the_limit_of_a_message_weights_lie_beside_it_by_their_content(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.graph.write.BESIDE_BYTES", 1024)
+    monkeypatch.setattr("workbench.graph.write.MOST_BYTES", 5000)
     found = load_graph(read_model(path))
     (tmp_path / "out").mkdir()
 
-    files = write_model(found, tmp_path / "out" / "large.onnx", most_bytes=5000)
+    files = write_model(found, tmp_path / "out" / "large.onnx")
 
     assert len(files) == 2
     assert (tmp_path / "out" / "large.onnx").stat().st_size < 5000

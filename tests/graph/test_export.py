@@ -163,25 +163,23 @@ def test_an_existing_model_is_not_overwritten(checkpoints: dict[Task, Path], tmp
     assert (tmp_path / "model.onnx").read_bytes() == b"mine"
 
 
-def test_a_pickled_checkpoint_is_refused(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_bytes((checkpoints["ner"] / "config.json").read_bytes())
-    torch.save({}, tmp_path / "pytorch_model.bin")
+@pytest.mark.parametrize(
+    ("files", "rule"),
+    [
+        ([], r"holds no config\.json"),
+        (["config.json", "pytorch_model.bin"], r"only pickled weights \(pytorch_model.bin\).*safe_serialization"),
+        (["config.json", "model.safetensors"], "cannot be loaded"),
+    ],
+    ids=["no checkpoint", "pickled", "cut"],
+)
+def test_a_folder_that_is_no_sound_checkpoint_is_refused(
+    checkpoints: dict[Task, Path], tmp_path: Path, files: list[str], rule: str
+) -> None:
+    for name in files:
+        whole = (checkpoints["ner"] / ("config.json" if name == "config.json" else "model.safetensors")).read_bytes()
+        (tmp_path / name).write_bytes(whole if name == "config.json" else whole[: len(whole) // 2])
 
-    with pytest.raises(ConfigError, match=r"only pickled weights \(pytorch_model.bin\).*safe_serialization"):
-        load_checkpoint(tmp_path, "ner")
-
-
-def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds no config\.json"):
-        load_checkpoint(tmp_path, "ner")
-
-
-def test_truncated_weights_are_refused(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_bytes((checkpoints["ner"] / "config.json").read_bytes())
-    weights = (checkpoints["ner"] / "model.safetensors").read_bytes()
-    (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-
-    with pytest.raises(ConfigError, match="cannot be loaded"):
+    with pytest.raises(ConfigError, match=rule):
         load_checkpoint(tmp_path, "ner")
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from workbench.quantization.llm.differences import FEW_WINDOWS
 from workbench.targets.ascend_llm.calibrate import CalibratedLlm
 from workbench.targets.ascend_llm.calibrate import calibrate_llm as _calibrate
-from workbench.targets.ascend_llm.judge import Judging
+from workbench.targets.ascend_llm.judge import Alike, JudgedModel, Judgement, Judging
 from workbench.targets.ascend_llm.judge import judge as _judge
-from workbench.targets.ascend_llm.judgement import Alike, JudgedModel, Judgement
 from workbench.targets.ascend_llm.roofline import ServedShape
 
 __all__ = [

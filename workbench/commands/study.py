@@ -174,7 +174,7 @@ def sensitivity(
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
     from workbench.api.opening import named_candidate, opened
     from workbench.report.layers_page import sensitivity_html
-    from workbench.study.language_groups import ranked_groups, ranking_lines
+    from workbench.study.language import ranked_groups, ranking_lines
     from workbench.study.layers import LADDER, plain_recipe, study_layers, write_recipe
     from workbench.values.candidate import FloatUnit, SensitivityMetric
     from workbench.values.documents.canonical import encode

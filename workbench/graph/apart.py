@@ -36,7 +36,7 @@ FROM_BYTES = 128 << 20
 LARGE_BYTES = 64 << 10
 """Tensors from this size on are apart. Shapes and scalars, which runtimes want to see early, stay in the graph."""
 
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto and TensorProto
+GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto and TensorProto
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _folder: ContextVar[Path | None] = ContextVar("kept_aside", default=None)
 
@@ -110,11 +110,7 @@ def array_of(tensor: TensorProto) -> Array:
 
 
 def chunks_of(tensor: TensorProto, size: int = 8 << 20) -> Iterator[bytes]:
-    """The bytes that a reference refers to, some at a time.
-
-    Raises:
-        ConfigError: as `array_of`.
-    """
+    """The bytes that a reference refers to, some at a time."""
     path, offset, left = place_of(tensor)
     try:
         with path.open("rb") as stream:
@@ -128,16 +124,8 @@ def chunks_of(tensor: TensorProto, size: int = 8 << 20) -> Iterator[bytes]:
         raise ConfigError(f"the data of tensor {tensor.name!r} are cut off.", file=path, hint=_CHANGED)
 
 
-def take_in(tensor: TensorProto, model: Path) -> None:
-    """Hold the data of an external tensor of the model file in the tensor itself; one that holds them is left alone.
-
-    onnx's own loader refuses a file with a second hard link; links are what package managers and the store save with.
-
-    Raises:
-        ConfigError: its file is gone or too short, or lies outside the model's folder.
-    """
-    if tensor.data_location != TensorProto.EXTERNAL:
-        return
+def refer_to_file(tensor: TensorProto, model: Path) -> None:
+    """Make an external tensor of the model file a reference; it may lie nowhere but in the model's folder."""
     place = external_place(tensor, model)
     folder = model.parent.resolve()
     file = (folder / place.location).resolve()
@@ -146,10 +134,28 @@ def take_in(tensor: TensorProto, model: Path) -> None:
         raise ConfigError(rule, file=model, hint="Put the external data next to the model and export again.")
     length = place.length or raw_bytes(tensor)
     refer(tensor, ExternalPlace(location=str(file), offset=place.offset, length=length))
+
+
+def hold(tensor: TensorProto) -> None:
+    """Put what a reference refers to into the tensor itself."""
     values = b"".join(chunks_of(tensor))
+    forget_place(tensor)
+    tensor.raw_data = values
+
+
+def forget_place(tensor: TensorProto) -> None:
     del tensor.external_data[:]
     tensor.ClearField("data_location")
-    tensor.raw_data = values
+
+
+def take_in(tensor: TensorProto, model: Path) -> None:
+    """Hold the data of an external tensor of the model file in the tensor itself; one that holds them is left alone.
+
+    onnx's own loader refuses a file with a second hard link; links are what package managers and the store save with.
+    """
+    if tensor.data_location == TensorProto.EXTERNAL:
+        refer_to_file(tensor, model)
+        hold(tensor)
 
 
 _CHANGED = "The file has changed since it was read. Start again."
@@ -208,9 +214,9 @@ class _Reader:
         end = self._stream.tell()
         kept: list[bytes] = []
         for number, wire, start, at, stop in self._fields(0, end):
-            if number == _GRAPH and wire == _BYTES:
+            if number == GRAPH and wire == _BYTES:
                 body = b"".join(self._graph(at, stop))
-                kept += [_tag(_GRAPH, _BYTES), _varint(len(body)), body]
+                kept += [tag(GRAPH), varint(len(body)), body]
             else:
                 kept.append(self._bytes(start, stop))
         proto = onnx.ModelProto()
@@ -227,13 +233,13 @@ class _Reader:
     def _graph(self, begin: int, end: int) -> Iterator[bytes]:
         since = begin  # runs of small fields are copied at once
         for number, wire, start, at, stop in self._fields(begin, end):
-            if number != _INITIALIZER or wire != _BYTES or stop - at < self._large:
+            if number != INITIALIZER or wire != _BYTES or stop - at < self._large:
                 continue
             stub = self._stub(at, stop)
             if stub is None:
                 continue
             yield self._bytes(since, start)
-            yield _tag(_INITIALIZER, _BYTES) + _varint(len(stub)) + stub
+            yield tag(INITIALIZER) + varint(len(stub)) + stub
             since = stop
         yield self._bytes(since, end)
 
@@ -242,7 +248,7 @@ class _Reader:
         kept: list[bytes] = []
         data: tuple[int, int] | None = None
         for number, wire, start, at, stop in self._fields(begin, end):
-            if number == _RAW_DATA and wire == _BYTES:
+            if number == RAW_DATA and wire == _BYTES:
                 if data is not None:
                     return None
                 data = (at, stop)
@@ -310,7 +316,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise _Unreadable
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)
@@ -319,5 +325,6 @@ def _varint(value: int) -> bytes:
     return bytes(found)
 
 
-def _tag(number: int, wire: int) -> bytes:
-    return _varint(number << 3 | wire)
+def tag(number: int) -> bytes:
+    """Of a field of bytes."""
+    return varint(number << 3 | _BYTES)

@@ -11,15 +11,16 @@ is seen in a process with limits (`model_door`).
 from __future__ import annotations
 
 import functools
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import AttributeProto, defs
 
+from workbench.graph.nodes import bodies, called
 from workbench.graph.tensors import check_sparse, check_tensor, check_value
 from workbench.values.errors import ConfigError
 
@@ -39,11 +40,7 @@ Function = tuple[str, str, str]
 
 
 def parse_model(payload: bytes, file: Path) -> onnx.ModelProto:
-    """The message a file holds, whatever it says.
-
-    Raises:
-        ConfigError: not ONNX, truncated, nested deeper than protobuf reads, or without nodes or opset.
-    """
+    """The message a file holds, whatever it says."""
     hint = "It may be truncated or of another format; copy or export it again."
     proto = onnx.ModelProto()
     try:
@@ -58,12 +55,7 @@ def parse_model(payload: bytes, file: Path) -> onnx.ModelProto:
 
 
 def check_model(proto: onnx.ModelProto, file: Path) -> None:
-    """Refuse what no sound exporter writes.
-
-    Raises:
-        ConfigError: a size, type, name, number of inputs or attribute that cannot be; a graph or functions that lead
-            back to themselves; more of anything than the bounds above.
-    """
+    """Refuse what no sound exporter writes."""
     opsets = _opsets(proto, file)
     keys = [(f.domain, f.name, f.overload) for f in proto.functions]
     if len(set(keys)) != len(keys):
@@ -76,8 +68,7 @@ def check_model(proto: onnx.ModelProto, file: Path) -> None:
     calls = {}
     for function, key in zip(proto.functions, keys, strict=True):
         calls[key] = walk.function(function)
-    called = walk.graph(proto.graph, frozenset(), 0).calls
-    _refuse_explosion(called, calls, file)
+    _refuse_explosion(walk.graph(proto.graph, frozenset(), 0).calls, calls, file)
 
 
 # --- the walk --------------------------------------------------------------------------------------------------------
@@ -158,7 +149,7 @@ class _Walk:
             self._check_node(node, opsets)
             for name in filter(None, node.output):
                 if name in made or name in given:
-                    raise self._error(f"{name!r} is computed twice, the second time by {_called(node)}.")
+                    raise self._error(f"{name!r} is computed twice, the second time by {called(node)}.")
                 made[name] = index
         inside = outer | given | made.keys()
         reads: list[set[str]] = []
@@ -166,7 +157,7 @@ class _Walk:
         total = len(nodes)
         for node in nodes:
             read = set(filter(None, node.input))
-            for graph in _graphs(node):
+            for _, graph in bodies(node):
                 body = self.graph(graph, inside, depth + 1)
                 read |= body.free
                 total += body.nodes
@@ -175,7 +166,7 @@ class _Walk:
             if key in self.functions:
                 calls.append(key)
             if missing := read - inside:
-                raise self._error(f"{_called(node)} reads {min(missing)!r}, which nothing computes.")
+                raise self._error(f"{called(node)} reads {min(missing)!r}, which nothing computes.")
             reads.append(read)
         for name in outputs:
             if name not in inside:
@@ -191,7 +182,7 @@ class _Walk:
             raise self._error(f"node {node.name!r} has no operator.")
         names = [each.name for each in node.attribute]
         if len(set(names)) != len(names):
-            raise self._error(f"{_called(node)} has an attribute twice.")
+            raise self._error(f"{called(node)} has an attribute twice.")
         for each in node.attribute:
             self._check_attribute(node, each)
         if (node.domain, node.op_type, node.overload) in self.functions:
@@ -199,14 +190,14 @@ class _Walk:
         domain = "" if node.domain == "ai.onnx" else node.domain
         rules = _rules(node.op_type, opsets.get(domain, opsets.get(node.domain, 0)), domain)
         if rules is not None and (wrong := rules.broken(node)) is not None:
-            raise self._error(f"{_called(node)} {wrong}.")
+            raise self._error(f"{called(node)} {wrong}.")
 
     def _check_attribute(self, node: onnx.NodeProto, given: AttributeProto) -> None:
         self.text(given.name, "an attribute")
         if given.ref_attr_name:  # of a function: whoever calls it gives the value
             return
         if given.type not in AttributeProto.AttributeType.values() or given.type == AttributeProto.UNDEFINED:
-            raise self._error(f"attribute {given.name!r} of {_called(node)} is of no known type ({given.type}).")
+            raise self._error(f"attribute {given.name!r} of {called(node)} is of no known type ({given.type}).")
         for tensor in (*([given.t] if given.type == AttributeProto.TENSOR else []), *given.tensors):
             check_tensor(tensor, self.file)
         sparse = [given.sparse_tensor] if given.type == AttributeProto.SPARSE_TENSOR else []
@@ -214,23 +205,13 @@ class _Walk:
             check_sparse(each, self.file)
 
     def _refuse_cycle(self, nodes: Sequence[onnx.NodeProto], reads: list[set[str]], made: Mapping[str, int]) -> None:
-        readers: dict[int, list[int]] = {}
-        waits = [0] * len(nodes)
-        for index, read in enumerate(reads):
-            for source in {made[name] for name in read if name in made}:
-                readers.setdefault(source, []).append(index)
-                waits[index] += 1
-        ready = deque(index for index, count in enumerate(waits) if count == 0)
-        left = len(nodes)
-        while ready:
-            left -= 1
-            for reader in readers.get(ready.popleft(), ()):
-                waits[reader] -= 1
-                if waits[reader] == 0:
-                    ready.append(reader)
-        if left:
-            stuck = next(node for node, count in zip(nodes, waits, strict=True) if count)
-            raise self._error(f"the graph leads back to itself: {_called(stuck)} waits for its own output.")
+        sources = {index: {made[name] for name in read if name in made} for index, read in enumerate(reads)}
+        try:
+            TopologicalSorter(sources).prepare()
+        except CycleError as error:
+            stuck = nodes[min(error.args[1])]
+            rule = f"the graph leads back to itself: {called(stuck)} waits for its own output."
+            raise self._error(rule) from None
 
     def text(self, value: object, where: str) -> None:
         """Protobuf hands out bytes where a name is not UTF-8."""
@@ -239,17 +220,6 @@ class _Walk:
 
     def _error(self, rule: str) -> ConfigError:
         return ConfigError(rule, file=self.file, hint="The file is damaged or was not written by an exporter.")
-
-
-def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for each in node.attribute:
-        if each.type == AttributeProto.GRAPH:
-            yield each.g
-        yield from each.graphs
-
-
-def _called(node: onnx.NodeProto) -> str:
-    return f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type} → {next(filter(None, node.output), '')!r}"
 
 
 def _opsets(proto: onnx.ModelProto, file: Path) -> dict[str, int]:
@@ -313,23 +283,18 @@ def _rules(operator: str, version: int, domain: str) -> _Rules | None:
 # --- functions -------------------------------------------------------------------------------------------------------
 
 
-def _refuse_explosion(called: Sequence[Function], bodies: Mapping[Function, _Body], file: Path) -> None:
+def _refuse_explosion(used: Sequence[Function], defined: Mapping[Function, _Body], file: Path) -> None:
     """No function may lead back to itself, nor grow beyond bounds when each is written out where it is called."""
+    try:
+        order = list(TopologicalSorter({key: set(body.calls) for key, body in defined.items()}).static_order())
+    except CycleError as error:
+        rule = f"function {error.args[1][0][1]!r} calls itself, directly or through others."
+        raise ConfigError(rule, file=file) from None
     sizes: dict[Function, int] = {}
-    entered: set[Function] = set()
-    waiting: list[tuple[Function, bool]] = [(key, False) for key in bodies]
-    while waiting:
-        key, left = waiting.pop()
-        if left:
-            sizes[key] = bodies[key].nodes + sum(sizes[each] for each in bodies[key].calls)
-            if sizes[key] > MOST_EXPANDED:
-                rule = f"function {key[1]!r} becomes more than {MOST_EXPANDED} nodes when what it calls is written out."
-                raise ConfigError(rule, file=file)
-        elif key not in sizes:
-            if key in entered:
-                raise ConfigError(f"function {key[1]!r} calls itself, directly or through others.", file=file)
-            entered.add(key)
-            waiting.append((key, True))
-            waiting.extend((each, False) for each in set(bodies[key].calls) if each not in sizes)
-    if sum(sizes[key] for key in called) > MOST_EXPANDED:
+    for key in order:
+        sizes[key] = defined[key].nodes + sum(sizes[each] for each in defined[key].calls)
+        if sizes[key] > MOST_EXPANDED:
+            rule = f"function {key[1]!r} becomes more than {MOST_EXPANDED} nodes when what it calls is written out."
+            raise ConfigError(rule, file=file)
+    if sum(sizes[key] for key in used) > MOST_EXPANDED:
         raise ConfigError(f"its functions written out are more than {MOST_EXPANDED} nodes.", file=file)

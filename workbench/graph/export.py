@@ -15,7 +15,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -141,9 +141,7 @@ def convert(
         report = prove(model, task, written, feeds, limits or ExportLimits())
         final = to if report.passed else to.with_name(f"{to.name}.rejected")
         written.replace(final)
-    return ExportReport(
-        model=final, opset=report.opset, samples=report.samples, shapes=report.shapes, verdicts=report.verdicts
-    )
+    return replace(report, model=final)
 
 
 def load_checkpoint(checkpoint: Path, task: Task) -> Any:
@@ -188,11 +186,7 @@ def load_checkpoint(checkpoint: Path, task: Task) -> Any:
 
 
 def _check_config(checkpoint: Path) -> None:
-    """Sizes in config.json become weights in memory before any of the stored ones is looked at.
-
-    Raises:
-        ConfigError: the file is no JSON object, or tells of weights that the folder cannot hold.
-    """
+    """Sizes in config.json become weights in memory before any of the stored ones is looked at."""
     file = checkpoint / "config.json"
     config = read_json(file)
     if not isinstance(config, dict):
@@ -214,9 +208,6 @@ def sample_batches(
 
     Texts are ordered by length and dealt in turn into batches of `batch_sizes`, so that short and long sequences
     meet every batch size; the last batch may be smaller.
-
-    Raises:
-        ConfigError: no text, or the tokenizer file cannot be read.
     """
     if not texts:
         raise ConfigError("There is no sample text to prove the export with.", hint="Give at least one.")
@@ -312,11 +303,7 @@ def _gives_tags(model: Any) -> bool:
 
 
 def logits_of(model: Any, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """[batch, classes], or [batch, sequence, tags] for tags, of a model of `load_checkpoint`.
-
-    Raises:
-        ConfigError: the model takes an input that the feeds lack.
-    """
+    """[batch, classes], or [batch, sequence, tags] for tags, of a model of `load_checkpoint`."""
     wanted = _input_names(model)
     if lacking := [name for name in wanted if name not in feeds]:
         raise ConfigError(
@@ -333,9 +320,6 @@ def prove(model: Any, task: Task, exported: Path, batches: Sequence[Feeds], limi
     """Run PyTorch and ONNX Runtime over the same batches and judge the differences.
 
     Padded positions are left out for tags. `batches` are those of `sample_batches`, or any with the model's inputs.
-
-    Raises:
-        ConfigError: the ONNX file cannot be loaded, or there is no sample.
     """
     if not batches:
         raise ConfigError("There is no sample to prove the export with.", file=exported)

@@ -18,6 +18,7 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from workbench.graph.apart import LARGE_BYTES, array_of, chunks_of, refers_apart
+from workbench.graph.nodes import constant_tensor
 from workbench.graph.tensors import raw_bytes
 from workbench.values.documents.canonical import digest
 
@@ -47,11 +48,7 @@ Runtime's optimizer does so where it is 0; that it takes as long without is [inf
 
 
 def graph_form(model: ModelProto, *, values: bool = False) -> str:
-    """64 hex digits that differ wherever more than names differs (and more than values, where those are blanked).
-
-    Raises:
-        ConfigError: the data of a large tensor cannot be read.
-    """
+    """64 hex digits that differ wherever more than names differs (and more than values, where those are blanked)."""
     return digest(
         {
             "opsets": sorted([entry.domain, entry.version] for entry in model.opset_import),
@@ -78,7 +75,7 @@ class _Form:
         names = {**outer, **{port.name: f"{prefix}in{place}" for place, port in enumerate(fed)}}
         nodes: list[list[Any]] = []
         for node in graph.node:
-            tensor = _constant(node)
+            tensor = constant_tensor(node)
             if tensor is not None:
                 constants[node.output[0]] = tensor
                 continue
@@ -146,13 +143,6 @@ def _is_number(tensor: TensorProto, operator: str) -> bool:
     if operator in _BY_VALUE:
         return False
     return tensor.data_type in _NUMBERS or (tensor.data_type == TensorProto.INT32 and operator in _INTEGER_BIAS)
-
-
-def _constant(node: NodeProto) -> TensorProto | None:
-    """The tensor of a `Constant` node; None of any other node, and of one that holds no dense tensor."""
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
-        return None
-    return next((attribute.t for attribute in node.attribute if attribute.name == "value"), None)
 
 
 def _content(tensor: TensorProto) -> str:

@@ -13,7 +13,8 @@ from typing import Literal
 import onnx
 from onnx import TensorProto, helper
 
-from workbench.graph.read import DEFAULT_DOMAINS, attribute, constants, feedable
+from workbench.graph.nodes import DEFAULT_DOMAINS
+from workbench.graph.read import attribute, constants, feedable
 
 LAYER_OPERATORS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool")
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from onnx import GraphProto
 
+from workbench.graph.nodes import bodies
+
 
 class Names:
     """Hands out names of tensors and nodes that neither the graph nor a body within it uses."""
@@ -28,6 +30,5 @@ def _names(graph: GraphProto) -> Iterator[str]:
     for node in graph.node:
         yield node.name
         yield from (*node.input, *node.output)
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _names(body)
+        for _, body in bodies(node):
+            yield from _names(body)

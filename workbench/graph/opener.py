@@ -17,15 +17,14 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 
 from workbench.graph.door import NOT_WRITTEN, OUT_OF_MEMORY
+from workbench.graph.nodes import all_nodes
 from workbench.graph.read import load_graph, read_model
 from workbench.values.errors import ConfigError, WorkbenchError
 from workbench.values.system.lifeline import die_with
@@ -83,7 +82,8 @@ def _open(request: dict[str, Any]) -> int:
         if "call" in request:
             return _call(request["call"], Path(request["answer"]))
         proto = load_graph(read_model(path))
-        loops = any(node.op_type == "Loop" for node in _nodes(proto))
+        parts = (proto.graph, *proto.functions)
+        loops = any(node.op_type == "Loop" for part in parts for node in all_nodes(part))
         del proto
         _run(path, most, loops=loops)
     except MemoryError:
@@ -114,16 +114,6 @@ def _call(call: dict[str, Any], answer: Path) -> int:
     except OSError:
         return NOT_WRITTEN
     return 0
-
-
-def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    waiting = [*proto.graph.node, *(node for function in proto.functions for node in function.node)]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for each in node.attribute:
-            for body in (each.g, *each.graphs):
-                waiting.extend(body.node)
 
 
 def _run(path: Path, running_bytes: int, *, loops: bool) -> None:

@@ -16,15 +16,15 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from workbench.graph import apart
-from workbench.graph.apart import is_large, parse_apart, refer, refers_apart, take_in
+from workbench.graph.apart import is_large, parse_apart, refer_to_file, refers_apart, take_in
 from workbench.graph.bounds import MOST_BYTES, check_model, parse_model
 from workbench.graph.digests import digest_of
-from workbench.graph.tensors import ExternalPlace, external_place, raw_bytes
+from workbench.graph.nodes import DEFAULT_DOMAINS
+from workbench.graph.tensors import external_place, raw_bytes
 from workbench.values.documents.input_files import open_file, read_bytes
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, TensorSpec
 
-DEFAULT_DOMAINS = ("", "ai.onnx")
 _LARGE_TENSOR = 4096  # elements; shape inference needs the values of small constants only
 _KEEPS_VALUES = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
@@ -83,11 +83,7 @@ def load_graph(model: Model) -> onnx.ModelProto:
 
 
 def stored_graph(model: Model) -> onnx.ModelProto:
-    """The model as `load_graph` gives it, without names and shapes that its file does not have.
-
-    Raises:
-        ConfigError: as `load_graph`.
-    """
+    """The model as `load_graph` gives it, without names and shapes that its file does not have."""
     large = is_large(model.size_bytes)
     proto, hasher, _ = _opened(model.path, large=large)
     if _model_digest(hasher, model.external_files) != model.sha256:
@@ -189,12 +185,9 @@ def _opened(path: Path, *, large: bool = False) -> tuple[onnx.ModelProto, hashli
 
 def _take_in(proto: onnx.ModelProto, path: Path, large: bool) -> None:
     """Load external data; of a large model the small tensors, and the large ones as references to their place."""
-    folder = path.parent.resolve()
     for tensor in proto.graph.initializer if large else ():
         if tensor.data_location == TensorProto.EXTERNAL and raw_bytes(tensor) >= apart.LARGE_BYTES:
-            place = external_place(tensor, path)
-            file, length = (folder / place.location).resolve(), place.length or raw_bytes(tensor)
-            refer(tensor, ExternalPlace(location=str(file), offset=place.offset, length=length))
+            refer_to_file(tensor, path)
     for tensor in _external_tensors(proto):
         if not refers_apart(tensor):
             take_in(tensor, path)

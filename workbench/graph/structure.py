@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import onnx
 
-from workbench.graph.intake.graphs import DEFAULT_DOMAINS, all_nodes, bodies, called
 from workbench.graph.intake.random_operators import random_nodes
+from workbench.graph.nodes import DEFAULT_DOMAINS, all_nodes, bodies, called
 from workbench.graph.read import stored_graph
 from workbench.values.model import Model
 

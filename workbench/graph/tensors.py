@@ -94,11 +94,7 @@ def raw_bytes(tensor: TensorProto) -> int:
 
 
 def external_place(tensor: TensorProto, file: Path) -> ExternalPlace:
-    """Where a tensor's external data are said to lie.
-
-    Raises:
-        ConfigError: no location, or an offset or length that is no whole number of at most 63 bits.
-    """
+    """Where a tensor's external data are said to lie."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if not isinstance(location, str) or not location or "\0" in location:

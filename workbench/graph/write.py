@@ -18,9 +18,22 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import ModelProto, TensorProto
 
-from workbench.graph.apart import chunks_of, place_of, refer, refers_apart
+from workbench.graph.apart import (
+    GRAPH,
+    INITIALIZER,
+    RAW_DATA,
+    chunks_of,
+    forget_place,
+    hold,
+    place_of,
+    refer,
+    refers_apart,
+    tag,
+    varint,
+)
+from workbench.graph.nodes import copied
 from workbench.graph.tensors import ExternalPlace
 from workbench.values.system.scratch import scratch_folder
 
@@ -31,8 +44,6 @@ BESIDE_BYTES = 1 << 18
 WEIGHTS = "weights"
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """ONNX Runtime's key for the folder of the external data of a model that comes from memory."""
-
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 
 
 def size_of(model: ModelProto) -> int:
@@ -46,15 +57,12 @@ def is_apart(model: ModelProto) -> bool:
     return any(refers_apart(tensor) for tensor in model.graph.initializer)
 
 
-def write_model(
-    model: ModelProto, path: Path, *, beside: str | None = None, most_bytes: int | None = None
-) -> tuple[Path, ...]:
+def write_model(model: ModelProto, path: Path, *, beside: str | None = None) -> tuple[Path, ...]:
     """Write a model; equal models give equal bytes. A file that is there is replaced.
 
     Args:
         beside: the folder beside `path` for large tensors; None where they belong into the file. Larger models than
-            `most_bytes` use `weights` all the same.
-        most_bytes: `MOST_BYTES` when None.
+            `MOST_BYTES` use `weights` all the same.
 
     Returns:
         The files with tensors, beside `path` itself.
@@ -63,24 +71,21 @@ def write_model(
         ConfigError: what a tensor refers to has changed.
         OSError: it cannot be written.
     """
-    if beside is None and size_of(model) > (MOST_BYTES if most_bytes is None else most_bytes):
+    if beside is None and size_of(model) > MOST_BYTES:
         beside = WEIGHTS
     if beside is None:
         with path.open("wb") as stream:
             for part in _message(model):
                 stream.write(part)
         return ()
-    slim = ModelProto()
-    slim.CopyFrom(model)  # large tensors are rarely held, and those that are, briefly twice
+    slim = copied(model)  # large tensors are rarely held, and those that are, briefly twice
     files = []
     folder = path.parent / beside
     for tensor in slim.graph.initializer:
         length = place_of(tensor)[2] if refers_apart(tensor) else len(tensor.raw_data)
         if length < BESIDE_BYTES:
             if refers_apart(tensor):
-                held = b"".join(chunks_of(tensor))
-                _plain(tensor)
-                tensor.raw_data = held
+                hold(tensor)
             continue
         file = _put(folder, chunks_of(tensor) if refers_apart(tensor) else [tensor.raw_data])
         files.append(file)
@@ -96,8 +101,7 @@ def runnable(model: ModelProto) -> Iterator[tuple[bytes, Path]]:
     That is the folder where they lie, or where they lie in several one with links to them, with copies where links do
     not work.
     """
-    slim = ModelProto()
-    slim.CopyFrom(model)
+    slim = copied(model)
     apart = [tensor for tensor in slim.graph.initializer if refers_apart(tensor)]
     folders = {place_of(tensor)[0].parent for tensor in apart}
     with contextlib.ExitStack() as stack:
@@ -125,12 +129,8 @@ def write_linked(model: ModelProto, path: Path, root: Path, files: Iterable[Path
 
     Args:
         root: the folder that `files` lie in, at any depth; beside `path` they lie the same way.
-
-    Raises:
-        ConfigError, OSError: as `write_model`.
     """
-    slim = ModelProto()
-    slim.CopyFrom(model)
+    slim = copied(model)
     root, kept = root.resolve(), {file.resolve() for file in files}
     for tensor in slim.graph.initializer:
         if not refers_apart(tensor):
@@ -185,98 +185,47 @@ def _put(folder: Path, parts: Iterable[bytes]) -> Path:
     return file
 
 
-def _plain(tensor: TensorProto) -> None:
-    del tensor.external_data[:]
-    tensor.ClearField("data_location")
-
-
 # --- protobuf, field by field ----------------------------------------------------------------------------------------
+
+
+_Parts = list[bytes | TensorProto]
+"""Of a message, in its order; a tensor stands for the data that it refers to."""
 
 
 def _message(model: ModelProto) -> Iterator[bytes]:
     """What `SerializeToString(deterministic=True)` gives with every tensor held, in pieces."""
-    yield _part(model, range(_GRAPH))
-    yield from _framed(_GRAPH, _graph_size(model.graph), _graph(model.graph))
-    yield _part(model, range(_GRAPH + 1, 1 << 29))
+    for part in _split(model, GRAPH, [_split(model.graph, INITIALIZER, map(_tensor, model.graph.initializer))]):
+        if isinstance(part, bytes):
+            yield part
+        else:
+            yield from chunks_of(part)
 
 
-def _graph(graph: GraphProto) -> Iterator[bytes]:
-    yield _part(graph, range(_INITIALIZER))
-    for tensor in graph.initializer:
-        yield from _framed(_INITIALIZER, _tensor_size(tensor), _tensor(tensor))
-    yield _part(graph, range(_INITIALIZER + 1, 1 << 29))
-
-
-def _graph_size(graph: GraphProto) -> int:
-    around = GraphProto()
-    around.CopyFrom(_without(graph, _INITIALIZER))
-    sizes = (_tensor_size(tensor) for tensor in graph.initializer)
-    return int(around.ByteSize()) + sum(len(_tag(_INITIALIZER)) + len(_varint(size)) + size for size in sizes)
-
-
-def _tensor(tensor: TensorProto) -> Iterator[bytes]:
+def _tensor(tensor: TensorProto) -> _Parts:
     if not refers_apart(tensor):
-        yield tensor.SerializeToString(deterministic=True)
-        return
-    plain = _held_apart(tensor)
-    yield _part(plain, range(_RAW_DATA))
-    length = place_of(tensor)[2]
-    yield from _framed(_RAW_DATA, length, chunks_of(tensor))
-    yield _part(plain, range(_RAW_DATA + 1, 1 << 29))
-
-
-def _tensor_size(tensor: TensorProto) -> int:
-    if not refers_apart(tensor):
-        return int(tensor.ByteSize())
-    length = place_of(tensor)[2]
-    return int(_held_apart(tensor).ByteSize()) + len(_tag(_RAW_DATA)) + len(_varint(length)) + length
-
-
-def _held_apart(tensor: TensorProto) -> TensorProto:
+        return [tensor.SerializeToString(deterministic=True)]
     plain = TensorProto()
     plain.CopyFrom(tensor)
-    _plain(plain)
-    return plain
+    forget_place(plain)
+    return _split(plain, RAW_DATA, [[tensor]])
 
 
-def _without(message: Any, number: int) -> Any:
-    kept = type(message)()
-    for field, value in message.ListFields():
-        if field.number != number:
-            _set(kept, field.name, value)
-    return kept
+def _split(message: Any, number: int, values: Iterable[_Parts]) -> _Parts:
+    """A message whose field of this number has these values."""
+    parts: _Parts = [_fields(message, range(number))]
+    for value in values:
+        size = sum(len(each) if isinstance(each, bytes) else place_of(each)[2] for each in value)
+        parts += [tag(number) + varint(size), *value]
+    return [*parts, _fields(message, range(number + 1, 1 << 29))]
 
 
-def _part(message: Any, numbers: range) -> bytes:
+def _fields(message: Any, numbers: range) -> bytes:
     """The bytes of those fields of a message."""
     kept = type(message)()
     for field, value in message.ListFields():
-        if field.number in numbers:
-            _set(kept, field.name, value)
+        if field.number in numbers and isinstance(value, (str, bytes, int, float)):
+            setattr(kept, field.name, value)
+        elif field.number in numbers:
+            getattr(kept, field.name).MergeFrom(value)
     payload: bytes = kept.SerializeToString(deterministic=True)
     return payload
-
-
-def _set(message: Any, name: str, value: Any) -> None:
-    if isinstance(value, (str, bytes, int, float)):
-        setattr(message, name, value)
-    else:
-        getattr(message, name).MergeFrom(value)
-
-
-def _framed(number: int, size: int, parts: Iterable[bytes]) -> Iterator[bytes]:
-    yield _tag(number) + _varint(size)
-    yield from parts
-
-
-def _tag(number: int) -> bytes:
-    return _varint(number << 3 | 2)
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)

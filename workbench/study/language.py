@@ -1,4 +1,5 @@
-"""Two language models compared block by block: a float model's folder or a checkpoint each.
+"""Two language models compared block by block, a float model's folder or a checkpoint each; and which groups of linears
+of one hurt most when they alone are quantized.
 
 The rows are those of `workbench compare`: what every block adds to the residual stream, the stream behind it, and the
 logits as the output; what the logits mean is said beside them.
@@ -7,16 +8,21 @@ logits as the output; what the logits mean is said beside them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.checkpoint import ranking_of
+from workbench.inputs.experiment import Experiment
 from workbench.study.compared import Comparison, Judgement
 from workbench.study.comparison import compared_row
 from workbench.study.differences import Differences
 from workbench.study.limits import INT8, Limits
 from workbench.targets import descriptions, open_target
+from workbench.targets.language import language_target
 from workbench.targets.prompted import AnswersPrompts, Ids
 from workbench.values.errors import ConfigError, ToolchainError
 
@@ -132,3 +138,55 @@ def _logarithms(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     wide = logits - logits.max(-1, keepdims=True)
     found: npt.NDArray[np.float64] = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
     return found
+
+
+MOST_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedGroup:
+    """Attributes:
+    name: such as 'model.layers.3.down'.
+    error: mean over tokens of ‖Δh‖² / ‖h‖² of its block's output, measured on the calibration texts.
+    share: of the sum of all groups' errors.
+    """
+
+    name: str
+    error: float
+    share: float
+
+
+def ranked_groups(experiment: Experiment, bench: Bench) -> tuple[RankedGroup, ...]:
+    """Every group of every block, the worst first; measured once, then from the store.
+
+    Raises:
+        ConfigError: a weight is NaN or infinite.
+    """
+    target = language_target(bench.target(experiment.baseline))
+    ranking = ranking_of(experiment, bench, target)
+    total = sum(ranking.values()) or 1.0
+    return tuple(RankedGroup(name=name, error=error, share=error / total) for name, error in ranking.items())
+
+
+def ranking_lines(groups: Sequence[RankedGroup]) -> list[str]:
+    """The worst groups as a table, then each kind's part."""
+    width = max(len(group.name) for group in groups)
+    lines = [f"{'':>4}  {'group':<{width}}  {'error':>9}  {'share':>6}  {'so far':>6}"]
+    so_far = 0.0
+    for place, group in enumerate(groups[:MOST_ROWS], 1):
+        so_far += group.share
+        lines.append(f"{place:>4}  {group.name:<{width}}  {group.error:9.2e}  {group.share:6.1%}  {so_far:6.1%}")
+    if len(groups) > MOST_ROWS:
+        lines.append(f"      and {len(groups) - MOST_ROWS} more, {1 - so_far:.1%} together")
+    kinds: dict[str, float] = {}
+    for group in groups:
+        kind = group.name.rpartition(".")[2]
+        kinds[kind] = kinds.get(kind, 0.0) + group.share
+    told = ", ".join(f"{kind} {share:.1%}" for kind, share in sorted(kinds.items(), key=lambda item: -item[1]))
+    return [
+        *lines,
+        f"by kind: {told}",
+        "error: how far a block's output moves when that group alone is static W8A8, squared, as a share of the",
+        "output, mean over tokens; measured on the calibration texts. `recipe.float_down: N` leaves the first N of",
+        "down float, `recipe.float_groups: N` the first N of the others.",
+    ]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.load.openai.streams import DONE, HEAD, chunk, delta, event, text_events, usage, whole
 from workbench.load.http1 import ProtocolError
 from workbench.load.openai.answer import StreamReader
-from workbench.load.openai.events import LONGEST_EVENT_BYTES, EventReader
-from workbench.load.openai.framing import BodyReader
+from workbench.load.openai.framing import LONGEST_EVENT_BYTES, BodyReader, EventReader
 from workbench.load.outcomes import BROKEN, CUT, NO_STREAM
 
 

@@ -1,6 +1,7 @@
 """What is wrong with a model folder is said before any weight is read, or when the first bad value is."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,10 @@ def changed(folder: Path, **changes: Any) -> Path:
 def test_a_config_that_does_not_fit_is_refused_with_key_and_value(
     folder: Path, changes: dict[str, Any], said: str
 ) -> None:
-    from workbench.quantization.llm.rope import rope_of
+    from workbench.quantization.llm.forward import rope_of
 
     with pytest.raises(ConfigError, match=said):
         rope_of(open_model(changed(folder, **changes)).config)
-
-
-def test_pickled_weights_are_not_opened(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ConfigError, match="pickled weights"):
-        open_model(folder)
 
 
 @pytest.mark.parametrize("prefix", ["", "language_model.model."])
@@ -77,45 +72,48 @@ def test_a_file_that_git_did_not_fetch_is_said_to_be_so(folder: Path, name: str)
         open_model(folder)
 
 
-def test_a_missing_shard_is_named(folder: Path) -> None:
-    shard_model(folder)
-    (folder / "model-00002-of-00003.safetensors").unlink()
-    with pytest.raises(ConfigError, match=r"shard model-00002-of-00003.safetensors is missing of 3"):
-        open_model(folder)
+def replaced(folder: Path, **tensors: torch.Tensor) -> None:
+    """Tensors of block 1's feed-forward network."""
+    new = {f"model.layers.1.mlp.{name}.weight": value for name, value in tensors.items()}
+    save_file({**load_file(folder / "model.safetensors"), **new}, folder / "model.safetensors")
 
 
-def test_an_index_that_leads_elsewhere_is_refused(folder: Path) -> None:
-    shard_model(folder)
-    index = folder / "model.safetensors.index.json"
-    index.write_text(index.read_text().replace("model-00002", "../model-00002"))
-    with pytest.raises(ConfigError, match=r"no name of a \.safetensors file"):
-        open_model(folder)
-
-
-def test_a_tensor_that_is_not_where_the_index_says_is_named(folder: Path) -> None:
-    shard_model(folder)
-    index = folder / "model.safetensors.index.json"
+def sharded(folder: Path, change: Callable[[dict[str, str]], object]) -> None:
+    """In three shards, with another map from tensors to them."""
+    index = shard_model(folder) / "model.safetensors.index.json"
     listed = json.loads(index.read_text())
-    listed["weight_map"]["model.norm.weight"] = "model-00001-of-00003.safetensors"
-    listed["weight_map"]["lm_head.weight"] = "model-00001-of-00003.safetensors"
+    change(listed["weight_map"])
     index.write_text(json.dumps(listed))
-    with pytest.raises(ConfigError, match="which the index places in it"):
-        open_model(folder)
 
 
-@pytest.mark.parametrize("cut", [4, 900, 20_000])
-def test_a_truncated_file_is_refused(folder: Path, cut: int) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:cut])
-    with pytest.raises(ConfigError, match="no readable safetensors file"):
-        open_model(folder)
+def cut(folder: Path, size: int) -> None:
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:size])
 
 
-def test_weights_of_integers_are_refused(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    tensors["model.layers.0.mlp.up_proj.weight"] = torch.zeros(56, 32, dtype=torch.int8)
-    save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(ConfigError, match=r"up_proj.weight is of type I8"):
+FIRST, SECOND = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pickled weights"),
+        (lambda f: (shard_model(f) / SECOND).unlink(), f"shard {SECOND} is missing of 3"),
+        (
+            lambda f: sharded(f, lambda m: m.update({"lm_head.weight": "../a.safetensors"})),
+            r"no name of a \.safetensors",
+        ),
+        (
+            lambda f: sharded(f, lambda m: m.update({"lm_head.weight": FIRST, "model.norm.weight": FIRST})),
+            "index places",
+        ),
+        (lambda f: replaced(f, up_proj=torch.zeros(56, 32, dtype=torch.int8)), "up_proj.weight is of type I8"),
+        *((lambda f, size=size: cut(f, size), "no readable safetensors file") for size in (4, 900, 20_000)),
+    ],
+    ids=["pickled", "missing shard", "leads elsewhere", "not there", "integers", "cut", "cut later", "cut at the end"],
+)
+def test_weights_that_cannot_be_read_are_refused(folder: Path, damage: Callable[[Path], object], said: str) -> None:
+    damage(folder)
+    with pytest.raises(ConfigError, match=said):
         open_model(folder)
 
 

@@ -86,3 +86,9 @@ def test_a_sliding_window_is_the_context(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m", "qwen2", use_sliding_window=True, sliding_window=9, max_window_layers=0)
     assert open_model(folder).config.context == 9
     assert torch.equal(ours(folder, samples(1))[0], theirs(folder, samples(1))[0])
+
+
+def test_callers_are_not_put_into_inference_mode_between_windows(tmp_path: Path) -> None:
+    model = open_model(write_model(tmp_path / "m", "qwen2"))
+    for _ in float_logits(model)(samples()):
+        assert not torch.is_inference_mode_enabled()

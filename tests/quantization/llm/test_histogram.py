@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.ao.quantization.observer import HistogramObserver
 
-from workbench.quantization.llm.histogram import BINS, Histogram, TruncatedHistogram, crossed_search, least_error
+from workbench.quantization.llm.observers import BINS, Histogram, TruncatedHistogram, crossed_search, least_error
 from workbench.values.errors import ConfigError
 
 

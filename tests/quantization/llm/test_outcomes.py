@@ -14,9 +14,8 @@ from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from workbench.quantization.llm import outcomes as module
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import float_logits
-from workbench.quantization.llm.outcomes import TextOutcomes, float_outcomes, joined, text_outcomes
+from workbench.quantization.llm.outcomes import TextOutcomes, Window, float_outcomes, joined, text_outcomes, windows_of
 from workbench.quantization.llm.reference import float_reference
-from workbench.quantization.llm.windows import Window, windows_of
 from workbench.values.errors import MeasureError
 
 

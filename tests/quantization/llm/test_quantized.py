@@ -1,5 +1,7 @@
 """What later stages see of a quantized linear, held against its definition in NumPy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -21,7 +23,7 @@ def made(kind: Type, weight: torch.Tensor) -> QuantizedLinear:
     given = Affine(
         scale=torch.tensor([STEP], dtype=torch.bfloat16), offset=torch.tensor([OFFSET], dtype=torch.bfloat16)
     )
-    return linear if kind == "W8A8_DYNAMIC" else linear.with_input(given)
+    return linear if kind == "W8A8_DYNAMIC" else replace(linear, input=given)
 
 
 @pytest.mark.parametrize("kind", ["W8A8_MIX", "W8A8_DYNAMIC"])

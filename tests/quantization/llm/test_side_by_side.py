@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import float_decoder, float_logits
 from workbench.quantization.llm.side_by_side import Turned, side_by_side
-from workbench.values.errors import ConfigError
 
 
 def test_the_steps_come_in_the_order_of_the_model_and_end_in_its_logits(tmp_path: Path) -> None:
@@ -43,9 +41,3 @@ def test_a_rotated_stream_is_turned_back(tmp_path: Path) -> None:
     stream = torch.randn(1, 4, 32, generator=torch.Generator().manual_seed(4))
     turned = (stream.double() @ rotation).float()
     torch.testing.assert_close(side.back(turned), stream)
-
-
-def test_a_window_longer_than_the_context_is_refused(tmp_path: Path) -> None:
-    side = Turned(decoder=float_decoder(open_model(write_model(tmp_path / "m", "qwen2"))))
-    with pytest.raises(ConfigError, match="context is 64"):
-        list(side_by_side(side, side, [torch.ones(1, 65, dtype=torch.int64)]))

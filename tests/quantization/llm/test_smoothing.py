@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.quantization.llm.checkpoint import open_model, read_block
+from workbench.quantization.llm.forward import rope_of
 from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.recipe import Group, LinearRecipe, LlmRecipe, Phase, Smooth
-from workbench.quantization.llm.rope import rope_of
 from workbench.quantization.llm.run import fake_logits
-from workbench.quantization.llm.smoothing.outliers import outlier_scale
+from workbench.quantization.llm.smoothing.scales import ChannelStatistics, outlier_scale
 from workbench.quantization.llm.smoothing.search import best_exponent, searched_exponents, threshold_scale
-from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
 from workbench.quantization.llm.walk import WorkingBlock, take_stage
 
 ALL: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
@@ -74,9 +73,11 @@ def test_an_outlying_channel_is_smaller_behind_every_method(tmp_path: Path) -> N
     for name, stage in STAGES.items():
         if name == "m5":
             continue  # of channels that stand out together it lowers those alone that stand out among them
-        block = WorkingBlock(index=0, prefix="model.layers.0", tensors=read_block(model, 0))
+        block = WorkingBlock(
+            config=model.config, rope=rope, index=0, prefix="model.layers.0", tensors=read_block(model, 0)
+        )
         with torch.inference_mode():
-            take_stage(model.config, rope, block, stage, list(hidden))
+            take_stage(block, stage, list(hidden))
         after = block.tensors["input_layernorm.weight"].abs()
         assert after[loudest] / after.median() < before.abs()[loudest] / before.abs().median(), name
 

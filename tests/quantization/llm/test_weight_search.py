@@ -5,10 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.quantization.llm.affine import affine, extremes
+from workbench.quantization.llm.affine import affine, extremes, refined_scale, searched_scale
 from workbench.quantization.llm.quantized import quantized_linear, weight_affine
 from workbench.quantization.llm.recipe import LinearRecipe, WeightMethod
-from workbench.quantization.llm.weight_search import refined_scale, searched_scale
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -83,7 +82,7 @@ def test_rows_are_searched_alone_and_in_parts_alike(monkeypatch: pytest.MonkeyPa
     weight = torch.randn(9, 33, generator=torch.Generator().manual_seed(0))
     whole = searched_scale(weight, widest(weight), None)
     # values at once are a constant: a test with a million of them would take seconds
-    monkeypatch.setattr("workbench.quantization.llm.weight_search._ROWS_AT_ONCE", 70)
+    monkeypatch.setattr("workbench.quantization.llm.affine._ROWS_AT_ONCE", 70)
     assert torch.equal(searched_scale(weight, widest(weight), None), whole)
     assert torch.equal(searched_scale(weight[4:5], widest(weight)[4:5], None), whole[4:5])
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.quantization.llm.tiny_models import write_model
 from workbench.quantization.llm.config import read_config
-from workbench.quantization.llm.windows import Window, all_windows, windows_of
+from workbench.quantization.llm.outcomes import Window, all_windows, windows_of
 from workbench.values.errors import ConfigError
 
 

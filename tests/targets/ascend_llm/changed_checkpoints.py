@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +50,9 @@ def change(folder: Path, name: str, new: torch.Tensor | Callable[[torch.Tensor],
     return folder
 
 
-def describe(folder: Path, **changes: object) -> Path:
-    """Change keys of the description; None takes one out. Dots of a name are written as __."""
+def describe(folder: Path, changes: Mapping[str, object]) -> Path:
+    """Change keys of the description; None takes one out."""
     file = folder / "quant_model_description.json"
-    found = json.loads(file.read_text())
-    for key, value in changes.items():
-        name = key.replace("__", ".")
-        if value is None:
-            del found[name]
-        else:
-            found[name] = value
-    file.write_text(json.dumps(found))
+    found = {**json.loads(file.read_text()), **changes}
+    file.write_text(json.dumps({name: value for name, value in found.items() if value is not None}))
     return folder

@@ -54,6 +54,7 @@ def test_a_static_checkpoint_holds_what_the_description_names_and_dequantizes_to
             continue
         step = made[name.replace("weight", "weight_scale")].float()
         assert ((made[name].float() * step - value.float()).abs() <= 0.51 * step + 1e-3 * value.float().abs()).all()
+    assert (tmp_path / "out" / "chat_template.jinja").is_file()
     assert torch.equal(made["lm_head.weight"], floats.get("lm_head.weight", floats["model.embed_tokens.weight"]))
 
 

@@ -16,14 +16,12 @@ from tests.targets.ascend_llm.folders import STATIC, WORDS
 from workbench.commands.cli import app
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import float_logits
-from workbench.quantization.llm.outcomes import TextOutcomes, text_outcomes
-from workbench.quantization.llm.windows import Window
+from workbench.quantization.llm.outcomes import TextOutcomes, Window, text_outcomes
 from workbench.targets.ascend_llm import judge as module
 from workbench.targets.ascend_llm.execution import served_logits
-from workbench.targets.ascend_llm.judge import Judging, judge
-from workbench.targets.ascend_llm.judgement import Judgement
+from workbench.targets.ascend_llm.judge import Judgement, Judging, judge
 from workbench.targets.ascend_llm.served import read_served
-from workbench.targets.ascend_llm.weight_file import stored, write_weights
+from workbench.targets.ascend_llm.tensors import stored, write_weights
 from workbench.values.errors import ConfigError, MeasureError
 
 CLOCK = "Times MODELLED, not measured (Ascend910B3, roofline)"

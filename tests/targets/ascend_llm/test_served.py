@@ -91,31 +91,19 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "no readable safetensors file",
     ),
     "no-description": (lambda f: (f / "quant_model_description.json").unlink(), "quant_model_description.json"),
-    "mixed-types": (
-        lambda f: describe(f, **{f"{K}.weight".replace(".", "__"): "FLOAT"}),
-        r"q_proj W8A8, k_proj FLOAT, v_proj W8A8\. vLLM-Ascend loads them as one qkv_proj",
-    ),
-    "no-type": (
-        lambda f: describe(f, **{f"{DOWN}.weight".replace(".", "__"): None}),
-        "is missing; the engine looks up",
-    ),
-    "other-type": (
-        lambda f: describe(f, **{f"{DOWN}.weight".replace(".", "__"): "W4A8_DYNAMIC"}),
-        "'W4A8_DYNAMIC' is not computed here",
-    ),
-    "number-for-type": (
-        lambda f: describe(f, **{f"{DOWN}.weight".replace(".", "__"): 8}),
-        "expected the name of a type",
-    ),
-    "quantized-head": (lambda f: describe(f, lm_head__weight="W8A8"), "embedding and head stay FLOAT"),
-    "groups": (lambda f: describe(f, group_size=64), "scales of groups of 64"),
-    "attention": (lambda f: describe(f, fa_quant_type="FAQuant"), "quantized attention"),
-    "online-rotation": (lambda f: describe(f, metadata={"quarot": {"x": 1}}), "rotations at run time"),
-    "listed-alone": (lambda f: describe(f, model__extra="FLOAT"), "model.extra: is listed, but in no weight file"),
-    "unlisted": (lambda f: describe(f, model__norm__weight=None), "model.norm.weight is not listed"),
+    "mixed-types": (lambda f: describe(f, {f"{K}.weight": "FLOAT"}), r"k_proj FLOAT, v_proj W8A8\. .* as one qkv_proj"),
+    "no-type": (lambda f: describe(f, {f"{DOWN}.weight": None}), "is missing; the engine looks up"),
+    "other-type": (lambda f: describe(f, {f"{DOWN}.weight": "W4A8_DYNAMIC"}), "'W4A8_DYNAMIC' is not computed here"),
+    "number-for-type": (lambda f: describe(f, {f"{DOWN}.weight": 8}), "expected the name of a type"),
+    "quantized-head": (lambda f: describe(f, {"lm_head.weight": "W8A8"}), "embedding and head stay FLOAT"),
+    "groups": (lambda f: describe(f, {"group_size": 64}), "scales of groups of 64"),
+    "attention": (lambda f: describe(f, {"fa_quant_type": "FAQuant"}), "quantized attention"),
+    "online-rotation": (lambda f: describe(f, {"metadata": {"quarot": {"x": 1}}}), "rotations at run time"),
+    "listed-alone": (lambda f: describe(f, {"model.extra": "FLOAT"}), "model.extra: is listed, but in no weight file"),
+    "unlisted": (lambda f: describe(f, {"model.norm.weight": None}), "model.norm.weight is not listed"),
     "missing-tensor": (
-        lambda f: change(describe(f, **{f"{Q}.quant_bias".replace(".", "__"): None}), f"{Q}.quant_bias", None),
-        "has no tensor model.layers.0.self_attn.q_proj.quant_bias of a W8A8 linear",
+        lambda f: change(describe(f, {f"{Q}.quant_bias": None}), f"{Q}.quant_bias", None),
+        "has no tensor .*q_proj.quant_bias of a W8A8",
     ),
     "float-weight": (
         lambda f: change(f, f"{Q}.weight", lambda w: w.to(torch.bfloat16)),
@@ -123,11 +111,11 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "factors-of-float16": (
         lambda f: change(f, f"{Q}.deq_scale", lambda d: d.view(torch.int32).to(torch.int64)),
-        r"deq_scale of a W8A8 linear is I64, not F32 for a torch.bfloat16 model",
+        "deq_scale .* is I64, not F32 for a torch.bfloat16",
     ),
     "flat-scale": (
         lambda f: change(f, f"{Q}.weight_scale", lambda s: s.flatten()),
-        r"weight_scale of a W8A8 linear has shape \[32\], the engine has \[32, 1\]",
+        r"weight_scale .* has shape \[32\], .* \[32, 1\]",
     ),
     "one-scale": (
         lambda f: change(f, f"{Q}.weight_scale", lambda s: s[:1].clone()),
@@ -157,15 +145,15 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "sum-beyond": (
         lambda f: change(f, f"{DOWN}.quant_bias", lambda b: b.index_fill(0, torch.tensor([3]), 2**31 - 1)),
-        "quant_bias is 2147483647 in row 3, where the sum may leave int32",
+        "quant_bias is 2147483647 in row 3",
     ),
     "two-ranges": (
         lambda f: change(f, f"{K}.input_scale", lambda s: s * 2),
-        "k_proj has input_scale .* the engine has one pair for qkv_proj",
+        "k_proj has input_scale .* one pair for qkv_proj",
     ),
     "nan-norm": (
         lambda f: change(f, "model.layers.1.input_layernorm.weight", lambda w: w / 0),
-        "layers.1.input_layernorm.weight holds 32 values that are NaN or infinite",
+        "1.input_layernorm.weight holds 32 values",
     ),
     "float-model-beside": (
         lambda f: save_file({"model.norm.weight": torch.ones(32)}, f / "model.safetensors"),
@@ -200,14 +188,14 @@ def test_what_an_engine_would_refuse_or_compute_wrongly_is_refused(
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda f: describe(f, kv_cache_type=None), "kv_cache_type: is missing although C8 tensors are listed"),
-        (lambda f: describe(f, kv_cache_type="C4"), "'C4' is not 'C8'"),
-        (lambda f: describe(f, **{f"{K}.kv_cache_offset".replace(".", "__"): None}), "is missing although"),
+        (lambda f: describe(f, {"kv_cache_type": None}), "kv_cache_type: is missing although C8 tensors are listed"),
+        (lambda f: describe(f, {"kv_cache_type": "C4"}), "'C4' is not 'C8'"),
+        (lambda f: describe(f, {f"{K}.kv_cache_offset": None}), "is missing although"),
         (lambda f: change(f, f"{K}.kv_cache_offset", lambda o: o + 1), "the engine reads the cache back by its scale"),
         (lambda f: change(f, f"{K}.kv_cache_scale", lambda s: s * 1e-45), "holds 0.0; a scale is positive"),
         (
             lambda f: change(
-                describe(f, **{"model.layers.0.self_attn.v_proj.k_proj.kv_cache_scale".replace(".", "__"): "C8"}),
+                describe(f, {"model.layers.0.self_attn.v_proj.k_proj.kv_cache_scale": "C8"}),
                 "model.layers.0.self_attn.v_proj.k_proj.kv_cache_scale",
                 torch.zeros(0),
             ),
@@ -233,7 +221,7 @@ def test_asymmetric_weights_alone_are_refused(tmp_path: Path) -> None:
 def test_a_bias_that_the_engine_skips_is_refused_where_no_integer_bias_holds_it(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path, DYNAMIC, family="qwen3")
     bias = "model.layers.0.mlp.up_proj.bias"
-    change(describe(folder, **{bias.replace(".", "__"): "FLOAT"}), bias, torch.zeros(56))
+    change(describe(folder, {bias: "FLOAT"}), bias, torch.zeros(56))
     with pytest.raises(ConfigError, match="qwen3 has no bias there, so the engine skips it, and a W8A8_DYNAMIC linear"):
         read(folder)
 

@@ -11,8 +11,7 @@ from tests.targets.ascend_llm.folders import write_llm
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.recipe import QuantizeCache, Smooth, Survey
 from workbench.report.written.naming import candidate_name
-from workbench.targets.ascend_llm.recipe_text import recipe_text
-from workbench.targets.ascend_llm.recipes import read_recipe
+from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.values.candidate import Candidate, Quantization, candidate_from_json

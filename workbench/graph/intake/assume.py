@@ -51,11 +51,7 @@ def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
 
 
 def constants_of(written: Iterable[str], source: Model) -> tuple[InputUse, ...]:
-    """`NAME=VALUE` of a command line, VALUE a number or nested lists of them.
-
-    Raises:
-        ConfigError: another form, no such input, or an input named twice.
-    """
+    """`NAME=VALUE` of a command line, VALUE a number or nested lists of them."""
     names = [spec.name for spec in source.inputs]
     uses: dict[str, InputUse] = {}
     for text in written:
@@ -71,11 +67,7 @@ def constants_of(written: Iterable[str], source: Model) -> tuple[InputUse, ...]:
 
 
 def numbers_of(name: str, text: str) -> Any:
-    """The value of `--constant NAME=TEXT`: a finite number or nested lists of them.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """The value of `--constant NAME=TEXT`: a finite number or nested lists of them."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorShapeProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import opset_of, rename_tensors
 from workbench.graph.intake.ports import PortPlan, is_batch_name, single
 from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import copied, opset_of, rename_tensors, replace_nodes
 from workbench.values.interface import BATCH
 
 Array = npt.NDArray[Any]
@@ -27,8 +26,7 @@ def unnamed(dim: TensorShapeProto.Dimension) -> bool:
 
 def named_axes(proto: ModelProto, plans: Sequence[PortPlan]) -> ModelProto:
     """A copy whose inputs have the axes of the plans; the very same object where they have them already."""
-    model = ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     changed = False
     symbols: dict[str, int | str] = {}
     by_name = {plan.name: plan for plan in plans}
@@ -85,8 +83,7 @@ def batch_first(
         ranks: of the outputs that change, as they were run, whatever the file declares.
         sized: output → the size of its first axis, where it does not say it.
     """
-    model = ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     graph, names, lone = model.graph, Names(model.graph), single(plans)
     first: list[NodeProto] = []
     last: list[NodeProto] = []

@@ -1,4 +1,5 @@
-"""What depends on constants alone is computed, and an `If` whose condition is known becomes the branch it takes.
+"""Inputs that are the same for all samples become initializers; what depends on constants alone is computed, and an
+`If` whose condition is known becomes the branch it takes.
 
 Known are initializers, `Constant` and the inputs that were built in, and what the inferred shapes say of `Shape`. Only
 what follows from the inputs built in, or decides an `If`, is computed: everything else stays as its exporter wrote it.
@@ -14,13 +15,91 @@ import numpy.typing as npt
 import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import DEFAULT_DOMAINS, all_graphs, bodies, drop_unused, rename_tensors
 from workbench.graph.intake.random_operators import RANDOM
 from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import (
+    DEFAULT_DOMAINS,
+    all_graphs,
+    bodies,
+    constant_tensor,
+    copied,
+    drop_unused,
+    rename_tensors,
+    replace_nodes,
+)
 from workbench.graph.read import infer_shapes
+from workbench.values.errors import ConfigError
+from workbench.values.interface import Interface
+from workbench.values.model import TensorSpec, axes_text
 
 Array = npt.NDArray[Any]
+
+
+def constant_values(specs: tuple[TensorSpec, ...], interface: Interface) -> dict[str, Array]:
+    """Declared constants by input, in the input's type and shape."""
+    by_name = {spec.name: spec for spec in specs}
+    found = {}
+    for use in interface.inputs:
+        if use.constant is not None and use.name in by_name:
+            found[use.name] = _fitting(use.constant, by_name[use.name])
+    return found
+
+
+def _fitting(written: Any, spec: TensorSpec) -> Array:
+    key = f"inputs.{spec.name}.constant"
+    shape = axes_text(spec.shape)
+    try:
+        given = np.asarray(written)
+    except ValueError as error:
+        raise ConfigError(f"its rows differ in length, the input has the shape {shape}.", key=key) from error
+    if given.dtype.kind not in "biuf":
+        raise ConfigError(f"{written!r} is no number, nor nested lists of numbers.", key=key)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = given.astype(spec.dtype)
+    exact = values.dtype.kind == "f" or np.array_equal(values, given)
+    if not exact or (values.dtype.kind == "f" and np.isfinite(given).all() and not np.isfinite(values).all()):
+        raise ConfigError(f"{written!r} cannot be held by {spec.dtype}, the input's type.", key=key)
+    if values.ndim == 1 and values.size == 1 and not spec.shape:
+        values = values.reshape(())
+    if values.ndim == 0 and all(d == 1 or not isinstance(d, int) for d in spec.shape):
+        values = values.reshape((1,) * len(spec.shape))
+    fits = len(spec.shape) == values.ndim and all(
+        not isinstance(d, int) or d == n for d, n in zip(spec.shape, values.shape, strict=True)
+    )
+    if not fits:
+        raise ConfigError(
+            f"its shape is {list(values.shape)}, the model's input has {shape}.",
+            key=key,
+            hint="Write the numbers nested as the input's shape is.",
+        )
+    return values
+
+
+def build_in(proto: ModelProto, values: dict[str, Array]) -> ModelProto:
+    """A copy in which these inputs are initializers."""
+    model = copied(proto)
+    kept = [value for value in model.graph.input if value.name not in values]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in values.items())
+    return model
+
+
+def hoisted(proto: ModelProto) -> ModelProto:
+    """A copy in which the top graph's `Constant` tensors are initializers of the same names."""
+    model = copied(proto)
+    kept = []
+    for node in model.graph.node:
+        tensor = constant_tensor(node)
+        if tensor is None:
+            kept.append(node)
+            continue
+        stored = model.graph.initializer.add()
+        stored.CopyFrom(tensor)
+        stored.name = node.output[0]
+    replace_nodes(model.graph, kept)
+    return model
+
 
 _MOST_ROUNDS = 64
 _MOST_ELEMENTS = 1 << 22
@@ -36,8 +115,7 @@ def folded(proto: ModelProto, built_in: Iterable[str], *, by_shape: bool = True)
     inlined: list[str] = []
     model = proto
     for _ in range(_MOST_ROUNDS):
-        draft = ModelProto()
-        draft.CopyFrom(model)
+        draft = copied(model)
         for graph in all_graphs(draft.graph):  # exporters write what they traced, which need not hold elsewhere
             del graph.value_info[:]
         if by_shape:
@@ -60,10 +138,6 @@ def folded(proto: ModelProto, built_in: Iterable[str], *, by_shape: bool = True)
 
 def _is_if(node: NodeProto) -> bool:
     return node.op_type == "If" and node.domain in DEFAULT_DOMAINS
-
-
-def _stored(graph: GraphProto) -> set[str]:
-    return {tensor.name for tensor in graph.initializer}
 
 
 # --- what is known -------------------------------------------------------------------------------------------------
@@ -103,8 +177,8 @@ def _computed(model: ModelProto, seeds: set[str]) -> tuple[dict[str, Array], set
     for node in graph.node:
         if _is_if(node) and node.input[0] in small:
             known[node.input[0]] = numpy_helper.to_array(small[node.input[0]])
-        elif node.op_type == "Constant" and deciding.intersection(node.output):
-            tensor = next((a.t for a in node.attribute if a.name == "value"), None)
+        elif deciding.intersection(node.output):
+            tensor = constant_tensor(node)
             if tensor is not None and _size(tensor) <= _MOST_ELEMENTS:
                 known[node.output[0]] = numpy_helper.to_array(tensor)
     return known | _run(model, order, known), touched
@@ -174,9 +248,8 @@ def _index(name: str, small: Mapping[str, TensorProto], graph: GraphProto) -> Ar
     if name in small:
         return np.asarray(numpy_helper.to_array(small[name]))
     for node in graph.node:
-        if node.op_type == "Constant" and name in node.output:
-            tensor = next((a.t for a in node.attribute if a.name == "value"), None)
-            return None if tensor is None else np.asarray(numpy_helper.to_array(tensor))
+        if name in node.output and (tensor := constant_tensor(node)) is not None:
+            return np.asarray(numpy_helper.to_array(tensor))
     return None
 
 

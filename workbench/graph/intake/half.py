@@ -6,9 +6,8 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.intake.graphs import all_graphs, rename_tensors
 from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import all_graphs, copied, rename_tensors, replace_nodes
 
 _TYPES = ("to", "dtype", "output_datatype")
 _HALF = TensorProto.FLOAT16
@@ -34,8 +33,7 @@ def computes_in_half(proto: ModelProto) -> bool:
 
 def in_float32(proto: ModelProto) -> ModelProto:
     """A copy in which every tensor of half precision is float32, but for inputs and outputs, which are cast."""
-    model = ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     for graph in all_graphs(model.graph):
         _widen(graph, top=graph is model.graph)
     names = Names(model.graph)
@@ -72,10 +70,9 @@ def _cast_borders(graph: GraphProto, names: Names) -> None:
     first: list[NodeProto] = []
     last: list[NodeProto] = []
     new: dict[str, str] = {}
-    for values, ending in ((graph.input, "_float32"), (graph.output, "_float32")):
-        for value in values:
-            if value.type.tensor_type.elem_type == _HALF and value.name not in new:
-                new[value.name] = names.fresh(value.name + ending)
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type == _HALF and value.name not in new:
+            new[value.name] = names.fresh(f"{value.name}_float32")
     nodes = list(graph.node)
     rename_tensors(nodes, new)
     for value in graph.input:

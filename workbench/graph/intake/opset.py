@@ -7,7 +7,7 @@ import re
 from onnx import ModelProto, TensorProto, version_converter
 from onnx.shape_inference import InferenceError
 
-from workbench.graph.intake.graphs import all_nodes, bodies, called, opset_of
+from workbench.graph.nodes import all_nodes, bodies, called, copied, opset_of
 from workbench.graph.tensors import raw_bytes
 from workbench.values.errors import ConfigError
 
@@ -19,11 +19,7 @@ _LARGE = 4096  # bytes; the converter looks at the values of small constants onl
 
 
 def raised(proto: ModelProto) -> ModelProto:
-    """A copy at opset `WANTED`; the very same object where it has that, or cannot be converted and need not be.
-
-    Raises:
-        ConfigError: it cannot be converted; names the node where the converter does.
-    """
+    """A copy at opset `WANTED`; the very same object where it has that, or cannot be converted and need not be."""
     version = opset_of(proto)
     if version >= WANTED:
         return proto
@@ -45,8 +41,7 @@ def raised(proto: ModelProto) -> ModelProto:
 
 
 def _converted(proto: ModelProto) -> ModelProto:
-    light = ModelProto()
-    light.CopyFrom(proto)
+    light = copied(proto)
     del light.graph.value_info[:]
     heavy: dict[str, TensorProto] = {}
     stored = list(light.graph.initializer)

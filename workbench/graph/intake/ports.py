@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import BATCH, InputUse, Interface
-from workbench.values.model import TensorSpec
+from workbench.values.model import TensorSpec, axes_text
 
 Dims = tuple[int | str | None, ...]
 
@@ -44,12 +44,7 @@ def is_length_name(name: object) -> bool:
 
 
 def plan_inputs(specs: Sequence[TensorSpec], interface: Interface) -> tuple[PortPlan, ...]:
-    """A plan for every input that is fed; constants are left out.
-
-    Raises:
-        ConfigError: the interface names an input that there is not, axes that do not fit the model, or leaves open
-            what neither names nor sizes tell.
-    """
+    """A plan for every input that is fed; constants are left out."""
     uses = _uses(specs, interface)
     fed = [spec for spec in specs if uses[spec.name].constant is None]
     if not fed:
@@ -94,7 +89,7 @@ def _declared(spec: TensorSpec, axes: tuple[str | int, ...]) -> PortPlan:
     key = f"inputs.{spec.name}.axes"
     if len(axes) != len(spec.shape):
         raise ConfigError(
-            f"{list(axes)} are {len(axes)} axes, the model's input has {len(spec.shape)}: {_shown(spec.shape)}.",
+            f"{list(axes)} are {len(axes)} axes, the model's input has {len(spec.shape)}: {axes_text(spec.shape)}.",
             key=key,
             hint="Name every axis, or write its size.",
         )
@@ -103,7 +98,7 @@ def _declared(spec: TensorSpec, axes: tuple[str | int, ...]) -> PortPlan:
             raise ConfigError(f"{given} is no size.", key=key)
         if isinstance(own, int) and given != own and not (given == BATCH):
             raise ConfigError(
-                f"{given!r} stands where the model's own size is {own}: {_shown(spec.shape)}.",
+                f"{given!r} stands where the model's own size is {own}: {axes_text(spec.shape)}.",
                 key=key,
                 hint=f"Write {own}, which cannot be changed here; only free axes get names or sizes.",
             )
@@ -143,7 +138,7 @@ def _beside_free_batch(spec: TensorSpec, lengths: set[str]) -> PortPlan:
     if spec.shape and spec.shape[0] == 1 and len(spec.shape) > 1:
         return _plan(spec, 0)  # as before: one row for all, which is measured where it matters
     raise ConfigError(
-        f"input {spec.name!r} of shape {_shown(spec.shape)} has no axis for samples, which the other inputs have.",
+        f"input {spec.name!r} of shape {axes_text(spec.shape)} has no axis for samples, which the other inputs have.",
         key=f"inputs.{spec.name}",
         hint=remedy(spec),
     )
@@ -171,7 +166,3 @@ def _elements(shape: Dims) -> int:
     for size in shape:
         count *= size if isinstance(size, int) else 1
     return count
-
-
-def _shown(shape: Dims) -> str:
-    return "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"

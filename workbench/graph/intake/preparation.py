@@ -20,15 +20,25 @@ from onnx import ModelProto, TensorProto
 
 from workbench.graph.apart import kept_aside
 from workbench.graph.intake.axes import batch_first, named_axes, output_to_prepared, to_prepared, unnamed
-from workbench.graph.intake.constants import build_in, constant_values, hoisted
-from workbench.graph.intake.files import graph_to_prepare, light_graph, runner_of, take_all_in, write_prepared
-from workbench.graph.intake.fold import folded
-from workbench.graph.intake.graphs import called, opset_of
+from workbench.graph.intake.fold import build_in, constant_values, folded, hoisted
 from workbench.graph.intake.half import computes_in_half, in_float32
 from workbench.graph.intake.opset import WANTED, raised
 from workbench.graph.intake.ports import PortPlan, fixed_rows, is_batch_name, plan_inputs, remedy, single
 from workbench.graph.intake.random_operators import TABLE_NAME, random_nodes, reproducible, stilled
-from workbench.graph.intake.trials import Feeds, Recipe, Run, difference, recipes, runner
+from workbench.graph.intake.trials import (
+    Feeds,
+    Recipe,
+    Run,
+    difference,
+    graph_to_prepare,
+    light_graph,
+    recipes,
+    runner,
+    runner_of,
+    take_all_in,
+    write_prepared,
+)
+from workbench.graph.nodes import called, copied, opset_of
 from workbench.graph.read import embedding_rows
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.values.errors import ConfigError
@@ -51,11 +61,7 @@ _LARGER = (4, 16)
 
 
 def wanted(source: Model, interface: Interface) -> bool:
-    """Whether there may be anything to do, as far as the file tells without being run.
-
-    Raises:
-        ConfigError: the interface does not fit the model.
-    """
+    """Whether there may be anything to do, as far as the file tells without being run."""
     return _wanted(light_graph(source), source, interface)
 
 
@@ -241,11 +247,7 @@ class _Preparation:
     # --- what running tells ---
 
     def _recipe(self) -> tuple[Recipe, Run]:
-        """Feeds the source accepts.
-
-        Raises:
-            ConfigError: it accepts none that was tried.
-        """
+        """Feeds the source accepts."""
         if self.accepted is None:
             self.accepted = self._found_recipe()
         return self.accepted
@@ -469,8 +471,7 @@ def _dims_text(value: onnx.ValueInfoProto) -> str:
 
 def _silent(proto: ModelProto) -> ModelProto:
     """The prepared model with its tables of noise at zero, which is as `stilled` has the source."""
-    model = ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     for tensor in model.graph.initializer:
         if TABLE_NAME in tensor.name and tensor.data_type == TensorProto.FLOAT:
             tensor.raw_data = bytes(len(tensor.raw_data))

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import DEFAULT_DOMAINS, all_nodes, called, opset_of
 from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import DEFAULT_DOMAINS, all_nodes, called, constant_tensor, copied, opset_of, replace_nodes
 from workbench.graph.read import infer_shapes
 from workbench.values.errors import ConfigError
 
@@ -41,8 +40,8 @@ def random_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     for node in all_nodes(graph):
         if node.domain not in DEFAULT_DOMAINS:
             continue
-        if node.op_type == "Constant":
-            constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+        if (tensor := constant_tensor(node)) is not None:
+            constants[node.output[0]] = tensor
         if node.op_type in RANDOM:
             yield node
         elif node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
@@ -52,13 +51,8 @@ def random_nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def reproducible(proto: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
-    """(a copy without random operators in the top graph, names of those replaced); needs opset 13.
-
-    Raises:
-        ConfigError: one that cannot be replaced, by name and with what to do.
-    """
-    model = ModelProto()
-    model.CopyFrom(proto)
+    """(a copy without random operators in the top graph, names of those replaced); needs opset 13."""
+    model = copied(proto)
     infer_shapes(model)
     found = {node.output[0] for node in random_nodes(model.graph)}
     ranks = {
@@ -109,8 +103,7 @@ def _alone(node: NodeProto) -> GraphProto:
 
 def stilled(proto: ModelProto) -> ModelProto:
     """A copy whose random operators give their mean, or their least value, at any depth: it can be compared."""
-    model = ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     for node in random_nodes(model.graph):
         if node.op_type == "Dropout":
             node.CopyFrom(helper.make_node("Identity", [node.input[0]], list(node.output[:1]), name=node.name))

@@ -8,8 +8,7 @@ from array import array
 from typing import Any
 
 from workbench.load.http1 import ProtocolError
-from workbench.load.openai.events import EventReader
-from workbench.load.openai.framing import BodyReader
+from workbench.load.openai.framing import BodyReader, EventReader
 from workbench.load.outcomes import BROKEN, CUT, NO_STREAM
 
 DONE = b"[DONE]"

@@ -137,11 +137,7 @@ def block_shapes(config: LlmConfig) -> dict[str, tuple[int, ...]]:
 
 
 def read_block(model: LlmModel, block: int) -> dict[str, torch.Tensor]:
-    """The tensors of one block in the model's dtype, by names relative to it.
-
-    Raises:
-        ConfigError: a file cannot be read, or a value is NaN or infinite.
-    """
+    """The tensors of one block in the model's dtype, by names relative to it."""
     prefix = model.prefix(block)
     read = read_tensors(model, [f"{prefix}.{name}" for name in block_shapes(model.config)])
     # a copy: products of a vector and a mapped weight are summed in an order that its address decides
@@ -149,27 +145,28 @@ def read_block(model: LlmModel, block: int) -> dict[str, torch.Tensor]:
 
 
 def read_tensors(model: LlmModel, names: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Tensors by their full names, in the model's dtype.
+    """Tensors by their full names, in the model's dtype."""
+    read = stored_tensors(model.places, names)
+    return {name: read[name].to(model.config.dtype) for name in names}
 
-    Raises:
-        ConfigError: as `read_block`.
-    """
+
+def stored_tensors(places: Mapping[str, Path], names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Tensors as they are stored, by file; none holds NaN or infinity."""
     read: dict[str, torch.Tensor] = {}
-    for file in dict.fromkeys(model.places[name] for name in names):
+    for file in dict.fromkeys(places[name] for name in names):
         try:
             with safe_open(file, framework="pt") as stored:
-                for name in (each for each in names if model.places[each] == file):
-                    value = stored.get_tensor(name)
-                    if not bool(torch.isfinite(value).all()):
+                for name in (each for each in names if places[each] == file):
+                    value = read[name] = stored.get_tensor(name)
+                    if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                         raise ConfigError(
                             f"{name} holds {int((~torch.isfinite(value)).sum())} values that are NaN or infinite.",
                             file=file,
-                            hint="The checkpoint is damaged; fetch it again.",
+                            hint="The checkpoint is damaged; fetch or copy it again.",
                         )
-                    read[name] = value.to(model.config.dtype)
         except (SafetensorError, OSError) as error:
-            raise ConfigError(f"cannot be read: {error}.", file=file) from error
-    return {name: read[name] for name in names}
+            raise ConfigError(f"cannot be read: {error}.", file=file, hint="Fetch or copy it again.") from error
+    return read
 
 
 def head_name(model: LlmModel) -> str:
@@ -187,9 +184,8 @@ def _places(folder: Path) -> dict[str, Path]:
     """Tensor → file, by the index where there is one, else by the single file's header."""
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if is_file(index):
-        listed = read_json(index, limit_bytes=_MOST_INDEX_BYTES)
-        named = listed.get("weight_map") if isinstance(listed, dict) else None
-        if not isinstance(named, dict) or not named or not all(isinstance(each, str) for each in named.values()):
+        named = weight_map(index)
+        if not named:
             raise ConfigError("holds no map from tensors to files.", file=index, key="weight_map")
         for each in dict.fromkeys(named.values()):
             if Path(each).name != each or not each.endswith(".safetensors"):
@@ -206,7 +202,7 @@ def _places(folder: Path) -> dict[str, Path]:
             )
         return {name: folder / file for name, file in named.items()}
     if is_file(single):
-        return dict.fromkeys(_header(single), single)
+        return dict.fromkeys(header(single), single)
     pickled = sorted(each.name for pattern in ("*.bin", "*.pt", "*.pth") for each in folder.glob(pattern))
     rule = f"holds only pickled weights ({pickled[0]}), which can run code." if pickled else "holds no weights."
     raise ConfigError(
@@ -221,11 +217,20 @@ def _places(folder: Path) -> dict[str, Path]:
     )
 
 
+def weight_map(index: Path) -> dict[str, str]:
+    """Tensor → name of its file."""
+    listed = read_json(index, limit_bytes=_MOST_INDEX_BYTES)
+    named = listed.get("weight_map") if isinstance(listed, dict) else None
+    if not isinstance(named, dict) or not all(isinstance(each, str) for each in named.values()):
+        raise ConfigError("holds no map from tensors to files.", file=index, key="weight_map")
+    return named
+
+
 def _headers(places: Mapping[str, Path]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Tensor → (type, shape), of every tensor that is where the index says."""
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     for file in dict.fromkeys(places.values()):
-        held = _header(file)
+        held = header(file)
         wanted = [name for name, place in places.items() if place == file]
         if lost := [name for name in wanted if name not in held]:
             told = ", ".join(lost[:_MOST_TOLD])
@@ -234,7 +239,8 @@ def _headers(places: Mapping[str, Path]) -> dict[str, tuple[str, tuple[int, ...]
     return found
 
 
-def _header(file: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+def header(file: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Tensor → (type, shape) of a safetensors file."""
     open_file(file, limit_bytes=sys.maxsize).close()
     try:
         with safe_open(file, framework="pt") as stored:
@@ -245,5 +251,7 @@ def _header(file: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
             }
     except (SafetensorError, OSError) as error:
         raise ConfigError(
-            f"is no readable safetensors file: {error}.", file=file, hint="It is damaged or cut short; fetch it again."
+            f"is no readable safetensors file: {error}.",
+            file=file,
+            hint="It is damaged or cut short; fetch or copy it again.",
         ) from error

@@ -88,10 +88,6 @@ def asked(
     Args:
         shots: answered examples before each question, the first so many of its subject.
         examples: where they are taken from.
-
-    Raises:
-        ConfigError: fewer examples of a subject than shots, a question longer than the model's context, or an option
-            without text that is to be scored by its text.
     """
     of_subject: dict[str, list[Question]] = {}
     for example in examples:
@@ -116,11 +112,7 @@ def asked(
 
 
 def answers(name: str, questions: Sequence[AskedQuestion], forward: Forward) -> Answers:
-    """[questions] the option that the model finds most likely; the first of equal ones.
-
-    Raises:
-        MeasureError: a logit is NaN or infinite; names the model and the question.
-    """
+    """[questions] the option that the model finds most likely; the first of equal ones."""
     by_input: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for number, question in enumerate(questions):
         for option, ids in enumerate(question.inputs):

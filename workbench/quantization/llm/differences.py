@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from workbench.quantization.llm.outcomes import TextOutcomes
 from workbench.values.measurement import Estimate
 from workbench.values.paired_scores import PairedScores, paired_bootstrap
-from workbench.values.significance import FALSE_STOP
+from workbench.values.significance import FALSE_STOP, mcnemar
 from workbench.values.simultaneous import Pairs, all_pairs
 
 FEW_WINDOWS = 10
@@ -52,22 +53,18 @@ class TextComparison:
         return self.windows > 1 and (self.ratio.low > 1 or self.ratio.high < 1)
 
 
-def compare_text(reference: TextOutcomes, outcomes: TextOutcomes, *, seed: int = 0) -> TextComparison:
-    """A model against the float model on the same windows.
-
-    Raises:
-        ValueError: the two are not of the same windows.
-    """
+def compare_text(reference: TextOutcomes, outcomes: TextOutcomes) -> TextComparison:
+    """A model against the float model on the same windows."""
     if not np.array_equal(reference.predictions, outcomes.predictions):
         raise ValueError("outcomes of different windows cannot be paired")
-    nll = _against(perplexity_scores(reference), perplexity_scores(outcomes), seed)
+    nll = _against(perplexity_scores(reference), perplexity_scores(outcomes))
     return TextComparison(
         windows=len(outcomes),
         predictions=int(outcomes.predictions.sum()),
-        perplexity=_exp(_alone(outcomes.nll, outcomes, seed)),
+        perplexity=_exp(_alone(outcomes.nll, outcomes)),
         ratio=_exp(nll),
-        kl=_alone(outcomes.kl, outcomes, seed),
-        top1=_share(reference, outcomes, seed),
+        kl=_alone(outcomes.kl, outcomes),
+        top1=_share(reference, outcomes),
         windows_needed=windows_needed(nll, len(outcomes)),
     )
 
@@ -84,14 +81,14 @@ def agreement_scores(outcomes: TextOutcomes) -> PairedScores:
     )
 
 
-def perplexity_pairs(models: Sequence[TextOutcomes], *, seed: int = 0) -> Pairs:
+def perplexity_pairs(models: Sequence[TextOutcomes]) -> Pairs:
     """Differences of log perplexity between all pairs of models, with intervals that hold all at once."""
-    return all_pairs(np.stack([each.nll for each in models]), models[0].predictions.astype(np.float64), seed=seed)
+    return all_pairs(np.stack([each.nll for each in models]), models[0].predictions.astype(np.float64))
 
 
-def kl_pairs(models: Sequence[TextOutcomes], *, seed: int = 0) -> Pairs:
+def kl_pairs(models: Sequence[TextOutcomes]) -> Pairs:
     """The same of the mean KL(float ‖ model), in nats a token."""
-    return all_pairs(np.stack([each.kl for each in models]), models[0].predictions.astype(np.float64), seed=seed)
+    return all_pairs(np.stack([each.kl for each in models]), models[0].predictions.astype(np.float64))
 
 
 def windows_needed(difference: Estimate, windows: int) -> int | None:
@@ -146,13 +143,13 @@ def _nats(sums: np.ndarray, outcomes: TextOutcomes) -> PairedScores:
     )
 
 
-def _against(reference: PairedScores, scores: PairedScores, seed: int) -> Estimate:
-    return paired_bootstrap(reference, scores, seed=seed).drop_pp
+def _against(reference: PairedScores, scores: PairedScores) -> Estimate:
+    return paired_bootstrap(reference, scores, seed=0).drop_pp
 
 
-def _alone(sums: np.ndarray, outcomes: TextOutcomes, seed: int) -> Estimate:
+def _alone(sums: np.ndarray, outcomes: TextOutcomes) -> Estimate:
     """A mean of a token with its interval: the difference to a model that has none of it."""
-    return _against(_nats(np.zeros(len(sums)), outcomes), _nats(sums, outcomes), seed)
+    return _against(_nats(np.zeros(len(sums)), outcomes), _nats(sums, outcomes))
 
 
 def _exp(logarithm: Estimate) -> Estimate:
@@ -161,12 +158,58 @@ def _exp(logarithm: Estimate) -> Estimate:
     return Estimate(value=value, low=low, high=high, confidence=logarithm.confidence)
 
 
-def _share(reference: TextOutcomes, outcomes: TextOutcomes, seed: int) -> Estimate:
+def _share(reference: TextOutcomes, outcomes: TextOutcomes) -> Estimate:
     """Counts of bounded samples, so an agreement everywhere is not taken for certain (`paired_bootstrap`)."""
-    drop = _against(agreement_scores(reference), agreement_scores(outcomes), seed)
+    drop = _against(agreement_scores(reference), agreement_scores(outcomes))
     return Estimate(
         value=1 - drop.value / 100,
         low=max(1 - drop.high / 100, 0.0),
         high=min(1 - drop.low / 100, 1.0),
         confidence=drop.confidence,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerAgreement:
+    """Attributes:
+    same: share of prompts whose whole answers are equal, with Tango's interval.
+    first_different: of each prompt the token, counted from 0, at which the answers part; None where they are equal.
+    kept: share of the float model's tokens before the answers part, over all prompts.
+    """
+
+    prompts: int
+    tokens: int
+    same: Estimate
+    first_different: tuple[int | None, ...]
+    kept: float
+
+
+def compare_continuations(
+    reference: Sequence[torch.Tensor], given: Sequence[torch.Tensor], *, tokens: int
+) -> AnswerAgreement:
+    """A model's answers beside the float model's.
+
+    One rounding turns an answer where two tokens are nearly as likely, and all behind it differ; so equal answers say
+    much, and different ones little.
+    """
+    parts = [_parting(ours.tolist(), theirs.tolist()) for ours, theirs in zip(reference, given, strict=True)]
+    same = np.array([part is None for part in parts])
+    drop = mcnemar(np.ones(len(same), dtype=np.bool_), same).drop_pp
+    total = sum(len(each) for each in reference)
+    before = sum(
+        len(ours) if part is None else min(part, len(ours)) for ours, part in zip(reference, parts, strict=True)
+    )
+    return AnswerAgreement(
+        prompts=len(parts),
+        tokens=tokens,
+        same=Estimate(value=float(same.mean()), low=max(1 - drop.high / 100, 0.0), high=min(1 - drop.low / 100, 1.0)),
+        first_different=tuple(parts),
+        kept=before / total if total else 1.0,
+    )
+
+
+def _parting(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    if list(ours) == list(theirs):
+        return None
+    shared = min(len(ours), len(theirs))
+    return next((place for place in range(shared) if ours[place] != theirs[place]), shared)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -33,13 +32,14 @@ from workbench.quantization.llm.forward import (
     Attention,
     Cache,
     Linear,
+    Rope,
     causal_attention,
     check_ids,
     float_linear,
     norm,
+    rope_of,
     run_block,
 )
-from workbench.quantization.llm.rope import Rope, rope_of
 from workbench.values.errors import MeasureError
 
 Forward = Callable[[Sequence[torch.Tensor]], Iterator[torch.Tensor]]
@@ -79,11 +79,10 @@ class Decoder:
     block: Callable[[int, Stage], RunningBlock]
 
 
-def float_decoder(model: LlmModel, *, keep: bool = False) -> Decoder:
-    """The float model as it is on disk, every step in its own dtype.
+def float_decoder(model: LlmModel) -> Decoder:
+    """The float model as it is on disk, every step in its own dtype; one block is in memory at a time.
 
-    Args:
-        keep: what was read stays in memory, for quick further calls; otherwise one block is in memory at a time.
+    Deterministic for one number of threads and one version of torch.
     """
 
     def embedding() -> torch.Tensor:
@@ -93,29 +92,16 @@ def float_decoder(model: LlmModel, *, keep: bool = False) -> Decoder:
         read = read_tensors(model, [f"{FINAL_NORM}.weight", head_name(model)])
         return {**read, f"{HEAD}.weight": read[head_name(model)]}
 
-    def block(index: int) -> RunningBlock:
+    def block(index: int, stage: Stage) -> RunningBlock:
         tensors = read_block(model, index)
         return RunningBlock(tensors=tensors, linear=float_linear(tensors), kept=lambda _, x: x)
 
-    held = lru_cache(maxsize=None)(block) if keep else block
-    return Decoder(
-        config=model.config,
-        rope=rope_of(model.config),
-        embedding=lru_cache(embedding) if keep else embedding,
-        head=lru_cache(head) if keep else head,
-        block=lambda index, _: held(index),
-    )
+    return Decoder(config=model.config, rope=rope_of(model.config), embedding=embedding, head=head, block=block)
 
 
-def float_logits(model: LlmModel, *, keep: bool = False) -> Forward:
-    """`logits_of` the float model.
-
-    Deterministic for one number of threads and one version of torch.
-
-    Args:
-        keep: as for `float_decoder`.
-    """
-    return logits_of(float_decoder(model, keep=keep), "prefill")
+def float_logits(model: LlmModel) -> Forward:
+    """`logits_of` the float model."""
+    return logits_of(float_decoder(model), "prefill")
 
 
 def logits_of(decoder: Decoder, stage: Stage) -> Forward:
@@ -131,24 +117,40 @@ def logits_of(decoder: Decoder, stage: Stage) -> Forward:
     """
 
     def forward(windows: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        check_ids(decoder.config, windows)
-        with torch.inference_mode():
-            embedding = decoder.embedding()
-            hidden = [F.embedding(ids, embedding) for ids in windows]
-            del embedding
-            for index in range(decoder.config.layers):
-                block = decoder.block(index, stage)
-                cache = block.kept if stage == "decode" else None
-                for number, x in enumerate(hidden):
-                    hidden[number] = _run(decoder, block, x, cache=cache)
-                    _check_finite(hidden[number], index, f"window {number}")
-        head = decoder.head()
-        for x in hidden:
-            with torch.inference_mode():  # not around the yield: the mode would be the caller's too
-                given = _logits(decoder.config, head, x)
-            yield given
+        hidden = embedded(decoder, windows)
+        for index, number in through(decoder, hidden, stage):
+            _check_finite(hidden[number], index, f"window {number}")
+        yield from head_logits(decoder, hidden)
 
     return forward
+
+
+def embedded(decoder: Decoder, windows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The hidden states before the first block, [1, tokens, hidden] of each window."""
+    check_ids(decoder.config, windows)
+    with torch.inference_mode():
+        embedding = decoder.embedding()
+        return [F.embedding(ids, embedding) for ids in windows]
+
+
+def through(decoder: Decoder, hidden: list[torch.Tensor], stage: Stage) -> Iterator[tuple[int, int]]:
+    """Every window through every block, in place; (block, window) behind each step. One block is in memory."""
+    for index in range(decoder.config.layers):
+        block = decoder.block(index, stage)
+        cache = block.kept if stage == "decode" else None
+        for number, x in enumerate(hidden):
+            with torch.inference_mode():  # not around the yield: the mode would be the caller's too
+                hidden[number] = _run(decoder, block, x, cache=cache)
+            yield index, number
+
+
+def head_logits(decoder: Decoder, hidden: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """[1, tokens, vocabulary] of what the last block gave of each window, one at a time."""
+    head = decoder.head()
+    for x in hidden:
+        with torch.inference_mode():  # likewise
+            given = _logits(decoder.config, head, x)
+        yield given
 
 
 def greedy(
@@ -174,9 +176,6 @@ def greedy(
 
     Returns:
         For every prompt the ids that follow it, [n] with n at most `tokens`, less where the context is full.
-
-    Raises:
-        ConfigError, MeasureError: as `logits_of`.
     """
     check_ids(decoder.config, prompts)
     found: list[list[int]] = [[] for _ in prompts]

@@ -42,9 +42,6 @@ def integer_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
     Returns:
         int32 [M, N].
-
-    Raises:
-        ValueError: of other types or shapes, or K beyond `MOST_COLUMNS`.
     """
     if x.dtype != torch.int8 or weight.dtype != torch.int8:
         raise ValueError(f"{x.dtype} by {weight.dtype}; both have to be int8.")
@@ -56,11 +53,7 @@ def integer_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def quickest_kernel(x: torch.Tensor, weight: torch.Tensor) -> str:
-    """The name of the kernel for such a product: by number of threads, and by the sizes up to a factor of two.
-
-    Raises:
-        RuntimeError: none is exact; that needs a broken processor or library.
-    """
+    """The name of the kernel for such a product: by number of threads, and by the sizes up to a factor of two."""
     shape = (torch.get_num_threads(), *(size.bit_length() for size in (*x.shape, len(weight))))
     if shape not in _QUICKEST:  # the first run prepares a kernel; in turn, as others may hold the processor for a while
         names = exact_kernels()

@@ -1,9 +1,10 @@
-"""What a model's logits are worth on windows of text: likelihood of the tokens, distance from the float model's.
+"""Texts as windows of tokens, and what a model's logits are worth on them: likelihood, distance from the float model's.
 
     reference = float_reference(model, windows)                  # `reference`: once, for every checkpoint
     outcomes = text_outcomes("a", windows, reference.logits(), forward([w.ids for w in windows]))
 
-All sums are in float64, over blocks of places, so that beside two windows' logits little memory is needed.
+Every token is predicted at most once, the overlap of neighbours read as context alone. All sums are in float64, over
+blocks of places, so that beside two windows' logits little memory is needed.
 """
 
 from __future__ import annotations
@@ -15,8 +16,84 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from workbench.quantization.llm.windows import Window
-from workbench.values.errors import MeasureError
+from workbench.quantization.llm.config import LlmConfig
+from workbench.values.errors import ConfigError, MeasureError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """What a model is given at once.
+
+    Attributes:
+        ids: [1, tokens].
+        first: the place of the first token whose prediction counts, at least 1; those before it are context.
+    """
+
+    ids: torch.Tensor
+    first: int
+
+    @property
+    def predictions(self) -> int:
+        """How many tokens' predictions count."""
+        return self.ids.shape[-1] - self.first
+
+    @property
+    def targets(self) -> torch.Tensor:
+        """[predictions] the tokens that are to be predicted, from the logits of the places before them."""
+        return self.ids[0, self.first :]
+
+
+def windows_of(text: torch.Tensor, *, window: int, stride: int) -> list[Window]:
+    """A text's windows, each `stride` tokens behind the one before; the last holds what is left.
+
+    With a stride below the window every token but the text's first is predicted exactly once, and at least
+    `window - stride` tokens stand before it wherever the text has them. With a stride of the window nothing overlaps,
+    as perplexities of quantized models are usually stated; the first token of each window is then predicted nowhere.
+    """
+    if window < 2:
+        raise ConfigError(f"a window of {window} tokens predicts nothing.", key="window", hint="Give at least 2.")
+    if not 1 <= stride <= window:
+        raise ConfigError(
+            f"a stride of {stride} leaves tokens out or never moves.",
+            key="stride",
+            hint=f"Give 1 to {window}, the window.",
+        )
+    tokens = text.shape[-1]
+    found: list[Window] = []
+    predicted = 1
+    for start in range(0, tokens, stride):
+        end = min(start + window, tokens)
+        first = max(predicted - start, 1)
+        if start + first < end:
+            found.append(Window(ids=text[:, start:end], first=first))
+        predicted = end
+        if end == tokens:
+            break
+    return found
+
+
+def all_windows(
+    texts: Sequence[torch.Tensor],
+    config: LlmConfig,
+    *,
+    window: int = 512,
+    stride: int = 512,
+    most: int | None = None,
+    seed: int = 0,
+) -> list[Window]:
+    """The windows of several texts, none across two of them, in an order drawn by the seed.
+
+    The order is random so that the first of them stand for all, which tests after some of the windows rely on.
+    """
+    if window > config.context:
+        raise ConfigError(
+            f"a window of {window} tokens is longer than the model's context of {config.context}.", key="window"
+        )
+    found = [each for text in texts for each in windows_of(text, window=window, stride=stride)][:most]
+    if not found:
+        raise ConfigError("the texts have less than 2 tokens: nothing is predicted.", key="text")
+    return [found[place] for place in np.random.default_rng(seed).permutation(len(found))]
+
 
 Floats = npt.NDArray[np.float64]
 _BLOCK_BYTES = 1 << 25
@@ -82,9 +159,6 @@ def text_outcomes(
         reference, logits: [1, tokens, vocabulary] of each window, of the float model and of this one; one at a time is
             taken from either.
         numbered_from: the number of the first window, for errors.
-
-    Raises:
-        MeasureError: a logit is NaN or infinite, or the two have another vocabulary or length than each other.
     """
     rows: list[tuple[float, int, float, int]] = []
     for number, (window, ours, theirs) in enumerate(zip(windows, reference, logits, strict=True), numbered_from):
@@ -95,11 +169,7 @@ def text_outcomes(
 
 
 def float_outcomes(windows: Sequence[Window], logits: Iterable[torch.Tensor]) -> TextOutcomes:
-    """The float model's own: it agrees with itself everywhere.
-
-    Raises:
-        MeasureError: a logit is NaN or infinite.
-    """
+    """The float model's own: it agrees with itself everywhere."""
     rows = []
     for number, (window, given) in enumerate(zip(windows, logits, strict=True)):
         _check("the float model", number, window, given, given.shape[-1])

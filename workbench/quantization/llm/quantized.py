@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -14,11 +14,12 @@ from workbench.quantization.llm.affine import (
     by_token,
     extremes,
     fake_quantized,
+    refined_scale,
     rounded,
+    searched_scale,
 )
 from workbench.quantization.llm.fixed_order import linear_product
 from workbench.quantization.llm.recipe import LinearRecipe, Type
-from workbench.quantization.llm.weight_search import refined_scale, searched_scale
 
 SOURCES = {
     "self_attn.q_proj": "attention",
@@ -54,10 +55,6 @@ class QuantizedLinear:
     input: Affine | None
     meant: torch.Tensor
     by_sample_channel: bool = False
-
-    def with_input(self, by: Affine) -> QuantizedLinear:
-        """The same with a static range of its input."""
-        return replace(self, input=by)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The output, computed in floats as the vendor's tool does."""

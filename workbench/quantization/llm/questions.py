@@ -167,9 +167,6 @@ def _of_lines(file: Path) -> Iterator[Question]:
 def _question(
     texts: Sequence[Any], answer: object, file: Path, line: int, language: Language, subject: str | None = None
 ) -> Question:
-    """Args:
-    texts: the question, then the options.
-    """
     asked, options = texts[0], tuple(texts[1:])
     if not isinstance(asked, str) or not asked.strip():
         raise ConfigError(f"{asked!r} is no question.", file=file, line=line, key="question")

@@ -8,12 +8,10 @@ import torch
 
 from workbench.quantization.llm.affine import Affine, affine
 from workbench.quantization.llm.checkpoint import LlmModel, read_block
-from workbench.quantization.llm.forward import Linear, check_ids, embed, float_linear, run_block
-from workbench.quantization.llm.histogram import Range
-from workbench.quantization.llm.observers import Extremes
+from workbench.quantization.llm.forward import Linear, check_ids, embed, float_linear, rope_of, run_block
+from workbench.quantization.llm.observers import Extremes, Range
 from workbench.quantization.llm.quantized import quantized_linear, weight_affine
 from workbench.quantization.llm.recipe import LinearRecipe
-from workbench.quantization.llm.rope import rope_of
 
 _STATIC = LinearRecipe(type="W8A8")
 
@@ -30,9 +28,6 @@ def group_errors(
     Args:
         samples: ids [1, tokens].
         groups: name → linears, by names relative to a block; linears of one group read the same tensor.
-
-    Raises:
-        ConfigError: a sample is longer than the context, or a weight is NaN or infinite.
     """
     check_ids(model.config, samples)
     rope, found = rope_of(model.config), {}

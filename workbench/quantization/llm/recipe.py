@@ -131,11 +131,7 @@ class Quantize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizeCache:
-    """Ranges of keys after rotation, and of values, by channel (msmodelslim.md §4.8, v1).
-
-    Attributes:
-        blocks: which.
-    """
+    """Ranges of keys after rotation, and of values, by channel (msmodelslim.md §4.8, v1)."""
 
     blocks: frozenset[int]
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from workbench.quantization.llm.checkpoint import FINAL_NORM, LlmModel, head_name, read_block, read_tensors
+from workbench.quantization.llm.checkpoint import LlmModel
 from workbench.quantization.llm.fixed_order import kernels
-from workbench.quantization.llm.forward import check_ids, embed, norm, run_block
-from workbench.quantization.llm.rope import rope_of
+from workbench.quantization.llm.forward import check_ids
+from workbench.quantization.llm.forwards import embedded, float_decoder, head_logits, through
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.system.files import temporary_beside, write_json_atomically
@@ -42,11 +41,7 @@ class FloatReference:
 
     def logits(self, first: int = 0, end: int | None = None) -> Iterator[torch.Tensor]:
         """[1, tokens, vocabulary] of the windows from `first` to before `end`, one at a time."""
-        last = read_tensors(self.model, [f"{FINAL_NORM}.weight", head_name(self.model)])
-        for state in self.states[first:end]:
-            with torch.inference_mode():  # not around the yield: the mode would be the caller's too
-                given = F.linear(norm(last, FINAL_NORM, state, self.model.config.epsilon), last[head_name(self.model)])
-            yield given
+        return head_logits(float_decoder(self.model), self.states[first:end])
 
 
 def float_reference(model: LlmModel, ids: Sequence[torch.Tensor], *, kept_in: Path | None = None) -> FloatReference:
@@ -78,12 +73,10 @@ def float_reference(model: LlmModel, ids: Sequence[torch.Tensor], *, kept_in: Pa
 
 
 def _states(model: LlmModel, ids: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    rope = rope_of(model.config)
-    with torch.inference_mode():
-        hidden = embed(model, ids)
-        for index in range(model.config.layers):
-            block = read_block(model, index)
-            hidden = [run_block(model.config, rope, block, x) for x in hidden]
+    decoder = float_decoder(model)
+    hidden = embedded(decoder, ids)
+    for _ in through(decoder, hidden, "prefill"):
+        pass
     return tuple(hidden)
 
 

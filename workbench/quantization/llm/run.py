@@ -22,10 +22,9 @@ from workbench.quantization.llm.checkpoint import (
     read_tensors,
 )
 from workbench.quantization.llm.fixed_order import linear_product
-from workbench.quantization.llm.forward import check_ids, embed, norm
+from workbench.quantization.llm.forward import check_ids, embed, norm, rope_of
 from workbench.quantization.llm.quantized import SOURCES, QuantizedBlock
 from workbench.quantization.llm.recipe import Data, LlmRecipe, Phase, Quantize, Survey
-from workbench.quantization.llm.rope import rope_of
 from workbench.quantization.llm.rotation import Rotation, read_rotated, rotate_block, rotation_of
 from workbench.quantization.llm.walk import Stream, WorkingBlock, needs_data, run_through, take_phase
 
@@ -34,11 +33,7 @@ Samples = Mapping[Data, Sequence[torch.Tensor]]
 
 
 def start(model: LlmModel, recipe: LlmRecipe, samples: Samples) -> list[Stream]:
-    """One stream for each phase, before the first block; empty where a phase needs no data.
-
-    Raises:
-        ConfigError: a sample is longer than the context, or has a token beyond the vocabulary.
-    """
+    """One stream for each phase, before the first block; empty where a phase needs no data."""
     rotation = rotation_of_recipe(model, recipe)
     embedded: dict[Data, Stream] = {}
     for phase in recipe.phases:
@@ -65,7 +60,7 @@ def blocks(
     """
     for block in _working(model, recipe, streams, first):
         if watched is not None:
-            run_through(model.config, rope_of(model.config), block, watched, block.final, block.cached)
+            run_through(block, watched, block.final, block.cached)
         yield block.done()
 
 
@@ -116,11 +111,7 @@ def outer_tensors(model: LlmModel, recipe: LlmRecipe) -> dict[str, torch.Tensor]
 
 
 def rotation_of_recipe(model: LlmModel, recipe: LlmRecipe) -> Rotation | None:
-    """The matrices that a recipe rotates by.
-
-    Raises:
-        ConfigError: none is known of the model's sizes.
-    """
+    """The matrices that a recipe rotates by."""
     return None if recipe.rotate is None else rotation_of(model.config, recipe.rotate)
 
 
@@ -146,10 +137,10 @@ def _working(model: LlmModel, recipe: LlmRecipe, streams: list[Stream], first: i
         tensors = read_block(model, index)
         if rotation is not None:
             rotate_block(tensors, model.config, rotation)
-        block = WorkingBlock(index=index, prefix=model.prefix(index), tensors=tensors)
+        block = WorkingBlock(config=model.config, rope=rope, index=index, prefix=model.prefix(index), tensors=tensors)
         with torch.inference_mode():
             for phase, stream in zip(recipe.phases, streams, strict=True):
-                take_phase(model.config, rope, block, phase, stream)
+                take_phase(block, phase, stream)
         yield block
 
 

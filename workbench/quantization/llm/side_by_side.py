@@ -8,14 +8,11 @@ back before it is compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 
-from workbench.quantization.llm.checkpoint import FINAL_NORM, HEAD
-from workbench.quantization.llm.forward import Linear, check_ids, norm, run_block
-from workbench.quantization.llm.forwards import Decoder, RunningBlock, Stage
+from workbench.quantization.llm.forwards import Decoder, RunningBlock, Stage, embedded, head_logits, through
 
 ADDED = ("self_attn.o_proj", "mlp.down_proj")
 """Linears whose outputs are added to the stream, in the order of a block."""
@@ -36,63 +33,38 @@ class Turned:
 
 
 def side_by_side(
-    a: Turned, b: Turned, windows: Sequence[torch.Tensor], stage: Stage = "prefill"
+    a: Turned, b: Turned, windows: Sequence[torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """(name, of A, of B) for every window of every step, in the order of the model; [1, tokens, …] float32.
 
     Every model goes on with its own stream. One block of each is in memory at a time.
-
-    Args:
-        windows: ids, each [1, tokens].
-
-    Raises:
-        ConfigError: the models have different sizes, a window is too long, or weights cannot be read.
-        MeasureError: a block gives values that are NaN or infinite.
     """
-    check_ids(a.decoder.config, windows)
-    with torch.inference_mode():
-        streams = [[F.embedding(ids, side.decoder.embedding()) for ids in windows] for side in (a, b)]
-    for index in range(a.decoder.config.layers):
-        blocks = [side.decoder.block(index, stage) for side in (a, b)]
-        for number in range(len(windows)):
-            seen: list[dict[str, torch.Tensor]] = [{}, {}]
-            with torch.inference_mode():
-                for which, side in enumerate((a, b)):
-                    x = streams[which][number]
-                    streams[which][number] = _through(side.decoder, blocks[which], x, seen[which], stage)
-                added = [(name, a.back(seen[0][name]), b.back(seen[1][name])) for name in ADDED]
-                stream = a.back(streams[0][number]), b.back(streams[1][number])
-            for name, ours, theirs in added:
-                yield f"model.layers.{index}.{name}", ours, theirs
-            yield f"model.layers.{index}", *stream
-    heads = [side.decoder.head() for side in (a, b)]
-    for number in range(len(windows)):
+    seen: tuple[dict[str, torch.Tensor], ...] = ({}, {})
+    decoders = [_watched(side.decoder, found) for side, found in zip((a, b), seen, strict=True)]
+    streams = [embedded(decoder, windows) for decoder in decoders]
+    steps = zip(*(through(*each, "prefill") for each in zip(decoders, streams, strict=True)), strict=True)
+    for (index, number), _ in steps:
         with torch.inference_mode():
-            said = []
-            for which, side in enumerate((a, b)):
-                normed = norm(heads[which], FINAL_NORM, streams[which][number], side.decoder.config.epsilon)
-                said.append(F.linear(normed, heads[which][f"{HEAD}.weight"]).to(torch.float32))
-        yield LOGITS, said[0], said[1]
+            added = [(f".{name}", a.back(seen[0][name]), b.back(seen[1][name])) for name in ADDED]
+            added.append(("", a.back(streams[0][number]), b.back(streams[1][number])))
+        for name, ours, theirs in added:
+            yield f"model.layers.{index}{name}", ours, theirs
+    for ours, theirs in zip(*map(head_logits, decoders, streams), strict=True):
+        yield LOGITS, ours.to(torch.float32), theirs.to(torch.float32)
 
 
-def _through(
-    decoder: Decoder, block: RunningBlock, x: torch.Tensor, seen: dict[str, torch.Tensor], stage: Stage
-) -> torch.Tensor:
-    return run_block(
-        decoder.config,
-        decoder.rope,
-        block.tensors,
-        x,
-        linear=_watched(block.linear, seen),
-        cache=block.kept if stage == "decode" else None,
-    )
+def _watched(decoder: Decoder, seen: dict[str, torch.Tensor]) -> Decoder:
+    """The same, with what `ADDED` last gave put into `seen`."""
 
+    def block(index: int, stage: Stage) -> RunningBlock:
+        plain = decoder.block(index, stage)
 
-def _watched(linear: Linear, seen: dict[str, torch.Tensor]) -> Linear:
-    def watched(name: str, x: torch.Tensor) -> torch.Tensor:
-        found = linear(name, x)
-        if name in ADDED:
-            seen[name] = found
-        return found
+        def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+            found = plain.linear(name, x)
+            if name in ADDED:
+                seen[name] = found
+            return found
 
-    return watched
+        return replace(plain, linear=linear)
+
+    return replace(decoder, block=block)

@@ -7,14 +7,14 @@ what earlier phases made of b, and no more; so one block is in memory, and besid
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from workbench.quantization.llm.affine import Affine, affine, extremes, fake_quantized
 from workbench.quantization.llm.config import LlmConfig
 from workbench.quantization.llm.fixed_order import causal_attention, linear_product
-from workbench.quantization.llm.forward import Cache, Linear, run_block
+from workbench.quantization.llm.forward import Cache, Linear, Rope, run_block
 from workbench.quantization.llm.observers import Ranging, Spread, observing
 from workbench.quantization.llm.quantized import (
     SOURCES,
@@ -32,9 +32,8 @@ from workbench.quantization.llm.recipe import (
     Stage,
     Survey,
 )
-from workbench.quantization.llm.rope import Rope
 from workbench.quantization.llm.smoothing.apply import bias_norms, smooth_block, wanted_inputs
-from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
+from workbench.quantization.llm.smoothing.scales import ChannelStatistics
 from workbench.values.errors import ConfigError
 
 Stream = list[torch.Tensor]
@@ -53,6 +52,8 @@ class WorkingBlock:
         spreads: source → how far its largest value stands out, after a survey.
     """
 
+    config: LlmConfig
+    rope: Rope
     index: int
     prefix: str
     tensors: dict[str, torch.Tensor]
@@ -102,12 +103,7 @@ def needs_data(stage: Stage) -> bool:
 
 
 def run_through(
-    config: LlmConfig,
-    rope: Rope,
-    block: WorkingBlock,
-    stream: Stream,
-    linear: Linear | None = None,
-    cache: Cache | None = None,
+    block: WorkingBlock, stream: Stream, linear: Linear | None = None, cache: Cache | None = None
 ) -> Stream:
     """A stream behind the block as it is by now, each sample replaced as soon as it is through.
 
@@ -116,8 +112,8 @@ def run_through(
     """
     for number, hidden in enumerate(stream):
         stream[number] = run_block(
-            config,
-            rope,
+            block.config,
+            block.rope,
             block.tensors,
             hidden,
             linear=linear or block.linear,
@@ -128,24 +124,24 @@ def run_through(
     return stream
 
 
-def take_phase(config: LlmConfig, rope: Rope, block: WorkingBlock, phase: Phase, stream: Stream) -> None:
+def take_phase(block: WorkingBlock, phase: Phase, stream: Stream) -> None:
     """The stages of one phase on one block; `stream` is changed to what is behind it."""
     running = [number for number, stage in enumerate(phase.stages) if needs_data(stage)]
     for number, stage in enumerate(phase.stages):
         last = bool(running) and number == running[-1]
-        take_stage(config, rope, block, stage, stream if last else list(stream))
+        take_stage(block, stage, stream if last else list(stream))
 
 
-def take_stage(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Stage, stream: Stream) -> None:
+def take_stage(block: WorkingBlock, stage: Stage, stream: Stream) -> None:
     """One stage of one block: its stream goes through, then the block is what the stage makes of it."""
     if isinstance(stage, Smooth):
-        _smooth(config, rope, block, stage, stream)
+        _smooth(block, stage, stream)
     elif isinstance(stage, Survey):
-        _survey(config, rope, block, stage, stream)
+        _survey(block, stage, stream)
     elif isinstance(stage, Quantize):
-        _quantize(config, rope, block, stage, stream)
+        _quantize(block, stage, stream)
     elif isinstance(stage, QuantizeCache):
-        _quantize_cache(config, rope, block, stage, stream)
+        _quantize_cache(block, stage, stream)
 
 
 def _first_readers(linear: Linear, see: Callable[[str, torch.Tensor], None]) -> Linear:
@@ -160,23 +156,23 @@ def _first_readers(linear: Linear, see: Callable[[str, torch.Tensor], None]) -> 
     return watched
 
 
-def _smooth(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Smooth, stream: Stream) -> None:
-    wanted = wanted_inputs(stage, config.family, block.prefix)
+def _smooth(block: WorkingBlock, stage: Smooth, stream: Stream) -> None:
+    wanted = wanted_inputs(stage, block.config.family, block.prefix)
     seen = {source: ChannelStatistics(keep=keep) for source, keep in wanted.items()}
 
     def see(source: str, x: torch.Tensor) -> None:
         if source in seen:
             seen[source].update(x)
 
-    run_through(config, rope, block, stream, _first_readers(block.linear, see))
-    smooth_block(stage, config, rope, block.prefix, block.tensors, seen)
+    run_through(block, stream, _first_readers(block.linear, see))
+    smooth_block(stage, block.config, block.rope, block.prefix, block.tensors, seen)
     if stage.epsilon is not None:
         block.epsilon = stage.epsilon
     if stage.norm_bias and stage.generation == "v0":
         bias_norms(block.tensors)
 
 
-def _survey(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Survey, stream: Stream) -> None:
+def _survey(block: WorkingBlock, stage: Survey, stream: Stream) -> None:
     spreads = {source: Spread() for source in dict.fromkeys(SOURCES.values())}
     outputs: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -186,16 +182,16 @@ def _survey(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Survey, s
             outputs[CACHED[name]] = _wider(outputs.get(CACHED[name]), out.reshape(-1, out.shape[-1]))
         return out
 
-    run_through(config, rope, block, stream, _first_readers(linear, lambda source, x: spreads[source].update(x)))
+    run_through(block, stream, _first_readers(linear, lambda source, x: spreads[source].update(x)))
     block.spreads = {source: spread.value for source, spread in spreads.items()}
     if stage.cache:
         block.cache = {what: affine(*seen, symmetric=True, generation="v0") for what, seen in outputs.items()}
         block.cache_of_outputs = True
 
 
-def _quantize_cache(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: QuantizeCache, stream: Stream) -> None:
+def _quantize_cache(block: WorkingBlock, stage: QuantizeCache, stream: Stream) -> None:
     if block.index not in stage.blocks:
-        run_through(config, rope, block, stream)
+        run_through(block, stream)
         return
     seen: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -203,7 +199,7 @@ def _quantize_cache(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Q
         seen[what] = torch.aminmax(x.transpose(1, 2).reshape(-1, x.shape[1] * x.shape[3]), dim=0)  # of the last sample
         return x
 
-    run_through(config, rope, block, stream, cache=cache)
+    run_through(block, stream, cache=cache)
     block.cache = {what: affine(*found, symmetric=True, generation="v1") for what, found in seen.items()}
 
 
@@ -213,12 +209,12 @@ def _wider(before: tuple[torch.Tensor, torch.Tensor] | None, rows: torch.Tensor)
     return (low, high) if before is None else (torch.minimum(low, before[0]), torch.maximum(high, before[1]))
 
 
-def _quantize(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Quantize, stream: Stream) -> None:
+def _quantize(block: WorkingBlock, stage: Quantize, stream: Stream) -> None:
     """Weights first; then every sample renews the ranges and is quantized by them at once (msmodelslim.md §4.4)."""
     names = [name for name in SOURCES if f"{block.prefix}.{name}" in stage.linears]
     asked = {name: stage.linears[f"{block.prefix}.{name}"] for name in names}
     asked = {name: recipe for name, recipe in asked.items() if recipe.type != "FLOAT"}
-    squares = _mean_squares(config, rope, block, asked, stream)
+    squares = _mean_squares(block, asked, stream)
     for name, recipe in asked.items():
         weight, bias = block.tensors[f"{name}.weight"], block.tensors.get(f"{name}.bias")
         # the tool quantizes a static linear's weight when its first sample comes, in the dtype of that
@@ -230,16 +226,16 @@ def _quantize(config: LlmConfig, rope: Rope, block: WorkingBlock, stage: Quantiz
     ranging = _Ranging(block, asked, stage)
     for number, hidden in enumerate(stream):
         ranging.sample = number
-        stream[number] = run_through(config, rope, block, [hidden], ranging.linear)[0]
+        stream[number] = run_through(block, [hidden], ranging.linear)[0]
     for name, recipe in asked.items():
         if recipe.static:
             by = ranging.range_of(name)
             if not bool(torch.isfinite(by.scale).all()):
                 raise ConfigError(
-                    f"{block.prefix}.{name} sees values beyond {config.dtype} on the calibration texts.",
+                    f"{block.prefix}.{name} sees values beyond {block.config.dtype} on the calibration texts.",
                     hint="Quantize a bfloat16 copy of the model, or leave smoothing out.",
                 )
-            block.linears[name] = block.linears[name].with_input(by)
+            block.linears[name] = replace(block.linears[name], input=by)
 
 
 class _Ranging:
@@ -284,9 +280,7 @@ class _Ranging:
         return SOURCES[name], recipe.observer, recipe.symmetric
 
 
-def _mean_squares(
-    config: LlmConfig, rope: Rope, block: WorkingBlock, asked: dict[str, LinearRecipe], stream: Stream
-) -> dict[str, torch.Tensor]:
+def _mean_squares(block: WorkingBlock, asked: dict[str, LinearRecipe], stream: Stream) -> dict[str, torch.Tensor]:
     """Source → mean square of every channel of the float input, where a weight's search asks for it."""
     wanted = {SOURCES[name] for name, recipe in asked.items() if recipe.weight == "output_mse"}
     if not wanted:
@@ -298,6 +292,6 @@ def _mean_squares(
             added = x.reshape(-1, x.shape[-1]).to(torch.float64).pow(2).sum(0)
             sums[source] = sums[source] + added if source in sums else added
 
-    run_through(config, rope, block, list(stream), _first_readers(block.linear, see))
+    run_through(block, list(stream), _first_readers(block.linear, see))
     tokens = sum(hidden.shape[0] * hidden.shape[1] for hidden in stream)
     return {source: (total / tokens).to(torch.float32) for source, total in sums.items()}

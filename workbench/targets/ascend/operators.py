@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto
 
 from workbench.graph.apart import array_of
-from workbench.graph.intake.graphs import all_nodes
+from workbench.graph.nodes import all_nodes
 from workbench.graph.read import constants
 from workbench.targets.ascend.structure import structure_issues
 from workbench.targets.base import OperatorIssue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +30,17 @@ from workbench.quantization.llm.run import (
 )
 from workbench.targets.ascend_llm.forecast import Forecast, check_room, forecast_of, window_ms
 from workbench.targets.ascend_llm.kept import Kept, block_file, stored_block
-from workbench.targets.ascend_llm.quant_description import DESCRIPTION
 from workbench.targets.ascend_llm.recipes import ReadRecipe, read_recipe
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
-from workbench.targets.ascend_llm.tensors import CACHE_TYPE, block_entries
+from workbench.targets.ascend_llm.tensors import (
+    CACHE_TYPE,
+    DESCRIPTION,
+    block_entries,
+    stored,
+    write_sharded,
+    write_weights,
+)
 from workbench.targets.ascend_llm.texts import calibration_samples, padded_samples, read_texts, read_tokenizer
-from workbench.targets.ascend_llm.weight_file import stored, write_sharded, write_weights
 from workbench.targets.language import few_tokens
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.input_files import is_file, size_text
@@ -121,11 +127,7 @@ def quantize_samples(
     strict: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> CalibratedLlm:
-    """`calibrate_llm`, of samples that are ids already.
-
-    Args:
-        read: what `cfg` says.
-    """
+    """`calibrate_llm`, of samples that are ids already."""
     if model.surplus:
         report(f"{len(model.surplus)} tensors have no use in this architecture, such as {model.surplus[0]}")
     if model.cast:
@@ -154,7 +156,7 @@ def quantize_samples(
     return CalibratedLlm(
         folder=to,
         files=files,
-        types=_counted(recipe, model),
+        types=dict(Counter(types_of(recipe, model).values())),
         left_float=left,
         warnings=warnings,
         samples=len(samples["calibration"]),
@@ -239,33 +241,23 @@ def _assemble(model: LlmModel, recipe: LlmRecipe, read: ReadRecipe, kept: Kept, 
     ready = kept.folder / "ready"
     shutil.rmtree(ready, ignore_errors=True)
     ready.mkdir()
-    written: list[str] = []
-    write_sharded(tensors, ready, stem, read.part_bytes, written.append)
-    optional = _optional(model, recipe, ready)
-    _complete(description, v1, optional)
+    write_sharded(tensors, ready, stem, read.part_bytes)
+    optional: dict[str, object] = {}
+    if (rotation := rotation_of_recipe(model, recipe)) is not None:
+        name = "optional/quarot.safetensors"
+        (ready / "optional").mkdir()
+        write_weights([stored("global_rotation", rotation.residual)], ready / name)
+        optional = {"quarot": {"rotation_map": {"global_rotation": name}}}
+    # keys that are no tensor's (msmodelslim.md §3.1)
+    if CACHE_TYPE in description.values():
+        description |= {"kv_cache_type": CACHE_TYPE, "kv_quant_type": CACHE_TYPE}
+    if v1:
+        description |= {"metadata": {}, "group_size": 0, "optional": optional}
     for file in sorted(model.folder.iterdir()):
         if is_file(file) and file.suffix in _COPIED and not file.name.endswith(_LEFT):
             shutil.copyfile(file, ready / file.name)
     (ready / DESCRIPTION).write_text(json.dumps(description, indent=4 if v1 else 2) + "\n")
     return _put_in_place(ready, to)
-
-
-def _complete(description: dict[str, object], v1: bool, optional: dict[str, object]) -> None:
-    """Keys that are no tensor's (msmodelslim.md §3.1)."""
-    if CACHE_TYPE in description.values():
-        description |= {"kv_cache_type": CACHE_TYPE, "kv_quant_type": CACHE_TYPE}
-    if v1:
-        description |= {"metadata": {}, "group_size": 0, "optional": optional}
-
-
-def _optional(model: LlmModel, recipe: LlmRecipe, ready: Path) -> dict[str, object]:
-    rotation = rotation_of_recipe(model, recipe)
-    if rotation is None:
-        return {}
-    (ready / "optional").mkdir()
-    name = "optional/quarot.safetensors"
-    write_weights([stored("global_rotation", rotation.residual)], ready / name)
-    return {"quarot": {"rotation_map": {"global_rotation": name}}}
 
 
 def _put_in_place(ready: Path, to: Path) -> tuple[str, ...]:
@@ -276,10 +268,3 @@ def _put_in_place(ready: Path, to: Path) -> tuple[str, ...]:
         (to / name).parent.mkdir(exist_ok=True)
         (ready / name).replace(to / name)
     return tuple(names)
-
-
-def _counted(recipe: LlmRecipe, model: LlmModel) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for kind in types_of(recipe, model).values():
-        counts[kind] = counts.get(kind, 0) + 1
-    return counts

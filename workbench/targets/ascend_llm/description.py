@@ -1,18 +1,159 @@
-"""What the target for language models says of itself."""
+"""What the target for language models says of itself, what a space may say about a recipe, and the space that
+`workbench init` writes; search_spaces/ascend-llm.yaml is the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from workbench.targets.ascend_llm.dimensions import DIMENSIONS
-from workbench.targets.ascend_llm.first_space import FIRST_SPACE
-from workbench.targets.ascend_llm.settings import LlmSettings
+from workbench.targets.ascend_llm.settings import (
+    GROUPS,
+    Activations,
+    Generation,
+    LinearType,
+    LlmSettings,
+    SmoothingV0,
+    SmoothingV1,
+    Weights,
+)
 from workbench.targets.description import TargetDescription
+from workbench.values.dimension import Dimension
 from workbench.values.errors import ToolchainError
 from workbench.values.finding import Finding
+
+FIRST_SPACE = """\
+# Recipes for W8A8 checkpoints of a language model on Ascend (msModelSlim's files, for vLLM-Ascend and MindIE).
+#
+# The presets are what users of the vendor's tool try first; a sweep evaluates them before anything else, in full, and
+# holds what it finds against the best of them. `workbench space search_spaces/ascend-llm.yaml` explains each setting.
+# q, k and v have one type, and so have gate and up: engines load them as one linear.
+version: 1
+target: ascend-llm
+
+parameters:
+  quantization.scheme:
+    choices: [none, recipe]
+  recipe.qkv:
+    when: {quantization.scheme: [recipe]}
+    choices: [W8A8, W8A8_DYNAMIC]
+  recipe.o:
+    when: {quantization.scheme: [recipe]}
+    choices: [W8A8, W8A8_DYNAMIC]
+  recipe.gate_up:
+    when: {quantization.scheme: [recipe]}
+    choices: [W8A8, W8A8_DYNAMIC]
+  # down_proj reads the gated product, where the largest outliers are
+  recipe.down:
+    when: {quantization.scheme: [recipe]}
+    choices: [W8A8, W8A8_DYNAMIC, W8A16, FLOAT]
+  recipe.smoothing:
+    when: {quantization.scheme: [recipe]}
+    choices: ["off", m2, m4, iter_smooth, flex_smooth_quant]
+  recipe.strength:
+    when: {recipe.smoothing: [iter_smooth, flex_smooth_quant]}
+    choices: ["off", 0.5, 0.75]
+  recipe.activations:
+    when: {quantization.scheme: [recipe]}
+    choices: [minmax, histogram]
+  recipe.weights:
+    when: {quantization.scheme: [recipe]}
+    choices: [minmax, mse, output_mse]
+  # of so many blocks down_proj stays float: those that `workbench sensitivity` shows first
+  recipe.float_down:
+    when: {recipe.down: [W8A8, W8A8_DYNAMIC, W8A16]}
+    choices: [0, 1, 2, 4]
+  recipe.float_groups:
+    when: {quantization.scheme: [recipe]}
+    choices: [0, 2, 4]
+  # the ranges of v0 are not those that engines need, so not beside m4
+  recipe.kv_cache:
+    when: {recipe.smoothing: ["off", iter_smooth, flex_smooth_quant]}
+    choices: ["off", C8]
+
+presets:
+  - {name: dynamic, quantization.scheme: recipe, recipe.qkv: W8A8_DYNAMIC, recipe.o: W8A8_DYNAMIC,
+     recipe.gate_up: W8A8_DYNAMIC, recipe.down: W8A8_DYNAMIC}
+  - {name: static, quantization.scheme: recipe}
+  - {name: static with m4, quantization.scheme: recipe, recipe.smoothing: m4}
+  - {name: static with m2, quantization.scheme: recipe, recipe.smoothing: m2}
+  - {name: static with float down_proj, quantization.scheme: recipe, recipe.down: FLOAT}
+  - {name: static with m4 and float down_proj, quantization.scheme: recipe, recipe.smoothing: m4, recipe.down: FLOAT}
+"""
+
+
+_LINEARS = {
+    "qkv": "q_proj, k_proj and v_proj, which engines load as one",
+    "o": "o_proj",
+    "gate_up": "gate_proj and up_proj, which engines load as one",
+    "down": "down_proj",
+}
+
+DIMENSIONS: Mapping[str, Dimension] = {
+    "quantization.scheme": Dimension(
+        about="none is the float model as it is stored; recipe follows the settings of `recipe.`",
+        values=("none", "recipe"),
+    ),
+    **{
+        f"recipe.{group}": Dimension(
+            about=f"type of {_LINEARS[group]}: W8A8 (static ranges), W8A8_DYNAMIC (by token), W8A8_MIX (dynamic in "
+            "prefill, static in decode), W8A16 (weights alone), FLOAT",
+            values=get_args(LinearType),
+            excludes="W8A8 beside W8A8_MIX",
+            source="msmodelslim.md §3.2, §8",
+        )
+        for group in GROUPS
+    },
+    "recipe.activations": Dimension(
+        about="how static ranges are found; automatic is of v0 alone",
+        values=get_args(Activations),
+        source="msmodelslim.md §4.4, §4.7",
+    ),
+    "recipe.weights": Dimension(
+        about="how a weight's scale is chosen; mse and output_mse are the workbench's own", values=get_args(Weights)
+    ),
+    "recipe.smoothing": Dimension(
+        about="moves outliers of activations into weights: m1 to m6 of the tool's v0, the others of its v1",
+        values=(*get_args(SmoothingV0), *get_args(SmoothingV1)),
+        may_be_off=True,
+        excludes="m1, m2, m3 and m5 on Qwen3",
+        source="msmodelslim.md §5, §6",
+    ),
+    "recipe.strength": Dimension(
+        about="exponent of the activations' extremes in smoothing, 0 to 1; off takes the tool's own or its search",
+        kind=float,
+        may_be_off=True,
+        excludes="means nothing beside m1, m2, m4 and m5",
+        source="msmodelslim.md §5, §6",
+    ),
+    "recipe.rotate": Dimension(
+        about="quarot: turn the residual stream by a Hadamard matrix",
+        values=(False, True),
+        kind=bool,
+        excludes="m1 to m6; hidden sizes that are no power of two",
+        source="msmodelslim.md §6",
+    ),
+    "recipe.generation": Dimension(
+        about="order of operations where neither smoothing nor rotation says it",
+        values=get_args(Generation),
+        source="msmodelslim.md §1",
+    ),
+    "recipe.float_down": Dimension(
+        about="down_proj of so many blocks stays float, the most sensitive first (`workbench sensitivity`)", kind=int
+    ),
+    "recipe.float_groups": Dimension(
+        about="so many more of any block's qkv, o, gate_up and down stay float, the most sensitive first", kind=int
+    ),
+    "recipe.kv_cache": Dimension(
+        about="C8 keeps keys and values as int8",
+        values=("C8",),
+        may_be_off=True,
+        excludes="m1 to m6, and generation v0",
+        source="msmodelslim.md §4.8",
+    ),
+}
+
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,8 +202,7 @@ def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
 def _engine_files(folder: Path, name: str) -> Mapping[str, str]:
     from workbench.targets.ascend_llm.serving_files import served_facts, serving_files
 
-    facts = served_facts(folder, name)
-    return serving_files(facts, facts.config.written)
+    return serving_files(served_facts(folder, name))
 
 
 TARGET = TargetDescription(

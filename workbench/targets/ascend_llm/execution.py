@@ -1,32 +1,44 @@
 """A written checkpoint, run on the processor from its files with exact integer sums and the device's order of steps.
 
-What is exact: integers, their sums, and every rounding of scales and factors (`arithmetic`). What is this machine's:
+What is exact: integers, their sums, and every rounding of scales and factors. What is this machine's:
 norms, rotations, attention, activations and products of floats, which follow transformers' order in the model's dtype;
 how a card adds up the terms of a float sum is not documented. Nothing here is measured on a device.
+
+The arithmetic is that of the 910B's operators as vLLM-Ascend calls them for quantized linears and caches. Sources are
+the open kernels of CANN (github.com/hicann/ops-nn) and vLLM-Ascend's methods; where they say nothing, the line says
+[inferred].
+
+static input
+    r = 1 / input_scale in the model's dtype; int8(rint(float32(x) · r + input_offset)), both steps in float32
+    (vLLM-Ascend w8a8_static.py, register_custom_ops.py: npu_quantize; ops-nn ascend_quant_v2).
+dynamic input
+    r = 127 / max|x| of the token in float32; int8(rint(x · r)); scale of the token 1 / r
+    (w8a8_dynamic.py: npu_dynamic_quant; dynamic_quant, whose document writes max|x| / 127).
+static output
+    float32(sum + quant_bias) · deq_scale, rounded once to the model's dtype
+    (npu_quant_matmul; quant_batch_matmul_v3_bf16.h).
+dynamic output
+    (float32(sum) · weight_scale) · token scale + bias in float32, rounded once (quant_batch_matmul_v3_pertoken.h).
+cache
+    int8(rint(x · (1 / scale))) in the model's dtype, read back as q · scale in the same (attention_v1.py). The order
+    of steps inside the attention kernel that reads it is [inferred].
+
+For float16 the factors of a static output reach the card as 64-bit integers, of whose float32 the fixed-function unit
+reads the upper 19 bits (aclnnTransQuantParam); that the engine's untouched 32 bits are read so too is [inferred].
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
 
-from workbench.quantization.llm.forward import float_linear
+from workbench.quantization.llm.forward import float_linear, rope_of
 from workbench.quantization.llm.forwards import Decoder, Forward, RunningBlock, Stage, logits_of
 from workbench.quantization.llm.integer_products import integer_product
 from workbench.quantization.llm.quantized import SOURCES
-from workbench.quantization.llm.rope import rope_of
-from workbench.targets.ascend_llm.arithmetic import (
-    cached,
-    device_factors,
-    dynamic_integers,
-    dynamic_output,
-    static_integers,
-    static_output,
-)
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.served_block import (
     ServedBlock,
@@ -37,6 +49,63 @@ from workbench.targets.ascend_llm.served_block import (
     read_served_head,
 )
 
+_KEPT_BITS = -(1 << 13)
+"""0xFFFFE000: sign, exponent and ten bits of the mantissa."""
+
+
+def static_integers(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+    """int8 of x by one range.
+
+    The reciprocal is rounded to the model's dtype first, so in bfloat16 a large value may lie a step from x / scale.
+    """
+    reciprocal = (1 / scale).to(torch.float32)
+    return _int8(x.to(torch.float32).mul(reciprocal).add_(offset.to(torch.float32)))
+
+
+def dynamic_integers(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """int8 of x by token (the last axis), and the scale of every token [..., 1] in float32.
+
+    A token of zeros gives zeros and the scale 0: 127 / 0 is infinite, and so the kernel's 1 / r is 0.
+    """
+    wide = x.to(torch.float32)
+    largest = wide.abs().amax(-1, keepdim=True)
+    reciprocal = torch.full_like(largest, 127.0) / largest  # a number over a tensor is rounded twice in torch
+    return _int8(wide * reciprocal), 1 / reciprocal
+
+
+def static_output(sums: torch.Tensor, factors: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Sums with their integer bias, int32 [..., N], times factors [N] in float32, rounded to `dtype`."""
+    return sums.to(torch.float32).mul_(factors).to(dtype)
+
+
+def dynamic_output(
+    sums: torch.Tensor, scale: torch.Tensor, tokens: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype
+) -> torch.Tensor:
+    """Sums int32 [..., N] times the weight's scale [N], times the tokens' [..., 1], plus bias; rounded to `dtype`."""
+    wide = sums.to(torch.float32).mul_(scale.to(torch.float32)).mul_(tokens)
+    return (wide if bias is None else wide.add_(bias.to(torch.float32))).to(dtype)
+
+
+def device_factors(factors: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Factors as the card multiplies by them: whole for bfloat16 (and float32), 19 bits of them for float16."""
+    if dtype != torch.float16:
+        return factors
+    return (factors.view(torch.int32) & _KEPT_BITS).view(torch.float32)
+
+
+def cached(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Keys or values as they come back out of an int8 cache, in their dtype."""
+    by = scale.view(1, x.shape[1], 1, x.shape[3])
+    return torch.round(x * (1 / by)).clamp_(-128, 127) * by
+
+
+def _int8(wide: torch.Tensor) -> torch.Tensor:
+    """Half to even, beyond int8 to its ends; NaN to 0 as the vector unit's conversion to integers has it [inferred]."""
+    return torch.nan_to_num_(wide.round_(), nan=0.0).clamp_(-128, 127).to(torch.int8)
+
+
+_Integers = tuple[torch.Tensor, torch.Tensor | None]
+"""An input [tokens, K], and the scales of its tokens [tokens, 1], None for a static range."""
 _LAST_READERS = {source: name for name, source in SOURCES.items()}
 """Tensor → the last linear of a block that reads it."""
 
@@ -53,21 +122,12 @@ def served_logits(served: Served, *, stage: Stage = "decode", keep: bool = False
             quantized cache does not show (w8a8_pdmix.py, attention_v1.py).
         keep: blocks, embedding and head stay in memory after the first call, for quick further calls; otherwise one
             block is in memory at a time.
-
-    Raises:
-        ConfigError: (when logits are asked for) a window is longer than the context, or the checkpoint holds values
-            that an engine would compute wrongly with (`read_served_block`).
-        MeasureError: a block gives values that are NaN or infinite.
     """
     return logits_of(served_decoder(served, keep=keep), stage)
 
 
 def served_decoder(served: Served, *, keep: bool = False) -> Decoder:
-    """A checkpoint as the steps of its computation, for `logits_of` and `greedy`.
-
-    Args:
-        keep: as for `served_logits`.
-    """
+    """A checkpoint as the steps of its computation, for `logits_of` and `greedy`."""
 
     def block(index: int) -> Callable[[Stage], RunningBlock]:
         return running_block(read_served_block(served, index), served.config.dtype)
@@ -117,32 +177,24 @@ def running_block(block: ServedBlock, dtype: torch.dtype) -> Callable[[Stage], R
     return lambda stage: RunningBlock(tensors=block.tensors, linear=partial(linear, stage), kept=kept)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Integers:
-    """An input as integers: [tokens, K]; `scales` of its tokens [tokens, 1], None for a static range."""
-
-    values: torch.Tensor
-    scales: torch.Tensor | None
-
-
 def _integers(linear: ServedLinear, x: torch.Tensor, static: bool) -> _Integers:
     rows = x.reshape(-1, x.shape[-1])
     if static:
         assert linear.input is not None  # a static type has one
-        return _Integers(values=static_integers(rows, linear.input.scale, linear.input.offset), scales=None)
-    values, scales = dynamic_integers(rows)
-    return _Integers(values=values, scales=scales)
+        return static_integers(rows, linear.input.scale, linear.input.offset), None
+    return dynamic_integers(rows)
 
 
 def _output(linear: ServedLinear, given: _Integers, dtype: torch.dtype) -> torch.Tensor:
     """[tokens, N] in the model's dtype. The float bias of a static linear is in its integer bias."""
-    sums = integer_product(given.values, linear.weight)
-    if given.scales is None:
+    values, scales = given
+    sums = integer_product(values, linear.weight)
+    if scales is None:
         assert linear.integer_bias is not None  # a static type has it,
         assert linear.factors is not None  # and this
         return static_output(sums.add_(linear.integer_bias), device_factors(linear.factors, dtype), dtype)
     assert linear.scale is not None  # so has a dynamic one
-    return dynamic_output(sums, linear.scale, given.scales, linear.bias, dtype)
+    return dynamic_output(sums, linear.scale, scales, linear.bias, dtype)
 
 
 def _meant(linear: ServedLinear) -> torch.Tensor:

@@ -13,9 +13,8 @@ import torch
 
 from workbench.quantization.llm.checkpoint import LlmModel, block_bytes, read_block, tensor_shapes
 from workbench.quantization.llm.config import LlmConfig
-from workbench.quantization.llm.forward import run_block
+from workbench.quantization.llm.forward import rope_of, run_block
 from workbench.quantization.llm.recipe import LlmRecipe, Quantize, Smooth
-from workbench.quantization.llm.rope import rope_of
 from workbench.quantization.llm.run import Samples
 from workbench.quantization.llm.smoothing.apply import keeps_every_sample
 from workbench.quantization.llm.walk import needs_data
@@ -124,11 +123,7 @@ def judging_bytes(config: LlmConfig, *, tokens: int, longest: int) -> int:
 
 
 def check_memory(needed_bytes: int, key: str) -> None:
-    """Raises ConfigError before any work where memory cannot hold it.
-
-    Args:
-        key: the option that would make it less.
-    """
+    """Raises ConfigError before any work where memory cannot hold it."""
     available = available_memory_bytes()
     if available is not None and needed_bytes > available:
         raise ConfigError(

@@ -1,13 +1,9 @@
-"""Checkpoints of one float model judged by what they say: texts, questions, prompts; and by what serving them takes.
-
-What is judged is what ships: the folder's own files, executed as a card would compute them (`execution`). The float
-model runs once over all windows; every checkpoint is compared with it window by window. A checkpoint that is certainly
-above a limit stops after the first of them.
-"""
+"""What judging a float model's checkpoints finds, as values: measured on texts, read from files, or modelled."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,40 +12,122 @@ import torch
 
 from workbench.quantization.llm import choices as multiple
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
-from workbench.quantization.llm.choices import Answers, AskedQuestion, By
+from workbench.quantization.llm.choices import Answers, AskedQuestion, By, ChoiceComparison
 from workbench.quantization.llm.config import LlmConfig
-from workbench.quantization.llm.continuations import AnswerAgreement, compare_continuations
 from workbench.quantization.llm.differences import (
+    AnswerAgreement,
+    TextComparison,
     certainly_above,
+    compare_continuations,
     compare_text,
     kl_pairs,
     looks,
     perplexity_pairs,
 )
 from workbench.quantization.llm.forwards import Decoder, Forward, Stage, float_decoder, float_logits, greedy
-from workbench.quantization.llm.outcomes import TextOutcomes, float_outcomes, joined, text_outcomes
+from workbench.quantization.llm.outcomes import TextOutcomes, Window, all_windows, float_outcomes, joined, text_outcomes
 from workbench.quantization.llm.questions import read_questions
 from workbench.quantization.llm.reference import FloatReference, float_reference
-from workbench.quantization.llm.windows import Window, all_windows
 from workbench.targets.ascend_llm.execution import served_decoder, served_logits
 from workbench.targets.ascend_llm.forecast import check_memory, judging_bytes
-from workbench.targets.ascend_llm.judged_texts import encoder_of, prompt_ids, read_documents, read_prompts
-from workbench.targets.ascend_llm.judgement import (
-    FLOAT,
-    Alike,
-    Difference,
-    JudgedModel,
-    Judgement,
-)
 from workbench.targets.ascend_llm.kept_outcomes import judged_key, keep_outcomes, kept_outcomes, outcomes_file
-from workbench.targets.ascend_llm.roofline import CHIP, ModelledTimes, ServedShape
+from workbench.targets.ascend_llm.roofline import (
+    CHIP,
+    ServedFigures,
+    ServedShape,
+    served_figures,
+)
 from workbench.targets.ascend_llm.roofline_clock import roofline_clock
 from workbench.targets.ascend_llm.served import Served, read_served
-from workbench.targets.ascend_llm.served_figures import float_figures, served_figures
-from workbench.targets.ascend_llm.texts import read_tokenizer
+from workbench.targets.ascend_llm.texts import encoder_of, prompt_ids, read_documents, read_prompts, read_tokenizer
+from workbench.targets.language import TokenWindow, WindowScores
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.measurement import Estimate
 from workbench.values.simultaneous import Pairs
+
+FLOAT = "float"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedModel:
+    """The float model, or one checkpoint.
+
+    Attributes:
+        types: type → how many linears of the blocks have it.
+        text: against float, on the windows that it was judged on; None where no text was given.
+        stopped: why it was not judged on all windows, in words; empty where it was.
+        answers: of greedy continuations of prompts.
+        notes: what an engine would not do with it, in sentences.
+    """
+
+    name: str
+    folder: Path
+    types: Mapping[str, int]
+    quantized_cache: bool
+    figures: ServedFigures
+    text: TextComparison | None = None
+    stopped: str = ""
+    choices: ChoiceComparison | None = None
+    answers: AnswerAgreement | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Attributes:
+    first, second: names of models.
+    estimate: the first's figure less the second's, with an interval that holds at once with those of all other pairs.
+    """
+
+    first: str
+    second: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Which models the windows or questions cannot tell apart, all pairs at once with 95 %.
+
+    Attributes:
+        names: the float model first where it takes part; models that were stopped early do not.
+        alike: [names, names].
+    differences: of every pair; none of a single window.
+    """
+
+    names: tuple[str, ...]
+    alike: tuple[tuple[bool, ...], ...]
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Attributes:
+    checkpoints: in the order in which they were given.
+    stage: whose arithmetic the windows took.
+    perplexity: who cannot be told apart in the logarithm of perplexity; None with no text.
+    kl: likewise in KL, in nats a token, without the float model.
+    accuracy: likewise in the share of right answers to questions.
+    chance: the share of questions that guessing gets right; None without questions.
+    float_accuracy: with its interval for other questions of the kind; likewise.
+    shape, clock: what the modelled times are of.
+    """
+
+    model: JudgedModel
+    checkpoints: tuple[JudgedModel, ...]
+    window: int
+    stride: int
+    windows: int
+    predictions: int
+    stage: Stage
+    perplexity: Alike | None
+    kl: Alike | None
+    accuracy: Alike | None
+    chance: float | None
+    float_accuracy: Estimate | None
+    shape: ServedShape
+    clock: str
+    notes: tuple[str, ...] = ()
+
 
 _WINDOWS_AT_ONCE = 32
 """Of one pass over a checkpoint's blocks; the hidden states of so many windows are in memory beside a block."""
@@ -130,12 +208,9 @@ def judge(
     for name, each in served.items():
         _check_same(model, name, each)
     asked = _ask(model, judging, report)
-    figures, times = float_figures(model, judging.shape)
     outcomes: dict[str, TextOutcomes] = {}
     chosen: dict[str, Answers] = {} if asked.chosen is None else {FLOAT: asked.chosen}
-    judged = [
-        _judged(name, each, model, asked, judging, times, (outcomes, chosen), report) for name, each in served.items()
-    ]
+    judged = [_judged(name, each, model, asked, judging, (outcomes, chosen), report) for name, each in served.items()]
     whole = [name for name, found in outcomes.items() if len(found) == len(asked.windows)]
     return Judgement(
         model=JudgedModel(
@@ -143,7 +218,7 @@ def judge(
             folder=model_folder,
             types={"FLOAT": len(list(model.linears()))},
             quantized_cache=False,
-            figures=figures,
+            figures=served_figures(model, None, judging.shape),
             text=None if asked.outcomes is None else compare_text(asked.outcomes, asked.outcomes),
         ),
         checkpoints=tuple(judged),
@@ -246,7 +321,6 @@ def _judged(
     model: LlmModel,
     asked: _Asked,
     judging: Judging,
-    base: ModelledTimes,
     known: tuple[dict[str, TextOutcomes], dict[str, Answers]],
     report: Callable[[str], None],
 ) -> JudgedModel:
@@ -275,9 +349,9 @@ def _judged(
     return JudgedModel(
         name=name,
         folder=served.folder,
-        types=_counted(served.types),
+        types=dict(Counter(served.types.values()).most_common()),
         quantized_cache=bool(served.cached),
-        figures=served_figures(served, model.config, judging.shape, base),
+        figures=served_figures(model, served, judging.shape),
         text=text,
         stopped=stopped,
         choices=choice,
@@ -346,14 +420,6 @@ def _ends(config: LlmConfig) -> frozenset[int]:
     return frozenset(each for each in found if isinstance(each, int) and not isinstance(each, bool))
 
 
-def _counted(types: Mapping[str, str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name, kind in types.items():
-        if name.startswith("model.layers."):
-            counts[kind] = counts.get(kind, 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: -item[1]))
-
-
 def _alike(names: tuple[str, ...], pairs: Pairs) -> Alike:
     differences = tuple(
         Difference(
@@ -370,3 +436,32 @@ def _alike(names: tuple[str, ...], pairs: Pairs) -> Alike:
     return Alike(
         names=names, alike=tuple(tuple(map(bool, row)) for row in pairs.alike.tolist()), differences=differences
     )
+
+
+class CheckpointJudge:
+    """See `workbench.targets.language.Judge`. The float model runs once for all checkpoints: its states are kept."""
+
+    def __init__(
+        self, model: LlmModel, served: Served | None, windows: Sequence[TokenWindow], kept_in: Path, name: str
+    ) -> None:
+        """Args:
+        served: the checkpoint; None for the float model itself.
+        name: of the candidate, for errors.
+        """
+        self._name = name
+        self._windows = [Window(ids=torch.from_numpy(each.ids)[None], first=each.first) for each in windows]
+        self._reference = float_reference(model, [each.ids for each in self._windows], kept_in=kept_in)
+        self._forward = None if served is None else served_logits(served)
+
+    def scores(self, start: int, stop: int) -> WindowScores:
+        chosen = self._windows[start:stop]
+        if self._forward is None:
+            return _plain(float_outcomes(chosen, self._reference.logits(start, stop)))
+        given = self._forward([each.ids for each in chosen])
+        return _plain(
+            text_outcomes(self._name, chosen, self._reference.logits(start, stop), given, numbered_from=start)
+        )
+
+
+def _plain(outcomes: TextOutcomes) -> WindowScores:
+    return WindowScores(nll=outcomes.nll, predictions=outcomes.predictions, kl=outcomes.kl, agreed=outcomes.agreed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from workbench.quantization.llm.walk import Stream
-from workbench.targets.ascend_llm.tensors import Entry
-from workbench.targets.ascend_llm.weight_file import Stored, stored, write_weights
+from workbench.targets.ascend_llm.tensors import STORED_TYPES, Entry, Stored, stored, write_weights
 from workbench.values.documents.canonical import file_digest
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.system.files import temporary_beside, write_json_atomically
@@ -24,11 +24,7 @@ _STATE = "state.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The folder of one run.
-
-    Attributes:
-        key: digest of all that decides the result; work of another key is not used.
-    """
+    """The folder of one run."""
 
     folder: Path
     key: str
@@ -53,11 +49,7 @@ class Kept:
         return done, streams
 
     def keep(self, index: int, entries: Sequence[Entry], streams: Sequence[Stream]) -> None:
-        """Keep a block and the streams behind it; what was kept before stays until this is whole.
-
-        Raises:
-            OSError: as the disk says it.
-        """
+        """Keep a block and the streams behind it; what was kept before stays until this is whole."""
         files = dict((self._state() or {}).get("files", {})) if index else {}
         files.pop(_streams(index), None)
         types = {entry.name: entry.type for entry in entries}
@@ -89,37 +81,24 @@ def stored_block(file: Path) -> tuple[list[Stored], dict[str, str]]:
     """The tensors of a kept block, read when they are written, and their types."""
     with safe_open(file, framework="pt") as block:
         types: dict[str, str] = json.loads(block.metadata()["types"])
-        shapes = {name: block.get_slice(name) for name in types}
+        pieces = {name: block.get_slice(name) for name in types}
         found = [
             Stored(
                 name=name,
-                dtype=_DTYPES[piece.get_dtype()],
+                dtype=STORED_TYPES[piece.get_dtype()],
                 shape=tuple(piece.get_shape()),
-                read=_reader(file, name),
+                read=partial(_read, file, name),
             )
-            for name, piece in shapes.items()
+            for name, piece in pieces.items()
         ]
     return found, types
 
 
-def _reader(file: Path, name: str) -> Any:
-    def read() -> torch.Tensor:
-        with safe_open(file, framework="pt") as block:
-            value: torch.Tensor = block.get_tensor(name)
-            return value
-
-    return read
+def _read(file: Path, name: str) -> torch.Tensor:
+    with safe_open(file, framework="pt") as block:
+        value: torch.Tensor = block.get_tensor(name)
+        return value
 
 
 def _streams(done: int) -> str:
     return f"streams_{done:05}.safetensors"
-
-
-_DTYPES = {
-    "I8": torch.int8,
-    "I32": torch.int32,
-    "I64": torch.int64,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F32": torch.float32,
-}

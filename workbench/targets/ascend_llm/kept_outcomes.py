@@ -11,10 +11,9 @@ import numpy as np
 from workbench.quantization.llm.checkpoint import LlmModel
 from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forwards import Stage
-from workbench.quantization.llm.outcomes import TextOutcomes
-from workbench.quantization.llm.windows import Window
-from workbench.targets.ascend_llm.quant_description import DESCRIPTION
+from workbench.quantization.llm.outcomes import TextOutcomes, Window
 from workbench.targets.ascend_llm.served import Served
+from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.system.source_closure import closure_digest
@@ -64,11 +63,7 @@ def kept_outcomes(file: Path, count: int) -> TextOutcomes | None:
 
 
 def keep_outcomes(file: Path, outcomes: TextOutcomes) -> None:
-    """Write them; of more than 4096 such files the oldest leave.
-
-    Raises:
-        ToolchainError: the disk cannot be written.
-    """
+    """Write them; of more than 4096 such files the oldest leave."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_sealed(file, {name: getattr(outcomes, name).tolist() for name in _COLUMNS})
     others = sorted(file.parent.glob("*.outcomes.json"), key=lambda each: -each.stat().st_mtime)

@@ -1,21 +1,26 @@
-"""A finished checkpoint that answers prompts on the processor (`targets.prompted`)."""
+"""A finished checkpoint that answers prompts on the processor, and two folders side by side (`targets.prompted`)."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
+from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.forward import check_ids
-from workbench.quantization.llm.forwards import Decoder, greedy, logits_of
+from workbench.quantization.llm.forwards import Decoder, float_decoder, greedy, logits_of
+from workbench.quantization.llm.side_by_side import Turned, side_by_side
 from workbench.targets.ascend_llm.execution import served_decoder
 from workbench.targets.ascend_llm.served import Served, read_served
+from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_tokenizer
-from workbench.targets.prompted import Ids, Seen
+from workbench.targets.prompted import Ids, Seen, SideValues
 from workbench.values.errors import ConfigError, MeasureError
 
 
@@ -33,12 +38,14 @@ class Prompted:
 
     Attributes:
         threads: of torch while it answers; None for those of the process.
+        whole: it reads a prompt with the answer that it is given in one pass.
     """
 
     served: Served
     tokenizer: Tokenizer
     decoder: Decoder
     threads: int | None = None
+    whole: bool = False
 
     @property
     def vocabulary(self) -> int:
@@ -63,80 +70,45 @@ class Prompted:
     def answers(
         self, prompts: Sequence[Ids], tokens: int, seen: Seen, *, given: Sequence[Ids] | None = None
     ) -> list[list[int]]:
+        asked = [torch.tensor([list(ids)]) for ids in prompts]
         with _as_measured(), _threads(self.threads):
-            _check(self.served, prompts, tokens)
-            found = greedy(
-                self.decoder,
-                [torch.tensor([list(ids)]) for ids in prompts],
-                tokens,
-                given=None if given is None else [torch.tensor(list(ids)) for ids in given],
-                seen=lambda prompt, step, logits: seen(prompt, step, logits.to(torch.float32).numpy()),
-            )
-        return [ids.tolist() for ids in found]
+            _check(self.served, asked, tokens)
+            if not self.whole:
+                found = greedy(
+                    self.decoder,
+                    asked,
+                    tokens,
+                    given=None if given is None else [torch.tensor(list(ids)) for ids in given],
+                    seen=lambda prompt, step, logits: seen(prompt, step, logits.to(torch.float32).numpy()),
+                )
+                return [ids.tolist() for ids in found]
+            assert given is not None  # whoever asks in one pass has the answers
+            windows = [
+                torch.tensor([[*ids, *answer[: tokens - 1]]]) for ids, answer in zip(prompts, given, strict=True)
+            ]
+            for number, logits in enumerate(logits_of(self.decoder, "prefill")(windows)):
+                for step, row in enumerate(logits[0, len(prompts[number]) - 1 :]):
+                    seen(number, step, row.to(torch.float32).numpy())
+            return [list(ids) for ids in given]
 
-    def ways(self) -> Mapping[str, Prompted | WholeWindows]:
+    def ways(self) -> Mapping[str, Prompted]:
         other = 1 if torch.get_num_threads() > 1 else 2
-        found: dict[str, Prompted | WholeWindows] = {
-            f"{other} thread{'' if other == 1 else 's'} instead of {torch.get_num_threads()}": Prompted(
-                served=self.served, tokenizer=self.tokenizer, decoder=self.decoder, threads=other
-            )
-        }
+        plural = "" if other == 1 else "s"
+        found = {f"{other} thread{plural} instead of {torch.get_num_threads()}": replace(self, threads=other)}
         if not self.served.cached and "W8A8_MIX" not in self.served.types.values():
             # these two compute a prompt otherwise than an answer, so that a whole window means something else
-            found["prompt and answer in one pass instead of token by token"] = WholeWindows(of=self)
+            found["prompt and answer in one pass instead of token by token"] = replace(self, whole=True)
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WholeWindows:
-    """The same checkpoint, which reads a prompt with the answer it is given in one pass."""
-
-    of: Prompted
-
-    @property
-    def vocabulary(self) -> int:
-        return self.of.vocabulary
-
-    @property
-    def context(self) -> int:
-        return self.of.context
-
-    @property
-    def device_words(self) -> str:
-        return self.of.device_words
-
-    def ids(self, text: str) -> list[int]:
-        return self.of.ids(text)
-
-    def text(self, ids: Ids) -> str:
-        return self.of.text(ids)
-
-    def answers(
-        self, prompts: Sequence[Ids], tokens: int, seen: Seen, *, given: Sequence[Ids] | None = None
-    ) -> list[list[int]]:
-        """Of given tokens alone."""
-        if given is None:
-            raise MeasureError("Prompt and answer are read in one pass only where the answer is given.")
-        with _as_measured():
-            _check(self.of.served, prompts, tokens)
-            whole = [torch.tensor([[*ids, *answer[: tokens - 1]]]) for ids, answer in zip(prompts, given, strict=True)]
-            for number, logits in enumerate(logits_of(self.of.decoder, "prefill")(whole)):
-                for step, row in enumerate(logits[0, len(prompts[number]) - 1 :]):
-                    seen(number, step, row.to(torch.float32).numpy())
-        return [list(ids) for ids in given]
-
-    def ways(self) -> Mapping[str, Prompted | WholeWindows]:
-        return {}
-
-
-def _check(served: Served, prompts: Sequence[Ids], tokens: int) -> None:
+def _check(served: Served, prompts: Sequence[torch.Tensor], tokens: int) -> None:
     """Lengths with their answers, so that no answer ends at the context."""
-    longest = max(map(len, prompts)) + tokens - 1
+    longest = max(ids.shape[1] for ids in prompts) + tokens - 1
     if longest > served.config.context:
         raise MeasureError(
             f"A prompt with its answer has {longest} tokens, the model's context is {served.config.context}."
         )
-    check_ids(served.config, [torch.tensor([list(ids)]) for ids in prompts])
+    check_ids(served.config, prompts)
 
 
 @contextlib.contextmanager
@@ -157,3 +129,47 @@ def _threads(number: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+_ROTATION = "optional/quarot.safetensors"
+
+
+def ids_of(folder: Path, texts: Sequence[str], tokens: int) -> list[list[int]]:
+    """The first tokens of texts by a model's own tokenizer."""
+    tokenizer = read_tokenizer(folder, read_config(folder, quantized=True))
+    return [sample[0, :tokens].tolist() for sample in calibration_samples(texts, tokenizer, folder)]
+
+
+def compared(a: Path, b: Path, windows: Sequence[Ids]) -> Iterator[SideValues]:
+    """See `targets.prompted.AnswersPrompts.compared`."""
+    (first, types), (second, others) = _side(a), _side(b)
+    if _sizes(first.decoder.config) != _sizes(second.decoder.config):
+        raise ConfigError(f"is another model than {a}: their sizes differ.", file=b)
+    kinds = others or types
+    for name, ours, theirs in side_by_side(first, second, [torch.tensor([list(ids)]) for ids in windows]):
+        yield name, kinds.get(name, "block" if name.startswith("model.") else "lm_head"), ours.numpy(), theirs.numpy()
+
+
+def _side(folder: Path) -> tuple[Turned, dict[str, str]]:
+    if not (folder / DESCRIPTION).is_file():
+        return Turned(decoder=float_decoder(open_model(folder))), {}
+    served = read_served(folder)
+    return Turned(decoder=served_decoder(served), rotation=_rotation(folder, served.config)), dict(served.types)
+
+
+def _rotation(folder: Path, config: LlmConfig) -> torch.Tensor | None:
+    file = folder / _ROTATION
+    if not file.is_file():
+        return None
+    try:
+        with safe_open(file, framework="pt") as stored:
+            found: torch.Tensor = stored.get_tensor("global_rotation")
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"cannot be read: {error}.", file=file) from error
+    if tuple(found.shape) != (config.hidden, config.hidden):
+        raise ConfigError(f"global_rotation has shape {list(found.shape)}, the stream {config.hidden}.", file=file)
+    return found
+
+
+def _sizes(config: LlmConfig) -> tuple[int, ...]:
+    return (config.layers, config.hidden, config.vocabulary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import Literal
+from dataclasses import replace
 
 from workbench.quantization.llm.checkpoint import HEAD, LlmModel
 from workbench.quantization.llm.recipe import (
@@ -26,6 +26,15 @@ _WEIGHTS: dict[str, WeightMethod] = {"MinMax": "minmax", "MSE": "mse", "OutputMS
 _MIXED: dict[str, Type] = {"w8a8": "W8A8", "w8a16": "W8A16", "w8a8_dynamic": "W8A8_DYNAMIC", "float": "FLOAT"}
 _NORMS: tuple[Group, ...] = ("norm-linear",)
 _ALL: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
+_SMOOTHING = {
+    "m1": Smooth(method="power", generation="v0", groups=_NORMS, norm_bias=True),
+    "m2": Smooth(method="outlier_suppression", generation="v0", groups=_NORMS, norm_bias=True),
+    "m3": Smooth(method="awq", generation="v0", groups=_NORMS, norm_bias=True),
+    "m4": Smooth(method="power", generation="v0", groups=_ALL, alpha=0.9, beta=1 - 0.9, norm_bias=True),
+    "m5": Smooth(method="cbq", generation="v0", groups=_NORMS, norm_bias=True),
+    "m6": Smooth(method="search", generation="v0", groups=_ALL, alpha=0.0, beta=0.0, head_reduction="max"),
+}
+"""As on other families than Qwen3, where m4 shifts too."""
 _NOT_BUILT = "is not computed here."
 _OFF = {
     "use_fa_quant": "quantized attention",
@@ -41,11 +50,7 @@ _WITHOUT_EFFECT = ("fraction", "sigma_factor", "percdamp", "fa_amp")
 
 
 def read_v0(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
-    """The recipe, and the most gigabytes of one weight file (0: one file).
-
-    Raises:
-        ConfigError: as `recipes.read_recipe`.
-    """
+    """The recipe, and the most gigabytes of one weight file (0: one file)."""
     phases = []
     smoothing = _smoothing(spec, model)
     if smoothing is not None:
@@ -67,7 +72,7 @@ def _smoothing(spec: Section, model: LlmModel) -> Smooth | None:
     if not spec.has("anti_cfg"):
         return None
     with spec.section("anti_cfg") as section:
-        method = section.text("anti_method", default="m2", choices=("m1", "m2", "m3", "m4", "m5", "m6"))
+        method = section.text("anti_method", default="m2", choices=tuple(_SMOOTHING))
         if section.integer("w_bit", default=8) != 8:
             section.refuse("w_bit", _NOT_BUILT, "8 is.")
         bits = section.integer("a_bit", default=8)
@@ -80,47 +85,17 @@ def _smoothing(spec: Section, model: LlmModel) -> Smooth | None:
         if skipped and method not in ("m3", "m4", "m6"):
             section.refuse("disable_anti_names", f"has no effect with {method}.", "It works with m3, m4 and m6.")
         flex = section.section("flex_config")
-        exponents = [
+        alpha, beta = (
             flex.optional(key, lambda key: flex.number(key, minimum=0.0, maximum=1.0)) for key in ("alpha", "beta")
-        ]
-        qwen3 = model.config.family == "qwen3"
-        if qwen3 and method not in ("m4", "m6"):
+        )
+        found = replace(_SMOOTHING[method], skipped=skipped, symmetric_weights=symmetric)
+        if method == "m6" and alpha is not None and beta is not None:
+            return replace(found, method="power", alpha=alpha, beta=beta)
+        if model.config.family != "qwen3":
+            return found
+        if method not in ("m4", "m6"):
             section.refuse("anti_method", f"{method} does not run on Qwen3 in the vendor's tool.", "m4 and m6 do.")
-        return _smooth(method, qwen3, skipped, exponents[0], exponents[1], symmetric)
-
-
-def _smooth(
-    method: str, qwen3: bool, skipped: frozenset[str], alpha: float | None, beta: float | None, symmetric: bool
-) -> Smooth:
-    if method == "m4":
-        a, b = (0.5, 0.5) if qwen3 else (0.9, 1 - 0.9)
-        return Smooth(
-            method="power", generation="v0", groups=_ALL, alpha=a, beta=b, shift=qwen3, skipped=skipped, norm_bias=True
-        )
-    if method == "m6":
-        how: Literal["power", "search"] = "search" if alpha is None or beta is None else "power"
-        return Smooth(
-            method=how,
-            generation="v0",
-            groups=_ALL,
-            alpha=alpha or 0.0,
-            beta=beta or 0.0,
-            skipped=skipped,
-            head_reduction="max",
-        )
-    of: dict[str, Literal["outlier_suppression", "awq", "cbq"]] = {
-        "m2": "outlier_suppression",
-        "m3": "awq",
-        "m5": "cbq",
-    }
-    return Smooth(
-        method=of.get(method, "power"),
-        generation="v0",
-        groups=_NORMS,
-        skipped=skipped,
-        norm_bias=True,
-        symmetric_weights=symmetric,
-    )
+        return replace(found, alpha=0.5, beta=0.5, shift=True) if method == "m4" else found
 
 
 def _calibration(section: Section, model: LlmModel) -> tuple[Type, LinearRecipe, frozenset[str], bool]:

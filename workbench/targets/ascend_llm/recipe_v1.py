@@ -47,11 +47,7 @@ _ADVICE = f"Computed: {', '.join(_PROCESSES)}."
 
 
 def read_v1(spec: Section, model: LlmModel) -> tuple[LlmRecipe, float]:
-    """The recipe, and the most gigabytes of one weight file (0: one file).
-
-    Raises:
-        ConfigError: as `recipes.read_recipe`.
-    """
+    """The recipe, and the most gigabytes of one weight file (0: one file)."""
     spec.text("runner", default="auto", choices=("auto", "layer_wise", "model_wise", "dp_layer_wise"))
     if spec.raw("prior", None):
         spec.refuse("prior", "stages before the main one are not computed here.", "Leave the key out.")

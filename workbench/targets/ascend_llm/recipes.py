@@ -1,7 +1,14 @@
-"""The quantizer's YAML recipes as ours: `apiversion` says which of the two generations a file is of."""
+"""The quantizer's YAML recipes, read as ours and written from a candidate's settings: one reader serves files of users
+and candidates alike, and the vendor's tool can be given the same recipe.
+
+`apiversion` says which of the two generations a file is of. The tool itself knows `minmax` for weights alone: recipes
+with `mse` or `output_mse` are the workbench's.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +16,7 @@ from workbench.quantization.llm.checkpoint import LlmModel
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.targets.ascend_llm.recipe_v0 import read_v0
 from workbench.targets.ascend_llm.recipe_v1 import read_v1
+from workbench.targets.ascend_llm.settings import GROUPS, STATIC, LinearType, LlmSettings
 from workbench.values.documents.yaml_reader import read_yaml
 
 APIS = ("modelslim_v0", "modelslim_v1")
@@ -59,3 +67,90 @@ def read_recipe(path: Path, model: LlmModel) -> ReadRecipe:
     return ReadRecipe(
         recipe=recipe, data=data, smoothing_data=smoothing, smoothing_batch=batch, part_bytes=round(saved * 1e9)
     )
+
+
+_ACT_METHODS = {"minmax": 1, "histogram": 2, "automatic": 3}
+_W_METHODS = {"minmax": "MinMax", "mse": "MSE", "output_mse": "OutputMSE"}
+_STRONGEST: tuple[LinearType, ...] = ("W8A8_MIX", "W8A8", "W8A8_DYNAMIC", "W8A16")
+"""A recipe of v0 has one type, and others by pattern: the first of these that occurs is taken for the whole."""
+_SCOPES = {"W8A8": "per_tensor", "W8A8_DYNAMIC": "per_token", "W8A8_MIX": "pd_mix"}
+
+
+def recipe_text(settings: LlmSettings, left_float: Sequence[str] = ()) -> str:
+    """The YAML of a recipe that quantizes something; ends with a line feed."""
+    spec = _v0(settings, left_float) if settings.of_generation == "v0" else _v1(settings, left_float)
+    # JSON is YAML, and one line for each part is as readable as the tool's own files
+    lines = [f"  {key}: {json.dumps(value)}" for key, value in spec.items()]
+    return "\n".join([f"apiversion: modelslim_{settings.of_generation}", "spec:", *lines, ""])
+
+
+def _v0(settings: LlmSettings, left_float: Sequence[str]) -> dict[str, object]:
+    kinds = {group: settings.type_of(group) for group in GROUPS}
+    whole = next(kind for kind in _STRONGEST if kind in kinds.values())
+    found: dict[str, object] = {}
+    if settings.smoothing is not None:
+        anti: dict[str, object] = {"anti_method": settings.smoothing}
+        if settings.strength is not None:
+            anti["flex_config"] = {"alpha": settings.strength, "beta": 1 - settings.strength}
+        found["anti_cfg"] = anti
+    found["calib_cfg"] = {
+        "w_bit": 8,
+        "a_bit": 16 if whole == "W8A16" else 8,
+        "mm_tensor": False,
+        "act_method": _ACT_METHODS[settings.activations or "minmax"],
+        "w_method": _W_METHODS[settings.weights or "minmax"],
+        "is_dynamic": whole == "W8A8_DYNAMIC",
+        "pdmix": whole == "W8A8_MIX",
+        **({"disable_names": list(left_float)} if left_float else {}),
+    }
+    others = [group for group, kind in kinds.items() if kind != whole]
+    mixed = {_pattern(linear): kinds[group].lower() for group in others for linear in GROUPS[group]}
+    return found | ({"calib_params": {"mix_cfg": mixed}} if mixed else {})
+
+
+def _v1(settings: LlmSettings, left_float: Sequence[str]) -> dict[str, object]:
+    process: list[dict[str, object]] = [{"type": "quarot"}] if settings.rotate else []
+    if settings.smoothing is not None:
+        strength = settings.strength
+        given = {} if strength is None else {"alpha": strength}
+        if settings.smoothing == "flex_smooth_quant" and strength is not None:
+            given["beta"] = 1 - strength
+        process.append({"type": settings.smoothing, **given})
+    kinds = {group: settings.type_of(group) for group in GROUPS}
+    for kind in dict.fromkeys(each for each in kinds.values() if each != "FLOAT"):
+        linears = [linear for group, names in GROUPS.items() if kinds[group] == kind for linear in names]
+        left = [name for name in left_float if name.endswith(tuple(linears))]
+        process.append(
+            {
+                "type": "linear_quant",
+                "qconfig": _config(settings, kind),
+                "include": [_pattern(linear) for linear in linears],
+                **({"exclude": left} if left else {}),
+            }
+        )
+    if settings.kv_cache:
+        process.append(
+            {
+                "type": "dynamic_cache",
+                "qconfig": {"scope": "per_channel", "dtype": "int8", "symmetric": True, "method": "minmax"},
+            }
+        )
+    return {"process": process, "save": [{"type": "ascendv1_saver", "part_file_size": 4}]}
+
+
+def _config(settings: LlmSettings, kind: LinearType) -> dict[str, object]:
+    weight = {"scope": "per_channel", "dtype": "int8", "symmetric": True, "method": settings.weights or "minmax"}
+    if kind == "W8A16":
+        return {"weight": weight}
+    histogram = kind == "W8A8" and settings.activations == "histogram"
+    act = {
+        "scope": _SCOPES[kind],
+        "dtype": "int8",
+        "symmetric": kind not in STATIC,
+        "method": "histogram" if histogram else "minmax",
+    }
+    return {"act": act, "weight": weight}
+
+
+def _pattern(linear: str) -> str:
+    return f"*.{linear.rpartition('.')[2]}"

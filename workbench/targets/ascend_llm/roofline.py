@@ -18,22 +18,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from workbench.quantization.llm.checkpoint import block_shapes, tensor_shapes
+from workbench.quantization.llm.checkpoint import LlmModel, block_shapes, tensor_shapes
 from workbench.quantization.llm.config import LlmConfig
 from workbench.targets.ascend_llm.roofline_clock import roofline_clock
+from workbench.targets.ascend_llm.served import Served
+from workbench.targets.ascend_llm.settings import GROUPS
 from workbench.values.clocks.ensemble import ensemble, interval
 from workbench.values.clocks.statement import CallCosts, Work, summed
 from workbench.values.measurement import Estimate
 
 CHIP = "Ascend910B3"
-_FUSED = (
-    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    ("self_attn.o_proj",),
-    ("mlp.gate_proj", "mlp.up_proj"),
-    ("mlp.down_proj",),
-)
 _WIDE = 4
 """Bytes of an element in the vector unit, float32 [inferred]."""
 _INSTRUCTIONS: Mapping[str, int] = {
@@ -129,30 +125,26 @@ def modelled_times(
     *,
     quantized_cache: bool,
     shape: ServedShape | None = None,
-    chip: str = CHIP,
 ) -> ModelledTimes:
     """Prefill and decode of a served model.
 
-    Deterministic. Only times of one shape and chip should be compared with each other.
+    Deterministic. Only times of one shape should be compared with each other.
 
     Args:
         types, quantized_cache: as for `served_size`. The linears of a fused group are priced each by its own type.
         shape: one prompt of 512 tokens, a context of 1024, when None.
-
-    Raises:
-        ValueError: an unknown type or chip.
     """
     shape = shape or ServedShape()
-    clocks = ensemble(roofline_clock(chip))
+    clocks = ensemble(roofline_clock(CHIP))
     prefill = summed(_works(config, types, quantized_cache, shape, decode=False))
     decode = summed(_works(config, types, quantized_cache, shape, decode=True))
     times = clocks.call_ms([prefill, decode])
     return ModelledTimes(prefill_ms=interval(times[0]), decode_ms=interval(times[1]), prefill=prefill, decode=decode)
 
 
-def time_ratio(ours: CallCosts, theirs: CallCosts, *, chip: str = CHIP) -> Estimate:
+def time_ratio(ours: CallCosts, theirs: CallCosts) -> Estimate:
     """How long ours takes over theirs, with 95 % of the clocks that may be right; modelled."""
-    times = ensemble(roofline_clock(chip)).call_ms([ours, theirs])
+    times = ensemble(roofline_clock(CHIP)).call_ms([ours, theirs])
     return interval(times[0] / times[1])
 
 
@@ -163,17 +155,17 @@ def _works(
     yield _kernel(near=2 * _FLOAT_BYTES * rows * config.hidden)  # rows of the embedding
     for index in range(config.layers):
         yield _elementwise("norm", rows * config.hidden)
-        yield from _linears(config, types, index, _FUSED[0], rows, decode=decode)
+        yield from _linears(config, types, index, GROUPS["qkv"], rows, decode=decode)
         heads = config.heads + config.kv_heads
         if config.qk_norm:
             yield _elementwise("norm", rows * heads * config.head_dim)
         yield _elementwise("rotate", rows * heads * config.head_dim)
         yield _attention(config, quantized_cache, shape, decode=decode)
-        yield from _linears(config, types, index, _FUSED[1], rows, decode=decode)
+        yield from _linears(config, types, index, GROUPS["o"], rows, decode=decode)
         yield _elementwise("norm", rows * config.hidden)
-        yield from _linears(config, types, index, _FUSED[2], rows, decode=decode)
+        yield from _linears(config, types, index, GROUPS["gate_up"], rows, decode=decode)
         yield _elementwise("gate", rows * config.intermediate)
-        yield from _linears(config, types, index, _FUSED[3], rows, decode=decode)
+        yield from _linears(config, types, index, GROUPS["down"], rows, decode=decode)
     # logits are made of the last place of each sequence alone
     yield _elementwise("norm", shape.batch * config.hidden)
     yield from _product("FLOAT", shape.batch, config.hidden, config.vocabulary)
@@ -254,3 +246,43 @@ def _kernel(*, cube: tuple[str, float] | None = None, far: float = 0.0, near: fl
     parts = [("far_memory", far), ("near_memory", near), ("vector", vector), *([cube] if cube else [])]
     beside = tuple(((name, round(amount / 1e6, 9)),) for name, amount in parts if amount)
     return Work(count=1, before=(("kernel_launch", 1.0),), beside=beside)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedFigures:
+    """What serving a model would take.
+
+    Attributes:
+        disk_bytes: of its weight files, as they are.
+        size: of one card's memory, by shapes and types.
+        prefill_ms, decode_ms: modelled.
+        prefill_ratio, decode_ratio: over the float model's times, clock by clock, modelled; None of the float model.
+    """
+
+    disk_bytes: int
+    size: ServedSize
+    prefill_ms: Estimate
+    decode_ms: Estimate
+    prefill_ratio: Estimate | None = None
+    decode_ratio: Estimate | None = None
+
+
+def served_figures(model: LlmModel, served: Served | None, shape: ServedShape) -> ServedFigures:
+    """Of a checkpoint of the model; of the model itself when None."""
+    types, cached = (served.types, bool(served.cached)) if served else ({}, False)
+    files = {held.file for held in served.tensors.values()} if served else set(model.places.values())
+    times = modelled_times(model.config, types, quantized_cache=cached, shape=shape)
+    figures = ServedFigures(
+        disk_bytes=sum(file.stat().st_size for file in files),
+        size=served_size(model.config, types, quantized_cache=cached),
+        prefill_ms=times.prefill_ms,
+        decode_ms=times.decode_ms,
+    )
+    if served is None:
+        return figures
+    base = modelled_times(model.config, {}, quantized_cache=False, shape=shape)
+    return replace(
+        figures,
+        prefill_ratio=time_ratio(times.prefill, base.prefill),
+        decode_ratio=time_ratio(times.decode, base.decode),
+    )

@@ -8,6 +8,7 @@ float16, 626 TOPS in INT8, 1.6 TB/s. Unknowns have the names and units of the ve
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 from workbench.targets.ascend.chip import chip_of, peak_tops
 from workbench.values.clocks.statement import ModelledClock, Unknown
@@ -29,16 +30,56 @@ _SHEET_TB_S = 1.6
 _SHEET_TFLOPS = 313.0
 _SHEET_INT8_GAIN = 1.5
 """626 TOPS are twice 313; narrower operands leave loads, scaling and hand-on as they are [inferred]."""
-_COMMAND = "python -m workbench.targets.ascend.microbenchmarks {name} --to clock.json"
+_UNKNOWNS: Mapping[str, tuple[str, tuple[str, ...], float, str, str]] = {
+    "matrix_float16": (
+        "matrix products in float16, and with them in INT8",
+        ("matrix_float16", "matrix_int8"),
+        1.6,
+        "TFLOPS",
+        "1.6: what shapes of one library differ by",
+    ),
+    "int8_gain": (
+        "what INT8 gains in a matrix product of the same shape",
+        ("matrix_int8",),
+        1.35,
+        "times float16's rate",
+        "at most 2 by the cube's rates; 1.35 reaches from 1.5 to beyond 2",
+    ),
+    "far_memory": (
+        "bytes from HBM: weights, cached keys and values",
+        ("far_memory",),
+        1.3,
+        "TB/s",
+        "1.3: what streaming kernels reach differs by that on cards of its kind",
+    ),
+    "near_memory": (
+        "activations from L2",
+        ("near_memory",),
+        1.4,
+        "TB/s",
+        "rates of the platform file, of which nobody measured what kernels reach",
+    ),
+    "vector": (
+        "norms, softmax, gates, quantization",
+        ("vector",),
+        2.0,
+        "TB/s of operands",
+        "instructions are counted from formulas, no kernel was seen",
+    ),
+    "kernel_launch": (
+        "start of a kernel on the device",
+        ("kernel_launch",),
+        2.5,
+        "us",
+        "1 to 5 us are usual for a graph that lies on a device as a whole",
+    ),
+}
+"""Name → what it is, the prices that it moves, the factor within which it lies with 95 %, its unit, why."""
 
 
 @functools.cache
 def roofline_clock(name: str) -> ModelledClock:
-    """The clock of a chip, such as 'Ascend910B3'.
-
-    Raises:
-        ValueError: no platform file is known of it.
-    """
+    """The clock of a chip, such as 'Ascend910B3'."""
     chip, float16, int8 = chip_of(name), peak_tops(name, "float16"), peak_tops(name, "int8")
     if chip is None or float16 is None or int8 is None:
         raise ValueError(f"no platform file is known of {name!r}")
@@ -54,95 +95,27 @@ def roofline_clock(name: str) -> ModelledClock:
         "vector": 1 / vector,
         "kernel_launch": _LAUNCH_US,
     }
-    unknowns = (
-        _rate(
-            "matrix_float16",
-            "matrix products in float16, and with them in INT8",
-            ("matrix_float16", "matrix_int8"),
-            1.6,
-            cube,
-            "TFLOPS",
-            _SHEET_TFLOPS * _CUBE_REACHED,
-            "1.6: what shapes of one library differ by [inferred]",
-        ),
-        _rate(
-            "int8_gain",
-            "what INT8 gains in a matrix product of the same shape",
-            ("matrix_int8",),
-            1.35,
-            gain,
-            "times float16's rate",
-            _SHEET_INT8_GAIN,
-            "at most 2 by the cube's rates; 1.35 reaches from 1.5 to beyond 2 [inferred]",
-        ),
-        _rate(
-            "far_memory",
-            "bytes from HBM: weights, cached keys and values",
-            ("far_memory",),
-            1.3,
-            far,
-            "TB/s",
-            _SHEET_TB_S * _MEMORY_REACHED,
-            "1.3: what streaming kernels reach differs by that on cards of its kind [inferred]",
-        ),
-        _rate(
-            "near_memory",
-            "activations from L2",
-            ("near_memory",),
-            1.4,
-            near,
-            "TB/s",
-            None,
-            "rates of the platform file, of which nobody measured what kernels reach [inferred]",
-        ),
-        _rate(
-            "vector",
-            "norms, softmax, gates, quantization",
-            ("vector",),
-            2.0,
-            vector,
-            "TB/s of operands",
-            None,
-            "instructions are counted from formulas, no kernel was seen [inferred]",
-        ),
+    values = {
+        "matrix_float16": (cube, _SHEET_TFLOPS * _CUBE_REACHED),
+        "int8_gain": (gain, _SHEET_INT8_GAIN),
+        "far_memory": (far, _SHEET_TB_S * _MEMORY_REACHED),
+        "near_memory": (near, near),
+        "vector": (vector, vector),
+        "kernel_launch": (_LAUNCH_US, _LAUNCH_US),
+    }
+    unknowns = tuple(
         Unknown(
-            name="kernel_launch",
-            about="start of a kernel on the device",
-            moves=("kernel_launch",),
-            factor_95=2.5,
-            data_sheet=1.0,
-            value=_LAUNCH_US,
-            unit="us",
-            reads="time",
-            source="1 to 5 us are usual for a graph that lies on a device as a whole [inferred]",
-            settled_by=_COMMAND.format(name="kernel_launch"),
-        ),
+            name=unknown,
+            about=about,
+            moves=moves,
+            factor_95=factor,
+            data_sheet=values[unknown][0] / values[unknown][1],
+            value=values[unknown][0],
+            unit=unit,
+            reads="time" if unit == "us" else "rate",
+            source=f"{source} [inferred]",
+            settled_by=f"python -m workbench.targets.ascend.microbenchmarks {unknown} --to clock.json",
+        )
+        for unknown, (about, moves, factor, unit, source) in _UNKNOWNS.items()
     )
     return ModelledClock(name=f"{name}, roofline", prices=tuple(prices.items()), unknowns=unknowns)
-
-
-def _rate(
-    name: str,
-    about: str,
-    moves: tuple[str, ...],
-    factor_95: float,
-    value: float,
-    unit: str,
-    sheet: float | None,
-    source: str,
-) -> Unknown:
-    """Args:
-    sheet: what the data sheet comes to, in the unit; None where it says nothing.
-    """
-    return Unknown(
-        name=name,
-        about=about,
-        moves=moves,
-        factor_95=factor_95,
-        data_sheet=1.0 if sheet is None else value / sheet,
-        value=value,
-        unit=unit,
-        reads="rate",
-        source=source,
-        settled_by=_COMMAND.format(name=name),
-    )

@@ -14,20 +14,26 @@ from pathlib import Path
 from types import MappingProxyType
 
 import torch
-from safetensors import SafetensorError, safe_open
 
-from workbench.quantization.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, LINEARS, NORMS, block_shapes
+from workbench.quantization.llm.checkpoint import (
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    LINEARS,
+    NORMS,
+    block_shapes,
+    header,
+    weight_map,
+)
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.recipe import TYPES, Type
-from workbench.targets.ascend_llm.quant_description import DESCRIPTION
-from workbench.targets.ascend_llm.serving_rules import FUSED
-from workbench.targets.ascend_llm.tensors import CACHE_TYPE, CACHED
+from workbench.targets.ascend_llm.serving_rules import mixed_types
+from workbench.targets.ascend_llm.settings import STATIC
+from workbench.targets.ascend_llm.tensors import CACHE_TYPE, CACHED, DESCRIPTION
 from workbench.values.documents.input_files import is_file
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError, nearest
 
-STATIC = ("W8A8", "W8A8_MIX")
-"""Types with a range of their input in the file."""
 _FLOATS = ("F16", "BF16", "F32")
 _MOST_DESCRIPTION_BYTES = 1 << 26
 _MOST_FILES = 1000
@@ -53,6 +59,7 @@ class Served:
     """A checkpoint whose files, names, types and shapes an engine would take.
 
     Attributes:
+        kind: what the description calls the whole.
         types: full name of a linear → its type, every linear.
         tensors: full name → where it is.
         cached: blocks whose keys and values are kept as int8.
@@ -62,6 +69,7 @@ class Served:
 
     folder: Path
     config: LlmConfig
+    kind: str
     types: Mapping[str, Type]
     tensors: Mapping[str, Held]
     cached: frozenset[int]
@@ -84,7 +92,7 @@ def read_served(folder: Path) -> Served:
     """
     config = read_config(folder, quantized=True)
     file = folder / DESCRIPTION
-    description = _description(file)
+    kind, description = _description(file)
     tensors = _held(folder)
     types = _types(config, description, file)
     cached = _cached(config, description, file)
@@ -96,6 +104,7 @@ def read_served(folder: Path) -> Served:
     return Served(
         folder=folder,
         config=config,
+        kind=kind,
         types=MappingProxyType(types),
         tensors=MappingProxyType({name: held for name, held in tensors.items() if name not in ignored}),
         cached=cached,
@@ -110,7 +119,8 @@ def linear_shapes(config: LlmConfig) -> dict[str, tuple[int, int, bool]]:
     return {name: (*shapes[f"{name}.weight"], f"{name}.bias" in shapes) for name in LINEARS}  # type: ignore[misc]  # 2-D
 
 
-def _description(file: Path) -> dict[str, str]:
+def _description(file: Path) -> tuple[str, dict[str, str]]:
+    """(what the whole is called, name of a tensor → its type)."""
     found = read_json(file, limit_bytes=_MOST_DESCRIPTION_BYTES)
     if not isinstance(found, dict):
         raise ConfigError("holds no JSON object.", file=file)
@@ -139,7 +149,7 @@ def _description(file: Path) -> dict[str, str]:
             file=file,
             key="kv_cache_type",
         )
-    return types
+    return str(found.get("model_quant_type", "FLOAT")), types
 
 
 def _held(folder: Path) -> dict[str, Held]:
@@ -152,24 +162,21 @@ def _held(folder: Path) -> dict[str, Held]:
     _check_shards(folder, {path.name for path in files})
     held: dict[str, Held] = {}
     for file in files:
-        for name, found in _header(file):
+        for name, (dtype, shape) in header(file).items():
             if name in held:
                 raise ConfigError(
                     f"{name} is in {held[name].file.name} too; the engine loads every .safetensors file of a folder.",
                     file=file,
                     hint="Remove the file that does not belong to this checkpoint, such as the float model's.",
                 )
-            held[name] = found
+            held[name] = Held(file=file, dtype=dtype, shape=shape)
     return held
 
 
 def _check_shards(folder: Path, names: set[str]) -> None:
     float_index = folder / "model.safetensors.index.json"
     for index in sorted(folder.glob("*.safetensors.index.json")):
-        listed = read_json(index, limit_bytes=_MOST_DESCRIPTION_BYTES)
-        places = listed.get("weight_map") if isinstance(listed, dict) else None
-        if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
-            raise ConfigError("holds no map from tensors to files.", file=index, key="weight_map")
+        places = weight_map(index)
         if missing := sorted(set(places.values()) - names):
             raise ConfigError(
                 f"shard {missing[0]} is missing.", file=index, hint="Copy the whole folder, or calibrate again."
@@ -187,18 +194,6 @@ def _check_shards(folder: Path, names: set[str]) -> None:
                 raise ConfigError(f"shard {missing[0]} is missing.", file=folder, hint="Copy the whole folder.")
 
 
-def _header(file: Path) -> Iterator[tuple[str, Held]]:
-    try:
-        with safe_open(file, framework="pt") as stored:
-            for name in stored.keys():  # noqa: SIM118  # no mapping: it has no iterator
-                piece = stored.get_slice(name)
-                yield name, Held(file=file, dtype=piece.get_dtype(), shape=tuple(piece.get_shape()))
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(
-            f"is no readable safetensors file: {error}.", file=file, hint="It is damaged or cut short; copy it again."
-        ) from error
-
-
 def _types(config: LlmConfig, description: Mapping[str, str], file: Path) -> dict[str, Type]:
     types: dict[str, Type] = {}
     for block in range(config.layers):
@@ -210,17 +205,8 @@ def _types(config: LlmConfig, description: Mapping[str, str], file: Path) -> dic
             continue
         if (kind := _type(description, f"{name}.weight", file)) != "FLOAT":
             raise ConfigError(f"{kind} is not computed here; embedding and head stay FLOAT.", file=file, key=name)
-    for block in range(config.layers):
-        for fused, parts in FUSED.items():
-            kinds = {part: types[f"model.layers.{block}.{part}"] for part in parts}
-            if len(set(kinds.values())) > 1:
-                told = ", ".join(f"{part.rpartition('.')[2]} {kind}" for part, kind in kinds.items())
-                raise ConfigError(
-                    f"{told}. vLLM-Ascend loads them as one {fused} and needs one type.",
-                    file=file,
-                    key=f"model.layers.{block}",
-                    hint="Quantize them alike, or leave all of them float.",
-                )
+    for prefix, sentence in mixed_types(types, config.layers):
+        raise ConfigError(sentence, file=file, key=prefix, hint="Quantize them alike, or leave all of them float.")
     return types
 
 

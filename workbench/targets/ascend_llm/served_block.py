@@ -6,18 +6,18 @@ float32 (vllm_ascend/quantization/methods/w8a8, msmodelslim.md §3.3, §8).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
-from workbench.quantization.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, LINEARS, NORMS
+from workbench.quantization.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, LINEARS, NORMS, stored_tensors
 from workbench.quantization.llm.integer_products import MOST_COLUMNS
 from workbench.quantization.llm.recipe import Type
-from workbench.targets.ascend_llm.served import STATIC, Served
+from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.serving_rules import FUSED
+from workbench.targets.ascend_llm.settings import STATIC
 from workbench.targets.ascend_llm.tensors import CACHED
 from workbench.values.errors import ConfigError
 
@@ -83,7 +83,7 @@ def read_served_block(served: Served, index: int) -> ServedBlock:
     """
     prefix = f"model.layers.{index}"
     names = [name for name in served.tensors if name.startswith(f"{prefix}.")]
-    read = {name.removeprefix(f"{prefix}."): value for name, value in _values(served, names)}
+    read = {name.removeprefix(f"{prefix}."): value for name, value in _values(served, names).items()}
     tensors: dict[str, torch.Tensor] = {}
     linears: dict[str, ServedLinear] = {}
     for linear in LINEARS:
@@ -105,27 +105,19 @@ def read_served_block(served: Served, index: int) -> ServedBlock:
 
 
 def read_served_embedding(served: Served) -> torch.Tensor:
-    """The embedding [vocabulary, hidden] in the model's dtype.
-
-    Raises:
-        ConfigError: as `read_served_block`.
-    """
+    """The embedding [vocabulary, hidden] in the model's dtype."""
     name = f"{EMBEDDING}.weight"
-    return dict(_values(served, [name]))[name].to(served.config.dtype)
+    return _values(served, [name])[name].to(served.config.dtype)
 
 
 def read_served_head(served: Served) -> dict[str, torch.Tensor]:
-    """Final norm and output projection by their full names, in the model's dtype (a norm's bias in float32).
-
-    Raises:
-        ConfigError: as `read_served_block`.
-    """
+    """Final norm and output projection by their full names, in the model's dtype (a norm's bias in float32)."""
     name = f"{EMBEDDING}.weight" if served.config.tied else f"{HEAD}.weight"
     wanted = [
         name,
         *(f"{FINAL_NORM}.{part}" for part in ("weight", "bias") if f"{FINAL_NORM}.{part}" in served.tensors),
     ]
-    read = dict(_values(served, wanted))
+    read = _values(served, wanted)
     return {f"{HEAD}.weight": read[name].to(served.config.dtype), **_norm(read, FINAL_NORM, served.config.dtype)}
 
 
@@ -137,7 +129,7 @@ def check_tied(served: Served) -> None:
     head, table = (served.tensors.get(f"{name}.weight") for name in (HEAD, EMBEDDING))
     if head is None or table is None or not served.config.tied:
         return
-    with _opened(head.file) as left, _opened(table.file) as right:
+    with safe_open(head.file, framework="pt") as left, safe_open(table.file, framework="pt") as right:
         heads, tables = left.get_slice(f"{HEAD}.weight"), right.get_slice(f"{EMBEDDING}.weight")
         for start in range(0, served.config.vocabulary, _ROWS_COMPARED):
             part = slice(start, start + _ROWS_COMPARED)
@@ -263,23 +255,5 @@ def _norm(read: Mapping[str, torch.Tensor], name: str, dtype: torch.dtype) -> di
     return found
 
 
-def _opened(file: Path) -> safe_open:
-    return safe_open(file, framework="pt")
-
-
-def _values(served: Served, names: Sequence[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors as they are stored, by file; none holds NaN or infinity."""
-    for file in dict.fromkeys(served.tensors[name].file for name in names):
-        try:
-            with _opened(file) as stored:
-                for name in (each for each in names if served.tensors[each].file == file):
-                    value = stored.get_tensor(name)
-                    if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-                        raise ConfigError(
-                            f"{name} holds {int((~torch.isfinite(value)).sum())} values that are NaN or infinite.",
-                            file=file,
-                            hint="The checkpoint is damaged; copy it again.",
-                        )
-                    yield name, value
-        except (SafetensorError, OSError) as error:
-            raise ConfigError(f"cannot be read: {error}.", file=file, hint="Copy the checkpoint again.") from error
+def _values(served: Served, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    return stored_tensors({name: served.tensors[name].file for name in names}, names)

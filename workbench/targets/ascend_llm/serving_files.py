@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.quantization.llm.config import DTYPES, LlmConfig, read_config
-from workbench.targets.ascend_llm.quant_description import DESCRIPTION, FLOAT, read_description, types_of_linears
+from workbench.quantization.llm.config import DTYPES, LlmConfig
+from workbench.targets.ascend_llm.served import read_served
+from workbench.targets.ascend_llm.settings import STATIC
 from workbench.targets.ascend_llm.tensors import CACHE_TYPE
 
 README, VLLM = "README.md", "serve_vllm.sh"
 MINDIE_MODEL, MINDIE_SERVER, MINDIE_INSTALL = "mindie/config.json", "mindie/server.json", "mindie/install.sh"
 _MOST_CARDS = 16
-_STATIC = ("W8A8", "W8A8_MIX")
 _LONGEST = 32_768
 """Tokens that the files allow a request where the model would take more: keys and values of a longest request must fit
 the card's memory beside the weights; the variable MAX_MODEL_LEN says another number."""
@@ -70,29 +71,21 @@ class ServedFacts:
     @property
     def static(self) -> bool:
         """Whether any linear has the deq_scale whose encoding is bound to the dtype."""
-        return any(kind in self.types for kind in _STATIC)
+        return any(kind in self.types for kind in STATIC)
 
 
 def served_facts(folder: Path, name: str) -> ServedFacts:
-    """Read config.json and the description of a checkpoint folder.
-
-    Raises:
-        ConfigError: one is missing or malformed.
-    """
-    config = read_config(folder, quantized=True)
-    described = read_description(folder / DESCRIPTION)
-    counts: dict[str, int] = {}
-    for kind in types_of_linears(described, config).values():
-        counts[kind] = counts.get(kind, 0) + 1
-    cache = described.get("kv_cache_type") == CACHE_TYPE
+    """What the files say of a checkpoint folder."""
+    served = read_served(folder)
+    cache = bool(served.cached)
     return ServedFacts(
         name=re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "model",
-        config=config,
-        kind=described.get("model_quant_type", FLOAT),
-        types=dict(sorted(counts.items(), key=lambda found: -found[1])),
+        config=served.config,
+        kind=served.kind,
+        types=dict(Counter(served.types.values()).most_common()),
         cache=cache,
-        norm_bias=any(key.endswith("norm.bias") for key in described),
-        parallel=parallel_sizes(config, cache=cache),
+        norm_bias=any(key.endswith("norm.bias") for key in served.tensors),
+        parallel=parallel_sizes(served.config, cache=cache),
     )
 
 
@@ -113,18 +106,15 @@ def parallel_sizes(config: LlmConfig, *, cache: bool) -> tuple[int, ...]:
     )
 
 
-def serving_files(facts: ServedFacts, written: Mapping[str, object]) -> dict[str, str]:
+def serving_files(facts: ServedFacts) -> dict[str, str]:
     """Name → text of the files under deploy/ of a bundle whose checkpoint lies in model/.
 
     Without serve_vllm.sh where vLLM-Ascend has no parameter for what the file holds; README.md says why.
-
-    Args:
-        written: the checkpoint's config.json, which MindIE wants with one key more.
     """
     files = {README: _readme(facts)}
     if not refused_by_vllm(facts):
         files[VLLM] = _vllm(facts)
-    patched = {**written, "quantize": _mindie_type(facts)}
+    patched = {**facts.config.written, "quantize": _mindie_type(facts)}
     files[MINDIE_MODEL] = json.dumps(patched, indent=2, ensure_ascii=False) + "\n"
     files[MINDIE_SERVER] = json.dumps(_server(facts), indent=2) + "\n"
     files[MINDIE_INSTALL] = _INSTALL
@@ -133,7 +123,7 @@ def serving_files(facts: ServedFacts, written: Mapping[str, object]) -> dict[str
 
 def refused_by_vllm(facts: ServedFacts) -> str:
     """Why vLLM-Ascend does not load the checkpoint although its types are known to it; '' where nothing is known."""
-    if facts.dtype == "float32" and set(facts.types) != {FLOAT}:
+    if facts.dtype == "float32" and set(facts.types) != {"FLOAT"}:
         lacking = "; it has no deq_scale parameter for it (msmodelslim.md §8)" if facts.static else ""
         return (
             f"The model is float32, and vLLM-Ascend computes quantized models in bfloat16 and float16 alone{lacking}. "
@@ -290,7 +280,7 @@ def _mindie_notes(facts: ServedFacts) -> list[str]:
         "of MindIE-SD [inferred of the LLM server].",
         "`worldSize` is the number of cards, `npuDeviceIds` has one list of as many.",
     ]
-    if len([kind for kind in facts.types if kind != FLOAT]) > 1:
+    if len([kind for kind in facts.types if kind != "FLOAT"]) > 1:
         notes.append(
             "Types differ by layer: config.json names the checkpoint's, the description each tensor's [inferred]."
         )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,25 +20,22 @@ from workbench.graph.digests import digest_of
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.fixed_order import kernels
 from workbench.quantization.llm.forward import check_ids
+from workbench.quantization.llm.outcomes import windows_of
 from workbench.quantization.llm.ranking import group_errors
 from workbench.quantization.llm.recipe import LlmRecipe
 from workbench.quantization.llm.reference import float_reference
-from workbench.quantization.llm.windows import windows_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend_llm.calibrate import quantize_samples
-from workbench.targets.ascend_llm.compared import compared, ids_of
 from workbench.targets.ascend_llm.forecast import checkpoint_bytes, window_ms
-from workbench.targets.ascend_llm.judges import CheckpointJudge
-from workbench.targets.ascend_llm.prompted import Prompted, prompted
-from workbench.targets.ascend_llm.quant_description import DESCRIPTION, read_description, types_of_linears
-from workbench.targets.ascend_llm.recipe_text import recipe_text
-from workbench.targets.ascend_llm.recipes import read_recipe
+from workbench.targets.ascend_llm.judge import CheckpointJudge
+from workbench.targets.ascend_llm.prompted import Prompted, compared, ids_of, prompted
+from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
 from workbench.targets.ascend_llm.roofline import CHIP, ServedShape, modelled_times, served_size
 from workbench.targets.ascend_llm.roofline_clock import roofline_clock
-from workbench.targets.ascend_llm.served import read_served
+from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
-from workbench.targets.ascend_llm.tensors import CACHE_TYPE
+from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
 from workbench.targets.base import OperatorIssue, Session
 from workbench.targets.language import Ids, LanguageCosts, TokenWindow
@@ -163,30 +161,26 @@ class AscendLlmTarget:
                 raise CalibrationError(f"an engine would refuse it: {wrong[0]}")
             made = quantize_samples(opened, read, cfg, {"calibration": given}, to)
         (to / RECIPE).write_text(text, encoding="utf-8")
-        linears = opened.config.layers * sum(map(len, GROUPS.values()))
-        integer = sum(count for kind, count in made.types.items() if kind in _INTEGER)
-        files = tuple(_file(to, to / name) for name in sorted((*made.files, RECIPE)))
-        return Artifact(
-            target=self.name,
-            files=files,
-            toolchain=self.toolchain(),
-            int8_ops=integer,
-            float_matmuls_left=linears - integer + 1,
-            kernels=made.types,
-        )
+        return self._artifact(to, (*made.files, RECIPE), made.types)
 
     def _of_float(self, model: LlmModel) -> Artifact:
         """The folder as it is: nothing is copied."""
         names = [file.name for file in dict.fromkeys(model.places.values())]
         names += ["config.json", *(name for name in _TOKENS if (model.folder / name).is_file())]
-        linears = model.config.layers * sum(map(len, GROUPS.values()))
+        return self._artifact(model.folder, names, {"FLOAT": len(list(model.linears()))})
+
+    def _artifact(self, folder: Path, names: Iterable[str], types: Mapping[str, int]) -> Artifact:
+        """Args:
+        types: type → how many linears of the blocks have it.
+        """
+        integer = sum(count for kind, count in types.items() if kind in _INTEGER)
         return Artifact(
             target=self.name,
-            files=tuple(_file(model.folder, model.folder / name) for name in sorted(names)),
+            files=tuple(_file(folder, folder / name) for name in sorted(names)),
             toolchain=self.toolchain(),
-            int8_ops=0,
-            float_matmuls_left=linears + 1,
-            kernels={"FLOAT": linears},
+            int8_ops=integer,
+            float_matmuls_left=sum(types.values()) - integer + 1,
+            kernels=types,
         )
 
     def window_ms(self, model: Model, tokens: int) -> float:
@@ -208,8 +202,8 @@ class AscendLlmTarget:
         windows: Sequence[TokenWindow],
         kept_in: Path,
     ) -> CheckpointJudge:
-        quantized = None if candidate.quantization.scheme == "none" else directory
-        return CheckpointJudge(open_model(model.path), quantized, windows, kept_in, candidate.short_id)
+        served = None if candidate.quantization.scheme == "none" else _written(directory)
+        return CheckpointJudge(open_model(model.path), served, windows, kept_in, candidate.short_id)
 
     def decides_outputs(self, artifact: Artifact) -> str:
         """Weights, description and sizes; the recipe that led to them says nothing."""
@@ -219,10 +213,8 @@ class AscendLlmTarget:
 
     def costs(self, model: Model, artifact: Artifact, directory: Path, load: LanguageLoad) -> LanguageCosts:
         config = open_model(model.path).config
-        file = directory / DESCRIPTION
-        said = read_description(file) if file.is_file() else {}
-        types = types_of_linears(said, config) if said else {}
-        cache = said.get("kv_cache_type") == CACHE_TYPE
+        served = _written(directory) if (directory / DESCRIPTION).is_file() else None
+        types, cache = (served.types, bool(served.cached)) if served else ({}, False)
         shape = ServedShape(batch=load.batch, prompt_tokens=load.prompt, context=load.context)
         times = modelled_times(config, types, quantized_cache=cache, shape=shape)
         size = served_size(config, types, quantized_cache=cache)
@@ -254,17 +246,8 @@ class AscendLlmTarget:
         return compared(a, b, windows)
 
     def finished(self, directory: Path) -> Artifact:
-        types = list(read_served(directory).types.values())
-        integer = sum(kind in _INTEGER for kind in types)
-        files = [file for file in sorted(directory.rglob("*")) if file.is_file()]
-        return Artifact(
-            target=self.name,
-            files=tuple(_file(directory, file) for file in files),
-            toolchain=self.toolchain(),
-            int8_ops=integer,
-            float_matmuls_left=len(types) - integer + 1,
-            kernels={kind: types.count(kind) for kind in dict.fromkeys(types)},
-        )
+        files = (file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file())
+        return self._artifact(directory, files, Counter(read_served(directory).types.values()))
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         raise MeasureError(_NO_GRAPH)
@@ -277,6 +260,13 @@ def _refused(recipe: LlmRecipe, model: LlmModel) -> tuple[str, ...]:
     """What an engine would refuse or compute wrongly, but for the type of a float32 model: that is judged all the same,
     as what it would be in bfloat16."""
     return refused_by_engine(recipe, replace(model, config=replace(model.config, dtype=torch.bfloat16)))
+
+
+def _written(directory: Path) -> Served:
+    try:
+        return read_served(directory)
+    except ConfigError as error:
+        raise MeasureError(f"an engine would not read what was written: {error}") from error
 
 
 def _settings(candidate: Candidate) -> LlmSettings:

@@ -1,37 +1,36 @@
-"""A quantized block as tensors of the vendor's weight file, with their types in the description (msmodelslim.md §3)."""
+"""A quantized block as tensors of the vendor's weight file with their types in the description (msmodelslim.md §3), and
+that file, written tensor by tensor so that no more than one is in memory (the safetensors format)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from workbench.quantization.llm.affine import Affine, Generation
 from workbench.quantization.llm.quantized import QuantizedBlock, QuantizedLinear
+from workbench.values.documents.canonical import canonical_json
 
 CACHED = {"key": "self_attn.k_proj", "value": "self_attn.v_proj"}
 CACHE_TYPE = "C8"
+DESCRIPTION = "quant_model_description.json"
+"""The type of every tensor of a finished checkpoint (msmodelslim.md §3.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """Attributes:
-    name: full name of the tensor.
-    type: its value in the description.
-    """
-
     name: str
     type: str
     value: torch.Tensor
 
 
 def block_entries(block: QuantizedBlock, prefix: str, generation: Generation, dtype: torch.dtype) -> Iterator[Entry]:
-    """Every tensor of a block.
-
-    Args:
-        dtype: the model's.
-    """
+    """Every tensor of a block."""
     for name, value in block.tensors.items():
         yield Entry(name=f"{prefix}.{name}", type="FLOAT", value=value)
     for name, linear in block.linears.items():
@@ -87,3 +86,77 @@ def integer_bias(linear: QuantizedLinear, given: Affine, deq: torch.Tensor, gene
 def _as_bits(scales: torch.Tensor) -> torch.Tensor:
     """The bits of float32 as signed integers, widened to int64, which the vendor's operators take for float16."""
     return scales.contiguous().view(torch.int32).to(torch.int64)
+
+
+STORED_TYPES = {
+    "I8": torch.int8,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+}
+"""As safetensors names them."""
+_NAMES = {dtype: name for name, dtype in STORED_TYPES.items()}
+_ALIGNMENT = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A tensor to be written."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    read: Callable[[], torch.Tensor]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def stored(name: str, value: torch.Tensor) -> Stored:
+    """A tensor that is in memory."""
+    return Stored(name=name, dtype=value.dtype, shape=tuple(value.shape), read=lambda: value)
+
+
+def write_weights(tensors: Sequence[Stored], file: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """One safetensors file, the tensors in the order given; equal tensors give equal bytes.
+
+    Tensors may share memory, which safetensors' own writer refuses: tied embeddings, ranges of q, k and v.
+    """
+    entries: dict[str, object] = {"__metadata__": {"format": "pt", **(metadata or {})}}
+    at = 0
+    for each in tensors:
+        end = at + each.size_bytes
+        entries[each.name] = {"dtype": _NAMES[each.dtype], "shape": list(each.shape), "data_offsets": [at, end]}
+        at = end
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % _ALIGNMENT)
+    with file.open("wb") as stream:
+        stream.write(struct.pack("<Q", len(header)))
+        stream.write(header)
+        for each in tensors:
+            value = each.read()
+            assert (value.dtype, tuple(value.shape)) == (each.dtype, each.shape), each.name
+            stream.write(value.contiguous().view(-1).view(torch.uint8).numpy().data)
+
+
+def write_sharded(tensors: Sequence[Stored], folder: Path, stem: str, part_bytes: int) -> None:
+    """STEM.safetensors, or with `part_bytes` STEM-00001-of-0000N.safetensors and an index (msmodelslim.md §3.6)."""
+    if part_bytes <= 0:
+        write_weights(tensors, folder / f"{stem}.safetensors")
+        return
+    parts: list[list[Stored]] = [[]]
+    for each in tensors:
+        if parts[-1] and sum(other.size_bytes for other in parts[-1]) + each.size_bytes > part_bytes:
+            parts.append([])
+        parts[-1].append(each)
+    places: dict[str, str] = {}
+    for number, part in enumerate(parts, 1):
+        name = f"{stem}-{number:05}-of-{len(parts):05}.safetensors"
+        write_weights(part, folder / name)
+        places.update(dict.fromkeys((each.name for each in part), name))
+    total = sum(each.size_bytes for each in tensors)
+    index = folder / f"{stem}.safetensors.index.json"
+    index.write_text(canonical_json({"metadata": {"total_size": total}, "weight_map": places}) + "\n")

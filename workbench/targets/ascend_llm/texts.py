@@ -1,9 +1,10 @@
-"""Calibration texts as token ids: the vendor's files of texts, the model's own tokenizer (msmodelslim.md §7.1)."""
+"""Texts as token ids by the model's own tokenizer: the vendor's files to calibrate with (msmodelslim.md §7.1), and what
+models are judged on."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -19,6 +20,9 @@ from workbench.values.preprocess import load_tokenizer
 TEXT_KEY = "inputs_pretokenized"
 MOST_TEXTS = 10_000
 _MOST_BYTES = 1 << 28
+_MOST_JUDGED_BYTES = 1 << 24
+"""Of a file to judge on: four million tokens or so, days of work on a processor. A tokenizer needs many times a text's
+size."""
 _OWN_TEMPLATE = ("LlamaTokenizer", "LlamaTokenizerFast")
 """Classes that put tokens around a text as tokenizer_config.json says, whatever tokenizer.json has.
 
@@ -27,37 +31,65 @@ So it is in transformers 4.57, which the vendor's tool runs with; other classes 
 
 
 def read_texts(path: Path) -> list[str]:
-    """The texts of a `.jsonl` file (key `inputs_pretokenized`) or of a `.json` list.
+    """The texts of a `.jsonl` file (key `inputs_pretokenized`) or of a `.json` list."""
+    if path.suffix not in (".jsonl", ".json"):
+        raise ConfigError("is neither .jsonl nor .json.", file=path)
+    return _items(path, (TEXT_KEY,), _MOST_BYTES)
 
-    Raises:
-        ConfigError: no such file, not JSON, a line without the key, no text, or too many.
-    """
+
+def read_documents(path: Path) -> list[str]:
+    """The texts of a file: of `.jsonl` (key `text` or `inputs_pretokenized`) and of a `.json` list one each, of any
+    other file its whole content."""
+    if path.suffix in (".json", ".jsonl"):
+        return _items(path, ("text", TEXT_KEY), _MOST_JUDGED_BYTES)
+    text = read_text(path, limit_bytes=_MOST_JUDGED_BYTES)
+    if not text.strip():
+        raise ConfigError("holds no text.", file=path)
+    return [text]
+
+
+def read_prompts(path: Path) -> list[str]:
+    """The prompts of a file: of `.jsonl` (key `prompt`, `text` or `inputs_pretokenized`) and of a `.json` list one
+    each, of any other file one for each line. They are given as they are, without a chat template."""
+    if path.suffix in (".json", ".jsonl"):
+        return _items(path, ("prompt", "text", TEXT_KEY), _MOST_JUDGED_BYTES)
+    lines = [line for line in read_text(path, limit_bytes=_MOST_JUDGED_BYTES).splitlines() if line.strip()]
+    if not lines or len(lines) > MOST_TEXTS:
+        raise ConfigError(f"holds {len(lines)} prompts; from 1 to {MOST_TEXTS} are read.", file=path)
+    return lines
+
+
+def _items(path: Path, keys: tuple[str, ...], limit_bytes: int) -> list[str]:
+    """Texts of JSON lines under the first of these keys that a line has, or of a list."""
     texts: list[object] = []
     if path.suffix == ".json":
-        found = read_json(path, limit_bytes=_MOST_BYTES)
+        found = read_json(path, limit_bytes=limit_bytes)
         if not isinstance(found, list):
             raise ConfigError("expected a list of texts.", file=path)
         texts = list(found)
-    elif path.suffix == ".jsonl":
-        with open_lines(path, limit_bytes=_MOST_BYTES) as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    value = parse_json(line, file=path, line=number)
-                    if not isinstance(value, dict) or TEXT_KEY not in value:
-                        raise ConfigError(f"has no key {TEXT_KEY!r}.", file=path, line=number, hint=_key_hint(value))
-                    texts.append(value[TEXT_KEY])
     else:
-        raise ConfigError("is neither .jsonl nor .json.", file=path)
+        with open_lines(path, limit_bytes=limit_bytes) as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                value = parse_json(line, file=path, line=number)
+                key = next((key for key in keys if isinstance(value, dict) and key in value), None)
+                if key is None:
+                    rule = f"has no key {' or '.join(map(repr, keys))}."
+                    raise ConfigError(rule, file=path, line=number, hint=_key_hint(value, keys))
+                texts.append(value[key])
     if not texts or len(texts) > MOST_TEXTS:
         raise ConfigError(f"holds {len(texts)} texts; from 1 to {MOST_TEXTS} are read.", file=path)
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text:
             said = f"item {number} is {repr(text)[:80]}, not a text."
-            raise ConfigError(said, file=path, hint=_key_hint(text))
+            raise ConfigError(said, file=path, hint=_key_hint(text, keys))
     return [str(text) for text in texts]
 
 
-def _key_hint(line: object) -> str | None:
+def _key_hint(line: object, keys: tuple[str, ...]) -> str | None:
+    if keys != (TEXT_KEY,):
+        return None
     found = next((key for key in ("text", "prompt", "messages") if isinstance(line, dict) and key in line), None)
     if found == "messages":
         return f"Write the chat as one text, as the model's chat template gives it, under {TEXT_KEY!r}."
@@ -65,11 +97,7 @@ def _key_hint(line: object) -> str | None:
 
 
 def read_tokenizer(folder: Path, config: LlmConfig) -> Tokenizer:
-    """The model's tokenizer.json, without padding and truncation, with what its class puts around a text.
-
-    Raises:
-        ConfigError: no such file, no tokenizer, or more tokens than the model's vocabulary.
-    """
+    """The model's tokenizer.json, without padding and truncation, with what its class puts around a text."""
     file = folder / "tokenizer.json"
     tokenizer: Tokenizer = load_tokenizer(file)
     if (template := _template(tokenizer, folder)) is not None:
@@ -87,11 +115,7 @@ def read_tokenizer(folder: Path, config: LlmConfig) -> Tokenizer:
 
 
 def calibration_samples(texts: Sequence[str], tokenizer: Tokenizer, folder: Path) -> list[torch.Tensor]:
-    """One sample for each text, [1, tokens], with the tokenizer's special tokens.
-
-    Raises:
-        ConfigError: a text has no token.
-    """
+    """One sample for each text, [1, tokens], with the tokenizer's special tokens."""
     samples = [tokenizer.encode(text, add_special_tokens=True).ids for text in texts]
     for number, ids in enumerate(samples):
         if not ids:
@@ -113,6 +137,31 @@ def padded_samples(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> li
             raise ConfigError(f"texts {start} to {start + len(part) - 1} have no token.")
         samples.append(torch.tensor([each + [0] * (longest - len(each)) for each in part]))
     return samples
+
+
+def encoder_of(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
+    """Text → ids, begun as the model's own tokenizer begins a text, and not ended: more is to follow."""
+    plain, dressed = (tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
+    begin = dressed[: next((n for n in range(len(dressed)) if dressed[n : n + len(plain)] == plain), 0)]
+    return lambda text: [*begin, *tokenizer.encode(text, add_special_tokens=False).ids]
+
+
+def prompt_ids(
+    prompts: list[str], encode: Callable[[str], list[int]], *, context: int, tokens: int
+) -> list[torch.Tensor]:
+    """[1, tokens] of each prompt."""
+    found = []
+    for number, prompt in enumerate(prompts):
+        ids = encode(prompt)
+        if not ids:
+            raise ConfigError(f"prompt {number} has no token.", key="--prompts")
+        if len(ids) + tokens > context:
+            raise ConfigError(
+                f"prompt {number} has {len(ids)} tokens and is to get {tokens} more; the model's context is {context}.",
+                key="--prompts",
+            )
+        found.append(torch.tensor([ids]))
+    return found
 
 
 def _template(tokenizer: Tokenizer, folder: Path) -> TemplateProcessing | None:

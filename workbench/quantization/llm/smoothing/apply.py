@@ -8,10 +8,8 @@ import torch
 
 from workbench.quantization.llm.config import Family, LlmConfig
 from workbench.quantization.llm.fixed_order import causal_attention, linear_product
-from workbench.quantization.llm.forward import attention_half, feed_forward
+from workbench.quantization.llm.forward import Rope, attention_half, feed_forward
 from workbench.quantization.llm.recipe import Smooth
-from workbench.quantization.llm.rope import Rope
-from workbench.quantization.llm.smoothing.awq import flex_awq_exponent, inspected_scale, ratio_scale
 from workbench.quantization.llm.smoothing.groups import (
     Block,
     SmoothingGroup,
@@ -19,10 +17,15 @@ from workbench.quantization.llm.smoothing.groups import (
     groups_of,
     widest_weights,
 )
-from workbench.quantization.llm.smoothing.outliers import outlier_scale
-from workbench.quantization.llm.smoothing.scales import grouped_power_scale
-from workbench.quantization.llm.smoothing.search import all_rows, searched_exponents, threshold_scale
-from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
+from workbench.quantization.llm.smoothing.scales import ChannelStatistics, grouped_power_scale, outlier_scale
+from workbench.quantization.llm.smoothing.search import (
+    all_rows,
+    flex_awq_exponent,
+    inspected_scale,
+    ratio_scale,
+    searched_exponents,
+    threshold_scale,
+)
 
 _FIRST_AGAIN = ("outlier_suppression", "awq")
 """Methods that need the inputs of the first sample again."""

@@ -1,4 +1,4 @@
-"""Scales that are searched for: the error of a group's output decides (msmodelslim.md §5 m2, m6; §6).
+"""Scales that are searched for: the error of a group's output decides (msmodelslim.md §5 m2, m3, m6; §6).
 
 The order of operations, and what is rounded in a comparison and what is not, was found by watching which tensor
 operations the vendor's tool carries out.
@@ -6,7 +6,8 @@ operations the vendor's tool carries out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -15,13 +16,16 @@ from workbench.quantization.llm.affine import (
     HIGHEST,
     LOWEST,
     SMALLEST_SCALE,
+    Generation,
     affine,
     extremes,
     fake_quantized,
 )
 from workbench.quantization.llm.fixed_order import linear_product
-from workbench.quantization.llm.smoothing.scales import SMALLEST, power_scale
-from workbench.quantization.llm.smoothing.statistics import ChannelStatistics
+from workbench.quantization.llm.observers import observing
+from workbench.quantization.llm.quantized import quantized_linear, weight_affine
+from workbench.quantization.llm.recipe import LinearRecipe
+from workbench.quantization.llm.smoothing.scales import SMALLEST, ChannelStatistics, power_scale
 
 _STEP = 0.05
 _EXPONENTS = 21
@@ -99,9 +103,6 @@ def threshold_scale(
     not rounded; nothing is shifted in the result. Compared are the outputs of three linears after an attention without
     mask and positions, in which keys are one head, else those of the first linear. Where the largest value is within
     three deviations, every channel is scaled by √largest / √widest, as m1 does.
-
-    Args:
-        biases: of the linears.
     """
     most, deviation = seen.above.max(), seen.deviation
     if bool(deviation * _ALIKE >= most):
@@ -113,22 +114,25 @@ def threshold_scale(
     moved = [(seen.shift[None] @ weight.T)[0] for weight in weights]
     given_back = [m if b is None else m + b for m, b in zip(moved, biases, strict=True)]
     ones = torch.ones_like(widest)
-    found, least, before = ones, float("inf"), None
-    for number in range(_THRESHOLDS):
-        threshold = (most - deviation) * number / (_THRESHOLDS - 1) + deviation
-        beyond = torch.maximum(ones, seen.above / threshold)
-        scaled = ((beyond * threshold).pow(0.5) / widest.pow(0.5)).clamp(min=SMALLEST)
-        by = torch.where(beyond <= 1, beyond, scaled)
-        if before is not None and torch.equal(by, before):
-            continue
-        before = by
+
+    def scales() -> Iterator[torch.Tensor]:
+        before = None
+        for number in range(_THRESHOLDS):
+            threshold = (most - deviation) * number / (_THRESHOLDS - 1) + deviation
+            beyond = torch.maximum(ones, seen.above / threshold)
+            scaled = ((beyond * threshold).pow(0.5) / widest.pow(0.5)).clamp(min=SMALLEST)
+            by = torch.where(beyond <= 1, beyond, scaled)
+            if before is None or not torch.equal(by, before):
+                yield by
+            before = by
+
+    def error(by: torch.Tensor) -> float:
         given = (x - seen.shift) / by
         fake = fake_quantized(given, affine(*extremes(given), symmetric=False, generation="v0"))
         outs = [linear_product(fake, _unrounded(w * by), b) for w, b in zip(weights, given_back, strict=True)]
-        error = float(F.mse_loss(exact, _compared(outs)))
-        if error < least:
-            found, least = by, error
-    return found
+        return float(F.mse_loss(exact, _compared(outs)))
+
+    return _least(scales(), error)
 
 
 def _compared(outs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -145,3 +149,117 @@ def _compared(outs: Sequence[torch.Tensor]) -> torch.Tensor:
 def _unrounded(weight: torch.Tensor) -> torch.Tensor:
     step = affine(*extremes(weight), symmetric=True, generation="v0").scale
     return (weight / step).clamp(LOWEST, HIGHEST) * step
+
+
+_RATIOS = 20
+_SMALLEST = 1e-4
+
+
+def _scale(mean: torch.Tensor, ratio: float) -> torch.Tensor:
+    """mean^ratio / √(largest · least of mean^ratio)."""
+    raised = mean.pow(ratio).clamp(min=_SMALLEST)
+    return raised / (raised.max() * raised.min()).sqrt()
+
+
+def ratio_scale(
+    seen: ChannelStatistics,
+    weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor | None],
+    *,
+    symmetric: bool,
+) -> torch.Tensor:
+    """m3: of 20 ratios from 0 the one with the least sum of mean squared errors of the linears' outputs.
+
+    Weights are quantized by channel while they are compared; mean and errors are of the first sample. Of equal errors
+    the first.
+    """
+    x = seen.inputs[0]
+    exact = [linear_product(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+
+    def error(by: torch.Tensor) -> float:
+        total = 0.0
+        for weight, bias, out in zip(weights, biases, exact, strict=True):
+            fake = _as_integers(weight, by, symmetric, "v0")
+            total += float((out - linear_product(x, fake, bias)).to(torch.float32).pow(2).mean())
+        return total
+
+    return _least((_scale(seen.first_mean, step / _RATIOS) for step in range(_RATIOS)), error)
+
+
+def inspected_scale(
+    seen: ChannelStatistics,
+    weights: Sequence[torch.Tensor],
+    inspected: Callable[[Sequence[torch.Tensor], torch.Tensor], torch.Tensor],
+    steps: int,
+) -> torch.Tensor:
+    """awq of v1: of so many ratios from 0 the one with the least mean squared error of what the linears are part of.
+
+    The mean is of all samples; of equal errors the first. The tool runs on float32 models alone; here others are
+    computed in their own dtype.
+
+    Args:
+        inspected: (weights in place of the group's, a sample [batch, tokens, K]) → what is compared.
+    """
+    exact = [inspected(weights, x) for x in seen.inputs]
+    size = sum(out.numel() for out in exact)
+
+    def scale(step: int) -> torch.Tensor:
+        by = _scale(seen.running_mean, step * 1 / steps)
+        by[~torch.isfinite(by)] = 1
+        return by
+
+    def error(by: torch.Tensor) -> float:
+        fake = [_as_integers(weight, by, True, "v1") for weight in weights]
+        pairs = zip(seen.inputs, exact, strict=True)
+        return sum(float(F.mse_loss(inspected(fake, x), out, reduction="sum")) for x, out in pairs) / size
+
+    return _least(map(scale, range(steps)), error)
+
+
+def _as_integers(weight: torch.Tensor, by: torch.Tensor, symmetric: bool, generation: Generation) -> torch.Tensor:
+    """A weight as it is where it is scaled, quantized by channel and scaled back."""
+    scaled = weight * by
+    return fake_quantized(scaled, affine(*extremes(scaled, -1), symmetric=symmetric, generation=generation)) / by
+
+
+def _least(scales: Iterable[torch.Tensor], error: Callable[[torch.Tensor], float]) -> torch.Tensor:
+    """The scale with the least error; of equal ones the first, and ones where no error is a number."""
+    found: torch.Tensor | None = None
+    least = float("inf")
+    for by in scales:
+        if found is None:
+            found = torch.ones_like(by)
+        if (now := error(by)) < least:
+            found, least = by, now
+    assert found is not None  # there is a scale
+    return found
+
+
+def flex_awq_exponent(
+    inputs: Sequence[torch.Tensor], weights: Sequence[torch.Tensor], bias: torch.Tensor | None, how: LinearRecipe
+) -> float:
+    """flex_awq_ssz: the exponent of the largest |x| with the least relative error, both sides quantized by a recipe.
+
+    What is applied afterwards is the mean |x| to that power; the tool looks with the largest and applies the mean. The
+    float output is compared without the bias that the quantized one has, as there. A dynamic input is quantized along
+    the token axis (msmodelslim.md §9).
+    """
+    weight = torch.cat(list(weights), 0)
+    x = all_rows(inputs, weight.dtype)
+    exact = linear_product(x, weight)
+    size = exact.pow(2).mean().pow(0.5)
+    largest = x.abs().amax(0, keepdim=True)
+
+    def error(alpha: float) -> float:
+        by = largest.pow(alpha)
+        given, scaled = x / by, weight * by
+        errors = given.dtype if how.static else torch.float32
+        quantized = weight_affine(scaled, how, "v1", None, errors)
+        linear = quantized_linear(scaled, bias, quantized, how, "v1", None)
+        if how.static:
+            low, high = observing(how.observer, None).update(given)
+            linear = replace(linear, input=affine(low, high, symmetric=how.symmetric, generation="v1"))
+        out = linear.wide(given[None])[0]
+        return float((out - exact).abs().pow(2).mean().pow(0.5) / size)
+
+    return best_exponent(error)
