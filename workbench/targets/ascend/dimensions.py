@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
-from workbench.targets.ascend.atc.passed import PASSED
+from workbench.targets.ascend.atc.flags import PASSED
 from workbench.targets.ascend.settings import (
     ALL_PRECISION_MODES,
     CALIBRATORS,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from workbench.targets.ascend.rules import Asked, Broken, broken, too_few_gears, unsupported_mode
+from workbench.targets.ascend.atc.flags import PASSED, PREFIX, check_options
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.dimension import MOST_LENGTH
 from workbench.values.documents.canonical import added_later, digest
@@ -38,6 +38,18 @@ PRECISION_MODES_V2 = ("fp16", "mixed_float16", "mixed_bfloat16", "origin")
 every chip, but 8.5 documents them as unsupported (cmd_flag_info.cc:50-52; option page PRECISION_MODE_V2)."""
 
 ALL_PRECISION_MODES = (*PRECISION_MODES, *PRECISION_MODES_V2)
+
+MIXED_MODES = frozenset(mode for mode in ALL_PRECISION_MODES if mode.startswith(("allow_mix_", "mixed_")))
+"""Those whose operators follow white, black and grey lists, so that --modify_mixlist means something."""
+
+KEEPING_MODES = frozenset({"must_keep_origin_dtype", "origin"})
+"""Every operator keeps the graph's type; --keep_dtype is void (option page of keep_dtype, 8.5.0)."""
+
+INT8_MODES = frozenset({"force_fp16", "fp16", "allow_fp32_to_fp16", *MIXED_MODES})
+"""Those a quantized deploy model may be compiled with: with the others neither its speed nor its precision is
+obtained (ATC manual, General Restrictions, 9.0 to 9.2; the 8.5 page has the same section)."""
+
+_RESTRICTIONS = "(ATC manual, General Restrictions)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +152,7 @@ class AscendCompile(CompileSettings):
         keep_dtype: names of nodes, or `OpType::LayerNorm`, that keep the graph's type.
         customize_dtypes: lines of the file of that flag.
         enable_small_channel: only means something for convolutions with at most 4 input channels.
-        options: further flags of ATC as the vendor spells them, (flag, value) sorted by flag (`atc.passed`); of a file
+        options: further flags of ATC as the vendor spells them, (flag, value) sorted by flag (`atc.flags`); of a file
             its text, of a folder 'PATH@sha256'.
     """
 
@@ -174,30 +186,32 @@ class AscendCompile(CompileSettings):
             sizes = getattr(self, name)
             if list(sizes) != sorted(set(sizes)) or any(not 1 <= size <= MOST_LENGTH for size in sizes):
                 raise ConfigError(f"{list(sizes)} are not ascending sizes up to {MOST_LENGTH}.", key=f"compile.{name}")
-        if self.options:
-            from workbench.targets.ascend.atc.passed import check_options
-
-            if list(self.options) != sorted(dict(self.options).items()):
-                raise ConfigError("flags must be sorted, each once.", key="compile.options")
-            check_options(dict(self.options))
+        if list(self.options) != sorted(dict(self.options).items()):
+            raise ConfigError("flags must be sorted, each once.", key="compile.options")
+        check_options(dict(self.options))
         if not self.batches:
             raise ConfigError("no batch size.", key="compile.batches", hint="Name at least one, such as 1.")
         for name, default in (("disabled_fusions", True), ("enabled_fusions", False)):
             self._check_groups(name, default)
         # what two settings forbid each other whatever the mode is; the rest waits for the candidate's
-        _refuse(broken(self._asked(PRECISION_MODES[0], quantized=False, of=_KERNELS)))
-        if self.shapes == "gears":
-            _refuse(too_few_gears(len(self.batches) * max(1, len(self.sequence_bins))))
-
-    def _asked(self, mode: str, *, quantized: bool, of: tuple[str, ...]) -> Asked:
-        return Asked(
-            mode=mode,
-            quantized=quantized,
-            dynamic=self.shapes == "gears",
-            given=frozenset(name for name in of if getattr(self, name)),
-            kernels=self.op_select_implmode or "",
-            precise=any(line.endswith("=high_precision") for line in self.op_precision_mode),
-        )
+        if self.optypelist_for_implmode and self.op_select_implmode is None:
+            raise ConfigError(
+                "types without a mode: op_select_implmode is missing (ATC: E10001).",
+                key="compile.optypelist_for_implmode",
+                hint="Add it.",
+            )
+        if self.op_precision_mode and self.op_select_implmode is not None:
+            raise ConfigError(
+                "is void beside op_precision_mode (ATC ignores it).",
+                key="compile.op_select_implmode",
+                hint="Use one of the two.",
+            )
+        if self.shapes == "gears" and len(self.batches) * max(1, len(self.sequence_bins)) < 2:
+            raise ConfigError(
+                "there is one gear, and at least two are needed (ATC: E10035).",
+                key="compile.shapes",
+                hint="Compile it static.",
+            )
 
     def _check_groups(self, name: str, on: bool) -> None:
         chosen = getattr(self, name)
@@ -214,8 +228,6 @@ class AscendCompile(CompileSettings):
 
     @classmethod
     def of_space(cls, given: Mapping[str, Any], served: tuple[int, ...]) -> AscendCompile:
-        from workbench.targets.ascend.atc.passed import PASSED, PREFIX
-
         passed = {name: str(value) for name, value in given.items() if PREFIX + name in PASSED}
         own = {name: value for name, value in given.items() if name not in passed}
         return cls(**{"batches": served, **own, "options": tuple(sorted(passed.items()))})
@@ -286,7 +298,12 @@ class AscendCompile(CompileSettings):
                 hint="Name it in compile.batches too.",
             )
         q, mode = candidate.quantization, candidate.precision.mode
-        _refuse(unsupported_mode(mode))
+        if "hif8" in mode:  # which ATC's own check lets pass on every chip (cmd_flag_info.cc:50-52)
+            raise ConfigError(
+                f"{mode!r} is not supported by CANN 8.5, although ATC's own check lets it pass.",
+                key="precision.mode",
+                hint="Choose another.",
+            )
         if mode not in ALL_PRECISION_MODES:
             raise ConfigError(
                 f"{mode!r} is no precision mode of ATC.", key="precision.mode", hint=nearest(mode, ALL_PRECISION_MODES)
@@ -295,8 +312,20 @@ class AscendCompile(CompileSettings):
             raise ConfigError(
                 "ATC has no dynamic INT8 for ONNX models.", key="quantization.scheme", hint="Use static or cfg."
             )
-        given = (*_KERNELS, *_BY_MODE)
-        _refuse(broken(self._asked(mode, quantized=q.scheme != "none", of=given)))
+        if self.modify_mixlist and mode not in MIXED_MODES:
+            raise ConfigError(
+                f"means nothing with precision {mode} (ATC: E10001).",
+                key="compile.modify_mixlist",
+                hint=f"Modes that follow lists: {', '.join(sorted(MIXED_MODES))}.",
+            )
+        if self.keep_dtype and mode in KEEPING_MODES:
+            raise ConfigError(
+                f"is void with precision {mode}, which keeps every type.",
+                key="compile.keep_dtype",
+                hint="Leave it out.",
+            )
+        if q.scheme != "none":
+            self._check_int8(mode)
         if q.attention_matmul and not q.activation_symmetric:
             raise ConfigError(
                 "products of two activations can only be symmetric on Ascend (AMCT manual, quantization constraints).",
@@ -304,22 +333,33 @@ class AscendCompile(CompileSettings):
                 hint="Set activation_symmetric to true with it.",
             )
 
+    def _check_int8(self, mode: str) -> None:
+        """What the manual's General Restrictions forbid a quantized model; ATC itself does not look."""
+        if self.shapes == "gears":
+            raise ConfigError(
+                f"a quantized model cannot be compiled for dynamic shapes {_RESTRICTIONS}.",
+                key="compile.shapes",
+                hint="Compile one static file for each batch and bin.",
+            )
+        if mode not in INT8_MODES:
+            raise ConfigError(
+                f"{mode} with a quantized model gives neither the speed nor the precision {_RESTRICTIONS}.",
+                key="precision.mode",
+                hint=f"With INT8: {', '.join(sorted(INT8_MODES))}.",
+            )
+        precise = any(line.endswith("=high_precision") for line in self.op_precision_mode)
+        if precise or self.op_select_implmode == "high_precision":
+            raise ConfigError(
+                f"high_precision kernels must not be combined with a quantized model {_RESTRICTIONS}.",
+                key=f"compile.{'op_precision_mode' if precise else 'op_select_implmode'}",
+                hint="Use high_performance, or leave it out.",
+            )
+
 
 def _shown(value: str) -> str:
     """A flag's value on one line: of a file its digest."""
     return f"sha256 {digest(value)[:12]}" if "\n" in value else value
 
-
-def _refuse(rule: Broken | None) -> None:
-    if rule is not None:
-        key = "precision.mode" if rule.about == "precision" else f"compile.{rule.about}"
-        code = f" (ATC: {rule.code})" if rule.code else ""
-        raise ConfigError(f"{rule.problem}{code}.", key=key, hint=rule.remedy)
-
-
-_KERNELS = ("op_precision_mode", "optypelist_for_implmode")
-_BY_MODE = ("modify_mixlist", "keep_dtype")
-"""Settings that `rules.broken` looks at: those about kernels, and those that also depend on the precision mode."""
 
 _LITERALS: Mapping[str, Any] = {
     "shapes": Shapes,

@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.targets.ascend.atc.flags import ONNX, check_flags
-from workbench.targets.ascend.atc.passed import FILES, FOLDERS
+from workbench.targets.ascend.atc.flags import FILES, FOLDERS
+from workbench.targets.ascend.chip import CHIPS
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.settings import PRECISION_MODES, PRECISION_MODES_V2, AscendCompile
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CompileError
+from workbench.values.errors import CompileError, ConfigError, nearest
+
+ONNX = "5"
+"""Value of --framework."""
+MOST_GEARS = 100
+"""The documented limit on Atlas A2; v8.5.0 defines E10036 for it and does not raise it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +68,21 @@ def compile_flags(
     output: Path,
     files: Mapping[str, Path],
 ) -> dict[str, str]:
-    """Flag → value for one compile, checked.
+    """Flag → value for one compile.
 
     Args:
         output: path of the file without .om.
         files: flag → file, of `write_config_files`.
 
     Raises:
-        ConfigError, CompileError: ATC would refuse or ignore something; see `check_flags`.
+        ConfigError: a chip of another family.
     """
     settings = candidate.compile
     assert isinstance(settings, AscendCompile)  # Candidate checks it
+    if soc_version not in CHIPS:
+        raise ConfigError(
+            "is no chip of the 910B family.", key=f"--soc_version={soc_version}", hint=nearest(soc_version, CHIPS)
+        )
     flags = {
         "framework": ONNX,
         "model": str(model),
@@ -106,7 +115,6 @@ def compile_flags(
         flags["enable_small_channel"] = "1"
     flags |= {flag: value for flag, value in settings.options if flag not in (*FILES, *FOLDERS)}
     flags |= {flag: str(file) for flag, file in files.items()}
-    check_flags(flags, quantized=candidate.quantization.scheme != "none")
     return flags
 
 
@@ -146,6 +154,10 @@ def _gears(settings: AscendCompile, interface: Interface, bins: tuple[int | None
         ",".join(str(b if axis == "batch" else s) for axis in free)
         for b, s in itertools.product(settings.batches, bins)
     ]
+    if len(gears) > MOST_GEARS:
+        raise CompileError(
+            f"compile.shapes: {len(gears)} gears are more than the documented {MOST_GEARS} (ATC: E10036). Name fewer."
+        )
     return Shape(
         name="gears",
         batch=None if batch == -1 else batch,

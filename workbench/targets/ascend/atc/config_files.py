@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from workbench.targets.ascend.atc.passed import FILES
+from workbench.targets.ascend.atc.flags import FILES
 from workbench.targets.ascend.settings import FUSION_GROUPS, AscendCompile
 from workbench.values.errors import CompileError, ConfigError, nearest
 

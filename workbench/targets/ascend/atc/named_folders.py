@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from workbench.targets.ascend.atc.passed import BANK, CUSTOM_OPERATORS
+from workbench.targets.ascend.atc.flags import BANK, CUSTOM_OPERATORS
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.documents.input_files import folder_digest
 from workbench.values.errors import CompileError, ConfigError

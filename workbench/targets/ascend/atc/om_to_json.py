@@ -7,7 +7,6 @@ from pathlib import Path
 
 from workbench.targets.ascend.atc.atc import Run, run_atc
 from workbench.targets.ascend.atc.command import argument_vector
-from workbench.targets.ascend.atc.flags import check_flags
 
 
 def run_to_json(
@@ -20,6 +19,5 @@ def run_to_json(
     """
     file = directory / "model.json"
     flags = {"mode": "1", "om": str(om), "json": str(file)}
-    check_flags(flags)
     command = [str(atc), *argument_vector(flags)]
     return run_atc(command, directory=directory, log=log, environment=environment, timeout_s=timeout_s), file

@@ -10,9 +10,8 @@ from typing import Any
 
 from workbench.targets.ascend.atc.atc import Run, compile_environment, compile_timeout_s, find_atc, run_atc
 from workbench.targets.ascend.atc.codes import explain
-from workbench.targets.ascend.atc.command import argument_vector
+from workbench.targets.ascend.atc.command import ONNX, argument_vector
 from workbench.targets.ascend.atc.failure import failure_of
-from workbench.targets.ascend.atc.flags import ONNX, check_flags
 from workbench.targets.ascend.atc.named_folders import VARIABLE
 from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.targets.base import OperatorIssue
@@ -58,7 +57,6 @@ def check_model(
             "soc_version": soc_version,
             "check_report": str(report),
         }
-        check_flags(flags)
         run = run_atc(
             [str(atc), *argument_vector(flags)],
             directory=directory,
