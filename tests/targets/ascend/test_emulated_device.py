@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment
 from workbench.targets.ascend.acl.sampling import sampled
-from workbench.targets.ascend.msprof import profile
 from workbench.targets.ascend.npu_smi import overview
 from workbench.targets.ascend.overflow import read_overflows, write_overflow_config
+from workbench.targets.ascend.profiling import profile
 
 # As a user writes it: arguments are the OM, the value to feed, and the acl.json; it ends when its input does
 CLIENT = """\

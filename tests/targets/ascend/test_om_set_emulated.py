@@ -14,12 +14,11 @@ from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.targets.ascend.atc.atc import find_atc, run_atc
-from workbench.targets.ascend.atc.om_info import parse_info
-from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.atc.compile_story import parse_info
+from workbench.targets.ascend.interface import Interface, Port, interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import CompiledSet, compile_set
 from workbench.targets.ascend.settings import FUSION_GROUPS, AscendCompile
-from workbench.targets.ascend.shapes import interface_of
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.errors import CompileError, ToolchainError
 
@@ -99,8 +98,8 @@ def test_a_static_set_has_a_file_for_each_shape(plain: tuple[CompiledSet, Path])
     assert [f.file for f in made.files] == ["b1_s16.om", "b2_s16.om"]
     assert [opened(to, f.file).inputs[0].shape for f in made.files] == [(1, 16), (2, 16)]
     assert (made.int8_ops, made.float_matmuls_left) == (0, len(WEIGHT_LAYERS) + len(PRODUCTS))
-    assert made.info["b1_s16.om"].soc_version == "Ascend910B3"
-    assert made.info["b1_s16.om"].weight_size_bytes > 0
+    assert made.story.info["b1_s16.om"].soc_version == "Ascend910B3"
+    assert made.story.info["b1_s16.om"].weight_size_bytes > 0
     assert {path.suffix for path in to.iterdir()} == {".om", ".log"}
 
 
@@ -113,7 +112,7 @@ def test_mode_6_tells_the_same_as_the_compile(bench: Bench, plain: tuple[Compile
         environment=bench.environment,
     )
 
-    assert parse_info(asked.text) == made.info["b2_s16.om"]
+    assert parse_info(asked.ended.output) == made.story.info["b2_s16.om"]
 
 
 def test_gears_are_one_file_with_every_shape(bench: Bench, tmp_path: Path) -> None:
@@ -140,8 +139,8 @@ def test_a_fusion_switch_changes_what_the_model_becomes(
     made = bench.compile(tmp_path, AscendCompile(sequence_bins=(16,), disabled_fusions=("layer_norm",)))
 
     closed = set(FUSION_GROUPS["layer_norm"].graph)
-    assert closed & {fusion.name for fusion in plain[0].fusions if fusion.effective}
-    assert not closed & {fusion.name for fusion in made.fusions}
+    assert closed & {fusion.name for fusion in plain[0].story.fusions if fusion.effective}
+    assert not closed & {fusion.name for fusion in made.story.fusions}
     assert made.kernels != plain[0].kernels
     assert sum(made.kernels.values()) > sum(plain[0].kernels.values())
 

@@ -11,10 +11,9 @@ from tests.targets.ascend.offline_files import entry
 from tests.targets.encoder import ids, run, save, tiny_encoder
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.acl.session import open_session
-from workbench.targets.ascend.interface import write_interface
+from workbench.targets.ascend.interface import interface_of, write_interface
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.targets.ascend.shapes import interface_of
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate, Precision
 

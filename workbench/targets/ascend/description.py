@@ -77,8 +77,7 @@ def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
     """Of the form that ATC is given, so that what lowering mends is no issue."""
     from workbench.targets.ascend.check import known_and_asked
     from workbench.targets.ascend.lowering import atc_form
-    from workbench.targets.ascend.operators import check_operators
-    from workbench.targets.ascend.structure import axis_issues
+    from workbench.targets.ascend.operators import axis_issues, check_operators
     from workbench.values.errors import LoweringError
 
     try:

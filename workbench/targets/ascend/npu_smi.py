@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.targets.ascend.program import run_program
+from workbench.targets.apart import run_apart
 from workbench.values.errors import ToolchainError
 
 TIMEOUT_S = 20.0
@@ -80,16 +80,6 @@ class Overview:
     processes: tuple[Process, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
-    """A row of `npu-smi info -m`."""
-
-    npu_id: int
-    chip: int
-    logic_id: int
-    name: str
-
-
 def npu_smi_path(environment: Mapping[str, str] = os.environ) -> Path | None:
     """The program on PATH, or where the driver puts it; None where it is not."""
     found = shutil.which("npu-smi", path=environment.get("PATH", os.defpath))
@@ -113,7 +103,7 @@ def run_npu_smi(
     said = " ".join(["npu-smi", *arguments])
     with _ONE_AT_A_TIME:
         try:
-            done = run_program([str(program), *arguments], environment=environment, timeout_s=timeout_s)
+            done = run_apart([str(program), *arguments], environment=environment, timeout_s=timeout_s)
         except OSError as error:
             raise ToolchainError(f"`{said}` cannot be started: {error}") from error
     if done.code is None:
@@ -126,35 +116,32 @@ def run_npu_smi(
     return done.output
 
 
-def overview(environment: Mapping[str, str] = os.environ, *, timeout_s: float = TIMEOUT_S) -> Overview:
+def overview(environment: Mapping[str, str] = os.environ) -> Overview:
     """`npu-smi info`, with the logic ids of `npu-smi info -m` where that answers.
 
     Raises:
         ToolchainError: see `run_npu_smi`.
     """
-    seen = parse_info(run_npu_smi(["info"], environment=environment, timeout_s=timeout_s))
+    seen = parse_info(run_npu_smi(["info"], environment=environment))
     try:
-        chips = parse_mapping(run_npu_smi(["info", "-m"], environment=environment, timeout_s=timeout_s))
+        logic = parse_mapping(run_npu_smi(["info", "-m"], environment=environment))
     except ToolchainError:
         return seen  # logic ids stay None: older drivers have no -m
-    logic = {(chip.npu_id, chip.chip): chip.logic_id for chip in chips}
     cards = tuple(replace(card, logic_id=logic.get((card.npu_id, card.chip))) for card in seen.cards)
     return replace(seen, cards=cards)
 
 
-def details(
-    kind: str, npu_id: int, *, environment: Mapping[str, str] = os.environ, timeout_s: float = TIMEOUT_S
-) -> dict[str, str]:
-    """`npu-smi info -t <kind> -i <npu_id>`: key → value of its first chip; see `parse_pairs`.
+def details(kind: str, npu_id: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """`npu-smi info -t <kind> -i <npu_id>`: key → value of its first chip, see `parse_pairs`; empty where npu-smi does
+    not answer it: not every driver knows every kind.
 
     Args:
         kind: usages, power, common, temp, memory, board, health or proc-mem.
-
-    Raises:
-        ToolchainError: see `run_npu_smi`.
     """
-    text = run_npu_smi(["info", "-t", kind, "-i", str(npu_id)], environment=environment, timeout_s=timeout_s)
-    return parse_pairs(text)
+    try:
+        return parse_pairs(run_npu_smi(["info", "-t", kind, "-i", str(npu_id)], environment=environment))
+    except ToolchainError:
+        return {}
 
 
 def parse_info(text: str) -> Overview:
@@ -188,18 +175,11 @@ def parse_info(text: str) -> Overview:
     )
 
 
-def parse_mapping(text: str) -> tuple[Chip, ...]:
-    """`npu-smi info -m`; rows without a logic id (the board's own controller, `Mcu`) are left out."""
-    head = next((line for line in text.splitlines() if "Chip Logic ID" in line), "")
-    has_physical = "Phy-ID" in head
-    chips = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) < 4 or not all(map(_is_id, words[:3])):
-            continue
-        name = "".join(words[4:] if has_physical else words[3:])
-        chips.append(Chip(npu_id=int(words[0]), chip=int(words[1]), logic_id=int(words[2]), name=name))
-    return tuple(chips)
+def parse_mapping(text: str) -> dict[tuple[int, int], int]:
+    """`npu-smi info -m`: (npu id, chip) → logic id; rows without one, as of the board's controller, are left out."""
+    rows = (line.split() for line in text.splitlines())
+    found = [words[:3] for words in rows if len(words) >= 4 and all(map(_is_id, words[:3]))]
+    return {(int(npu_id), int(chip)): int(logic_id) for npu_id, chip, logic_id in found}
 
 
 def parse_pairs(text: str) -> dict[str, str]:

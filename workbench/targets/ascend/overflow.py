@@ -7,7 +7,6 @@ and wrote under its own name and task. Source of steps, files and bits: pyacl.md
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -18,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from workbench.targets.apart import run_apart
+from workbench.targets.ascend.acl.process import write_acl_config
 from workbench.targets.ascend.dump.dump_file import DumpedTensor, read_dump_file
 from workbench.targets.ascend.dump.dump_folder import operator_files
-from workbench.targets.ascend.program import run_program
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import MeasureError, ToolchainError
-from workbench.values.system.files import temporary_beside
 
 TIMEOUT_S = 300.0
 CONVERTER = "tools/operator_cmp/compare/msaccucmp.py"
@@ -86,16 +85,8 @@ class OverflowedOperator:
 
 
 def write_overflow_config(directory: Path) -> Path:
-    """acl.json that switches the check on; give it to `acl.init`. Not together with a tensor dump or with profiling.
-
-    The dump folder, which has to exist, is `directory`/overflow.
-    """
-    dump = directory / "overflow"
-    dump.mkdir(parents=True, exist_ok=True)
-    file = directory / "acl.json"
-    with temporary_beside(file, durable=False) as draft:
-        draft.write_text(json.dumps({"dump": {"dump_path": str(dump), "dump_debug": "on"}}, indent=2), encoding="utf-8")
-    return file
+    """acl.json that switches the check on; its files go to `directory`/overflow."""
+    return write_acl_config(directory, "overflow", {"dump_debug": "on"})
 
 
 def overflow_files(dump: Path) -> tuple[Path, ...]:
@@ -142,7 +133,7 @@ def read_overflows(
         to.mkdir(parents=True, exist_ok=True)
         log = results / f"{index}.log"
         command = [sys.executable, str(converter), "convert", "-d", str(file), "-out", str(to), "-v", "2"]
-        ended = run_program(command, environment=surroundings, timeout_s=timeout_s, log=log)
+        ended = run_apart(command, environment=surroundings, timeout_s=timeout_s, log=log)
         written = sorted(to.rglob("*.json"))
         if ended.code != 0 or not written:
             how = "took too long" if ended.code is None else f"ended with exit code {ended.code}"

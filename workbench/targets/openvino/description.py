@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, get_args
 
 from workbench.targets.binding import Binding
 from workbench.targets.description import TargetDescription
-from workbench.targets.openvino.dimensions import DIMENSIONS
-from workbench.targets.openvino.settings import OpenVinoCompile, PerformanceHint
+from workbench.targets.openvino.settings import InferencePrecision, OpenVinoCompile, PerformanceHint
 from workbench.targets.space_start import SpaceStart
+from workbench.values.dimension import ANY_LENGTH, HOST_THREADS, Dimension
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
@@ -49,6 +49,19 @@ def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
 def _space_start(model: Path) -> SpaceStart:
     return SpaceStart(parameters={"compile.performance_hint": get_args(PerformanceHint)})
 
+
+DIMENSIONS: Mapping[str, Dimension] = {
+    **HOST_THREADS,
+    **ANY_LENGTH,
+    "compile.performance_hint": Dimension(
+        about="OpenVINO's preset for what is not set explicitly",
+        values=get_args(PerformanceHint),
+    ),
+    "compile.inference_precision": Dimension(
+        about="OpenVINO's number format of what is not INT8", values=get_args(InferencePrecision)
+    ),
+    "serving.streams": Dimension(about="OpenVINO's infer requests that share the threads", kind=int, may_be_off=True),
+}
 
 TARGET = TargetDescription(
     name="openvino",

@@ -160,3 +160,20 @@ def test_a_lost_device_stops_the_sweep(files: tuple[Path, Artifact]) -> None:
         assert "507899 (DRV_INTERNAL_ERROR)" in line
         assert "Do not use this device" in line
     assert done.returncode == 0
+
+
+def test_devices_are_counted_as_the_process_sees_them(files: tuple[Path, Artifact]) -> None:
+    """pyacl.md §4, row 37: not by the machine's own numbers."""
+    script = """
+        try:
+            open_session(*files, batch=1, device_id=2)
+        except Exception as error:
+            print(type(error).__name__, error)
+        open_session(*files, batch=1).close()
+    """
+
+    done = child(script, files, CANN_EMULATOR_DEVICES="4", ASCEND_RT_VISIBLE_DEVICES="2")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("ToolchainError device 2 cannot be used: ", "107001 (INVALID_DEVICEID)", "ASCEND_RT_VISIBLE_DEVICES"):
+        assert words in done.stdout

@@ -158,6 +158,15 @@ def test_a_number_that_the_files_type_cannot_hold_is_refused_by_the_inputs_name(
     session.close()
 
 
+def test_feeds_are_told_by_name_not_by_their_order(session: AscendSession) -> None:
+    """pyacl.md §4, row 13: swapped inputs of one shape are no error of pyACL's, and give another answer."""
+    feeds = texts(2, 8)
+
+    outputs = session.run({"mask": feeds["mask"], "ids": feeds["ids"]})
+
+    assert np.array_equal(outputs["logits"], expected(feeds)["logits"])
+
+
 def test_outputs_are_found_by_name_not_by_place(acl: ModuleType, tmp_path: Path) -> None:
     turned = Interface(inputs=TEXT.inputs[::-1], outputs=TEXT.outputs[::-1])
     artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=turned)

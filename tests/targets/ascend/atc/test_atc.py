@@ -53,20 +53,20 @@ def wait_until_gone(pid_file: Path) -> None:
 def test_stdout_and_stderr_go_to_the_log_in_order(tmp_path: Path) -> None:
     run = ran(tmp_path, "echo one; echo two >&2; echo three; exit 3")
 
-    assert (run.status, run.ended) == (3, "")
-    assert run.text == "one\ntwo\nthree\n" == (tmp_path / "atc.log").read_text()
+    assert (run.ended.code, run.ended.why) == (3, "")
+    assert run.ended.output == "one\ntwo\nthree\n" == (tmp_path / "atc.log").read_text()
 
 
 def test_it_runs_in_its_own_directory_without_standard_input(tmp_path: Path) -> None:
     run = ran(tmp_path, "pwd; cat; echo end")
 
-    assert run.text == f"{tmp_path.resolve()}\nend\n"
+    assert run.ended.output == f"{tmp_path.resolve()}\nend\n"
 
 
 def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     run = ran(tmp_path, "sleep 600 & echo $! > child.pid; trap '' TERM INT; sleep 600", timeout_s=0.5)
 
-    assert (run.status, run.ended) == (None, "timeout")
+    assert (run.ended.code, run.ended.why) == (None, "timeout")
     wait_until_gone(tmp_path / "child.pid")
     error = failure_of(run, "the model for batch 1")
     assert isinstance(error, CompileError)
@@ -79,7 +79,7 @@ def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
 def test_children_that_outlive_it_are_ended_too(tmp_path: Path) -> None:
     run = ran(tmp_path, "sleep 600 & echo $! > child.pid; exit 0")
 
-    assert run.status == 0
+    assert run.ended.code == 0
     wait_until_gone(tmp_path / "child.pid")
 
 
@@ -89,7 +89,7 @@ def test_another_thread_can_stop_it(tmp_path: Path) -> None:
 
     run = ran(tmp_path, "echo $$ > child.pid; sleep 600", stop=stop)
 
-    assert (run.status, run.ended) == (None, "stopped")
+    assert (run.ended.code, run.ended.why) == (None, "stopped")
     wait_until_gone(tmp_path / "child.pid")
 
 
@@ -117,7 +117,7 @@ def test_nothing_is_left_when_the_workbench_itself_is_killed(tmp_path: Path) -> 
 def test_a_program_that_prints_without_end_is_stopped(tmp_path: Path) -> None:
     run = ran(tmp_path, "yes 'garbage of a program that is no atc'")
 
-    assert run.ended == "garbage"
+    assert run.ended.why == "garbage"
     error = failure_of(run, "the model")
     assert "MiB" in str(error)
     assert not error.transient if isinstance(error, CompileError) else False
@@ -248,6 +248,7 @@ def test_without_atc_the_message_says_how_to_get_it(tmp_path: Path) -> None:
 
 def test_a_cann_that_was_not_switched_on_is_named(tmp_path: Path) -> None:
     script(tmp_path / "Ascend" / "cann" / "bin", "")
+    (tmp_path / "Ascend" / "cann" / "set_env.sh").touch()
 
     with pytest.raises(ToolchainError, match=r"source .*/Ascend/cann/set_env.sh"):
         find_atc({"PATH": "", "HOME": str(tmp_path)})

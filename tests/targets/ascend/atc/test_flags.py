@@ -12,12 +12,16 @@ from workbench.graph.read import read_model
 from workbench.space.reader import read_space
 from workbench.space.space import assignment_of, build, complete
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
-from workbench.targets.ascend.atc.config_files import config_texts, write_config_files
+from workbench.targets.ascend.atc.config_files import (
+    config_texts,
+    copied_bank,
+    operators_environment,
+    write_config_files,
+)
 from workbench.targets.ascend.atc.flags import CUSTOM_OPERATORS, NOT_PASSED, OWN, PASSED, PREFIX, REACHED
-from workbench.targets.ascend.atc.named_folders import copied_bank, operators_environment
+from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.targets.ascend.shapes import interface_of
 from workbench.values.candidate import Candidate, Precision, candidate_from_json
 from workbench.values.errors import CompileError, ConfigError
 

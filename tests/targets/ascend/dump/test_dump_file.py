@@ -17,8 +17,7 @@ from hypothesis.extra import numpy as arrays
 from tests.hostile.mutations import hostile_bytes
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.cann_emulator.kernel_values import in_dtype
-from workbench.targets.ascend.dump.dump_file import MOST_TENSORS, read_dump_file
-from workbench.targets.ascend.dump.layouts import FRACTAL_NZ, NC1HWC0, in_model_order
+from workbench.targets.ascend.dump.dump_file import FRACTAL_NZ, MOST_TENSORS, NC1HWC0, in_model_order, read_dump_file
 from workbench.values.errors import MeasureError
 
 HALVES = np.arange(6, dtype=np.float16).reshape(2, 3)

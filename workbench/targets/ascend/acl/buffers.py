@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.targets.ascend.acl.calls import do, read, take
-from workbench.targets.ascend.acl.undo import UndoStack
+from workbench.targets.ascend.acl.calls import UndoStack, do, read, take
 from workbench.targets.base import Array
 
 _HUGE_FIRST = 0

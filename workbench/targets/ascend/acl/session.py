@@ -21,13 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.targets.ascend.acl.calls import checked, do, doubt, read, take
+from workbench.targets.ascend.acl.calls import UndoStack, checked, do, doubt, library, read, take
 from workbench.targets.ascend.acl.dtypes import from_device, to_device
 from workbench.targets.ascend.acl.loaded_model import LoadedModel, Plan, load
-from workbench.targets.ascend.acl.modelled import stated_costs
 from workbench.targets.ascend.acl.process import check_process, enter, forked, leave
-from workbench.targets.ascend.acl.undo import UndoStack
-from workbench.targets.ascend.acl.watching import watched
+from workbench.targets.ascend.card_reading import watched
 from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, place, rows_of, turns
 from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_interface
 from workbench.targets.ascend.pictures import as_compiled, with_bytes
@@ -35,7 +33,9 @@ from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds
 from workbench.targets.feeds import Input, check_feeds
 from workbench.targets.full_rows import FileRows
 from workbench.values.artifact import Artifact, CompiledFile
-from workbench.values.clocks.statement import CallCosts, ModelledClock
+from workbench.values.clocks.statement import CallCosts, ModelledClock, Work, summed
+from workbench.values.documents.canonical import DecodeError, decode
+from workbench.values.documents.json_reader import loads
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
 
 _log = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ class AscendSession:
             if self._earlier_turns is None:
                 raise MeasureError("No call has been made, or the last one failed: there are no costs.")
             do("rt.set_context", self._context)
-            return stated_costs([self._plans[turn.shape] for turn in self._last])
+            return _stated_costs([self._plans[turn.shape] for turn in self._last])
 
     def device_memory_bytes(self) -> int:
         """Weights and work memory as pyACL told them for each file, and this session's own buffers."""
@@ -345,3 +345,27 @@ def _sum(a: DeviceTimes, b: DeviceTimes) -> DeviceTimes:
         execute_ms=a.execute_ms + b.execute_ms,
         device_to_host_ms=a.device_to_host_ms + b.device_to_host_ms,
     )
+
+
+def _stated_costs(plans: Sequence[Plan]) -> tuple[ModelledClock, CallCosts] | None:
+    """What an emulated pyACL states: the clock, and what executions of these plans in turn cost; None on a real device.
+
+    Raises:
+        ToolchainError: the statement is not of the form that this workbench reads.
+    """
+    stated = getattr(library(), "emulated", None)
+    if stated is None:
+        return None
+    works: list[Work] = []
+    try:
+        for plan in plans:
+            plan.model.choose(plan.gear)
+            copied = [[bound.size_bytes for bound in side] for side in (plan.inputs, plan.outputs)]
+            told = stated.execution_costs(plan.model.model_id, *copied)
+            works += decode(CallCosts, loads(told)).works
+        return decode(ModelledClock, loads(stated.clock())), summed(works)
+    except (DecodeError, ValueError, TypeError) as error:
+        raise ToolchainError(
+            f"the emulated pyACL states its costs in a form that is not known here: {error}. Switch on the emulator of "
+            'this workbench: eval "$(workbench emulator env)".'
+        ) from error

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.targets.ascend.program import compiler_variables, run_program
+from workbench.targets.apart import run_apart
+from workbench.targets.ascend.installation import compiler_variables
 from workbench.targets.base import Feeds
 from workbench.values.errors import CalibrationError, ToolchainError
 
@@ -104,7 +105,7 @@ def ask(
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     environment = {"OMP_NUM_THREADS": str(min(os.cpu_count() or 1, _THREADS)), **compiler_variables(variables)}
     try:
-        ended = run_program(
+        ended = run_apart(
             [str(python), str(_CHILD), str(folder)],
             environment=environment,
             timeout_s=timeout_s,

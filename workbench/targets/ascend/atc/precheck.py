@@ -11,8 +11,8 @@ from typing import Any
 from workbench.targets.ascend.atc.atc import Run, compile_environment, compile_timeout_s, find_atc, run_atc
 from workbench.targets.ascend.atc.codes import explain
 from workbench.targets.ascend.atc.command import ONNX, argument_vector
+from workbench.targets.ascend.atc.config_files import VARIABLE
 from workbench.targets.ascend.atc.failure import failure_of
-from workbench.targets.ascend.atc.named_folders import VARIABLE
 from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.targets.base import OperatorIssue
 from workbench.values.documents.json_reader import loads
@@ -69,7 +69,7 @@ def check_model(
 
 
 def _issues(run: Run, report: Path) -> tuple[OperatorIssue, ...]:
-    if run.status == 0:
+    if run.ended.code == 0:
         return ()
     if report.is_file():
         try:

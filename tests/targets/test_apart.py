@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from workbench.targets.ascend.program import Ended, run_program
+from workbench.targets.apart import Ended, run_apart
 
 SHELL = ["/bin/sh", "-c"]
 
 
 def run(script: str, timeout_s: float = 120, log: Path | None = None) -> Ended:
-    return run_program([*SHELL, script], environment={"PATH": os.environ["PATH"]}, timeout_s=timeout_s, log=log)
+    return run_apart([*SHELL, script], environment={"PATH": os.environ["PATH"]}, timeout_s=timeout_s, log=log)
 
 
 def ends(pid: int, seconds: float = 90) -> bool:
@@ -37,7 +37,7 @@ def test_exit_code_and_both_streams_come_back_in_order() -> None:
 def test_one_that_takes_too_long_has_no_exit_code_but_its_words() -> None:
     ended = run("echo begun; sleep 600", timeout_s=0.5)
 
-    assert ended == Ended(code=None, output="begun\n")
+    assert ended == Ended(code=None, output="begun\n", why="timeout")
 
 
 def test_words_that_are_no_text_are_kept_readable(tmp_path: Path) -> None:
@@ -59,13 +59,13 @@ def test_it_reads_nothing_from_our_input() -> None:
 
 def test_one_that_does_not_exist_cannot_be_started() -> None:
     with pytest.raises(OSError, match="No such file"):
-        run_program(["/nowhere/npu-smi"], environment={}, timeout_s=1)
+        run_apart(["/nowhere/npu-smi"], environment={}, timeout_s=1)
 
 
 def test_ctrl_c_ends_the_program_too(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path\nfrom workbench.targets.ascend.program import run_program\n"
-        f"run_program(['/bin/sh', '-c', 'echo $$ > {tmp_path}/pid; sleep 600'], environment={{}}, timeout_s=600)"
+        "from pathlib import Path\nfrom workbench.targets.apart import run_apart\n"
+        f"run_apart(['/bin/sh', '-c', 'echo $$ > {tmp_path}/pid; sleep 600'], environment={{}}, timeout_s=600)"
     )
     caller = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
