@@ -37,7 +37,7 @@ def test_a_compiled_encoder_gives_the_float_models_outputs(acl: ModuleType, tmp_
         float_matmuls_left=files.float_matmuls_left,
         kernels=files.kernels,
     )
-    session = open_session(compiled, artifact, batch=4)
+    session = open_session(compiled, artifact)
 
     for batch, length in ((4, 7), (1, 16), (3, 7), (9, 16)):
         feeds = ids(batch, length)

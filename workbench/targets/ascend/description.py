@@ -10,9 +10,7 @@ from workbench.targets.ascend.deployment import deployment
 from workbench.targets.ascend.dimensions import DIMENSIONS
 from workbench.targets.ascend.interface import INTERFACE
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
-from workbench.targets.binding import Binding
-from workbench.targets.description import Card, TargetDescription
-from workbench.targets.space_start import SpaceStart
+from workbench.targets.description import Binding, Card, SpaceStart, TargetDescription
 
 if TYPE_CHECKING:
     from onnx import ModelProto

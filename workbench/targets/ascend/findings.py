@@ -173,9 +173,9 @@ def _amct(environment: Mapping[str, str]) -> Finding:
             "Optional: the workbench has its own engine. Of CANN 8.5 it wants onnx 1.14.0 with onnxruntime 1.16.0: "
             f"give it a virtual environment of its own and name that one's interpreter in {AMCT_PYTHON}.",
         )
-    return _ok(
-        "AMCT", f"amct_onnx {found.amct_onnx} with onnx {found.onnx}, onnxruntime {found.onnxruntime}, {found.python}"
-    )
+    known = found.versions
+    others = f"with onnx {known['onnx']}, onnxruntime {known['onnxruntime']}, {found.python}"
+    return _ok("AMCT", f"amct_onnx {known['amct_onnx']} {others}")
 
 
 def _ok(name: str, value: str) -> Finding:

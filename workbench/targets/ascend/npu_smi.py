@@ -51,7 +51,6 @@ class Card:
     aicore_percent: float | None
     hbm_used_mb: float | None
     hbm_total_mb: float | None
-    bus_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,6 @@ class Process:
     chip: int
     pid: int
     name: str
-    memory_mb: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +246,6 @@ def _card(first: Sequence[str], second: Sequence[str]) -> Card:
     pairs = re.findall(r"([0-9]{1,12}|-|NA)\s{0,9}/\s{0,9}([0-9]{1,12}|-|NA)", sizes)
     # One pair is DDR alone, on cards without HBM
     used, total = pairs[-1] if len(pairs) >= 2 else ("", "")
-    bus = second[1]
     return Card(
         npu_id=int(npu_id),
         chip=int(second[0].split()[0]),
@@ -260,7 +257,6 @@ def _card(first: Sequence[str], second: Sequence[str]) -> Card:
         aicore_percent=number(load),
         hbm_used_mb=number(used),
         hbm_total_mb=number(total),
-        bus_id=None if bus.lower() in _NOTHING else bus,
     )
 
 
@@ -268,7 +264,7 @@ def _process(cells: Sequence[str]) -> Process | None:
     ids = cells[0].split()
     if len(cells) < 4 or len(ids) != 2 or not all(map(_is_id, (*ids, cells[1]))):
         return None
-    return Process(npu_id=int(ids[0]), chip=int(ids[1]), pid=int(cells[1]), name=cells[2], memory_mb=number(cells[3]))
+    return Process(npu_id=int(ids[0]), chip=int(ids[1]), pid=int(cells[1]), name=cells[2])
 
 
 def _failure_hint(words: str) -> str:

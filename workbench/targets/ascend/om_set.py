@@ -31,9 +31,9 @@ from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.targets.ascend.settings import AscendCompile
+from workbench.targets.common import compiled_file
 from workbench.values.artifact import CompiledFile
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import ToolchainError
 from workbench.values.system.files import temporary_beside
 
@@ -289,15 +289,7 @@ def _collected(job: _Job, shapes: Sequence[Shape], compiled: Sequence[_Compiled]
     for shape, (run, source) in zip(shapes, compiled, strict=True):
         target = job.to / f"{shape.name}.om"
         _move(source, target)
-        files.append(
-            CompiledFile(
-                batch=shape.batch,
-                sequence_bin=shape.sequence_bin,
-                file=target.name,
-                sha256=file_digest(target),
-                size_bytes=target.stat().st_size,
-            )
-        )
+        files.append(compiled_file(job.to, target.name, batch=shape.batch, sequence_bin=shape.sequence_bin))
         told = parse_info(run.ended.output)
         if told is not None:
             info[target.name] = told

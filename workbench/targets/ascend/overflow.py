@@ -59,7 +59,6 @@ class Overflow:
     status: int
     causes: tuple[str, ...]
     suspect: bool
-    model_id: int | None
     stream_id: int | None
     task_id: int | None
     file: Path | None = None
@@ -98,15 +97,7 @@ def overflow_files(dump: Path) -> tuple[Path, ...]:
     return tuple(sorted(found, key=lambda file: (_stamp(file), str(file))))
 
 
-def read_overflows(
-    dump: Path,
-    toolkit: Path,
-    results: Path,
-    *,
-    timeout_s: float = TIMEOUT_S,
-    environment: Mapping[str, str] | None = None,
-    once: bool = False,
-) -> tuple[Overflow, ...]:
+def read_overflows(dump: Path, toolkit: Path, results: Path, *, once: bool = False) -> tuple[Overflow, ...]:
     """Convert every file below `dump` with the toolkit's msaccucmp.py and decode it; empty when nothing overflowed.
 
     Args:
@@ -126,14 +117,13 @@ def read_overflows(
     converter = toolkit / CONVERTER
     if not converter.is_file():
         raise ToolchainError(f"{converter} is missing. It belongs to the CANN toolkit package, not to the runtime one.")
-    surroundings = dict(os.environ if environment is None else environment)
     found: list[Overflow] = []
     for index, file in enumerate(files):
         to = results / str(index)
         to.mkdir(parents=True, exist_ok=True)
         log = results / f"{index}.log"
         command = [sys.executable, str(converter), "convert", "-d", str(file), "-out", str(to), "-v", "2"]
-        ended = run_apart(command, environment=surroundings, timeout_s=timeout_s, log=log)
+        ended = run_apart(command, environment=os.environ, timeout_s=TIMEOUT_S, log=log)
         written = sorted(to.rglob("*.json"))
         if ended.code != 0 or not written:
             how = "took too long" if ended.code is None else f"ended with exit code {ended.code}"
@@ -223,7 +213,6 @@ def _overflow(unit: str, entry: Mapping[str, Any], file: Path | None) -> Overflo
         status=status,
         causes=("atomic addition",) if atomic else causes_of(status),
         suspect=atomic or bool(status & SUSPECT_BITS),
-        model_id=_integer(entry.get("model_id")),
         stream_id=_integer(entry.get("stream_id")),
         task_id=_integer(entry.get("task_id")),
         file=file,

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from workbench.targets.binding import Binding
-from workbench.targets.description import TargetDescription
+from workbench.targets.description import Binding, SpaceStart, TargetDescription
 from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS, GraphOptimization, OnnxRuntimeCompile
-from workbench.targets.space_start import SpaceStart
 from workbench.values.dimension import ANY_LENGTH, FUSION_PREFIX, HOST_THREADS, Dimension
 
 if TYPE_CHECKING:

@@ -142,32 +142,15 @@ def test_a_quantized_candidate_is_checked_as_one() -> None:
     assert flags_of(chosen)["input_shape"] == "ids:1,16;mask:1,16"
 
 
-@pytest.mark.parametrize(
-    ("settings", "interface", "words"),
-    [
-        (AscendCompile(), BERT, "ids, mask have a sequence axis"),
-        (AscendCompile(sequence_bins=(8,)), IMAGE, "mean nothing"),
-        (AscendCompile(batches=tuple(range(1, 102)), shapes="gears"), IMAGE, "101 gears .*E10036"),
-    ],
-)
-def test_shapes_that_do_not_fit_the_model_or_the_compiler_are_refused(
-    settings: AscendCompile, interface: Interface, words: str
-) -> None:
-    with pytest.raises(CompileError, match=words):
-        shapes_of(settings, interface)
+def test_more_gears_than_a_file_may_have_are_refused() -> None:
+    with pytest.raises(CompileError, match=r"101 gears .*E10036"):
+        shapes_of(AscendCompile(batches=tuple(range(1, 102)), shapes="gears"), IMAGE)
 
 
 @pytest.mark.parametrize("chip", ["Ascend910B", "Ascend310P3"])
 def test_a_chip_of_another_family_is_refused(chip: str) -> None:
     with pytest.raises(ConfigError, match=f"--soc_version={chip}.* is no chip of the 910B family"):
         flags_of(candidate(AscendCompile()), IMAGE, chip)
-
-
-def test_an_input_whose_name_has_a_separator_is_refused() -> None:
-    odd = Interface(inputs=(Port(name="x:0", dtype="float32", shape=("batch", 8)),), outputs=())
-
-    with pytest.raises(CompileError, match="E10016"):
-        shapes_of(AscendCompile(), odd)
 
 
 def test_the_argument_vector_has_one_word_for_each_flag() -> None:

@@ -101,7 +101,6 @@ SIZES = {
     "too many tensors": (with_header(tagged(3, b"") * (MOST_TENSORS + 1)), "more than 1024 tensors"),
     "a field that is cut off": (with_header(b"\x1a\x7f\x00"), "cut off"),
     "an endless number": (with_header(b"\x10" + b"\xff" * 30), "cut off"),
-    "a group": (with_header(b"\x0b\x0c"), "no protobuf"),
     "bytes behind the end": (sound() + b"x", "add up"),
 }
 

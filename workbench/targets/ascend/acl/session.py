@@ -47,12 +47,10 @@ TIMEOUT_MS = 300_000
 """How long one execution may take before the device counts as hung (507046)."""
 
 
-def open_session(directory: Path, artifact: Artifact, *, batch: int | None = None, device_id: int = 0) -> AscendSession:
-    """Load an artifact's files onto a device.
+def open_session(directory: Path, artifact: Artifact, *, device_id: int = 0) -> AscendSession:
+    """Load an artifact's files onto a device, all of them: a service may form any batch that was compiled.
 
     Args:
-        batch: rows of the calls that will come: files for larger batches than they need are left alone. Other numbers
-            of rows work, if need be in several turns. None loads every file.
         device_id: as pyACL counts inside this process, after ASCEND_RT_VISIBLE_DEVICES.
 
     Raises:
@@ -77,7 +75,7 @@ def open_session(directory: Path, artifact: Artifact, *, batch: int | None = Non
         undo.add(partial(do, "rt.destroy_stream", stream))
         events = [_event(undo) for _ in range(4)]
         models = []
-        for file in _needed(compiled, batch):
+        for file in compiled:
             model = load(directory / file.file, as_compiled(interface), undo)
             _check_shapes(model, file)
             models.append(model)
@@ -258,14 +256,6 @@ def _complete_files(directory: Path, artifact: Artifact) -> list[CompiledFile]:
     if not models:
         raise MeasureError(f"{directory}: pyACL cannot load an artifact without compiled files. Compile again.")
     return models
-
-
-def _needed(files: Sequence[CompiledFile], batch: int | None) -> list[CompiledFile]:
-    """Those for up to the smallest batch that holds `batch` rows, or all where none does."""
-    if batch is None:
-        return list(files)
-    largest = min((f.batch for f in files if f.batch is not None and f.batch >= batch), default=None)
-    return [f for f in files if f.batch is None or largest is None or f.batch <= largest]
 
 
 def _check_soc(artifact: Artifact) -> None:

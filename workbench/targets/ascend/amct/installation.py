@@ -53,14 +53,4 @@ def find_amct(environment: Mapping[str, str], *, timeout_s: float = _TIMEOUT_S) 
             words = log.read_text(encoding="utf-8", errors="replace")[-2000:] if log.is_file() else ""
             message = str(error).replace(f" See {log}.", "")
             raise ToolchainError(f"{message}\n{words}".strip()) from error
-    versions = answer["versions"]
-    return AmctInstallation(
-        python=python,
-        amct_onnx=versions["amct_onnx"],
-        onnx=versions["onnx"],
-        onnxruntime=versions["onnxruntime"],
-        numpy=versions["numpy"],
-        python_version=versions["python"],
-        emulator=versions.get("emulator"),
-        variables=dict(environment),
-    )
+    return AmctInstallation(python=python, versions=answer["versions"], variables=dict(environment))

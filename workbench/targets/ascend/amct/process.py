@@ -54,32 +54,23 @@ _SEGFAULT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmctInstallation:
-    """An interpreter that imports amct_onnx, and the versions it has.
+    """An interpreter that imports amct_onnx, and what it has.
 
     Attributes:
-        emulator: what the module says of itself where it is not the vendor's; None otherwise.
+        versions: of amct_onnx, onnx, onnxruntime, numpy and python; and 'emulator', what the module says of itself,
+            where it is not the vendor's.
         variables: the environment to start it with.
     """
 
     python: Path
-    amct_onnx: str
-    onnx: str
-    onnxruntime: str
-    numpy: str
-    python_version: str
-    emulator: str | None
+    versions: Mapping[str, str]
     variables: Mapping[str, str]
 
     def components(self) -> dict[str, str]:
         """Name → version, for a toolchain or a record's provenance."""
-        found = {
-            "amct_onnx": self.amct_onnx,
-            "amct_onnx.onnx": self.onnx,
-            "amct_onnx.onnxruntime": self.onnxruntime,
-            "amct_onnx.numpy": self.numpy,
-            "amct_onnx.python": self.python_version,
+        return {
+            name if name == "amct_onnx" else f"amct_onnx.{name}": version for name, version in self.versions.items()
         }
-        return found if self.emulator is None else {**found, "amct_onnx.emulator": self.emulator}
 
 
 def ask(

@@ -10,7 +10,7 @@ from pathlib import Path
 from workbench.targets.ascend.atc.flags import FILES, FOLDERS
 from workbench.targets.ascend.chip import CHIPS
 from workbench.targets.ascend.interface import Interface
-from workbench.targets.ascend.settings import PRECISION_MODES, PRECISION_MODES_V2, AscendCompile
+from workbench.targets.ascend.settings import PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError, ConfigError, nearest
 
@@ -41,9 +41,8 @@ def shapes_of(settings: AscendCompile, interface: Interface) -> tuple[Shape, ...
     """The files to compile: one for each batch and bin, or one with a gear for each of them.
 
     Raises:
-        CompileError: the model has a sequence axis and no bin is named, or the other way round.
+        CompileError: more gears than a file may have.
     """
-    _check_axes(settings, interface)
     bins: tuple[int | None, ...] = settings.sequence_bins or (None,)
     if settings.shapes == "gears":
         return (_gears(settings, interface, bins),)
@@ -96,7 +95,8 @@ def compile_flags(
     }
     if shape.dynamic_dims:
         flags["dynamic_dims"] = shape.dynamic_dims
-    flags |= _precision(candidate.precision.mode)
+    mode = candidate.precision.mode  # one of the two flags, never both (E10056); what the older one has goes there
+    flags["precision_mode" if mode in PRECISION_MODES else "precision_mode_v2"] = mode
     if settings.op_select_implmode is not None:
         flags["op_select_implmode"] = settings.op_select_implmode
     if settings.optypelist_for_implmode:
@@ -121,15 +121,6 @@ def compile_flags(
 def argument_vector(flags: Mapping[str, str]) -> list[str]:
     """`--flag=value` for every flag. No shell sees it, so that nothing is quoted."""
     return [f"--{flag}={value}" for flag, value in flags.items()]
-
-
-def _precision(mode: str) -> dict[str, str]:
-    """One of the two flags, never both (E10056); what the older one has goes there."""
-    if mode in PRECISION_MODES:
-        return {"precision_mode": mode}
-    if mode in PRECISION_MODES_V2:
-        return {"precision_mode_v2": mode}
-    raise CompileError(f"precision.mode: {mode!r} is no precision mode of ATC (E10001).")
 
 
 def _input_format(interface: Interface, shape: Shape) -> str:
@@ -165,24 +156,3 @@ def _gears(settings: AscendCompile, interface: Interface, bins: tuple[int | None
         input_shape=interface.input_shape(batch, length),
         dynamic_dims=";".join(gears),
     )
-
-
-def _check_axes(settings: AscendCompile, interface: Interface) -> None:
-    axes = {axis for port in interface.inputs for axis in port.shape}
-    if "sequence" in axes and not settings.sequence_bins:
-        names = ", ".join(port.name for port in interface.inputs if "sequence" in port.shape)
-        raise CompileError(
-            f"compile.sequence_bins: {names} have a sequence axis, and ATC needs every size (E10001 on --input_shape). "
-            "Name at least one padded length."
-        )
-    if "sequence" not in axes and settings.sequence_bins:
-        raise CompileError(
-            f"compile.sequence_bins: {list(settings.sequence_bins)} mean nothing, the model has no sequence axis. "
-            "Leave them out."
-        )
-    for port in interface.inputs:
-        if set(port.name) & set(":;"):
-            raise CompileError(
-                f"The input {port.name!r} has a ':' or ';' in its name, which --input_shape separates with (E10016). "
-                "Rename it when exporting."
-            )

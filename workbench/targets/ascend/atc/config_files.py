@@ -62,14 +62,10 @@ def write_config_files(settings: AscendCompile, to: Path) -> dict[str, Path]:
     """Write the files that the settings need below `to`; returns flag → file.
 
     Raises:
-        CompileError: an entry has not the form that ATC reads; the message has its code.
+        ConfigError: as `config_texts`, which `plan` and every candidate's check ask first.
     """
-    try:
-        texts = config_texts(settings)
-    except ConfigError as error:
-        raise CompileError(str(error)) from error
     written = {}
-    for flag, (name, text) in texts.items():
+    for flag, (name, text) in config_texts(settings).items():
         written[flag] = to / name
         written[flag].write_text(text, encoding="utf-8")
     return written

@@ -61,14 +61,13 @@ def ask_om(
     *,
     log: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    timeout_s: float | None = None,
 ) -> T:
     """What `read` makes of ATC's JSON of a compiled file. Runs ATC, which takes seconds and no device.
 
     Args:
         read: raises ValueError for what is not of the form that it reads.
         log: where ATC's words are kept; without it an error carries them alone.
-        environment, timeout_s: of ATC; this process's own where they are not given.
+        environment: of ATC; this process's own where it is not given.
 
     Raises:
         CompileError, ToolchainError: ATC cannot read the file, or cannot be started.
@@ -85,7 +84,7 @@ def ask_om(
             directory=directory,
             log=log or root / "json.log",
             environment=compile_environment(base, directory, workers=1),
-            timeout_s=compile_timeout_s(base) if timeout_s is None else timeout_s,
+            timeout_s=compile_timeout_s(base),
         )
         try:
             if run.ended.code != 0:

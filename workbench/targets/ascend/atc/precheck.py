@@ -38,7 +38,6 @@ def check_model(
     *,
     soc_version: str,
     environment: Mapping[str, str] | None = None,
-    timeout_s: float | None = None,
 ) -> tuple[OperatorIssue, ...]:
     """Everything that ATC's pre-check refuses in a model; empty when it passes. Needs no shapes.
 
@@ -63,7 +62,7 @@ def check_model(
             log=directory / "precheck.log",
             # nothing that is kept comes of it, so the user's own custom operators count
             environment=compile_environment(base, directory, workers=1) | {VARIABLE: base.get(VARIABLE, "")},
-            timeout_s=min(PRECHECK_TIMEOUT_S, compile_timeout_s(base)) if timeout_s is None else timeout_s,
+            timeout_s=min(PRECHECK_TIMEOUT_S, compile_timeout_s(base)),
         )
         return _issues(run, report)
 

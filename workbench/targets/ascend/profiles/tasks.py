@@ -74,35 +74,29 @@ class Tasks:
         return len(self.start)
 
 
-@dataclass(slots=True)
-class _Texts:
-    """Each text once, by number."""
-
-    numbers: dict[object, int] = field(default_factory=dict)
-
-    def number(self, text: object) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
-
-    def texts(self) -> tuple[str, ...]:
-        return tuple(str(text) for text in self.numbers)
-
-
-_WIDE = 13
+_COLUMNS = (
+    *("start", "duration", "kind", "name", "op_type", "core", "stream", "execution", "model", "int8", "macs", "dtype"),
+    "operator",
+)
+_TEXTS = ("name", "op_type", "core", "stream", "execution", "model", "dtype")
+"""Columns that are numbers of texts."""
 
 
 @dataclass(slots=True)
 class _Columns:
-    """Rows of `_WIDE` numbers, one behind the other: a list of tuples would take five times the memory."""
+    """Rows of `_COLUMNS`, one behind the other: a list of tuples would take five times the memory."""
 
     ints: array[int] = field(default_factory=lambda: array("q"))
     active: array[float] = field(default_factory=lambda: array("d"))
-    names: _Texts = field(default_factory=_Texts)
-    op_types: _Texts = field(default_factory=_Texts)
-    cores: _Texts = field(default_factory=_Texts)
-    streams: _Texts = field(default_factory=_Texts)
-    executions: _Texts = field(default_factory=_Texts)
-    models: _Texts = field(default_factory=_Texts)
-    dtypes: _Texts = field(default_factory=_Texts)
+    texts: dict[str, dict[object, int]] = field(default_factory=lambda: {name: {} for name in _TEXTS})
+
+    def number(self, column: str, text: object) -> int:
+        """Each text has one."""
+        known = self.texts[column]
+        return known.setdefault(text, len(known))
+
+    def told(self, column: str) -> tuple[str, ...]:
+        return tuple(map(str, self.texts[column]))
 
 
 def read_tasks(folders: Iterable[Path], reading: Reading) -> tuple[Tasks, tuple[Path, ...]]:
@@ -151,15 +145,15 @@ def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator:
             -1 if start is None else start,
             duration,
             KINDS.index(kind),
-            columns.names.number(name or op_type),
-            columns.op_types.number(op_type),
-            columns.cores.number(task_type),
-            columns.streams.number((row.cell("device") or _device_beside(file), row.cell("stream") or "0")),
-            columns.executions.number((row.cell("model_id"), execution)) if execution else -1,
-            columns.models.number((row.cell("device"), row.cell("model_id"))),
+            columns.number("name", name or op_type),
+            columns.number("op_type", op_type),
+            columns.number("core", task_type),
+            columns.number("stream", (row.cell("device") or _device_beside(file), row.cell("stream") or "0")),
+            columns.number("execution", (row.cell("model_id"), execution)) if execution else -1,
+            columns.number("model", (row.cell("device"), row.cell("model_id"))),
             int8,
             product_macs(op_type, row) if operator else -1,
-            columns.dtypes.number("int8" if int8 == 1 else dtype) if dtype else -1,
+            columns.number("dtype", "int8" if int8 == 1 else dtype) if dtype else -1,
             int(operator),
         )
     )
@@ -167,31 +161,22 @@ def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator:
 
 
 def _finished(columns: _Columns) -> Tasks:
-    table = np.array(columns.ints, dtype=np.int64).reshape(-1, _WIDE).T
+    table = np.array(columns.ints, dtype=np.int64).reshape(-1, len(_COLUMNS)).T
     order = np.argsort(table[0], kind="stable")
-    table = table[:, order]
-    known = table[0][table[0] >= 0]
-    operator = table[12] > 0
-    start = np.where(table[0] >= 0, table[0] - (known.min() if len(known) else 0), -1)
+    told = dict(zip(_COLUMNS, table[:, order], strict=True))
+    start, operator, model = told["start"], told.pop("operator") > 0, told.pop("model")
+    known = start[start >= 0]
+    told["start"] = np.where(start >= 0, start - (known.min() if len(known) else 0), -1)
+    told["execution"] = _executions(told["execution"], model, told["name"], operator)
     return Tasks(
-        start=start,
-        duration=table[1],
-        kind=table[2],
-        name=table[3],
-        op_type=table[4],
-        core=table[5],
-        stream=table[6],
-        execution=_executions(table[7], table[8], table[3], operator),
-        int8=table[9],
-        macs=table[10],
-        dtype=table[11],
+        **told,
         active_percent=np.array(columns.active, dtype=np.float64)[order],
         operator=operator,
-        names=columns.names.texts(),
-        op_types=columns.op_types.texts(),
-        cores=columns.cores.texts(),
-        streams=tuple(place for place in columns.streams.numbers if isinstance(place, tuple)),
-        dtypes=columns.dtypes.texts(),
+        names=columns.told("name"),
+        op_types=columns.told("op_type"),
+        cores=columns.told("core"),
+        streams=tuple(place for place in columns.texts["stream"] if isinstance(place, tuple)),
+        dtypes=columns.told("dtype"),
     )
 
 
