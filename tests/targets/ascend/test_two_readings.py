@@ -22,10 +22,10 @@ from workbench.cann_emulator.atc.requests import read_requests
 from workbench.cann_emulator.atc.shapes import parse_ranges
 from workbench.targets.ascend.atc.codes import meaning_of, operator_of
 from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
-from workbench.targets.ascend.atc.config_files import DTYPES, PRECISION_KINDS, write_config_files
+from workbench.targets.ascend.atc.config_files import DTYPES, FUSION_GROUPS, PRECISION_KINDS, write_config_files
 from workbench.targets.ascend.atc.flags import REACHED
 from workbench.targets.ascend.atc.output import parse_output
-from workbench.targets.ascend.settings import ALL_PRECISION_MODES, FUSION_GROUPS, AscendCompile
+from workbench.targets.ascend.settings import ALL_PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import ConfigError
 

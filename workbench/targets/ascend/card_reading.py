@@ -7,8 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from workbench.targets.ascend.npu_smi import Card, overview, parse_info, run_npu_smi
-from workbench.targets.ascend.visible_devices import logic_id
+from workbench.targets.ascend.npu_smi import Card, logic_id, overview, parse_info, run_npu_smi
 from workbench.targets.base import DeviceLoad
 from workbench.values.device_use import DeviceReading, Reader, use_of
 from workbench.values.errors import ToolchainError

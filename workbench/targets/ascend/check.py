@@ -17,7 +17,7 @@ from workbench.graph.write import write_model
 from workbench.quantization.amct.config import unsupported
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import wants
-from workbench.targets.ascend.amct.installation import amct_is_named
+from workbench.targets.ascend.amct.process import amct_is_named
 from workbench.targets.ascend.atc.config_files import VARIABLE, config_texts, operators_environment
 from workbench.targets.ascend.atc.precheck import check_model
 from workbench.targets.ascend.interface import has_axis, interface_of

@@ -39,8 +39,8 @@ def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 def _cards() -> tuple[Card, ...]:
     """A single one is left as it is, since msprof cannot work where the variable is set (atc.md, profiling)."""
+    from workbench.targets.ascend.npu_smi import VARIABLE
     from workbench.targets.ascend.toolchain import device_ids
-    from workbench.targets.ascend.visible_devices import VARIABLE
 
     ids = device_ids()
     return tuple(Card(name=str(n), environment={VARIABLE: str(n)} if len(ids) > 1 else {}) for n in ids)
@@ -54,7 +54,7 @@ def _read_device(device: int, environment: Mapping[str, str]) -> Reader:
 
 def _calibrator(environment: Mapping[str, str]) -> Calibrator:
     from workbench.targets.ascend.amct.calibrator import AmctCalibrator
-    from workbench.targets.ascend.amct.installation import find_amct
+    from workbench.targets.ascend.amct.process import find_amct
 
     return AmctCalibrator(installation=find_amct(environment))
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.targets.apart import run_apart
-from workbench.targets.ascend.amct.installation import VARIABLE as AMCT_PYTHON
-from workbench.targets.ascend.amct.installation import find_amct
+from workbench.targets.ascend.amct.process import VARIABLE as AMCT_PYTHON
+from workbench.targets.ascend.amct.process import find_amct
 from workbench.targets.ascend.installation import (
     CANN_WANTED,
     DRIVER_WANTED,
@@ -26,9 +26,8 @@ from workbench.targets.ascend.installation import (
     read_installation,
     same_release,
 )
-from workbench.targets.ascend.npu_smi import Card, Overview, details, npu_smi_path, overview
+from workbench.targets.ascend.npu_smi import VARIABLE, Card, Overview, details, npu_smi_path, overview, visible_devices
 from workbench.targets.ascend.settings import ASCEND
-from workbench.targets.ascend.visible_devices import VARIABLE, visible_devices
 from workbench.values.errors import ToolchainError
 from workbench.values.finding import Finding, module_at
 from workbench.values.versions import version_key

@@ -15,12 +15,12 @@ from workbench.targets.ascend.atc.compile_story import read_story, story_text
 from workbench.targets.ascend.atc.om_json import ask_om, operators_in
 from workbench.targets.ascend.installation import find_installation
 from workbench.targets.ascend.interface import INTERFACE
+from workbench.targets.ascend.npu_smi import VARIABLE
 from workbench.targets.ascend.overflow import overflow_text, read_overflows, suspects, way_on, write_overflow_config
 from workbench.targets.ascend.profiles.levers import levers
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
 from workbench.targets.ascend.profiles.tasks import kernel_us, read_tasks
-from workbench.targets.ascend.visible_devices import VARIABLE
 from workbench.targets.profiler import KernelTime, Overflows
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate

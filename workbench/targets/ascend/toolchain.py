@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from workbench.targets.ascend.amct.installation import VARIABLE as AMCT_PYTHON
+from workbench.targets.ascend.amct.process import VARIABLE as AMCT_PYTHON
 from workbench.targets.ascend.atc.config_files import VARIABLE
 from workbench.targets.ascend.installation import (
     Installation,
@@ -26,9 +26,8 @@ from workbench.targets.ascend.installation import (
     driver_problem,
     find_installation,
 )
-from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of
+from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of, visible_devices
 from workbench.targets.ascend.settings import ASCEND
-from workbench.targets.ascend.visible_devices import visible_devices
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.input_files import folder_digest
 from workbench.values.errors import ToolchainError

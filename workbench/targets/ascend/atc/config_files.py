@@ -9,12 +9,90 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.targets.ascend.atc.flags import BANK, CUSTOM_OPERATORS, FILES
-from workbench.targets.ascend.settings import FUSION_GROUPS, AscendCompile
 from workbench.values.documents.input_files import folder_digest
 from workbench.values.errors import CompileError, ConfigError, nearest
+
+if TYPE_CHECKING:
+    from workbench.targets.ascend.settings import AscendCompile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionGroup:
+    """Fusion passes that are switched together.
+
+    Attributes:
+        graph, ub: names of graph passes and of UB (on-chip buffer) passes, as in a fusion switch file.
+        on: what the group is when nothing is said.
+    """
+
+    about: str
+    graph: tuple[str, ...] = ()
+    ub: tuple[str, ...] = ()
+    on: bool = True
+
+
+FUSION_GROUPS: Mapping[str, FusionGroup] = {
+    "layer_norm": FusionGroup(
+        about="small operators become one LayerNorm",
+        graph=("LayerNormFusionPass", "LayerNormInferenceFusionPass", "LayerNormONNXFusionPass"),
+    ),
+    "add_layer_norm": FusionGroup(
+        about="the residual Add joins its LayerNorm",
+        graph=("AddLayerNormFusionPass",),
+        ub=("AddLayernormV3FusionPass",),
+    ),
+    "gelu": FusionGroup(about="small operators become one Gelu (static shapes only)", graph=("GeluFusionPass",)),
+    "softmax": FusionGroup(about="small operators become one Softmax", graph=("SoftmaxFusionPass",)),
+    "matmul_bias": FusionGroup(about="the bias Add joins its MatMul", graph=("MatMulBiasAddFusionPass",)),
+    "matmul_v3": FusionGroup(
+        about="MatMul and BatchMatMul become their third kernel version",
+        graph=("BatchMatMulToBatchMatmulV3FusionPass", "MatMulToMatmulV3FusionPass"),
+    ),
+    "matmul_elementwise": FusionGroup(
+        about="element-wise work behind a MatMul is done before its result leaves the chip",
+        ub=("ATbeMatmulElemwiseFusionPass", "TbeBatchMatmulFusedMulAddFusionPass"),
+    ),
+    "matmul_transpose": FusionGroup(
+        about="transposes around a MatMul are done by its own reading and writing",
+        graph=("BatchMatMulTransposeFusionPass",),
+        ub=("BatchMatmulConfusiontransposeUbFusion", "MatmulConfusiontransposeUbFusion"),
+    ),
+    "layout": FusionGroup(
+        about="neighbouring Transpose and Reshape become one",
+        graph=("ReshapeTransposeFusionPass", "TransposeReshapeFusionPass"),
+    ),
+    "elementwise": FusionGroup(
+        about="chains of element-wise operators become one kernel",
+        ub=("TbeEltwiseCastFusionPass", "TbeEltwiseFusionPass", "TbeMultiOutputFusionPass"),
+    ),
+    "dequant_elementwise": FusionGroup(
+        about="INT8: AscendDequant and what follows it join their MatMul",
+        graph=("BatchMatMulDequantElemwiseFusionPass",),
+        ub=(
+            "BatchMatmulV2DequantMulAddFusionPass",
+            "TbeFullyconnectionElemwiseDequantFusionPass",
+            "TbeMatmulDequantFusionPass",
+        ),
+    ),
+    "quant_elementwise": FusionGroup(
+        about="INT8: AscendQuant joins the element-wise operator before it",
+        ub=("TbeElemwiseQuantFusionPass", "TbeEltwiseQuantFusionPass"),
+    ),
+    "softmax_small": FusionGroup(
+        about="off unless named: Softmax of small rows as one kernel", graph=("SoftmaxSmallOpFusionPass",), on=False
+    ),
+    "matmul_reshape": FusionGroup(
+        about="off unless named: Reshape joins its MatMul", graph=("MatmulReshapeFusionPass",), on=False
+    ),
+}
+"""Group → its passes, all of which can be closed: none is in the fixed list of ge v8.5.0 (inc/common/
+fusion_pass_util.h:18-115) or in the manual's wider list of risky ones (atlasag_25_0078). The names are those of a 9.x
+development tree; that 8.5.0 has each of them is [inferred] until a machine's fusion_result.json shows it."""
 
 PRECISION_KINDS = (
     "high_precision",
