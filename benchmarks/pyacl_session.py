@@ -142,7 +142,7 @@ def main() -> None:
     for batch, length in itertools.product((1, 16), (32, 512)):
         with tempfile.TemporaryDirectory() as folder:
             directory = Path(folder)
-            session = open_session(directory, grid((batch,), (length,), directory), batch=batch)
+            session = open_session(directory, grid((batch,), (length,), directory))
             file = directory / f"b{batch}_s{length}.om"
             feeds = texts(batch, length)
             calls = {

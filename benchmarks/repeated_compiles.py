@@ -21,9 +21,9 @@ import psutil
 from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import save, tiny_encoder
 from workbench.graph.read import read_model
+from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.targets.ascend.shapes import interface_of
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import CompileError
 

@@ -14,7 +14,8 @@ from workbench.evaluation.build import _handed, artifact_of
 from workbench.evaluation.record import record_of
 from workbench.quantization.record import read_record
 from workbench.targets.ascend.atc import config_files
-from workbench.targets.ascend.settings import ASCEND, FUSION_GROUPS, AscendCompile
+from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.system import source_closure
 from workbench.values.system.source_closure import closure_digest

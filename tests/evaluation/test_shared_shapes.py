@@ -15,7 +15,7 @@ from workbench.graph.read import read_model
 from workbench.targets.ascend import om_set
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.atc.compile_story import known_form, read_story
-from workbench.targets.ascend.om_form import om_form
+from workbench.targets.ascend.atc.om_json import ask_om, form_in
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.values.artifact import Artifact
@@ -126,7 +126,7 @@ def test_every_file_tells_its_story_and_its_form(lowered: Path, store: Store, tm
     story = read_story(tmp_path / "set")
     assert story is not None
     assert set(story.info) == {"b1_s8.om", "b1_s16.om"}
-    assert known_form(tmp_path / "set", "b1_s8.om") == om_form(tmp_path / "set" / "b1_s8.om")
+    assert known_form(tmp_path / "set", "b1_s8.om") == ask_om(tmp_path / "set" / "b1_s8.om", form_in)
     assert known_form(tmp_path / "set", "b1_s8.om") != known_form(tmp_path / "set", "b1_s16.om")
     assert [file.file for file in artifact.files] == ["b1_s8.om", "b1_s16.om", "interface.json"]
 

@@ -48,11 +48,10 @@ from workbench.space.service_reader import read_trace
 from workbench.study.amct_command import calibrate_model
 from workbench.study.inspection import inspect_model
 from workbench.study.model_data import open_data
-from workbench.targets.ascend.atc.om_json import count_kernels
-from workbench.targets.ascend.atc.passes import read_fusions
+from workbench.targets.ascend.atc.compile_story import read_fusions
+from workbench.targets.ascend.atc.om_json import count_kernels, read_operators
 from workbench.targets.ascend.atc.precheck import read_report
 from workbench.targets.ascend.dump.dump_file import read_dump_file
-from workbench.targets.ascend.dump.om_operators import read_operators
 from workbench.targets.ascend.npu_smi import parse_info, parse_mapping, parse_pairs
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.values.errors import WorkbenchError
@@ -190,7 +189,7 @@ def prepare(folder: Path) -> dict[str, Format]:
         return read_switches(str(path), "O3")
 
     emulated: dict[str, tuple[Callable[[Path], Any], bytes, tuple[type[Exception], ...]]] = {
-        "om.json": (count_kernels, OM_JSON, vendor),
+        "om.json": (lambda path: count_kernels(path.read_bytes()), OM_JSON, vendor),
         "dumped.json": (read_operators, OM_JSON, vendor),
         "fusion_result.json": (read_fusions, FUSION_RESULT, vendor),
         "check_result.json": (lambda path: list(read_report(path)), CHECK_RESULT, vendor),

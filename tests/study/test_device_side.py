@@ -32,10 +32,9 @@ from workbench.report.device_words import device_words
 from workbench.report.layers_page import comparison_html
 from workbench.study.compared import Comparison
 from workbench.targets.ascend.dump.run import run_set
-from workbench.targets.ascend.interface import write_interface
+from workbench.targets.ascend.interface import interface_of, write_interface
 from workbench.targets.ascend.overflow import overflow_text, read_overflows, write_overflow_config
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.targets.ascend.shapes import interface_of
 from workbench.targets.ascend.toolchain import ascend_toolchain
 from workbench.targets.common import compiled_file
 from workbench.values.artifact import Artifact

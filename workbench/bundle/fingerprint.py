@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workbench.targets import described
-from workbench.targets.binding import UNBOUND, Binding
+from workbench.targets.description import UNBOUND, Binding
 from workbench.values.artifact import Toolchain
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.versions import version_key

@@ -37,11 +37,14 @@ def graph_to_lower(model: Model, candidate: Candidate, record: QuantizationRecor
     return proto
 
 
-def compiled_file(directory: Path, name: str) -> CompiledFile:
-    """A file of an artifact that serves any batch and length, with its digest and size."""
+def compiled_file(
+    directory: Path, name: str, *, batch: int | None = None, sequence_bin: int | None = None
+) -> CompiledFile:
+    """A file of an artifact, with its digest and size; it serves any batch and length that is not named."""
     file = directory / name
+    size_bytes = file.stat().st_size
     return CompiledFile(
-        batch=None, sequence_bin=None, file=name, sha256=file_digest(file), size_bytes=file.stat().st_size
+        batch=batch, sequence_bin=sequence_bin, file=name, sha256=file_digest(file), size_bytes=size_bytes
     )
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.targets.binding import UNBOUND, Binding
-from workbench.targets.deployment import DeploymentFacts, on_the_host
-from workbench.targets.space_start import SpaceStart, static_int8
+from workbench.values.artifact import Toolchain
 from workbench.values.device_use import Reader
+from workbench.values.dimension import Scalar
 from workbench.values.finding import Finding
 from workbench.values.installed_targets import InstalledTarget
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from workbench.targets.calibrator import Calibrator
     from workbench.targets.inside import LooksInside
     from workbench.targets.profiler import Profiler
-    from workbench.values.artifact import Artifact, Toolchain
+    from workbench.values.artifact import Artifact
     from workbench.values.candidate import Candidate
 
 
@@ -50,6 +49,159 @@ class Card:
 def no_cards() -> tuple[Card, ...]:
     """Of targets that compute on the host."""
     return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """Names are those of the toolchain's components. A difference in any other is a warning.
+
+    Attributes:
+        runtimes: of which another release, the first two numbers, is refused.
+        not_older: of these, an older one is refused too.
+        generations: of which another first number is refused.
+        compiling_only: that changes nothing once the files are compiled.
+        to_device: another kind of device is refused; else its figures are only to be measured again. Instruction sets
+            of the host then choose no kernel.
+    """
+
+    runtimes: tuple[str, ...] = ()
+    not_older: tuple[str, ...] = ()
+    generations: tuple[str, ...] = ()
+    compiling_only: tuple[str, ...] = ()
+    to_device: bool = False
+
+
+UNBOUND = Binding()
+"""Every difference but those that hold for all targets is a warning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """Cards beside the host, and what of the host a service on one of them needs.
+
+    Attributes:
+        card, second_card: device file of the first card, and of the next one for a word about it.
+        others: device files that every process needs besides its card's.
+        mounts: paths of the host, given read-only.
+        mounts_unneeded: where the mounts may be left out, as a clause behind "the host's driver".
+        group, group_id: owner of the device files on the host, and its assumed number.
+        group_argument: build argument that holds the number.
+        group_owns: what the group owns, as it is written in comments.
+        files_note: why the bundle must belong to the service's user.
+        log_variable, log_root: environment variable that names the folder of the vendor's logs, and where these go.
+        log_note: what happens to these logs in a pod.
+        resource: lines of Kubernetes' `resources` that ask for one card.
+    """
+
+    card: str
+    second_card: str
+    others: tuple[str, ...]
+    mounts: tuple[str, ...]
+    mounts_unneeded: str
+    group: str
+    group_id: int
+    group_argument: str
+    group_owns: str
+    files_note: str
+    log_variable: str
+    log_root: str
+    log_note: str
+    resource: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentFacts:
+    """What the files of a deployment take from the target.
+
+    Attributes:
+        base_image, base_argument: public image to start from, and the build argument that replaces it.
+        base_note: comment lines about it, without '#'.
+        python: the interpreter's name in that image.
+        before_serving: shell commands that set the vendor's environment before the service takes their place.
+        worker_threads: that a worker keeps busy on the host; None for the candidate's own.
+        worker_mb, worker_mb_for: memory of the host assumed for each worker beside the process, and what for; None
+            where it is measured, or follows the files of the model.
+        heading, notes: of a section of the guide; texts of `notes` may name `{service_id}` and `{log_folder}`.
+    """
+
+    base_image: str = "python:3.11-slim"
+    base_argument: str = "BASE_IMAGE"
+    base_note: tuple[str, ...] = ()
+    python: str = "python"
+    before_serving: tuple[str, ...] = ()
+    devices: Devices | None = None
+    worker_threads: int | None = None
+    worker_mb: int | None = None
+    worker_mb_for: str = ""
+    heading: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def on_the_host(toolchain: Toolchain) -> DeploymentFacts:
+    """Of a target that asks for nothing special, whatever the toolchain."""
+    return DeploymentFacts()
+
+
+Choices = Mapping[str, tuple[Scalar, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStart:
+    """What a service is told and asked.
+
+    Attributes:
+        today: (max_batch_size, batch_timeout_ms, workers) that the target's users are known to run; None where nobody
+            knows, and the first choices are what 'untuned' means.
+        concurrency: clients that wait for their answers; None for twice the cores of this machine.
+        p99_ms: None where only a call of the model tells: it is measured on this machine.
+        host: lines of YAML for the host in front of a device, to be filled in where there is none.
+    """
+
+    max_batch_size: tuple[int, ...] = (1, 4, 8, 16)
+    batch_timeout_ms: tuple[float, ...] = (0, 2, 5, 10)
+    workers: tuple[int, ...] = (1, 2)
+    concurrency: int | None = None
+    p99_ms: float | None = None
+    host: tuple[str, ...] = ()
+    today: tuple[int, float, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceStart:
+    """A target's part of a first search space and of its experiment.
+
+    Attributes:
+        schemes: of INT8, those that it has.
+        algorithms, granularity: of static INT8, the default first.
+        weight_algorithms: None where its default is as good as any.
+        parameters: name → choices, the default first; of precision and of the compiler.
+        fusions: those that change the model, each to be a switch; without the prefix of their dimensions.
+        int8_fusions: more of them, that only a quantized model has.
+        forbid: choices that no INT8 scheme goes together with, each with its reason.
+        notes: comments for the space, a line each.
+        calibration_samples: how many are enough.
+        scored: (validation, holdout) samples that are enough where every pass is slow; None for all.
+        rehearsal: the command that takes the place of a device that is not there.
+    """
+
+    schemes: tuple[str, ...] = ("static",)
+    algorithms: tuple[str, ...] = ("mse", "minmax", "percentile", "kl")
+    granularity: tuple[str, ...] = ("channel", "tensor")
+    weight_algorithms: tuple[str, ...] | None = None
+    parameters: Choices = field(default_factory=dict)
+    fusions: tuple[str, ...] = ()
+    int8_fusions: tuple[str, ...] = ()
+    forbid: tuple[tuple[Choices, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    service: ServiceStart = ServiceStart()
+    calibration_samples: int = 128
+    scored: tuple[int, int] | None = None
+    rehearsal: str = ""
+
+
+def static_int8(model: Path) -> SpaceStart:
+    """For a target about whose compiler a first space says nothing."""
+    return SpaceStart()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ from workbench.values.errors import MeasureError, ToolchainError, nearest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What a model takes under one name; a dimension that may vary is None."""
+    """What a model takes under one name; a dimension that may vary is None, and so is a type that NumPy lacks."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any] | None
     shape: tuple[int | None, ...]
 
 
@@ -41,7 +41,7 @@ def check_feeds(feeds: Feeds, inputs: Mapping[str, Input]) -> None:
         if name not in inputs:
             raise MeasureError(f"The model has no input {name!r}. {nearest(name, inputs)}")
         wanted = inputs[name]
-        if array.dtype != wanted.dtype:
+        if wanted.dtype is not None and array.dtype != wanted.dtype:
             raise MeasureError(f"Input {name!r} is fed {array.dtype}; the model takes {wanted.dtype}.")
         fits = len(wanted.shape) == array.ndim and all(
             size is None or size == given for size, given in zip(wanted.shape, array.shape, strict=True)

@@ -12,10 +12,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment
-from workbench.targets.ascend.acl.sampling import sampled
-from workbench.targets.ascend.msprof import profile
+from workbench.targets.ascend.card_reading import watched
 from workbench.targets.ascend.npu_smi import overview
 from workbench.targets.ascend.overflow import read_overflows, write_overflow_config
+from workbench.targets.ascend.profiling import profile
 
 # As a user writes it: arguments are the OM, the value to feed, and the acl.json; it ends when its input does
 CLIENT = """\
@@ -117,7 +117,7 @@ def test_the_overflow_check_finds_what_float16_cannot_hold(
         check=True,
     )
 
-    found = read_overflows(tmp_path / "overflow", device.home, tmp_path / "decoded", environment=device.environment)
+    found = read_overflows(tmp_path / "overflow", device.home, tmp_path / "decoded")
 
     assert bool(found) is overflowed
     assert all(overflow.unit == "AI Core" and overflow.suspect for overflow in found)
@@ -127,9 +127,9 @@ def test_the_overflow_check_finds_what_float16_cannot_hold(
 
 def test_npu_smi_shows_the_process_and_its_memory_and_forgets_them(device: Device) -> None:
     before = overview(device.environment)
-    with device.running() as process, sampled(0, interval_s=0.05, environment=device.environment) as watch:
+    with device.running() as process, watched(0, interval_s=0.05, environment=device.environment) as watch:
         during = overview(device.environment)
-        while watch.samples().hbm_used_mb is None:
+        while not any(reading.memory_bytes for reading in watch.readings):
             assert process.poll() is None
     after = overview(device.environment)
 

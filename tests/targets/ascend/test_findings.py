@@ -6,10 +6,8 @@ import pytest
 
 from tests.emulated_cann import emulated_environment
 from workbench.commands.doctor.finding import exit_code
-from workbench.targets.ascend import device_findings as devices
 from workbench.targets.ascend import installation, npu_smi
-from workbench.targets.ascend.device_findings import Machine
-from workbench.targets.ascend.findings import ascend_findings
+from workbench.targets.ascend.findings import MANAGERS, Machine, ascend_findings
 from workbench.values.finding import Finding, module_at
 
 CAPTURES = Path(__file__).parent / "npu_smi"
@@ -63,7 +61,7 @@ class Host:
         self.tool(self.home / "bin/atc", "")
         self.npu_smi()
         self.acl()
-        self.nodes("davinci0", *devices.MANAGERS)
+        self.nodes("davinci0", *MANAGERS)
 
     def all_findings(self) -> list[Finding]:
         found = ascend_findings(

@@ -7,8 +7,7 @@ import onnx
 from tests.targets.encoder import ids, record_for, save, tiny_encoder
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.targets.ascend.lowered_form import lowered_form
-from workbench.targets.ascend.lowering import atc_form
+from workbench.targets.ascend.lowering import atc_form, lowered_form
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.targets.ascend.msprof import profile
 from workbench.targets.ascend.profiles.read import read_profile
+from workbench.targets.ascend.profiling import profile
 from workbench.values.errors import MeasureError, ToolchainError
 
 SUMMARY = (Path(__file__).parent / "msprof" / "op_summary.csv").read_text(encoding="utf-8")
@@ -111,7 +111,7 @@ def test_a_program_runs_under_msprof_and_only_its_own_result_is_read(tmp_path: P
     ("script", "words", "transient"),
     [
         ("echo '[ERROR] no device'; exit 3", r"failed with exit code 3: \[ERROR\] no device", False),
-        ("sleep 60", "took longer than 0.5 s", True),
+        ("sleep 60", r"took longer than \d s", True),
         ("true", "No op_summary_", False),
     ],
 )

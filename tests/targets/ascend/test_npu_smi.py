@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.targets.ascend.test_program import ends
 from workbench.targets.ascend import npu_smi
 from workbench.targets.ascend.npu_smi import (
     Card,
@@ -56,7 +55,6 @@ def test_two_rows_make_a_card() -> None:
             aicore_percent=0,
             hbm_used_mb=4487,
             hbm_total_mb=65536,
-            bus_id="0000:C1:00.0",
         ),
     )
     assert seen.processes == ()
@@ -72,14 +70,14 @@ def test_npu_ids_need_not_begin_at_0_and_slashes_need_no_blanks() -> None:
 def test_a_dash_and_na_are_unknown_and_not_zero() -> None:
     card = parse_info(capture("info_23_0_6")).cards[1]
 
-    assert (card.power_w, card.temperature_c, card.aicore_percent, card.hbm_used_mb, card.bus_id) == (None,) * 5
+    assert (card.power_w, card.temperature_c, card.aicore_percent, card.hbm_used_mb) == (None,) * 4
     assert (card.health, card.hbm_total_mb) == ("Warning", 65536)
 
 
 def test_processes_are_no_cards_even_without_a_name() -> None:
     assert parse_info(capture("info_23_0_6")).processes == (
-        Process(npu_id=2, chip=0, pid=907864, name="", memory_mb=134),
-        Process(npu_id=2, chip=0, pid=48988, name="python", memory_mb=55844),
+        Process(npu_id=2, chip=0, pid=907864, name=""),
+        Process(npu_id=2, chip=0, pid=48988, name="python"),
     )
 
 
@@ -109,16 +107,8 @@ def test_a_table_without_rows_is_known_to_have_no_card() -> None:
 
 
 def test_logic_ids_come_from_the_mapping_without_the_boards_controller() -> None:
-    rows = [(chip.npu_id, chip.logic_id, chip.name) for chip in parse_mapping(capture("mapping"))]
-
-    assert rows == [(2, 0, "Ascend910B3"), (5, 1, "Ascend910B3")]
-
-
-def test_a_column_of_physical_ids_is_not_part_of_the_name() -> None:
-    assert [(c.chip, c.logic_id, c.name) for c in parse_mapping(capture("mapping_two_dies"))] == [
-        (0, 0, "Ascend910"),
-        (1, 1, "Ascend910"),
-    ]
+    assert parse_mapping(capture("mapping")) == {(2, 0): 0, (5, 0): 1}
+    assert list(parse_mapping(capture("mapping_two_dies")).values()) == [0, 1]
 
 
 def test_the_chip_counts_and_not_the_boards_controller() -> None:
@@ -192,12 +182,11 @@ def test_a_failure_is_told_in_its_own_words_with_a_remedy(tmp_path: Path, words:
     assert words in str(caught.value)
 
 
-def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
-    environment = fake(tmp_path, f"sleep 60 & echo $! > {tmp_path}/child; wait")
+def test_one_that_hangs_is_told(tmp_path: Path) -> None:
+    environment = fake(tmp_path, "sleep 60")
 
     with pytest.raises(ToolchainError, match=r"did not answer within 0\.5 s"):
         run_npu_smi(["info"], environment=environment, timeout_s=0.5)
-    assert ends(int((tmp_path / "child").read_text()))
 
 
 def test_one_that_cannot_be_started_or_found_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

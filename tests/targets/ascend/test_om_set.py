@@ -36,7 +36,6 @@ def compiled(
     to: Path | None = None,
     *,
     parallel: int = 2,
-    timeout_s: float = 30.0,
     **variables: str,
 ) -> CompiledSet:
     lowered = tmp_path / "lowered.onnx"
@@ -51,7 +50,6 @@ def compiled(
         soc_version="Ascend910B3",
         environment=play_atc(tmp_path, body) | variables,
         parallel=parallel,
-        timeout_s=timeout_s,
     )
 
 
@@ -144,7 +142,7 @@ def running_below(folder: Path) -> list[str]:
 
 def test_a_run_that_hangs_is_transient_and_keeps_its_log(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="did not finish") as raised:
-        compiled(tmp_path, "echo working; sleep 600", timeout_s=0.4)
+        compiled(tmp_path, "echo working; sleep 600", WORKBENCH_ATC_TIMEOUT_S="0.4")
 
     assert raised.value.transient
     assert raised.value.log_path is not None
@@ -311,7 +309,7 @@ def test_compiles_side_by_side_are_bounded_by_memory_and_processors(monkeypatch:
 def test_warnings_and_a_missing_fusion_report_are_told(tmp_path: Path) -> None:
     made = compiled(tmp_path, WRITES_OM + "echo '(W11001): Op gelu does not hit the library.'\n", FOUR)
 
-    assert made.fusions == ()
-    assert "fusion_result.json cannot be read" in made.warnings[0]
-    assert made.warnings[1:] == ("W11001: Op gelu does not hit the library.",)
-    assert sorted(made.seconds) == ["b1_s16.om", "b1_s32.om", "b2_s16.om", "b2_s32.om"]
+    assert made.story.fusions == ()
+    assert "fusion_result.json cannot be read" in made.story.warnings[0]
+    assert made.story.warnings[1:] == ("W11001: Op gelu does not hit the library.",)
+    assert sorted(made.story.seconds) == ["b1_s16.om", "b1_s32.om", "b2_s16.om", "b2_s32.om"]

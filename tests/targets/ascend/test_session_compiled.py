@@ -11,10 +11,9 @@ from tests.targets.ascend.offline_files import entry
 from tests.targets.encoder import ids, run, save, tiny_encoder
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.acl.session import open_session
-from workbench.targets.ascend.interface import write_interface
+from workbench.targets.ascend.interface import interface_of, write_interface
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.targets.ascend.shapes import interface_of
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate, Precision
 
@@ -38,7 +37,7 @@ def test_a_compiled_encoder_gives_the_float_models_outputs(acl: ModuleType, tmp_
         float_matmuls_left=files.float_matmuls_left,
         kernels=files.kernels,
     )
-    session = open_session(compiled, artifact, batch=4)
+    session = open_session(compiled, artifact)
 
     for batch, length in ((4, 7), (1, 16), (3, 7), (9, 16)):
         feeds = ids(batch, length)

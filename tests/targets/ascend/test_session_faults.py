@@ -44,7 +44,7 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def open_run_close(files: tuple[Path, Artifact]) -> None:
-    session = open_session(*files, batch=2)
+    session = open_session(*files)
     try:
         assert np.array_equal(session.run(FEEDS)["logits"], expected(FEEDS)["logits"])
         session.times()
@@ -130,14 +130,14 @@ def test_out_of_device_memory_is_this_candidates_trouble_and_may_pass(
     faults.arm("acl.mdl.load_from_file:1=245000")
 
     with pytest.raises(MeasureError, match=r"\.om: pyACL cannot load it: .*245000 .*smaller batches") as caught:
-        open_session(*files, batch=2)
+        open_session(*files)
     assert caught.value.transient
     open_run_close(files)
 
 
 def test_after_a_time_out_the_runtime_is_built_anew(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
     """pyacl.md §2.6: mark the trial failed and rebuild the process; within it, [inferred] that finalize is enough."""
-    candidate, baseline = open_session(*files, batch=2), open_session(*files, batch=2)
+    candidate, baseline = open_session(*files), open_session(*files)
     faults.arm("acl.rt.synchronize_stream_with_timeout:1=507046;acl.nothing:1=1")
 
     with pytest.raises(MeasureError, match=r"507046 \(STREAM_SYNC_TIMEOUT\)") as caught:
@@ -146,7 +146,7 @@ def test_after_a_time_out_the_runtime_is_built_anew(acl: ModuleType, files: tupl
     with pytest.raises(MeasureError, match="no times"):
         candidate.times()
     with pytest.raises(MeasureError, match=r"in doubt \(507046 STREAM_SYNC_TIMEOUT\) and 2 sessions"):
-        open_session(*files, batch=2)
+        open_session(*files)
     candidate.close()
     baseline.close()
     assert {name: faults._CALLS.get(name) for name in ("acl.finalize", "acl.init")} == {
@@ -160,7 +160,7 @@ def test_after_a_time_out_the_runtime_is_built_anew(acl: ModuleType, files: tupl
 
 
 def test_a_callers_fault_leaves_the_session_in_order(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    session = open_session(*files, batch=2)
+    session = open_session(*files)
     faults.arm("acl.rt.memcpy_async:2=107000")
 
     with pytest.raises(MeasureError, match="107000"):
@@ -171,7 +171,7 @@ def test_a_callers_fault_leaves_the_session_in_order(acl: ModuleType, files: tup
 
 
 def test_the_first_of_several_failures_is_told(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    session = open_session(*files, batch=2)
+    session = open_session(*files)
     faults.arm("acl.destroy_data_buffer:1=100000;acl.rt.destroy_stream:1=107003")
 
     with pytest.raises(MeasureError, match="destroy_data_buffer failed with 100000"):
@@ -186,7 +186,7 @@ def test_a_failing_open_tells_its_own_reason_not_that_of_the_release(
     faults.arm("acl.mdl.create_dataset:1+=1;acl.rt.destroy_stream:1=107003")
 
     with pytest.raises(MeasureError, match=r"acl\.mdl\.create_dataset gave 0"):
-        open_session(*files, batch=2)
+        open_session(*files)
     assert "107003" in caplog.text
     clean_up()
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from workbench.targets.ascend.settings import FUSION_GROUPS, AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json
 from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
@@ -130,60 +130,3 @@ def test_a_candidate_is_described_by_what_differs_from_the_defaults() -> None:
         "INT8 static, ifmr, asymmetric, weights per tensor, bins 64 128, the rest allow_mix_precision, no gelu"
     )
     assert describe(several) == "force_fp16, length 128, batches 1 8"
-
-
-NEVER_CLOSED = {
-    "MatmulV2QuantProcessFusionPass",
-    "BatchMatmulV2QuantProcessFusionPass",
-    "FCQuantProcessFusionPass",
-    "EinsumPass",
-    "ConstToAttrPass",
-    "ConstToAttrGatherV2Fusion",
-    "ConstToAttrReduceSumFusion",
-    "AReduceMeanFusionPass",
-    "AReduceSumFusionPass",
-    "PackFusionPass",
-    "UnpackFusionPass",
-    "ZSplitVFusionPass",
-    "AddNFusionPass",
-    "TransdataCastFusionPass",
-    "TransposedUpdateFusionPass",
-    "PermuteFusionPass",
-    "COPYPass",
-    "ArgMaxWithFusionPass",
-    "NormalizeFusionPass",
-    "HostBNFusionPass",
-    "ApplyAddOutputPass",
-    "TfTagNoConstFoldingFusionPass",
-    "TfMergeSubFusionPass",
-    "TbeConvDequantS16FusionPass",
-    "TbeConvRequantFusionPass",
-    "TbeAntiquantMaxpoolingFusionPass",
-    "AddRmsNormFusionGraphPass",
-    "BatchMatMulFusionPass",
-    "CastRemoveFusionPass",
-    "CommonSubexpressionEliminationPass",
-    "FixPipeAbilityProcessPass",
-    "FlattenV2Pass",
-    "MatMul2MatMulV2FusionPass",
-    "WeightQuantBatchMatmulV2TransposeFusionPass",
-    "ZConcatExt2FusionPass",
-    "ZConcatDFusionPass",
-    "ZSplitVDFusionPass",
-    "InplaceAddRmsNormFusionPass",
-    "SoftmaxGradExtFusion",
-    "HostShapeOptimizationPass",
-    "LayerNormV4FusionPass",
-    "SxpyFusionPass",
-    "ARefreshCubeC0FusionPass",
-    "DeleteNoConstFolding",
-    "MapIndexFusionPass",
-}
-
-
-def test_no_group_holds_a_pass_that_cannot_be_closed_and_none_stands_in_two() -> None:
-    """atc.md §4.3, Not closable; and §4.3, ExceptionalPassOfO1Level."""
-    passes = [name for group in FUSION_GROUPS.values() for name in (*group.graph, *group.ub)]
-
-    assert not NEVER_CLOSED & set(passes)
-    assert len(passes) == len(set(passes))

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.targets.ascend.interface import Interface, Port, read_interface, write_interface
-from workbench.targets.ascend.shapes import has_axis, interface_of
+from workbench.targets.ascend.interface import Interface, Port, has_axis, interface_of, read_interface, write_interface
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, TensorSpec
 

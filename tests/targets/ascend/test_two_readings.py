@@ -8,11 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.targets.ascend.atc.test_command import BERT
-from tests.targets.ascend.atc.test_flags import COMPILE, GEARS, REFUSALS
 from workbench.cann_emulator.atc import checks, grammar
 from workbench.cann_emulator.atc.catalogue import catalogue
 from workbench.cann_emulator.atc.console import error_lines, warning_lines
-from workbench.cann_emulator.atc.failure import AtcFailure, Record
+from workbench.cann_emulator.atc.failure import Record
 from workbench.cann_emulator.atc.flags import known_flags
 from workbench.cann_emulator.atc.fusion_switch import read_switches
 from workbench.cann_emulator.atc.gears import plan_shapes
@@ -23,10 +22,10 @@ from workbench.cann_emulator.atc.requests import read_requests
 from workbench.cann_emulator.atc.shapes import parse_ranges
 from workbench.targets.ascend.atc.codes import meaning_of, operator_of
 from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
-from workbench.targets.ascend.atc.config_files import DTYPES, PRECISION_KINDS, write_config_files
-from workbench.targets.ascend.atc.flag_table import FLAGS
+from workbench.targets.ascend.atc.config_files import DTYPES, FUSION_GROUPS, PRECISION_KINDS, write_config_files
+from workbench.targets.ascend.atc.flags import REACHED
 from workbench.targets.ascend.atc.output import parse_output
-from workbench.targets.ascend.settings import ALL_PRECISION_MODES, FUSION_GROUPS, AscendCompile
+from workbench.targets.ascend.settings import ALL_PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import ConfigError
 
@@ -52,47 +51,8 @@ def emulated(flags: Mapping[str, str]) -> dict[str, str]:
     return dict(options)
 
 
-def with_files(flags: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The same with paths below `folder` whose names ATC takes, each an existing file."""
-    found = {}
-    for name, value in flags.items():
-        safe = value.startswith("/") and not value.endswith("/") and " " not in value and not set("+@") & set(value)
-        found[name] = str(folder / Path(value).name) if safe else value
-        if safe and FLAGS[name].kind == "input":
-            Path(found[name]).write_text("")
-    return found
-
-
 def test_both_know_the_same_flags() -> None:
-    assert set(FLAGS) - {"help"} == set(known_flags((8, 5, 0)))  # help is the emulated grammar's own
-
-
-@pytest.mark.parametrize("flags", [COMPILE, GEARS], ids=["static", "gears"])
-def test_both_accept_a_usual_command(tmp_path: Path, flags: dict[str, str]) -> None:
-    assert emulated(with_files(flags, tmp_path))["framework"] == "5"
-
-
-NOT_RAISED = {"E10036", "E10038"}
-"""Codes that v8.5.0 has and no command line reaches: no upper limit is checked, and a gear holds digits only."""
-
-IN_THE_ENGINE = (
-    {"aicore_num": "24|40"},
-    {"aicore_num": "x"},
-    {"virtual_type": "1", "buffer_optimize": "l1_optimize"},
-)
-"""Read when the compile engine starts, after all flag checks (atc.md §1, step 15)."""
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [(change, code) for change, code, _ in REFUSALS if code not in NOT_RAISED and change not in IN_THE_ENGINE],
-    ids=lambda value: "+".join(value) if isinstance(value, dict) else None,
-)
-def test_both_refuse_with_the_same_code(tmp_path: Path, change: dict[str, str], code: str) -> None:
-    with pytest.raises(AtcFailure) as raised:
-        emulated(with_files({**COMPILE, **change}, tmp_path))
-
-    assert code in [record.code for record in raised.value.records]
+    assert set(REACHED) - {"help"} == set(known_flags((8, 5, 0)))  # help is the emulated grammar's own
 
 
 def subsets(*names: str) -> st.SearchStrategy[tuple[str, ...]]:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.targets.ascend.versions import cann_problem, driver_problem, same_release
+from workbench.targets.ascend.installation import cann_problem, driver_problem, same_release
 from workbench.values.versions import version_key
 
 RELEASED = ["?", "23.0.6", "24.1.rc3", "24.1.0", "25.2.0", "25.3.rc1", "25.3.rc2", "25.3.0", "25.3.1", "25.10.0"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.targets.ascend.visible_devices import Visible, logic_id, visible_devices
+from workbench.targets.ascend.npu_smi import Visible, logic_id, visible_devices
 
 
 def read(text: str, present: list[int] | None = None) -> Visible:

@@ -25,6 +25,7 @@ from tests.targets.encoder import (
 from workbench.graph.read import read_model
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.targets import apart
 from workbench.targets.onnxruntime import compiler, fusions
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
@@ -488,7 +489,7 @@ def test_the_runtime_refusing_a_model_is_reported_with_its_reason(tmp_path: Path
 def test_a_compile_that_takes_too_long_may_be_tried_again(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "_TIMEOUT_S", 0.001)
+    monkeypatch.setattr(apart, "COMPILE_TIMEOUT_S", 0.001)
 
     with pytest.raises(CompileError, match="did not finish") as caught:
         TARGET.compile(encoder, Candidate(target="onnxruntime"), tmp_path)

@@ -291,17 +291,6 @@ def test_the_runtime_refusing_a_model_is_reported_with_its_reason(tmp_path: Path
     assert [file.name for file in (tmp_path / "compiled").iterdir()] == [openvino_compiler.LOG]
 
 
-def test_a_compile_that_takes_too_long_may_be_tried_again(
-    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(openvino_compiler, "_TIMEOUT_S", 0.001)
-
-    with pytest.raises(CompileError, match="did not finish") as caught:
-        TARGET.compile(encoder, FLOAT, tmp_path)
-
-    assert caught.value.transient
-
-
 def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="relu"),

@@ -94,7 +94,7 @@ def test_a_target_depends_on_its_own_modules_and_on_no_other_targets(target: str
 def test_programs_that_are_started_beside_a_module_belong_to_it() -> None:
     assert "workbench.targets.onnxruntime.optimize" in closure(MODULES["onnxruntime"])
     assert "workbench.targets.openvino.convert" in closure(MODULES["openvino"])
-    assert {"workbench.targets.ascend.atc.child", "workbench.targets.ascend.amct.child"} <= set(
+    assert {"workbench.targets.apart_child", "workbench.targets.ascend.amct.child"} <= set(
         closure("workbench.targets.ascend.target", "workbench.targets.ascend.amct.calibrator")
     )
 

@@ -15,8 +15,8 @@ from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.quantization.lowering.normalize import normalized
 from workbench.targets import REFERENCE, described
+from workbench.targets.description import SpaceStart
 from workbench.targets.int8_issues import quantized_already
-from workbench.targets.space_start import SpaceStart
 from workbench.values.errors import CompileError, ConfigError
 from workbench.values.model import Model
 

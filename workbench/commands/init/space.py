@@ -13,7 +13,7 @@ from workbench.space.dimensions import TARGET, dimensions_of
 from workbench.space.space import choice_text
 from workbench.space.words import bins_of
 from workbench.targets import described
-from workbench.targets.space_start import SpaceStart
+from workbench.targets.description import SpaceStart
 from workbench.values.dimension import FUSION_PREFIX, Scalar
 
 T = TypeVar("T")

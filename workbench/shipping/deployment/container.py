@@ -10,7 +10,7 @@ import json
 
 from workbench.bundle.signing import TRUSTED_VARIABLE
 from workbench.shipping.deployment.facts import ADMIN_PORT, DIGEST_HINT, PORT, SERVICE_ID, STOP_S, TRUSTED_KEYS, Facts
-from workbench.targets.deployment import DeploymentFacts
+from workbench.targets.description import DeploymentFacts
 
 _INSTALL = """\
 COPY bundle/deploy/requirements-serve.txt /tmp/build/

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import Manifest
 from workbench.targets import described
-from workbench.targets.deployment import DeploymentFacts
+from workbench.targets.description import DeploymentFacts
 from workbench.values.errors import ConfigError
 
 PORT = 8000

@@ -12,7 +12,7 @@ from workbench.shipping.deployment.facts import (
     TRUSTED_KEYS,
     Facts,
 )
-from workbench.targets.deployment import Devices
+from workbench.targets.description import Devices
 
 KEYS = "/etc/workbench/keys"
 PRE_STOP_S = 5

@@ -17,14 +17,13 @@ from workbench.graph.write import write_model
 from workbench.quantization.amct.config import unsupported
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import wants
-from workbench.targets.ascend.amct.installation import amct_is_named
-from workbench.targets.ascend.atc.config_files import config_texts
-from workbench.targets.ascend.atc.named_folders import VARIABLE, operators_environment
+from workbench.targets.ascend.amct.process import amct_is_named
+from workbench.targets.ascend.atc.config_files import VARIABLE, config_texts, operators_environment
 from workbench.targets.ascend.atc.precheck import check_model
+from workbench.targets.ascend.interface import has_axis, interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import NOT_IN_OPS_NN, check_operators
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.targets.ascend.shapes import has_axis, interface_of
 from workbench.targets.base import OperatorIssue
 from workbench.targets.int8_issues import nothing_to_quantize
 from workbench.values.candidate import Candidate

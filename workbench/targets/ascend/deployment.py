@@ -7,7 +7,7 @@ Ascend Docker Runtime is installed it mounts devices and driver itself, and the 
 
 from __future__ import annotations
 
-from workbench.targets.deployment import DeploymentFacts, Devices
+from workbench.targets.description import DeploymentFacts, Devices
 from workbench.values.artifact import Toolchain
 
 CANN_IMAGE = "quay.io/ascend/cann:{cann}-910b-ubuntu22.04-py3.11"

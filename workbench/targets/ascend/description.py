@@ -10,9 +10,7 @@ from workbench.targets.ascend.deployment import deployment
 from workbench.targets.ascend.dimensions import DIMENSIONS
 from workbench.targets.ascend.interface import INTERFACE
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
-from workbench.targets.binding import Binding
-from workbench.targets.description import Card, TargetDescription
-from workbench.targets.space_start import SpaceStart
+from workbench.targets.description import Binding, Card, SpaceStart, TargetDescription
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -41,8 +39,8 @@ def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 def _cards() -> tuple[Card, ...]:
     """A single one is left as it is, since msprof cannot work where the variable is set (atc.md, profiling)."""
+    from workbench.targets.ascend.npu_smi import VARIABLE
     from workbench.targets.ascend.toolchain import device_ids
-    from workbench.targets.ascend.visible_devices import VARIABLE
 
     ids = device_ids()
     return tuple(Card(name=str(n), environment={VARIABLE: str(n)} if len(ids) > 1 else {}) for n in ids)
@@ -56,7 +54,7 @@ def _read_device(device: int, environment: Mapping[str, str]) -> Reader:
 
 def _calibrator(environment: Mapping[str, str]) -> Calibrator:
     from workbench.targets.ascend.amct.calibrator import AmctCalibrator
-    from workbench.targets.ascend.amct.installation import find_amct
+    from workbench.targets.ascend.amct.process import find_amct
 
     return AmctCalibrator(installation=find_amct(environment))
 
@@ -77,8 +75,7 @@ def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
     """Of the form that ATC is given, so that what lowering mends is no issue."""
     from workbench.targets.ascend.check import known_and_asked
     from workbench.targets.ascend.lowering import atc_form
-    from workbench.targets.ascend.operators import check_operators
-    from workbench.targets.ascend.structure import axis_issues
+    from workbench.targets.ascend.operators import axis_issues, check_operators
     from workbench.values.errors import LoweringError
 
     try:

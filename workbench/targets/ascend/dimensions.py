@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
-from workbench.targets.ascend.atc.passed import PASSED
+from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
+from workbench.targets.ascend.atc.flags import PASSED
 from workbench.targets.ascend.settings import (
     ALL_PRECISION_MODES,
     CALIBRATORS,
-    FUSION_GROUPS,
     BufferOptimize,
     ImplementationMode,
     OptimizationLevel,

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.targets.ascend.amct.installation import VARIABLE as AMCT_PYTHON
-from workbench.targets.ascend.amct.installation import find_amct
-from workbench.targets.ascend.device_findings import Machine, device_findings
+from workbench.targets.apart import run_apart
+from workbench.targets.ascend.amct.process import VARIABLE as AMCT_PYTHON
+from workbench.targets.ascend.amct.process import find_amct
 from workbench.targets.ascend.installation import (
+    CANN_WANTED,
+    DRIVER_WANTED,
+    INSTALL_RECORD,
     OPERATOR_KERNELS,
     Installation,
+    cann_problem,
     compiler_of_another,
     dormant_installations,
+    driver_files,
+    driver_problem,
     read_installation,
+    same_release,
 )
-from workbench.targets.ascend.program import run_program
+from workbench.targets.ascend.npu_smi import VARIABLE, Card, Overview, details, npu_smi_path, overview, visible_devices
 from workbench.targets.ascend.settings import ASCEND
-from workbench.targets.ascend.versions import CANN_WANTED, cann_problem, same_release
 from workbench.values.errors import ToolchainError
 from workbench.values.finding import Finding, module_at
+from workbench.values.versions import version_key
 
 _GROUP = f"target {ASCEND}"
 _IMPORT_TIMEOUT_S = 60.0
@@ -55,7 +64,7 @@ def ascend_findings(
     yield _runtime(environment, place_of)
     yield _amct(environment)
     emulated = installation is not None and installation.emulator is not None
-    yield from device_findings(environment, machine or Machine(), group=_GROUP, emulated=emulated)
+    yield from _device_findings(environment, machine or Machine(), emulated=emulated)
 
 
 def _toolkit(installation: Installation | None, home: str, environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -130,9 +139,7 @@ def _runtime(environment: Mapping[str, str], place_of: Callable[[str], str | Non
     if place_of("acl") is None:
         return _warn("runtime", "no Python module acl", "set_env.sh puts it on PYTHONPATH; it needs the driver.")
     try:
-        ended = run_program(
-            [sys.executable, "-P", "-c", _ASK_ACL], environment=environment, timeout_s=_IMPORT_TIMEOUT_S
-        )
+        ended = run_apart([sys.executable, "-P", "-c", _ASK_ACL], environment=environment, timeout_s=_IMPORT_TIMEOUT_S)
     except OSError as error:
         return _warn("runtime", f"import acl cannot be tried: {error}", "Look at the message.")
     if ended.code is None:
@@ -165,9 +172,9 @@ def _amct(environment: Mapping[str, str]) -> Finding:
             "Optional: the workbench has its own engine. Of CANN 8.5 it wants onnx 1.14.0 with onnxruntime 1.16.0: "
             f"give it a virtual environment of its own and name that one's interpreter in {AMCT_PYTHON}.",
         )
-    return _ok(
-        "AMCT", f"amct_onnx {found.amct_onnx} with onnx {found.onnx}, onnxruntime {found.onnxruntime}, {found.python}"
-    )
+    known = found.versions
+    others = f"with onnx {known['onnx']}, onnxruntime {known['onnxruntime']}, {found.python}"
+    return _ok("AMCT", f"amct_onnx {known['amct_onnx']} {others}")
 
 
 def _ok(name: str, value: str) -> Finding:
@@ -176,3 +183,191 @@ def _ok(name: str, value: str) -> Finding:
 
 def _warn(name: str, value: str, remedy: str) -> Finding:
     return Finding(group=_GROUP, name=name, status="warn", value=value, remedy=remedy)
+
+
+# --- driver, cards, device files, containers, visibility -------------------------------------------------------------
+
+
+MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
+"""Device files that every process on an NPU needs besides its /dev/davinciN (pyacl.md §6.4)."""
+
+CHIP = "910B3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where the system keeps what is looked at.
+
+    Attributes:
+        root: of the file system, for the marks of a container.
+        record: the driver's install record.
+    """
+
+    root: Path = Path("/")
+    dev: Path = Path("/dev")
+    record: Path = INSTALL_RECORD
+
+
+def _device_findings(environment: Mapping[str, str], machine: Machine, *, emulated: bool) -> Iterator[Finding]:
+    """Driver, firmware, cards; and device files, container and visibility where there is something to say of them.
+
+    Args:
+        emulated: device files and driver files are not expected then.
+    """
+
+    seen, trouble = _seen(environment)
+    files = driver_files(machine.record)
+    loaded = seen.driver if seen is not None and seen.driver else ""
+    driver = loaded or files.driver
+    install = f"Install the NPU driver {DRIVER_WANTED} or newer with its firmware; only compiling needs none."
+    if not driver:
+        yield _warn("driver", "no version found", install)
+    elif driver_problem(driver):
+        yield _warn("driver", driver_problem(driver), install)
+    else:
+        yield _ok("driver", driver)
+    if loaded and files.driver and not emulated and version_key(loaded) != version_key(files.driver):
+        yield _warn(
+            "driver", f"{loaded} is loaded, {files.driver} is installed", "Reboot: the new driver is not loaded."
+        )
+
+    cards = seen.cards if seen is not None else ()
+    board = details("board", cards[0].npu_id, environment) if cards else {}
+    firmware = board.get("Firmware Version") or files.firmware
+    fits = board.get("Compatibility", "OK")
+    if firmware and fits.upper() not in ("OK", "NA"):
+        yield _warn("firmware", f"{firmware} does not fit the driver: {fits}", "Install the firmware of that driver.")
+    elif firmware:
+        yield _ok("firmware", firmware)
+
+    in_container = _in_container(machine.root)
+    if not cards:
+        remedy = "Install the driver and firmware of the Atlas A2" + (
+            "; this is a container: give it cards of the host (--device=/dev/davinci0, and see below)."
+            if in_container
+            else "; in a container, mount /dev/davinci* and the driver's folder."
+        )
+        yield _warn("device", trouble, remedy)
+    else:
+        names = [card.name for card in cards]
+        count = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
+        strange = [name for name in dict.fromkeys(names) if name.removeprefix("Ascend") != CHIP]
+        yield (
+            _warn("device", f"{count}, and not {CHIP}", "Compiled for the chip that is there; limits may not fit.")
+            if strange
+            else _ok("device", count)
+        )
+    for card in cards:
+        yield _card(card, seen)
+    yield from _visibility(environment, cards)
+    expected = bool(environment.get("ASCEND_HOME_PATH")) or npu_smi_path(environment) is not None
+    if not emulated:
+        yield from _nodes(machine.dev, expected, in_container)
+        if in_container and expected and not (files.root / "driver/lib64").is_dir():
+            yield _warn(
+                "container",
+                f"the driver is not mounted: no {files.root}/driver/lib64",
+                "Start it with -v /usr/local/Ascend/driver:/usr/local/Ascend/driver -v /usr/local/dcmi:/usr/local/dcmi "
+                "-v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi -v /etc/ascend_install.info:/etc/ascend_install.info",
+            )
+
+
+def _seen(environment: Mapping[str, str]) -> tuple[Overview | None, str]:
+    """(what npu-smi shows, why it shows no card)."""
+    if npu_smi_path(environment) is None:
+        return None, "no npu-smi"
+    try:
+        seen = overview(environment)
+    except ToolchainError as error:
+        return None, f"unknown: {error}"
+    if not seen.readable:
+        return seen, "unknown: npu-smi gives a text that cannot be read"
+    return seen, "npu-smi lists no card"
+
+
+def _card(card: Card, seen: Overview | None) -> Finding:
+    """Health, power, temperature, memory; who else uses it."""
+    parts = [card.health]
+    figures = ((card.power_w, "W"), (card.temperature_c, "°C"), (card.aicore_percent, "% AI core"))
+    parts += [f"{figure:g} {unit}" for figure, unit in figures if figure is not None]
+    if card.hbm_used_mb is not None and card.hbm_total_mb:
+        parts.append(f"HBM {card.hbm_used_mb:.0f} of {card.hbm_total_mb:.0f} MB used")
+    name = f"card {card.npu_id}" + (f" chip {card.chip}" if card.chip else "")
+    text = ", ".join(parts)
+    if card.health.upper() not in ("OK", "UNKNOWN"):
+        remedy = f"`npu-smi info -t health -i {card.npu_id} -c {card.chip}` names the fault; do not measure on it."
+        return _warn(name, text, remedy)
+    others = [
+        f"{process.name or 'process'} ({process.pid})"
+        for process in (seen.processes if seen is not None else ())
+        if (process.npu_id, process.chip) == (card.npu_id, card.chip)
+    ]
+    if others:
+        remedy = "Times measured beside other work are too long: use an idle card, or wait."
+        return _warn(name, f"{text}; in use by {', '.join(others)}", remedy)
+    return _ok(name, text)
+
+
+def _visibility(environment: Mapping[str, str], cards: Sequence[Card]) -> Iterator[Finding]:
+    if VARIABLE not in environment:
+        return
+    present = [card.logic_id for card in cards if card.logic_id is not None]
+    visible = visible_devices(environment, present or None)
+    remedy = f"Write ascending device ids without repeats, such as {VARIABLE}=0,1, or unset it."
+    if visible.problem:
+        yield _warn("visible", visible.problem, remedy)
+    elif not visible.devices:
+        yield _ok("visible", f"every device ({VARIABLE} is empty)")
+    else:
+        seen = ", ".join(f"{device} as {index}" for index, device in enumerate(visible.devices))
+        yield _ok("visible", f"device {seen} ({VARIABLE}); msprof does not work with it")
+
+
+def _nodes(dev: Path, expected: bool, in_container: bool) -> Iterator[Finding]:
+    """Device files, and whether this user may read and write them."""
+    cards = sorted(dev.glob("davinci[0-9]*"), key=lambda p: (len(p.name), p.name))
+    present = [dev / name for name in MANAGERS if (dev / name).exists()]
+    if not cards and not present and not expected:
+        return
+    missing = [f"{dev}/{name}" for name in MANAGERS if not (dev / name).exists()]
+    if not cards:
+        missing.insert(0, f"{dev}/davinci<N>")
+    if missing:
+        passed = " ".join(f"--device={name.replace('<N>', '0')}" for name in missing)
+        yield _warn(
+            "device files",
+            f"missing: {', '.join(missing)}",
+            f"Start the container with {passed}"
+            if in_container
+            else "The driver is not loaded: see `lsmod | grep drv`.",
+        )
+    barred = [node for node in (*cards, *present) if not os.access(node, os.R_OK | os.W_OK)]
+    if barred:
+        groups = sorted({_group_of(node) for node in barred})
+        yield _warn(
+            "rights",
+            f"no right to read and write {', '.join(str(node) for node in barred)}",
+            f"sudo usermod -aG {','.join(groups)} $USER, then log in again"
+            + ("; in a container, start it with --group-add of that group's number." if in_container else "."),
+        )
+    if not missing and not barred:
+        yield _ok("device files", f"{', '.join(node.name for node in (*cards, *present))}: readable and writable")
+
+
+def _group_of(node: Path) -> str:
+    """Name of the group that a device file belongs to; HwHiAiUser as a rule (pyacl.md §6.4)."""
+    number = node.stat().st_gid
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
+
+
+def _in_container(root: Path) -> bool:
+    if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
+        return True
+    try:
+        control = (root / "proc/1/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(word in control for word in ("docker", "kubepods", "containerd", "lxc"))

@@ -14,13 +14,33 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from workbench.targets.ascend.versions import CANN_WANTED
 from workbench.values.errors import ToolchainError
+from workbench.values.versions import version_key
+
+CANN_WANTED = "8.5.0"
+DRIVER_WANTED = "25.2.0"
+"""Oldest driver that the workbench supports with CANN_WANTED."""
 
 INSTALL_RECORD = Path("/etc/ascend_install.info")
 DRIVER_ROOT = Path("/usr/local/Ascend")
 OPERATOR_KERNELS = "ascend910b"
 """Folder of the operator kernels of 910B1 to 910B4 below `opp/…/kernel`."""
+
+_VARIABLES = frozenset(
+    {
+        # where programs and CANN lie: what is found there is in every key by its versions (`toolchain`)
+        *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME", "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"),
+        *("ASCEND_OPP_PATH", "ASCEND_AICPU_PATH", "TOOLCHAIN_HOME"),
+        # how fast, in how many processes, with which kernels kept (atc.md §2.5)
+        *("TE_PARALLEL_COMPILER", "MULTI_THREAD_COMPILE", "MAX_COMPILE_CORE_NUMBER", "OMP_NUM_THREADS"),
+        *("ASCEND_CACHE_PATH", "ASCEND_MAX_OP_CACHE_SIZE"),
+        # what is said, in which language, and where files lie meanwhile
+        *("ASCEND_GLOBAL_LOG_LEVEL", "ASCEND_GLOBAL_EVENT_ENABLE", "ASCEND_MODULE_LOG_LEVEL", "TMPDIR", "LANG"),
+        *("ASCEND_HOST_LOG_FILE_NUM", "DUMP_GE_GRAPH", "DUMP_GRAPH_LEVEL", "NPU_COLLECT_PATH", "LC_ALL", "LC_CTYPE"),
+        *("AMCT_LOG_LEVEL", "AMCT_LOG_FILE_LEVEL", "TZ", "USER", "XDG_CACHE_HOME", "WORKBENCH_MAX_FILE_GIB"),
+    }
+)
+_EMULATOR = "CANN_EMULATOR_"  # it says what it is in the versions
 
 _PROBES = (
     "share/info/ge-compiler/version.info",
@@ -180,3 +200,36 @@ def _kernels(home: Path) -> tuple[str, ...]:
         return tuple(sorted(c.name for c in chips if any(k.name not in _WITHOUT_OPS for k in c.iterdir())))
     except OSError:
         return ()
+
+
+def compiler_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """What of an environment reaches a compiler or AMCT: nothing that changes a result and that no key holds.
+
+    TUNE_BANK_PATH and ASCEND_CUSTOM_OPP_PATH do: a space names such folders, and keys hold what is in them.
+    """
+    return {n: value for n, value in environment.items() if n in _VARIABLES or n.startswith(_EMULATOR)}
+
+
+def same_release(version: str, wanted: str) -> bool:
+    """True when both are builds of one release: 8.5.0.2.220 and 8.5.0, not 8.5.0.alpha002, not 8.5.1."""
+    (numbers, stage, _), (other, other_stage, _) = version_key(version), version_key(wanted)
+    padded, other_padded = ((*n, 0, 0, 0)[:3] for n in (numbers, other))
+    return bool(numbers) and padded == other_padded and stage == other_stage
+
+
+def cann_problem(release: str) -> str:
+    """Why this CANN is not the one the workbench is written for; empty when it is."""
+    if same_release(release, CANN_WANTED):
+        return ""
+    if not release:
+        return f"CANN of unknown version, wanted {CANN_WANTED}"
+    return f"CANN {release}, wanted {CANN_WANTED}"
+
+
+def driver_problem(version: str) -> str:
+    """Why this NPU driver does not do; empty when it does."""
+    if not version_key(version)[0]:
+        return f"driver of unknown version{f' ({version})' if version else ''}, wanted {DRIVER_WANTED} or newer"
+    if version_key(version) < version_key(DRIVER_WANTED):
+        return f"driver {version}, wanted {DRIVER_WANTED} or newer"
+    return ""

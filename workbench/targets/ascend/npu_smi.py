@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.targets.ascend.program import run_program
+from workbench.targets.apart import run_apart
 from workbench.values.errors import ToolchainError
 
 TIMEOUT_S = 20.0
@@ -51,7 +51,6 @@ class Card:
     aicore_percent: float | None
     hbm_used_mb: float | None
     hbm_total_mb: float | None
-    bus_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,6 @@ class Process:
     chip: int
     pid: int
     name: str
-    memory_mb: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +76,6 @@ class Overview:
     driver: str | None
     cards: tuple[Card, ...]
     processes: tuple[Process, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
-    """A row of `npu-smi info -m`."""
-
-    npu_id: int
-    chip: int
-    logic_id: int
-    name: str
 
 
 def npu_smi_path(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -113,7 +101,7 @@ def run_npu_smi(
     said = " ".join(["npu-smi", *arguments])
     with _ONE_AT_A_TIME:
         try:
-            done = run_program([str(program), *arguments], environment=environment, timeout_s=timeout_s)
+            done = run_apart([str(program), *arguments], environment=environment, timeout_s=timeout_s)
         except OSError as error:
             raise ToolchainError(f"`{said}` cannot be started: {error}") from error
     if done.code is None:
@@ -126,35 +114,32 @@ def run_npu_smi(
     return done.output
 
 
-def overview(environment: Mapping[str, str] = os.environ, *, timeout_s: float = TIMEOUT_S) -> Overview:
+def overview(environment: Mapping[str, str] = os.environ) -> Overview:
     """`npu-smi info`, with the logic ids of `npu-smi info -m` where that answers.
 
     Raises:
         ToolchainError: see `run_npu_smi`.
     """
-    seen = parse_info(run_npu_smi(["info"], environment=environment, timeout_s=timeout_s))
+    seen = parse_info(run_npu_smi(["info"], environment=environment))
     try:
-        chips = parse_mapping(run_npu_smi(["info", "-m"], environment=environment, timeout_s=timeout_s))
+        logic = parse_mapping(run_npu_smi(["info", "-m"], environment=environment))
     except ToolchainError:
         return seen  # logic ids stay None: older drivers have no -m
-    logic = {(chip.npu_id, chip.chip): chip.logic_id for chip in chips}
     cards = tuple(replace(card, logic_id=logic.get((card.npu_id, card.chip))) for card in seen.cards)
     return replace(seen, cards=cards)
 
 
-def details(
-    kind: str, npu_id: int, *, environment: Mapping[str, str] = os.environ, timeout_s: float = TIMEOUT_S
-) -> dict[str, str]:
-    """`npu-smi info -t <kind> -i <npu_id>`: key → value of its first chip; see `parse_pairs`.
+def details(kind: str, npu_id: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """`npu-smi info -t <kind> -i <npu_id>`: key → value of its first chip, see `parse_pairs`; empty where npu-smi does
+    not answer it: not every driver knows every kind.
 
     Args:
         kind: usages, power, common, temp, memory, board, health or proc-mem.
-
-    Raises:
-        ToolchainError: see `run_npu_smi`.
     """
-    text = run_npu_smi(["info", "-t", kind, "-i", str(npu_id)], environment=environment, timeout_s=timeout_s)
-    return parse_pairs(text)
+    try:
+        return parse_pairs(run_npu_smi(["info", "-t", kind, "-i", str(npu_id)], environment=environment))
+    except ToolchainError:
+        return {}
 
 
 def parse_info(text: str) -> Overview:
@@ -188,18 +173,11 @@ def parse_info(text: str) -> Overview:
     )
 
 
-def parse_mapping(text: str) -> tuple[Chip, ...]:
-    """`npu-smi info -m`; rows without a logic id (the board's own controller, `Mcu`) are left out."""
-    head = next((line for line in text.splitlines() if "Chip Logic ID" in line), "")
-    has_physical = "Phy-ID" in head
-    chips = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) < 4 or not all(map(_is_id, words[:3])):
-            continue
-        name = "".join(words[4:] if has_physical else words[3:])
-        chips.append(Chip(npu_id=int(words[0]), chip=int(words[1]), logic_id=int(words[2]), name=name))
-    return tuple(chips)
+def parse_mapping(text: str) -> dict[tuple[int, int], int]:
+    """`npu-smi info -m`: (npu id, chip) → logic id; rows without one, as of the board's controller, are left out."""
+    rows = (line.split() for line in text.splitlines())
+    found = [words[:3] for words in rows if len(words) >= 4 and all(map(_is_id, words[:3]))]
+    return {(int(npu_id), int(chip)): int(logic_id) for npu_id, chip, logic_id in found}
 
 
 def parse_pairs(text: str) -> dict[str, str]:
@@ -268,7 +246,6 @@ def _card(first: Sequence[str], second: Sequence[str]) -> Card:
     pairs = re.findall(r"([0-9]{1,12}|-|NA)\s{0,9}/\s{0,9}([0-9]{1,12}|-|NA)", sizes)
     # One pair is DDR alone, on cards without HBM
     used, total = pairs[-1] if len(pairs) >= 2 else ("", "")
-    bus = second[1]
     return Card(
         npu_id=int(npu_id),
         chip=int(second[0].split()[0]),
@@ -280,7 +257,6 @@ def _card(first: Sequence[str], second: Sequence[str]) -> Card:
         aicore_percent=number(load),
         hbm_used_mb=number(used),
         hbm_total_mb=number(total),
-        bus_id=None if bus.lower() in _NOTHING else bus,
     )
 
 
@@ -288,7 +264,7 @@ def _process(cells: Sequence[str]) -> Process | None:
     ids = cells[0].split()
     if len(cells) < 4 or len(ids) != 2 or not all(map(_is_id, (*ids, cells[1]))):
         return None
-    return Process(npu_id=int(ids[0]), chip=int(ids[1]), pid=int(cells[1]), name=cells[2], memory_mb=number(cells[3]))
+    return Process(npu_id=int(ids[0]), chip=int(ids[1]), pid=int(cells[1]), name=cells[2])
 
 
 def _failure_hint(words: str) -> str:
@@ -300,3 +276,55 @@ def _failure_hint(words: str) -> str:
     if "-8005" in words or "initialize failed" in words:
         return ". The driver is not loaded, or /dev/davinci* is not visible here."
     return ""
+
+
+# --- ASCEND_RT_VISIBLE_DEVICES: which devices a process sees, and how it counts them (pyacl.md §6.6) -----------------
+
+
+VARIABLE = "ASCEND_RT_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visible:
+    """What the variable means.
+
+    Attributes:
+        devices: logic ids in the order the process counts them from 0; None where it restricts nothing.
+        problem: what is wrong with it, empty when nothing is. The runtime stops reading at the first wrong entry.
+    """
+
+    devices: tuple[int, ...] | None
+    problem: str = ""
+
+
+def visible_devices(environment: Mapping[str, str] = os.environ, present: Sequence[int] | None = None) -> Visible:
+    """Read the variable as the runtime does: ascending ids without repeats, up to the first entry that breaks this.
+
+    Args:
+        present: logic ids of the machine, where they are known.
+    """
+    text = environment.get(VARIABLE)
+    if not text:  # an empty list restricts nothing [inferred]
+        return Visible(devices=None)
+    devices: list[int] = []
+    for entry in text.split(","):
+        word = entry.strip()
+        wrong = ""
+        if not word.isdecimal():
+            wrong = f"{word!r} is no device id"
+        elif devices and int(word) <= devices[-1]:
+            wrong = f"{word} does not ascend after {devices[-1]}"
+        elif present is not None and int(word) not in present:
+            wrong = f"the machine has no device {word}, only {', '.join(map(str, present)) or 'none'}"
+        if wrong:
+            return Visible(
+                devices=tuple(devices), problem=f"{VARIABLE}={text}: {wrong}; the rest of the list is not read"
+            )
+        devices.append(int(word))
+    return Visible(devices=tuple(devices))
+
+
+def logic_id(device: int, environment: Mapping[str, str] = os.environ) -> int:
+    """The machine's logic id of what this process calls device `device`: npu-smi knows nothing of the renumbering."""
+    visible = visible_devices(environment).devices
+    return device if visible is None or device >= len(visible) else visible[device]

@@ -24,21 +24,17 @@ from workbench.targets.ascend.atc.atc import (
     run_atc,
 )
 from workbench.targets.ascend.atc.command import Shape, argument_vector, compile_flags, shapes_of
-from workbench.targets.ascend.atc.config_files import write_config_files
+from workbench.targets.ascend.atc.compile_story import FUSION_RESULT, CompileStory, Fusion, parse_info, read_fusions
+from workbench.targets.ascend.atc.config_files import copied_bank, operators_environment, write_config_files
 from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
-from workbench.targets.ascend.atc.named_folders import copied_bank, operators_environment
-from workbench.targets.ascend.atc.om_info import OmInfo, parse_info
-from workbench.targets.ascend.atc.om_json import KernelCounts, count_kernels
-from workbench.targets.ascend.atc.om_to_json import run_to_json
-from workbench.targets.ascend.atc.passes import FUSION_RESULT, Fusion, read_fusions
+from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in
 from workbench.targets.ascend.interface import Interface
-from workbench.targets.ascend.om_form import form_of_json
 from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.targets.ascend.settings import AscendCompile
+from workbench.targets.common import compiled_file
 from workbench.values.artifact import CompiledFile
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import file_digest
-from workbench.values.errors import CompileError, ToolchainError
+from workbench.values.errors import ToolchainError
 from workbench.values.system.files import temporary_beside
 
 T = TypeVar("T")
@@ -54,22 +50,13 @@ class CompiledSet:
     Attributes:
         files: in the order of batches, then bins.
         kernels, int8_ops, float_matmuls_left: of the file for the largest shape; the others differ in shapes.
-        fusions: passes that matched in that compile; empty where ATC left no report.
-        info: file → what ATC tells about it; files it told nothing about are absent.
-        warnings: ATC's, each once, with its code.
-        seconds: file → wall time of its compile.
-        form: of the file whose kernels were counted, what decides its time (`om_form`).
     """
 
     files: tuple[CompiledFile, ...]
     kernels: Mapping[str, int]
     int8_ops: int
     float_matmuls_left: int
-    fusions: tuple[Fusion, ...]
-    info: Mapping[str, OmInfo]
-    warnings: tuple[str, ...]
-    seconds: Mapping[str, float]
-    form: str = ""
+    story: CompileStory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +74,11 @@ class _Job:
     root: Path
     to: Path
     side_by_side: int
-    workers: int
-    timeout_s: float
     stop: threading.Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compiled:
-    run: Run
-    om: Path
+_Compiled = tuple[Run, Path]
+"""A run of ATC, and the OM it left."""
 
 
 def compile_set(
@@ -107,7 +90,6 @@ def compile_set(
     soc_version: str,
     environment: Mapping[str, str] | None = None,
     parallel: int | None = None,
-    timeout_s: float | None = None,
 ) -> CompiledSet:
     """Compile every shape of the candidate into `to`, with the log of each beside it.
 
@@ -117,19 +99,15 @@ def compile_set(
         to: exists and is empty.
         environment: of ATC; this process's own where it is not given.
         parallel: compiles side by side; as many as processors and memory allow where it is not given.
-        timeout_s: of one file; `compile_timeout_s` where it is not given.
 
     Raises:
         CompileError: ATC refused the candidate, died or took too long; the last two are transient.
-        ConfigError: the candidate holds a flag or value that 8.5.0 does not have.
+        ConfigError: the chip is of another family.
         ToolchainError: there is no ATC, its installation is not complete, or the disk is full or forbidden.
     """
-    assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
-    shapes = shapes_of(candidate.compile, interface)
-    at = _Where(lowered=lowered, candidate=candidate, interface=interface, to=to, soc_version=soc_version)
-    with _job(at, shapes, environment, parallel, timeout_s) as job:
-        compiled = _compile_all(job, shapes, lambda shape: _compile(job, shape))
-        return _counted(job, shapes, compiled)
+    shapes = shapes_of(_settings(candidate), interface)
+    with _job(lowered, candidate, interface, to, soc_version, len(shapes), environment, parallel) as job:
+        return _collected(job, shapes, _compile_all(job, shapes, lambda shape: _compile(job, shape)))
 
 
 def compile_each(
@@ -140,9 +118,6 @@ def compile_each(
     made: Callable[[CompiledSet, Path], None],
     *,
     soc_version: str,
-    environment: Mapping[str, str] | None = None,
-    parallel: int | None = None,
-    timeout_s: float | None = None,
 ) -> None:
     """The same, every file as a set of its own in a folder of its own below `to`, with its own counts.
 
@@ -153,64 +128,58 @@ def compile_each(
     Raises:
         As `compile_set`.
     """
-    assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
-    shapes = shapes_of(candidate.compile, interface)
-    at = _Where(lowered=lowered, candidate=candidate, interface=interface, to=to, soc_version=soc_version)
-    with _job(at, shapes, environment, parallel, timeout_s) as job:
+    shapes = shapes_of(_settings(candidate), interface)
+    with _job(lowered, candidate, interface, to, soc_version, len(shapes), None, None) as job:
 
         def alone(shape: Shape) -> tuple[CompiledSet, Path]:
             place = to / shape.name
             place.mkdir()
             own = replace(job, to=place)
-            return _counted(own, (shape,), (_compile(own, shape),)), place
+            return _collected(own, (shape,), (_compile(own, shape),)), place
 
         _compile_all(job, shapes, alone, lambda result: made(*result))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Where:
-    lowered: Path
-    candidate: Candidate
-    interface: Interface
-    to: Path
-    soc_version: str
+def _settings(candidate: Candidate) -> AscendCompile:
+    assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
+    return candidate.compile
 
 
 @contextlib.contextmanager
 def _job(
-    at: _Where,
-    shapes: Sequence[Shape],
+    lowered: Path,
+    candidate: Candidate,
+    interface: Interface,
+    to: Path,
+    soc_version: str,
+    count: int,
     environment: Mapping[str, str] | None,
     parallel: int | None,
-    timeout_s: float | None,
 ) -> Iterator[_Job]:
     """What the compiles of a set share, for as long as its work directory is there."""
-    assert isinstance(at.candidate.compile, AscendCompile)  # Candidate checks it
+    settings = _settings(candidate)
     base = dict(os.environ if environment is None else environment)
-    operators = operators_environment(at.candidate.compile)
+    operators = operators_environment(settings)
     atc = find_atc(base)
     check_operator_package(base)
-    side_by_side = parallel or parallel_compiles(len(shapes))
     try:
-        with work_directory(at.to, "atc") as root:
+        with work_directory(to, "atc") as root:
             yield _Job(
                 atc=atc,
-                model=place_model(at.lowered, root),
-                candidate=at.candidate,
-                interface=at.interface,
-                soc_version=at.soc_version,
+                model=place_model(lowered, root),
+                candidate=candidate,
+                interface=interface,
+                soc_version=soc_version,
                 environment=base,
                 operators=operators,
-                files=write_config_files(at.candidate.compile, root) | copied_bank(at.candidate.compile, root),
+                files=write_config_files(settings, root) | copied_bank(settings, root),
                 root=root,
-                to=at.to,
-                side_by_side=side_by_side,
-                workers=max(1, _processors() // side_by_side),
-                timeout_s=compile_timeout_s(base) if timeout_s is None else timeout_s,
+                to=to,
+                side_by_side=parallel or parallel_compiles(count),
                 stop=threading.Event(),
             )
     except OSError as error:
-        raise _disk_error(error, at.to) from error
+        raise _disk_error(error, to) from error
 
 
 def parallel_compiles(files: int) -> int:
@@ -254,13 +223,6 @@ def _compile_all(
     return [future.result() for future in futures]
 
 
-def _counted(job: _Job, shapes: Sequence[Shape], compiled: Sequence[_Compiled]) -> CompiledSet:
-    """The set in the job's folder, its counts those of the last shape."""
-    counts, form = _count(job, compiled[-1], shapes[-1])
-    fusions, unread = _fusions(compiled[-1].run.directory)
-    return _collect(job, shapes, compiled, counts, form, fusions, unread)
-
-
 def _compile(job: _Job, shape: Shape) -> _Compiled:
     directory = job.root / shape.name
     directory.mkdir()
@@ -275,15 +237,16 @@ def _compile(job: _Job, shape: Shape) -> _Compiled:
         output=Path(shape.name),
         files={flag: _seen_from(directory, file) for flag, file in job.files.items()},
     )
+    workers = max(1, _processors() // job.side_by_side)
     run = run_atc(
         [str(job.atc), *argument_vector(flags)],
         directory=directory,
         log=job.to / f"{shape.name}.log",
-        environment=compile_environment(job.environment, directory, workers=job.workers) | job.operators,
-        timeout_s=job.timeout_s,
+        environment=compile_environment(job.environment, directory, workers=workers) | job.operators,
+        timeout_s=compile_timeout_s(job.environment),
         stop=job.stop,
     )
-    if run.status != 0:
+    if run.ended.code != 0:
         error = failure_of(run, _words(shape))
         complete_log(run)
         raise error
@@ -292,7 +255,7 @@ def _compile(job: _Job, shape: Shape) -> _Compiled:
         error = no_file(run, _words(shape), "there is no OM file" if om is None else f"{om.name} is empty")
         complete_log(run)
         raise error
-    return _Compiled(run=run, om=om)
+    return run, om
 
 
 def _seen_from(directory: Path, file: Path) -> Path:
@@ -307,73 +270,37 @@ def _output(directory: Path, name: str) -> Path | None:
     return next(iter(sorted(directory.glob(f"{name}_*_*.om"))), None)
 
 
-def _count(job: _Job, compiled: _Compiled, shape: Shape) -> tuple[KernelCounts, str]:
-    """What is in the file, and the form of it: both from one look of ATC into it, which takes no device."""
-    directory = job.root / f"json-{shape.name}"
-    directory.mkdir()
-    what = f"{shape.name}.om into JSON"
-    environment = compile_environment(job.environment, directory, workers=job.workers)
-    run, file = run_to_json(
-        job.atc, compiled.om, directory, log=job.to / "json.log", environment=environment, timeout_s=job.timeout_s
+def _collected(job: _Job, shapes: Sequence[Shape], compiled: Sequence[_Compiled]) -> CompiledSet:
+    """The set in the job's folder; its counts and fusions are those of the last shape."""
+    last, om = compiled[-1]
+    (kernels, int8_ops, float_matmuls_left), form = ask_om(
+        om,
+        lambda content: (count_kernels(content), form_in(content)),
+        log=job.to / "json.log",
+        environment=job.environment,
     )
+    fusions: tuple[Fusion, ...] = ()
+    warnings: dict[str, None] = {}
     try:
-        if run.status != 0:
-            raise failure_of(run, what)
-        try:
-            return count_kernels(file), form_of_json(file)
-        except ValueError as error:
-            raise no_file(run, what, f"its JSON cannot be read: {error}") from error
-        except FileNotFoundError as error:
-            raise no_file(run, what, "there is no JSON file") from error
-    except (CompileError, ToolchainError):
-        complete_log(run)
-        raise
-
-
-def _fusions(directory: Path) -> tuple[tuple[Fusion, ...], str]:
-    """The report, and why there is none: it explains a result and is no part of it."""
-    try:
-        return read_fusions(directory / FUSION_RESULT), ""
-    except (OSError, ValueError) as error:
-        return (), f"{FUSION_RESULT} cannot be read, so that the fusions are not known: {error}"
-
-
-def _collect(
-    job: _Job,
-    shapes: Sequence[Shape],
-    compiled: Sequence[_Compiled],
-    counts: KernelCounts,
-    form: str,
-    fusions: tuple[Fusion, ...],
-    unread: str,
-) -> CompiledSet:
-    files, info, warnings = [], {}, dict.fromkeys([unread] if unread else [])
-    for shape, made in zip(shapes, compiled, strict=True):
+        fusions = read_fusions(last.directory / FUSION_RESULT)
+    except (OSError, ValueError) as error:  # it explains a result and is no part of it
+        warnings[f"{FUSION_RESULT} cannot be read, so that the fusions are not known: {error}"] = None
+    files, info, seconds = [], {}, {}
+    for shape, (run, source) in zip(shapes, compiled, strict=True):
         target = job.to / f"{shape.name}.om"
-        _move(made.om, target)
-        files.append(
-            CompiledFile(
-                batch=shape.batch,
-                sequence_bin=shape.sequence_bin,
-                file=target.name,
-                sha256=file_digest(target),
-                size_bytes=target.stat().st_size,
-            )
-        )
-        told = parse_info(made.run.text)
+        _move(source, target)
+        files.append(compiled_file(job.to, target.name, batch=shape.batch, sequence_bin=shape.sequence_bin))
+        told = parse_info(run.ended.output)
         if told is not None:
             info[target.name] = told
-        warnings |= dict.fromkeys(f"{message.code}: {message.text}" for message in made.run.output.warnings)
+        seconds[target.name] = run.ended.seconds
+        warnings |= dict.fromkeys(f"{message.code}: {message.text}" for message in run.output.warnings)
     return CompiledSet(
         files=tuple(files),
-        kernels=counts.kernels,
-        int8_ops=counts.int8_ops,
-        float_matmuls_left=counts.float_matmuls_left,
-        fusions=fusions,
-        info=info,
-        warnings=tuple(warnings),
-        seconds={f"{s.name}.om": made.run.seconds for s, made in zip(shapes, compiled, strict=True)},
-        form=form,
+        kernels=kernels,
+        int8_ops=int8_ops,
+        float_matmuls_left=float_matmuls_left,
+        story=CompileStory(fusions=fusions, info=info, warnings=tuple(warnings), seconds=seconds, form=form),
     )
 
 

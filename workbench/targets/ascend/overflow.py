@@ -7,7 +7,6 @@ and wrote under its own name and task. Source of steps, files and bits: pyacl.md
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -18,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from workbench.targets.apart import run_apart
+from workbench.targets.ascend.acl.process import write_acl_config
 from workbench.targets.ascend.dump.dump_file import DumpedTensor, read_dump_file
 from workbench.targets.ascend.dump.dump_folder import operator_files
-from workbench.targets.ascend.program import run_program
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import MeasureError, ToolchainError
-from workbench.values.system.files import temporary_beside
 
 TIMEOUT_S = 300.0
 CONVERTER = "tools/operator_cmp/compare/msaccucmp.py"
@@ -60,7 +59,6 @@ class Overflow:
     status: int
     causes: tuple[str, ...]
     suspect: bool
-    model_id: int | None
     stream_id: int | None
     task_id: int | None
     file: Path | None = None
@@ -86,16 +84,8 @@ class OverflowedOperator:
 
 
 def write_overflow_config(directory: Path) -> Path:
-    """acl.json that switches the check on; give it to `acl.init`. Not together with a tensor dump or with profiling.
-
-    The dump folder, which has to exist, is `directory`/overflow.
-    """
-    dump = directory / "overflow"
-    dump.mkdir(parents=True, exist_ok=True)
-    file = directory / "acl.json"
-    with temporary_beside(file, durable=False) as draft:
-        draft.write_text(json.dumps({"dump": {"dump_path": str(dump), "dump_debug": "on"}}, indent=2), encoding="utf-8")
-    return file
+    """acl.json that switches the check on; its files go to `directory`/overflow."""
+    return write_acl_config(directory, "overflow", {"dump_debug": "on"})
 
 
 def overflow_files(dump: Path) -> tuple[Path, ...]:
@@ -107,15 +97,7 @@ def overflow_files(dump: Path) -> tuple[Path, ...]:
     return tuple(sorted(found, key=lambda file: (_stamp(file), str(file))))
 
 
-def read_overflows(
-    dump: Path,
-    toolkit: Path,
-    results: Path,
-    *,
-    timeout_s: float = TIMEOUT_S,
-    environment: Mapping[str, str] | None = None,
-    once: bool = False,
-) -> tuple[Overflow, ...]:
+def read_overflows(dump: Path, toolkit: Path, results: Path, *, once: bool = False) -> tuple[Overflow, ...]:
     """Convert every file below `dump` with the toolkit's msaccucmp.py and decode it; empty when nothing overflowed.
 
     Args:
@@ -135,14 +117,13 @@ def read_overflows(
     converter = toolkit / CONVERTER
     if not converter.is_file():
         raise ToolchainError(f"{converter} is missing. It belongs to the CANN toolkit package, not to the runtime one.")
-    surroundings = dict(os.environ if environment is None else environment)
     found: list[Overflow] = []
     for index, file in enumerate(files):
         to = results / str(index)
         to.mkdir(parents=True, exist_ok=True)
         log = results / f"{index}.log"
         command = [sys.executable, str(converter), "convert", "-d", str(file), "-out", str(to), "-v", "2"]
-        ended = run_program(command, environment=surroundings, timeout_s=timeout_s, log=log)
+        ended = run_apart(command, environment=os.environ, timeout_s=TIMEOUT_S, log=log)
         written = sorted(to.rglob("*.json"))
         if ended.code != 0 or not written:
             how = "took too long" if ended.code is None else f"ended with exit code {ended.code}"
@@ -232,7 +213,6 @@ def _overflow(unit: str, entry: Mapping[str, Any], file: Path | None) -> Overflo
         status=status,
         causes=("atomic addition",) if atomic else causes_of(status),
         suspect=atomic or bool(status & SUSPECT_BITS),
-        model_id=_integer(entry.get("model_id")),
         stream_id=_integer(entry.get("stream_id")),
         task_id=_integer(entry.get("task_id")),
         file=file,

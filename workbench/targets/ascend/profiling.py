@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from workbench.targets.apart import run_apart
 from workbench.targets.ascend.acl.process import ACL_CONFIG
 from workbench.targets.ascend.atc.compile_story import read_story, story_text
-from workbench.targets.ascend.fused_names import fused_kernels
+from workbench.targets.ascend.atc.om_json import ask_om, operators_in
 from workbench.targets.ascend.installation import find_installation
 from workbench.targets.ascend.interface import INTERFACE
-from workbench.targets.ascend.msprof import profile, run_msprof
+from workbench.targets.ascend.npu_smi import VARIABLE
 from workbench.targets.ascend.overflow import overflow_text, read_overflows, suspects, way_on, write_overflow_config
-from workbench.targets.ascend.profiles.kernels import kernel_us
 from workbench.targets.ascend.profiles.levers import levers
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading
-from workbench.targets.ascend.profiles.tasks import read_tasks
-from workbench.targets.ascend.program import run_program
+from workbench.targets.ascend.profiles.tasks import kernel_us, read_tasks
 from workbench.targets.profiler import KernelTime, Overflows
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.device_profile import DeviceProfile, Lever
 from workbench.values.dimension import Scalar
-from workbench.values.errors import MeasureError
+from workbench.values.errors import MeasureError, ToolchainError
 
-REPLAY_TIMEOUT_S = 900.0
+TIMEOUT_S = 900.0
+LOG = "msprof.log"
 
 
 class AscendProfiler:
@@ -61,7 +64,7 @@ class AscendProfiler:
         """By msprof, whose names of operators are those of ATC's JSON of the OM [inferred]."""
         (om,) = [directory / file.file for file in artifact.files if file.file != INTERFACE]
         tasks, _ = read_tasks(run_msprof(replay, to, environment=environment), Reading(left=MOST_ROWS))
-        took, origins = kernel_us(tasks), fused_kernels(om)
+        took, origins = kernel_us(tasks), ask_om(om, operators_in)
         kernels = tuple(
             KernelTime(
                 name=name,
@@ -90,15 +93,9 @@ class AscendProfiler:
         config = write_overflow_config(to)
         log = to / "run.log"
         surroundings = {**environment, ACL_CONFIG: str(config)}
-        ended = run_program(list(replay), environment=surroundings, timeout_s=REPLAY_TIMEOUT_S, log=log)
+        ended = run_apart(replay, environment=surroundings, timeout_s=TIMEOUT_S, log=log)
         if ended.code != 0:
-            how = (
-                f"took longer than {REPLAY_TIMEOUT_S:g} s"
-                if ended.code is None
-                else f"failed with exit code {ended.code}"
-            )
-            last = ended.output.strip().splitlines()[-1:] or ["no output"]
-            raise MeasureError(f"the run with the overflow check {how}: {last[0]}", log_path=log)
+            raise MeasureError(f"the run with the overflow check {ended.words}", log_path=log)
         found = read_overflows(to / "overflow", find_installation().home, to / "decoded", once=once)
         return Overflows(text=overflow_text(found, calls), suspects=suspects(found))
 
@@ -111,3 +108,51 @@ def _completed(found: DeviceProfile, artifact: Artifact, directory: Path) -> Dev
     told = () if story is None else tuple(story_text(story).splitlines())
     modelled = found.modelled or artifact.toolchain.emulated
     return replace(found, modelled=modelled, notes=(*found.notes, *told))
+
+
+def profile(
+    application: Sequence[str],
+    output: Path,
+    *,
+    environment: Mapping[str, str],
+    timeout_s: float = TIMEOUT_S,
+    chip: str = "",
+) -> DeviceProfile:
+    """`run_msprof`, and what its tables say of a chip that calls itself so; a MeasureError carries the log."""
+    folders = run_msprof(application, output, environment=environment, timeout_s=timeout_s)
+    try:
+        return read_profile(folders, chip=chip)
+    except MeasureError as error:
+        raise MeasureError(f"{error} See what msprof said.", log_path=output / LOG) from error
+
+
+def run_msprof(
+    application: Sequence[str],
+    output: Path,
+    *,
+    environment: Mapping[str, str],
+    timeout_s: float = TIMEOUT_S,
+) -> list[Path]:
+    """Run a program under msprof; the PROF_* folders it left. It runs slower than without: time nothing else.
+
+    Args:
+        application: argument list of the program.
+        output: folder for the PROF_* results; made when missing. The log is `msprof.log` in it.
+
+    Raises:
+        ToolchainError: no msprof, or ASCEND_RT_VISIBLE_DEVICES is set, which it cannot work with.
+        MeasureError: the program failed or took too long; carries the log.
+    """
+    program = shutil.which("msprof", path=environment.get("PATH", os.defpath))
+    if program is None:
+        raise ToolchainError("msprof is not on PATH. It comes with the CANN toolkit: source its set_env.sh.")
+    if environment.get(VARIABLE):
+        raise ToolchainError(f"msprof does not work while {VARIABLE} is set. Unset it and choose the device by number.")
+    output.mkdir(parents=True, exist_ok=True)
+    before = {folder.name for folder in output.glob("PROF_*")}
+    log = output / LOG
+    command = [program, f"--application={shlex.join(application)}", f"--output={output}", "--task-time=on"]
+    ended = run_apart(command, environment=environment, timeout_s=timeout_s, log=log)
+    if ended.code != 0:
+        raise MeasureError(f"msprof {ended.words}", log_path=log, transient=ended.code is None)
+    return [folder for folder in output.glob("PROF_*") if folder.name not in before]

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from workbench.targets.ascend.rules import Asked, Broken, broken, too_few_gears, unsupported_mode
+from workbench.targets.ascend.atc.config_files import FUSION_GROUPS, config_texts
+from workbench.targets.ascend.atc.flags import PASSED, PREFIX, check_options
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.dimension import MOST_LENGTH
 from workbench.values.documents.canonical import added_later, digest
@@ -39,79 +40,18 @@ every chip, but 8.5 documents them as unsupported (cmd_flag_info.cc:50-52; optio
 
 ALL_PRECISION_MODES = (*PRECISION_MODES, *PRECISION_MODES_V2)
 
+MIXED_MODES = frozenset(mode for mode in ALL_PRECISION_MODES if mode.startswith(("allow_mix_", "mixed_")))
+"""Those whose operators follow white, black and grey lists, so that --modify_mixlist means something."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusionGroup:
-    """Fusion passes that are switched together.
+KEEPING_MODES = frozenset({"must_keep_origin_dtype", "origin"})
+"""Every operator keeps the graph's type; --keep_dtype is void (option page of keep_dtype, 8.5.0)."""
 
-    Attributes:
-        graph, ub: names of graph passes and of UB (on-chip buffer) passes, as in a fusion switch file.
-        on: what the group is when nothing is said.
-    """
+INT8_MODES = frozenset({"force_fp16", "fp16", "allow_fp32_to_fp16", *MIXED_MODES})
+"""Those a quantized deploy model may be compiled with: with the others neither its speed nor its precision is
+obtained (ATC manual, General Restrictions, 9.0 to 9.2; the 8.5 page has the same section)."""
 
-    about: str
-    graph: tuple[str, ...] = ()
-    ub: tuple[str, ...] = ()
-    on: bool = True
+_RESTRICTIONS = "(ATC manual, General Restrictions)"
 
-
-FUSION_GROUPS: Mapping[str, FusionGroup] = {
-    "layer_norm": FusionGroup(
-        about="small operators become one LayerNorm",
-        graph=("LayerNormFusionPass", "LayerNormInferenceFusionPass", "LayerNormONNXFusionPass"),
-    ),
-    "add_layer_norm": FusionGroup(
-        about="the residual Add joins its LayerNorm",
-        graph=("AddLayerNormFusionPass",),
-        ub=("AddLayernormV3FusionPass",),
-    ),
-    "gelu": FusionGroup(about="small operators become one Gelu (static shapes only)", graph=("GeluFusionPass",)),
-    "softmax": FusionGroup(about="small operators become one Softmax", graph=("SoftmaxFusionPass",)),
-    "matmul_bias": FusionGroup(about="the bias Add joins its MatMul", graph=("MatMulBiasAddFusionPass",)),
-    "matmul_v3": FusionGroup(
-        about="MatMul and BatchMatMul become their third kernel version",
-        graph=("BatchMatMulToBatchMatmulV3FusionPass", "MatMulToMatmulV3FusionPass"),
-    ),
-    "matmul_elementwise": FusionGroup(
-        about="element-wise work behind a MatMul is done before its result leaves the chip",
-        ub=("ATbeMatmulElemwiseFusionPass", "TbeBatchMatmulFusedMulAddFusionPass"),
-    ),
-    "matmul_transpose": FusionGroup(
-        about="transposes around a MatMul are done by its own reading and writing",
-        graph=("BatchMatMulTransposeFusionPass",),
-        ub=("BatchMatmulConfusiontransposeUbFusion", "MatmulConfusiontransposeUbFusion"),
-    ),
-    "layout": FusionGroup(
-        about="neighbouring Transpose and Reshape become one",
-        graph=("ReshapeTransposeFusionPass", "TransposeReshapeFusionPass"),
-    ),
-    "elementwise": FusionGroup(
-        about="chains of element-wise operators become one kernel",
-        ub=("TbeEltwiseCastFusionPass", "TbeEltwiseFusionPass", "TbeMultiOutputFusionPass"),
-    ),
-    "dequant_elementwise": FusionGroup(
-        about="INT8: AscendDequant and what follows it join their MatMul",
-        graph=("BatchMatMulDequantElemwiseFusionPass",),
-        ub=(
-            "BatchMatmulV2DequantMulAddFusionPass",
-            "TbeFullyconnectionElemwiseDequantFusionPass",
-            "TbeMatmulDequantFusionPass",
-        ),
-    ),
-    "quant_elementwise": FusionGroup(
-        about="INT8: AscendQuant joins the element-wise operator before it",
-        ub=("TbeElemwiseQuantFusionPass", "TbeEltwiseQuantFusionPass"),
-    ),
-    "softmax_small": FusionGroup(
-        about="off unless named: Softmax of small rows as one kernel", graph=("SoftmaxSmallOpFusionPass",), on=False
-    ),
-    "matmul_reshape": FusionGroup(
-        about="off unless named: Reshape joins its MatMul", graph=("MatmulReshapeFusionPass",), on=False
-    ),
-}
-"""Group → its passes, all of which can be closed: none is in the fixed list of ge v8.5.0 (inc/common/
-fusion_pass_util.h:18-115) or in the manual's wider list of risky ones (atlasag_25_0078). The names are those of a 9.x
-development tree; that 8.5.0 has each of them is [inferred] until a machine's fusion_result.json shows it."""
 
 CALIBRATORS = ("amct", "workbench")
 """Values of `quantization.calibrator`: the vendor's AMCT, or this workbench. Without one AMCT calibrates where it is
@@ -140,7 +80,7 @@ class AscendCompile(CompileSettings):
         keep_dtype: names of nodes, or `OpType::LayerNorm`, that keep the graph's type.
         customize_dtypes: lines of the file of that flag.
         enable_small_channel: only means something for convolutions with at most 4 input channels.
-        options: further flags of ATC as the vendor spells them, (flag, value) sorted by flag (`atc.passed`); of a file
+        options: further flags of ATC as the vendor spells them, (flag, value) sorted by flag (`atc.flags`); of a file
             its text, of a folder 'PATH@sha256'.
     """
 
@@ -174,30 +114,32 @@ class AscendCompile(CompileSettings):
             sizes = getattr(self, name)
             if list(sizes) != sorted(set(sizes)) or any(not 1 <= size <= MOST_LENGTH for size in sizes):
                 raise ConfigError(f"{list(sizes)} are not ascending sizes up to {MOST_LENGTH}.", key=f"compile.{name}")
-        if self.options:
-            from workbench.targets.ascend.atc.passed import check_options
-
-            if list(self.options) != sorted(dict(self.options).items()):
-                raise ConfigError("flags must be sorted, each once.", key="compile.options")
-            check_options(dict(self.options))
+        if list(self.options) != sorted(dict(self.options).items()):
+            raise ConfigError("flags must be sorted, each once.", key="compile.options")
+        check_options(dict(self.options))
         if not self.batches:
             raise ConfigError("no batch size.", key="compile.batches", hint="Name at least one, such as 1.")
         for name, default in (("disabled_fusions", True), ("enabled_fusions", False)):
             self._check_groups(name, default)
         # what two settings forbid each other whatever the mode is; the rest waits for the candidate's
-        _refuse(broken(self._asked(PRECISION_MODES[0], quantized=False, of=_KERNELS)))
-        if self.shapes == "gears":
-            _refuse(too_few_gears(len(self.batches) * max(1, len(self.sequence_bins))))
-
-    def _asked(self, mode: str, *, quantized: bool, of: tuple[str, ...]) -> Asked:
-        return Asked(
-            mode=mode,
-            quantized=quantized,
-            dynamic=self.shapes == "gears",
-            given=frozenset(name for name in of if getattr(self, name)),
-            kernels=self.op_select_implmode or "",
-            precise=any(line.endswith("=high_precision") for line in self.op_precision_mode),
-        )
+        if self.optypelist_for_implmode and self.op_select_implmode is None:
+            raise ConfigError(
+                "types without a mode: op_select_implmode is missing (ATC: E10001).",
+                key="compile.optypelist_for_implmode",
+                hint="Add it.",
+            )
+        if self.op_precision_mode and self.op_select_implmode is not None:
+            raise ConfigError(
+                "is void beside op_precision_mode (ATC ignores it).",
+                key="compile.op_select_implmode",
+                hint="Use one of the two.",
+            )
+        if self.shapes == "gears" and len(self.batches) * max(1, len(self.sequence_bins)) < 2:
+            raise ConfigError(
+                "there is one gear, and at least two are needed (ATC: E10035).",
+                key="compile.shapes",
+                hint="Compile it static.",
+            )
 
     def _check_groups(self, name: str, on: bool) -> None:
         chosen = getattr(self, name)
@@ -214,8 +156,6 @@ class AscendCompile(CompileSettings):
 
     @classmethod
     def of_space(cls, given: Mapping[str, Any], served: tuple[int, ...]) -> AscendCompile:
-        from workbench.targets.ascend.atc.passed import PASSED, PREFIX
-
         passed = {name: str(value) for name, value in given.items() if PREFIX + name in PASSED}
         own = {name: value for name, value in given.items() if name not in passed}
         return cls(**{"batches": served, **own, "options": tuple(sorted(passed.items()))})
@@ -238,8 +178,6 @@ class AscendCompile(CompileSettings):
         return replace(self, batches=batches, sequence_bins=lengths, shapes=shapes)
 
     def handed_files(self) -> Mapping[str, tuple[str, str]]:
-        from workbench.targets.ascend.atc.config_files import config_texts
-
         return config_texts(self)
 
     def shown(self) -> Mapping[str, Any]:
@@ -286,7 +224,12 @@ class AscendCompile(CompileSettings):
                 hint="Name it in compile.batches too.",
             )
         q, mode = candidate.quantization, candidate.precision.mode
-        _refuse(unsupported_mode(mode))
+        if "hif8" in mode:  # which ATC's own check lets pass on every chip (cmd_flag_info.cc:50-52)
+            raise ConfigError(
+                f"{mode!r} is not supported by CANN 8.5, although ATC's own check lets it pass.",
+                key="precision.mode",
+                hint="Choose another.",
+            )
         if mode not in ALL_PRECISION_MODES:
             raise ConfigError(
                 f"{mode!r} is no precision mode of ATC.", key="precision.mode", hint=nearest(mode, ALL_PRECISION_MODES)
@@ -295,8 +238,20 @@ class AscendCompile(CompileSettings):
             raise ConfigError(
                 "ATC has no dynamic INT8 for ONNX models.", key="quantization.scheme", hint="Use static or cfg."
             )
-        given = (*_KERNELS, *_BY_MODE)
-        _refuse(broken(self._asked(mode, quantized=q.scheme != "none", of=given)))
+        if self.modify_mixlist and mode not in MIXED_MODES:
+            raise ConfigError(
+                f"means nothing with precision {mode} (ATC: E10001).",
+                key="compile.modify_mixlist",
+                hint=f"Modes that follow lists: {', '.join(sorted(MIXED_MODES))}.",
+            )
+        if self.keep_dtype and mode in KEEPING_MODES:
+            raise ConfigError(
+                f"is void with precision {mode}, which keeps every type.",
+                key="compile.keep_dtype",
+                hint="Leave it out.",
+            )
+        if q.scheme != "none":
+            self._check_int8(mode)
         if q.attention_matmul and not q.activation_symmetric:
             raise ConfigError(
                 "products of two activations can only be symmetric on Ascend (AMCT manual, quantization constraints).",
@@ -304,22 +259,33 @@ class AscendCompile(CompileSettings):
                 hint="Set activation_symmetric to true with it.",
             )
 
+    def _check_int8(self, mode: str) -> None:
+        """What the manual's General Restrictions forbid a quantized model; ATC itself does not look."""
+        if self.shapes == "gears":
+            raise ConfigError(
+                f"a quantized model cannot be compiled for dynamic shapes {_RESTRICTIONS}.",
+                key="compile.shapes",
+                hint="Compile one static file for each batch and bin.",
+            )
+        if mode not in INT8_MODES:
+            raise ConfigError(
+                f"{mode} with a quantized model gives neither the speed nor the precision {_RESTRICTIONS}.",
+                key="precision.mode",
+                hint=f"With INT8: {', '.join(sorted(INT8_MODES))}.",
+            )
+        precise = any(line.endswith("=high_precision") for line in self.op_precision_mode)
+        if precise or self.op_select_implmode == "high_precision":
+            raise ConfigError(
+                f"high_precision kernels must not be combined with a quantized model {_RESTRICTIONS}.",
+                key=f"compile.{'op_precision_mode' if precise else 'op_select_implmode'}",
+                hint="Use high_performance, or leave it out.",
+            )
+
 
 def _shown(value: str) -> str:
     """A flag's value on one line: of a file its digest."""
     return f"sha256 {digest(value)[:12]}" if "\n" in value else value
 
-
-def _refuse(rule: Broken | None) -> None:
-    if rule is not None:
-        key = "precision.mode" if rule.about == "precision" else f"compile.{rule.about}"
-        code = f" (ATC: {rule.code})" if rule.code else ""
-        raise ConfigError(f"{rule.problem}{code}.", key=key, hint=rule.remedy)
-
-
-_KERNELS = ("op_precision_mode", "optypelist_for_implmode")
-_BY_MODE = ("modify_mixlist", "keep_dtype")
-"""Settings that `rules.broken` looks at: those about kernels, and those that also depend on the precision mode."""
 
 _LITERALS: Mapping[str, Any] = {
     "shapes": Shapes,

@@ -10,7 +10,7 @@ import onnx
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants, load_graph, read_model
 from workbench.quantization.lowering.normalize import normalized
-from workbench.targets.space_start import ServiceStart, SpaceStart
+from workbench.targets.description import ServiceStart, SpaceStart
 
 _ELEMENTWISE = frozenset(
     ("Abs", "Add", "Clip", "Div", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Neg", "Pow")

@@ -15,29 +15,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from onnx import ModelProto
+
 from workbench.graph.apart import kept_aside
 from workbench.graph.read import load_graph, read_model
 from workbench.graph.write import write_model
+from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.acl.session import open_session
 from workbench.targets.ascend.atc.compile_story import OF_ONE_FILE, known_form, write_story
+from workbench.targets.ascend.atc.om_json import ask_om, form_in
 from workbench.targets.ascend.check import candidate_issues
-from workbench.targets.ascend.interface import INTERFACE, Interface, write_interface
-from workbench.targets.ascend.lowered_form import lowered_form
-from workbench.targets.ascend.lowering import atc_form
-from workbench.targets.ascend.om_form import om_form, serving_files
+from workbench.targets.ascend.fitting import Shape, turns
+from workbench.targets.ascend.interface import INTERFACE, Interface, interface_of, write_interface
+from workbench.targets.ascend.lowering import atc_form, lowered_form
 from workbench.targets.ascend.om_set import CompiledSet, compile_each, compile_set
 from workbench.targets.ascend.pictures import pictures_of
-from workbench.targets.ascend.probe import DeployProbe
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
-from workbench.targets.ascend.shapes import interface_of
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
-from workbench.targets.base import OperatorIssue, Session
+from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower
 from workbench.targets.full_rows import FileRows
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
-from workbench.values.artifact import Artifact, Toolchain
+from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import CompileError, ConfigError, MeasureError
@@ -71,7 +73,7 @@ class AscendTarget:
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
         toolchain, interface = self.toolchain(), _interface(lowered, candidate, to)
         compiled = compile_set(lowered, candidate, interface, to, soc_version=toolchain.device)
-        write_story(compiled, to)
+        write_story(compiled.story, to)
         return self._artifact(compiled, interface, to, toolchain)
 
     def compile_each(
@@ -81,7 +83,7 @@ class AscendTarget:
 
         def told(compiled: CompiledSet, place: Path) -> None:
             stem = Path(compiled.files[0].file).stem
-            write_story(compiled, place, f"{stem}{OF_ONE_FILE}")
+            write_story(compiled.story, place, f"{stem}{OF_ONE_FILE}")
             made(self._artifact(compiled, interface, place, toolchain), place)
 
         compile_each(lowered, candidate, interface, to, told, soc_version=toolchain.device)
@@ -106,7 +108,7 @@ class AscendTarget:
         that it was compiled with, so what ATC compiled otherwise is another."""
         batch = candidate.serving.batch
         lengths: set[int | None] = {file.sequence_bin for file in artifact.files if file.sequence_bin is not None}
-        files = [file for length in lengths or {None} for file in serving_files(artifact, batch, length)]
+        files = [file for length in lengths or {None} for file in _serving_files(artifact, batch, length)]
         return digest(sorted([file.batch or 0, file.sequence_bin or 0, file.sha256] for file in files))
 
     def lowered_form(self, lowered: Path, candidate: Candidate) -> str:
@@ -127,9 +129,10 @@ class AscendTarget:
         flags = replace(settings, disabled_fusions=(), enabled_fusions=())
         if settings.shapes == "static":
             flags = replace(flags, batches=(1,), sequence_bins=())
-        files = serving_files(artifact, batch, length)
-        forms = [[f.batch, f.sequence_bin, known_form(directory, f.file) or om_form(directory / f.file)] for f in files]
-        return digest([flags, forms])
+        files = _serving_files(artifact, batch, length)
+        forms = [known_form(directory, file.file) or ask_om(directory / file.file, form_in) for file in files]
+        shapes = [(file.batch, file.sequence_bin) for file in files]
+        return digest([flags, [[*shape, form] for shape, form in zip(shapes, forms, strict=True)]])
 
     def devices(self) -> int:
         return device_count()
@@ -160,3 +163,46 @@ def _interface(lowered: Path, candidate: Candidate, to: Path) -> Interface:
         log = to / "atc.log"
         log.write_text(f"{lowered}: {error}\n", encoding="utf-8")
         raise CompileError(f"ATC cannot take {lowered}: {error}", log_path=log) from error
+
+
+def _serving_files(artifact: Artifact, batch: int, length: int | None) -> list[CompiledFile]:
+    """The files that a call of this shape runs, in turn; every file where the length of a call is not known.
+
+    Raises:
+        MeasureError: none is long enough.
+    """
+    models = [file for file in artifact.files if file.file != INTERFACE]
+    by_shape = {Shape(batch=file.batch, length=file.sequence_bin): file for file in models}
+    if len(models) == 1 or (length is None and any(shape.length for shape in by_shape)):
+        return models
+    wanted = Shape(batch=batch, length=length)
+    return [by_shape[turn.shape] for turn in turns(tuple(by_shape), wanted)]
+
+
+class DeployProbe:
+    """A session over the reference interpreter; see `workbench.targets.base.Session`.
+
+    A tensor that holds integers inside the deploy form is what AscendDequant makes of them; without one it is left out,
+    as a probe gives float tensors.
+    """
+
+    def __init__(self, proto: ModelProto, tensors: Sequence[str], rows: FileRows) -> None:
+        self._interpreter: Interpreter | None = Interpreter(proto)
+        self._rows = rows
+        dequantized = {node.input[0]: node.output[0] for node in proto.graph.node if node.op_type == "AscendDequant"}
+        self._outputs = [value.name for value in proto.graph.output]
+        self._places = {name: dequantized.get(name, name) for name in tensors}
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        return self._rows.run(self._call, feeds)
+
+    def _call(self, feeds: Feeds) -> dict[str, Array]:
+        if self._interpreter is None:
+            raise MeasureError("The session is closed; open the artifact again.")
+        values = self._interpreter.run(feeds, sorted(set(self._places.values())))
+        asked = {name: values[place] for name, place in self._places.items()}
+        outputs = {name: values[name] for name in self._outputs}
+        return outputs | {name: v for name, v in asked.items() if v.dtype == np.float32}
+
+    def close(self) -> None:
+        self._interpreter = None

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import onnx
 
-from workbench.targets.ascend.amct.installation import VARIABLE as AMCT_PYTHON
-from workbench.targets.ascend.atc.named_folders import VARIABLE
+from workbench.targets.ascend.amct.process import VARIABLE as AMCT_PYTHON
+from workbench.targets.ascend.atc.config_files import VARIABLE
 from workbench.targets.ascend.installation import (
     Installation,
+    cann_problem,
     compiler_of_another,
     driver_files,
+    driver_problem,
     find_installation,
 )
-from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of
+from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of, visible_devices
 from workbench.targets.ascend.settings import ASCEND
-from workbench.targets.ascend.versions import cann_problem, driver_problem
-from workbench.targets.ascend.visible_devices import visible_devices
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.input_files import folder_digest
 from workbench.values.errors import ToolchainError
@@ -102,8 +102,7 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
             "Run `workbench doctor`, which looks at driver, device nodes and rights one by one."
         )
     card = next((card for card in cards if soc_name(card.name) == device), None)
-    board = _details("board", card, environment)
-    common = _details("common", card, environment)
+    board, common = ({} if card is None else details(kind, card.npu_id, environment) for kind in ("board", "common"))
     files = driver_files()
     compiler = compiler_of_another(installation, environment)
     said = (installation.emulator, compiler and compiler.emulator, getattr(acl, "EMULATOR", None))
@@ -165,16 +164,6 @@ def _soc(acl: ModuleType | None, cards: tuple[Card, ...]) -> str:
     if name:
         return soc_name(str(name))
     return soc_name(cards[0].name) if cards else ""
-
-
-def _details(kind: str, card: Card | None, environment: Mapping[str, str]) -> dict[str, str]:
-    """Key → value of one query; empty where npu-smi does not answer it: not every driver knows every kind."""
-    if card is None:
-        return {}
-    try:
-        return details(kind, card.npu_id, environment=environment)
-    except ToolchainError:
-        return {}
 
 
 def _cann_components(installation: Installation) -> dict[str, str]:

@@ -10,13 +10,14 @@ a MiniLM with 6 layers for one text of 16 or 32 tokens, 3 to 10 % for 64, and no
 1.31.1, interleaved medians on a busy machine). Products of activations in INT8 keep their own form.
 
 QAttention takes the mask as the model's input has it, not as the float tensor that is added to the scores. That the
-one follows from the other is measured (`attention_mask`), and without it nothing is fused.
+one follows from the other is measured (`_mask_inputs`), and without it nothing is fused.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,31 @@ from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
 from workbench.graph.nodes import replace_nodes
 from workbench.quantization.lowering.surgery import prune_constants
-from workbench.targets.onnxruntime.attention_mask import Attention, mask_inputs
-from workbench.targets.onnxruntime.draws import needed_nodes
+from workbench.targets.onnxruntime.draws import MASKED, Draw, distant_draws, draws, mask_of, needed_nodes
 
 _HEADS_FIRST = [0, 2, 1, 3]
 _KEYS_TRANSPOSED = [0, 2, 3, 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attention:
+    """One self-attention of the graph.
+
+    Attributes:
+        projections: the MatMulIntegerToFloat of query, key and value.
+        heads: the tensors [batch, length, heads, size] that they become.
+        mask: the tensor added to the scores, None where nothing is.
+        merged: the tensor [batch, length, hidden] of the result.
+        quantize: the QuantizeLinear on the way to `merged`, None where there is none.
+        size: of one head.
+    """
+
+    projections: tuple[NodeProto, ...]
+    heads: tuple[str, ...]
+    mask: str | None
+    merged: str
+    quantize: NodeProto | None
+    size: int
 
 
 class _Graph:
@@ -74,7 +95,7 @@ def fuse_attention(model: ModelProto) -> tuple[ModelProto, str]:
     found = [a for node in graph.nodes if node.op_type == "Softmax" and (a := _attention(graph, node)) is not None]
     if not found:
         return model, "no self-attention with INT8 projections and float products"
-    masks = mask_inputs(model, found)
+    masks = _mask_inputs(model, found)
     taken = [a for a in found if a.merged in masks]
     if not taken:
         return model, f"{len(found)} self-attentions left as they are: their mask or their shapes are not plain"
@@ -84,7 +105,7 @@ def fuse_attention(model: ModelProto) -> tuple[ModelProto, str]:
 # --- finding -------------------------------------------------------------------------------------------------------
 
 
-def _attention(graph: _Graph, softmax: NodeProto) -> Attention | None:
+def _attention(graph: _Graph, softmax: NodeProto) -> _Attention | None:
     add = graph.maker(softmax.input[0], "Add")
     scores, mask = _scores(graph, softmax, add)
     context = graph.reader(softmax, "MatMul")
@@ -104,7 +125,7 @@ def _attention(graph: _Graph, softmax: NodeProto) -> Attention | None:
     if end is None:
         return None
     heads = tuple(part[1] for part in parts if part is not None)
-    return Attention(projections=tuple(projections), heads=heads, mask=mask, merged=end[0], quantize=end[1], size=size)
+    return _Attention(projections=tuple(projections), heads=heads, mask=mask, merged=end[0], quantize=end[1], size=size)
 
 
 def _scores(graph: _Graph, softmax: NodeProto, add: NodeProto | None) -> tuple[NodeProto | None, str | None]:
@@ -167,11 +188,41 @@ def _merged(graph: _Graph, context: NodeProto) -> tuple[str, NodeProto | None] |
     return node.output[0], quantize
 
 
+def _mask_inputs(model: ModelProto, found: Sequence[_Attention]) -> dict[str, tuple[str | None, float]]:
+    """`merged` of every attention whose shapes and mask are as assumed → (the input that is its mask, the number).
+
+    Found by running the model (`draws`), which raises what the runtime does where it cannot run with ids of 0 and 1.
+    """
+    near = draws(model, {name for a in found for name in (*a.heads, a.merged, a.mask) if name})
+    if not near:
+        return {}
+    found = [a for a in found if _has_expected_shapes(a, near)]
+    distant = distant_draws(model, {a.mask for a in found if a.mask})
+    masks: dict[str, tuple[str | None, float]] = {}
+    for attention in found:
+        # without a mask the number is ONNX Runtime's own default, and not used
+        mask = (None, MASKED) if attention.mask is None else mask_of(attention.mask, [*near, *distant])
+        if mask is not None:
+            masks[attention.merged] = mask
+    return masks
+
+
+def _has_expected_shapes(attention: _Attention, found: Sequence[Draw]) -> bool:
+    for feeds, values in found:
+        batch, length = next(iter(feeds.values())).shape
+        heads = values[attention.heads[0]].shape[2]
+        if any(values[name].shape != (batch, length, heads, attention.size) for name in attention.heads):
+            return False
+        if values[attention.merged].shape != (batch, length, heads * attention.size):
+            return False
+    return True
+
+
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
 def _with_kernels(
-    model: ModelProto, graph: _Graph, taken: Sequence[Attention], masks: Mapping[str, tuple[str | None, float]]
+    model: ModelProto, graph: _Graph, taken: Sequence[_Attention], masks: Mapping[str, tuple[str | None, float]]
 ) -> ModelProto:
     fused = ModelProto()
     fused.CopyFrom(model)
@@ -193,7 +244,7 @@ def _with_kernels(
 
 
 def _kernel(
-    model: ModelProto, graph: _Graph, names: Names, attention: Attention, mask_index: str, number: float
+    model: ModelProto, graph: _Graph, names: Names, attention: _Attention, mask_index: str, number: float
 ) -> list[NodeProto]:
     weights, scales, biases = [], [], []
     for node in attention.projections:

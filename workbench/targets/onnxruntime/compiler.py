@@ -7,15 +7,12 @@ opens, whatever the level.
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import onnx
 from onnx import ModelProto
 
 from workbench.graph.read import graph_of, load_graph, operator_counts, read_model
@@ -23,6 +20,7 @@ from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import write_model, write_shared
 from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.dynamic import lower_dynamic
+from workbench.targets.apart import compile_apart
 from workbench.targets.onnxruntime.attention import fuse_attention
 from workbench.targets.onnxruntime.fusions import fused
 from workbench.targets.onnxruntime.projections import layers_of, with_convolutions, with_split_transposes
@@ -31,7 +29,6 @@ from workbench.targets.onnxruntime.simplify import simplified
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError, ConfigError, LoweringError
 from workbench.values.system.files import temporary_beside
-from workbench.values.system.lifeline import tied
 from workbench.values.system.scratch import scratch_folder
 
 COMPILED = "model.onnx"
@@ -83,10 +80,8 @@ _OFF_FOR_FAST_PRODUCTS = ("QDQS8ToU8Transformer",)
 # 221 µs for 96 products of 64 x 32 x 64, onnxruntime 1.31.1). Right only where U8S8 saturates.
 
 _PROJECTIONS, _FLOAT_PRODUCTS = 3, 2  # inside a QAttention: query, key, value; scores, context
-_TIMEOUT_S = 900.0
 _INFO = 1  # the severity at which the optimizer tells which transformers changed the graph
 _MODIFIED = re.compile(r"GraphTransformer (\w+) modified: 1 ")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool = False) -> ModelProto:
@@ -109,10 +104,9 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
         disabled.update(_ALWAYS_OFF_FOR_INT8)
         if not saturates:
             disabled.update(_OFF_FOR_FAST_PRODUCTS)
-    raw = to / f"{COMPILED}.optimized"
+    raw = to / f"{settings.graph_optimization}.onnx"
     try:
-        log = _run_optimizer(lowered, raw, settings.graph_optimization, sorted(disabled), log_path)
-        log_path.write_text(log, encoding="utf-8")
+        log = _run_optimizer(lowered, to, [settings.graph_optimization], sorted(disabled), log_path)
         model = graph_of(raw)
         if quantized:
             model, notes = _with_own_fusions(model)
@@ -189,9 +183,9 @@ def levels_that_differ(model_path: Path) -> tuple[GraphOptimization, ...]:
     if convolved or model.size_bytes > _LARGE_BYTES:
         return _LEVELS
     with scratch_folder("levels") as folder:
-        kept = _kept_levels(model_path, _LEVELS)
+        kept = _kept_levels(model_path, _LEVELS, folder)
         lowered = _dynamic_form(model_path, folder)
-        integer = () if lowered is None else _kept_levels(lowered, _LEVELS[:-1])
+        integer = () if lowered is None else _kept_levels(lowered, _LEVELS[:-1], folder)
     return tuple(level for level in _LEVELS if level in {*kept, *integer})
 
 
@@ -206,59 +200,42 @@ def _dynamic_form(model_path: Path, folder: Path) -> Path | None:
     return lowered
 
 
-def _kept_levels(model_path: Path, levels: Sequence[GraphOptimization]) -> Sequence[GraphOptimization]:
-    command = [sys.executable, "-P", str(Path(__file__).with_name("levels.py")), str(model_path), *levels]
+def _kept_levels(model_path: Path, levels: Sequence[GraphOptimization], folder: Path) -> Sequence[GraphOptimization]:
     try:
-        done = subprocess.run(
-            tied(command), stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
+        _run_optimizer(model_path, folder, levels, (), folder / LOG)
+        operators = {level: sorted(_operators(onnx.load(folder / f"{level}.onnx").graph)) for level in levels}
+    except CompileError:
         return levels
-    if done.returncode != 0:
-        return levels
-    said = json.loads(done.stdout)
-    return [level for level in levels if level in said]
+    return [level for level in levels if level == next(one for one in levels if operators[one] == operators[level])]
+
+
+def _operators(graph: onnx.GraphProto) -> Iterator[str]:
+    """What is computed, whatever the nodes and tensors are called."""
+    for node in graph.node:
+        subgraphs = [inner for a in node.attribute for inner in (a.g, *a.graphs) if inner.node]
+        attributes = sorted(a.SerializeToString().hex() for a in node.attribute if not (a.g.node or a.graphs))
+        yield f"{node.domain} {node.op_type} {len(node.input)} {' '.join(attributes)}"
+        for inner in subgraphs:
+            yield from _operators(inner)
 
 
 def _fired(model_path: Path, folder: Path, disabled: Sequence[str] = ()) -> tuple[str, ...]:
-    log = _run_optimizer(model_path, folder / COMPILED, "all", disabled, folder / LOG)
+    log = _run_optimizer(model_path, folder, ["all"], disabled, folder / LOG)
     return tuple(sorted(set(_MODIFIED.findall(log)) & set(ONNXRUNTIME_FUSIONS)))
 
 
 def _run_optimizer(
-    lowered: Path, optimized: Path, level: GraphOptimization, disabled: Sequence[str], log_path: Path
+    lowered: Path, to: Path, levels: Sequence[GraphOptimization], disabled: Sequence[str], log: Path
 ) -> str:
-    """Run the child; returns its log.
+    """Write `LEVEL.onnx` below `to` for each level; returns the child's log, which is kept too.
 
     Raises:
-        CompileError: with the log written to `log_path`.
+        CompileError: as `compile_apart`.
     """
     program = Path(__file__).with_name("optimize.py")
-    command = [sys.executable, "-P", str(program), str(lowered), str(optimized), level, str(_INFO), *disabled]
-    try:
-        done = subprocess.run(
-            tied(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_TIMEOUT_S,
-            check=False,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        )
-    except subprocess.TimeoutExpired as error:
-        log_path.write_bytes(error.stdout or b"")
-        raise CompileError(
-            f"ONNX Runtime did not finish optimizing within {_TIMEOUT_S:.0f} s.", log_path=log_path, transient=True
-        ) from error
-    log = _COLOUR.sub("", done.stdout.decode("utf-8", "replace"))
-    if done.returncode != 0:
-        log_path.write_text(log, encoding="utf-8")
-        if done.returncode < 0:
-            raise CompileError(
-                f"ONNX Runtime's optimizer was killed by signal {-done.returncode}; the machine may be out of memory.",
-                log_path=log_path,
-                transient=True,
-            )
-        reason = log.strip().splitlines()[-1] if log.strip() else f"exit code {done.returncode}"
-        raise CompileError(f"ONNX Runtime refused the model: {reason}", log_path=log_path)
-    return log
+    arguments = [str(lowered), str(to), ",".join(levels), str(_INFO), *disabled]
+    return compile_apart("ONNX Runtime", program, arguments, log, _last_line)
+
+
+def _last_line(log: str) -> str:
+    return (log.strip().splitlines() or [""])[-1]

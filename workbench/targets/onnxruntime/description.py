@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from workbench.targets.binding import Binding
-from workbench.targets.description import TargetDescription
-from workbench.targets.onnxruntime.dimensions import DIMENSIONS
-from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS, OnnxRuntimeCompile
-from workbench.targets.space_start import SpaceStart
+from workbench.targets.description import Binding, SpaceStart, TargetDescription
+from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS, GraphOptimization, OnnxRuntimeCompile
+from workbench.values.dimension import ANY_LENGTH, FUSION_PREFIX, HOST_THREADS, Dimension
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
@@ -45,6 +43,20 @@ def _space_start(model: Path) -> SpaceStart:
         forbid=(basic,) if "basic" in levels else (),
     )
 
+
+DIMENSIONS: Mapping[str, Dimension] = {
+    **HOST_THREADS,
+    **ANY_LENGTH,
+    "compile.graph_optimization": Dimension(
+        about="ONNX Runtime's optimization level; INT8 needs extended or all",
+        values=get_args(GraphOptimization),
+        fuses_nothing=("disabled",),
+    ),
+    **{
+        FUSION_PREFIX + name: Dimension(about=f"ONNX Runtime's {name}", values=("on", "off"))
+        for name in ONNXRUNTIME_FUSIONS
+    },
+}
 
 TARGET = TargetDescription(
     name="onnxruntime",

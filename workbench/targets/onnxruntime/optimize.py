@@ -1,10 +1,9 @@
-"""The child process that runs ONNX Runtime's graph optimizer: one model in, one optimized model out, log on stderr.
+"""The child process that runs ONNX Runtime's graph optimizer: a model in, FOLDER/LEVEL.onnx out for each level.
 
-    python -P optimize.py LOWERED OPTIMIZED LEVEL SEVERITY [DISABLED_FUSION ...]
+    python -P optimize.py LOWERED FOLDER LEVEL[,LEVEL...] SEVERITY [DISABLED_FUSION ...]
 
-A process of its own, because the runtime logs to file descriptor 2 and nowhere else, and because a crash in the
-optimizer must fail one candidate, not the sweep. Imports nothing of the workbench; `-P` keeps this folder, which
-holds an `onnxruntime.py`, off the import path.
+The log goes to stderr: the runtime logs to file descriptor 2 and nowhere else. Imports nothing of the workbench; `-P`
+keeps this folder off the import path.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ LEVELS = {
 }
 
 
-def main(lowered: str, optimized: str, level: str, severity: str, *disabled: str) -> int:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = LEVELS[level]
-    options.optimized_model_filepath = optimized
-    options.log_severity_level = int(severity)
-    if (
-        Path(lowered).with_name("weights").is_dir()
-    ):  # a large model, whose optimized form keeps its weights beside it too
-        data = f"{Path(optimized).name}.data"
-        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", data)
-        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "65536")
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    try:
-        ort.InferenceSession(
-            lowered, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(disabled) or None
-        )
-    # the last line of a program: whatever the runtime raised becomes its exit code and the last line of its log
-    except Exception as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+_APART = "session.optimized_model_external_initializers_"
+
+
+def main(lowered: str, folder: str, levels: str, severity: str, *disabled: str) -> int:
+    for level in levels.split(","):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = LEVELS[level]
+        options.optimized_model_filepath = str(Path(folder) / f"{level}.onnx")
+        options.log_severity_level = int(severity)
+        if Path(lowered).with_name("weights").is_dir():  # a large model, whose optimized form keeps them apart too
+            options.add_session_config_entry(f"{_APART}file_name", f"{level}.onnx.data")
+            options.add_session_config_entry(f"{_APART}min_size_in_bytes", "65536")
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        providers = ["CPUExecutionProvider"]
+        try:
+            ort.InferenceSession(lowered, options, providers=providers, disabled_optimizers=list(disabled) or None)
+        # the last line of a program: whatever the runtime raised becomes its exit code and the last line of its log
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            return 1
     return 0
 
 

@@ -18,16 +18,17 @@ import platform
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from workbench.graph.apart import is_large, kept_aside
 from workbench.graph.form import graph_form
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import graph_of, load_graph, stored_graph
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import weights_beside, write_shared
 from workbench.quantization.exact_operands import exact
 from workbench.quantization.lowering.dynamic import lower_dynamic
@@ -37,19 +38,16 @@ from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sessions import session_on
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session, row_tolerance
 from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
-from workbench.targets.feeds import check_host_device
+from workbench.targets.feeds import Input, check_feeds, check_host_device
 from workbench.targets.full_rows import FileRows
 from workbench.targets.int8_issues import nothing_to_quantize, quantized_already, saturates, unreadable
 from workbench.targets.onnxruntime.compiler import COMPILED, count_kernels, optimize
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
-from workbench.values.errors import ConfigError, MeasureError, ToolchainError, nearest
+from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
 from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
-
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
 
 LOWERED = "lowered.onnx"
 _MEASURED = "measured on onnxruntime 1.31.1"
@@ -70,13 +68,12 @@ class OnnxRuntimeTarget:
     name = "onnxruntime"
 
     def toolchain(self) -> Toolchain:
-        runtime = _runtime()
         return Toolchain(
             target=self.name,
             components={
                 "numpy": np.__version__,
                 "onnx": onnx.__version__,
-                "onnxruntime": runtime.__version__,
+                "onnxruntime": onnxruntime.__version__,
                 "platform": f"{platform.system()} {platform.machine()}",
             },
             device=this_cpu().name,
@@ -118,21 +115,16 @@ class OnnxRuntimeTarget:
 
     def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
         check_host_device(device)
-        runtime = _runtime()
-        options = runtime.SessionOptions()
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
-        options.intra_op_num_threads = candidate.serving.intra_op_threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # what it would print as an error, it raises as well
+        options = _options(candidate.serving.intra_op_threads)
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         file = directory / artifact.files[0].file
         try:
             if artifact.int8_ops and this_cpu().saturates and exact(graph := _graph(file)) is not graph:
                 session = session_on(graph, options)
             else:
-                session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        except _runtime_errors() as error:
+                session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        except RUNTIME_ERRORS as error:
             raise MeasureError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}") from error
         return OnnxRuntimeSession(session)
 
@@ -151,14 +143,9 @@ class OnnxRuntimeTarget:
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         model, added = with_outputs(lowered, tensors)
-        runtime = _runtime()
-        options = runtime.SessionOptions()
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # what it would print as an error, it raises as well
         try:
-            session = session_on(model, options)
-        except _runtime_errors() as error:
+            session = session_on(model, _options(1))
+        except RUNTIME_ERRORS as error:
             raise MeasureError(f"{lowered}: ONNX Runtime cannot load it: {_first_line(error)}") from error
         own = len(session.get_outputs()) - added
         floats = [o.name for i, o in enumerate(session.get_outputs()) if i < own or o.type == "tensor(float)"]
@@ -168,9 +155,9 @@ class OnnxRuntimeTarget:
 class OnnxRuntimeSession:
     """A loaded model; see `workbench.targets.base.Session`. Equal feeds give bit-equal outputs."""
 
-    def __init__(self, session: InferenceSession, outputs: Sequence[str] | None = None) -> None:
-        self._session: InferenceSession | None = session
-        self._inputs = {i.name: (_NUMPY_TYPES.get(i.type), i.shape) for i in session.get_inputs()}
+    def __init__(self, session: onnxruntime.InferenceSession, outputs: Sequence[str] | None = None) -> None:
+        self._session: onnxruntime.InferenceSession | None = session
+        self._inputs = {one.name: _input(one) for one in session.get_inputs()}
         self._rows = FileRows(session.get_inputs(), session.get_outputs())
         self._outputs = list(outputs) if outputs is not None else [output.name for output in session.get_outputs()]
 
@@ -180,29 +167,28 @@ class OnnxRuntimeSession:
     def _call(self, feeds: Feeds) -> dict[str, Array]:
         if self._session is None:
             raise MeasureError("The session is closed; open the artifact again.")
-        self._check(feeds)
+        check_feeds(feeds, self._inputs)
         try:
             values = self._session.run(self._outputs, dict(feeds))
-        except _runtime_errors() as error:
+        except RUNTIME_ERRORS as error:
             raise MeasureError(f"ONNX Runtime failed: {_first_line(error)}") from error
         return dict(zip(self._outputs, values, strict=True))
 
     def close(self) -> None:
         self._session = None
 
-    def _check(self, feeds: Feeds) -> None:
-        for name in self._inputs.keys() - feeds.keys():
-            raise MeasureError(f"Input {name!r} is not fed. {nearest(name, feeds)}")
-        for name, array in feeds.items():
-            if name not in self._inputs:
-                raise MeasureError(f"The model has no input {name!r}. {nearest(name, self._inputs)}")
-            dtype, shape = self._inputs[name]
-            if dtype is not None and array.dtype != dtype:
-                raise MeasureError(f"Input {name!r} is fed {array.dtype}; the model takes {dtype}.")
-            if len(shape) != array.ndim or any(
-                isinstance(wanted, int) and wanted != given for wanted, given in zip(shape, array.shape, strict=True)
-            ):
-                raise MeasureError(f"Input {name!r} is fed shape {array.shape}; the model takes {tuple(shape)}.")
+
+def _options(threads: int) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4  # what it would print as an error, it raises as well
+    return options
+
+
+def _input(told: onnxruntime.NodeArg) -> Input:
+    shape = tuple(size if isinstance(size, int) else None for size in told.shape)
+    return Input(dtype=_NUMPY_TYPES.get(told.type), shape=shape)
 
 
 def _form(file: Path, *, values: bool) -> str:
@@ -291,39 +277,9 @@ def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIss
 @functools.cache
 def _operators() -> tuple[int, frozenset[tuple[str, str]]]:
     """(newest opset, all (domain, operator)) of the installed runtime."""
-    _runtime()
-    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
-
     schemas = get_all_operator_schema()
     newest = max(schema.since_version for schema in schemas if schema.domain == "")
     return newest, frozenset((schema.domain, schema.name) for schema in schemas)
-
-
-# --- the machine and the library -----------------------------------------------------------------------------------
-
-
-def _runtime() -> ModuleType:
-    """The onnxruntime package.
-
-    Raises:
-        ToolchainError: it is not installed, or a library it needs is missing.
-    """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ToolchainError(f"ONNX Runtime cannot be imported: {error}. Run `pip install onnxruntime`.") from error
-    module: ModuleType = onnxruntime
-    return module
-
-
-@functools.cache
-def _runtime_errors() -> tuple[type[Exception], ...]:
-    """Exception classes of the runtime, which have no base of their own; plus what its Python layer raises."""
-    _runtime()
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    own = [value for value in vars(state).values() if isinstance(value, type) and issubclass(value, Exception)]
-    return (*own, RuntimeError, ValueError)
 
 
 def _first_line(error: Exception) -> str:

@@ -6,22 +6,18 @@ when a session opens. They are chosen once here too, for the count.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 from workbench.graph.door import RUNNING, limits_of
+from workbench.targets.apart import compile_apart
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, digest
 from workbench.values.documents.json_reader import loads
-from workbench.values.errors import CompileError
 from workbench.values.system.files import temporary_beside
-from workbench.values.system.lifeline import tied
 
 XML = "model.xml"
 WEIGHTS = "model.bin"
@@ -34,7 +30,7 @@ PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"
 
 INTEGER = frozenset({"i8", "u8"})
 
-_TIMEOUT_S = 900.0
+_TOLD = "told.json"
 
 _PLACES = (
     "Exception from src/",
@@ -57,18 +53,20 @@ def convert(lowered: Path, candidate: Candidate, to: Path) -> tuple[int, int, Ma
     """
     settings = candidate.compile
     assert isinstance(settings, OpenVinoCompile)  # Candidate checks it
-    log_path, raw = to / LOG, to / "converting"
+    raw = to / "converting"
     raw.mkdir()
     try:
-        told = json.loads(_run(lowered, raw / XML, settings.inference_precision, log_path))
+        arguments = [str(lowered), str(raw / XML), settings.inference_precision, str(raw / _TOLD)]
+        most_bytes = limits_of(sum(file.stat().st_size for file in lowered.parent.iterdir()), RUNNING).memory_bytes
+        program = Path(__file__).with_name("convert.py")
+        compile_apart("OpenVINO", program, arguments, to / LOG, reason, most_bytes=most_bytes)
+        told = loads((raw / _TOLD).read_bytes())
         with temporary_beside(to / EXECUTED, durable=False) as draft:
             draft.write_text(canonical_json({"form": digest(told["executed"])}), encoding="utf-8")
         for name in (WEIGHTS, XML):  # the graph last: without it the weights are no model
             (raw / name).replace(to / name)
     finally:
-        for name in (WEIGHTS, XML):
-            (raw / name).unlink(missing_ok=True)
-        raw.rmdir()
+        shutil.rmtree(raw)
     precisions = Counter(precision in INTEGER for kind, precision in told["layers"] if kind in PRODUCTS)
     return precisions[True], precisions[False], told["kernels"]
 
@@ -77,41 +75,6 @@ def executed_form(directory: Path) -> str | None:
     """What `convert` told of the compiled graph; None where the files came without it."""
     file = directory / EXECUTED
     return str(loads(file.read_bytes())["form"]) if file.exists() else None
-
-
-def _run(lowered: Path, xml: Path, precision: str, log_path: Path) -> str:
-    """Run the child; returns what it printed.
-
-    Raises:
-        CompileError: with the log written to `log_path`.
-    """
-    program = Path(__file__).with_name("convert.py")
-    most_bytes = limits_of(sum(file.stat().st_size for file in lowered.parent.iterdir()), RUNNING).memory_bytes
-    try:
-        done = subprocess.run(
-            tied([sys.executable, "-P", str(program), str(lowered), str(xml), precision], most_bytes=most_bytes),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        )
-    except subprocess.TimeoutExpired as error:
-        log_path.write_bytes(error.stderr or b"")
-        raise CompileError(
-            f"OpenVINO did not finish converting within {_TIMEOUT_S:.0f} s.", log_path=log_path, transient=True
-        ) from error
-    log = done.stderr.decode("utf-8", "replace")
-    log_path.write_text(log, encoding="utf-8")
-    if done.returncode < 0:
-        raise CompileError(
-            f"OpenVINO's compiler was killed by signal {-done.returncode}; the machine may be out of memory.",
-            log_path=log_path,
-            transient=True,
-        )
-    if done.returncode != 0:
-        raise CompileError(f"OpenVINO refused the model: {reason(log)}", log_path=log_path)
-    return done.stdout.decode("utf-8")
 
 
 def reason(text: str) -> str:

@@ -1,8 +1,8 @@
 """The child process that converts one ONNX file to OpenVINO's format, compiles it once, and tells what it became.
 
-    python -P convert.py LOWERED XML PRECISION
+    python -P convert.py LOWERED XML PRECISION TOLD
 
-Writes XML and, beside it, the weights (.bin); prints one JSON object {"kernels": {type: count}, "layers":
+Writes XML and, beside it, the weights (.bin); and into TOLD one JSON object {"kernels": {type: count}, "layers":
 [[type, precision], ...], "executed": what it became, the values of its constants left out}. A process of its own,
 because a crash in the compiler must fail one candidate, not the sweep. Imports nothing of the workbench; `-P` keeps
 this folder, which holds an `openvino.py`, off the import path.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 # Importing openvino sends a usage event over the network unless this package, which it can do without, is missing.
@@ -24,7 +25,7 @@ _TOLD = ("layerType", "runtimePrecision", "primitiveType", "outputPrecisions", "
 """What OpenVINO tells of an executed operator that its constants' values do not change."""
 
 
-def main(lowered: str, xml: str, precision: str) -> int:
+def main(lowered: str, xml: str, precision: str, told: str) -> int:
     core = openvino.Core()
     try:
         model = core.read_model(lowered)
@@ -45,7 +46,8 @@ def main(lowered: str, xml: str, precision: str) -> int:
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    print(json.dumps({"kernels": dict(sorted(kernels.items())), "layers": layers, "executed": form}))
+    found = {"kernels": dict(sorted(kernels.items())), "layers": layers, "executed": form}
+    Path(told).write_text(json.dumps(found), encoding="utf-8")
     return 0
 
 

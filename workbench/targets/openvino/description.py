@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from workbench.targets.binding import Binding
-from workbench.targets.description import TargetDescription
-from workbench.targets.openvino.dimensions import DIMENSIONS
-from workbench.targets.openvino.settings import OpenVinoCompile, PerformanceHint
-from workbench.targets.space_start import SpaceStart
+from workbench.targets.description import Binding, SpaceStart, TargetDescription
+from workbench.targets.openvino.settings import InferencePrecision, OpenVinoCompile, PerformanceHint
+from workbench.values.dimension import ANY_LENGTH, HOST_THREADS, Dimension
 from workbench.values.system.cpu import this_cpu
 
 if TYPE_CHECKING:
@@ -56,6 +54,19 @@ def _int8_pays() -> bool:
     of six layers, 32 tokens, EPYC 7003, busy machine)."""
     return not this_cpu().saturates
 
+
+DIMENSIONS: Mapping[str, Dimension] = {
+    **HOST_THREADS,
+    **ANY_LENGTH,
+    "compile.performance_hint": Dimension(
+        about="OpenVINO's preset for what is not set explicitly",
+        values=get_args(PerformanceHint),
+    ),
+    "compile.inference_precision": Dimension(
+        about="OpenVINO's number format of what is not INT8", values=get_args(InferencePrecision)
+    ),
+    "serving.streams": Dimension(about="OpenVINO's infer requests that share the threads", kind=int, may_be_off=True),
+}
 
 TARGET = TargetDescription(
     name="openvino",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,9 +24,8 @@ try:
     os.execv(sys.argv[4], sys.argv[4:])
 except OSError as error:
     print(f"cannot be started: errno {error.errno}")
-    sys.exit(126)
+    sys.exit(126)  # as a shell ends where a file cannot be executed
 """
-_NOT_STARTED = 126  # as a shell ends where a file cannot be executed
 _PATIENCE_S = 20.0
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
@@ -42,14 +40,6 @@ def tied(command: Sequence[str], *, number: signal.Signals = signal.SIGKILL, mos
         most_bytes: of memory that it may take; 0 for any number.
     """
     return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(int(number)), str(most_bytes), *command]
-
-
-def start_failure(command: Sequence[str], code: int | None, output: str) -> OSError | None:
-    """What kept a `tied` command from being started, where `code` and `output` (of stdout) say so."""
-    found = re.fullmatch(r"cannot be started: errno (\d+)\s*", output)
-    if code != _NOT_STARTED or found is None:
-        return None
-    return OSError(int(found[1]), os.strerror(int(found[1])), command[0])
 
 
 def run_tied(command: Sequence[str], environment: Mapping[str, str] | None = None) -> int:

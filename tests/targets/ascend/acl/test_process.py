@@ -34,14 +34,14 @@ def assert_right(outputs: dict[str, Array], feeds: dict[str, Array]) -> None:
 
 def test_sessions_open_side_by_side_and_close_in_any_order(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
     """pyacl.md §4, rows 18 and 19: init once, finalize by one owner, each reset_device for its set_device."""
-    first, second = open_session(*files, batch=4), open_session(*files, batch=4)
+    first, second = open_session(*files), open_session(*files)
     feeds = texts(4, 8)
     assert_right(first.run(feeds), feeds)
     assert_right(second.run(feeds), feeds)
 
     first.close()
     assert_right(second.run(feeds), feeds)
-    third = open_session(*files, batch=4)
+    third = open_session(*files)
     second.close()
 
     assert_right(third.run(feeds), feeds)
@@ -51,7 +51,7 @@ def test_sessions_open_side_by_side_and_close_in_any_order(acl: ModuleType, file
 def test_what_another_library_initialized_is_not_finalized(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
     assert acl.init() == 0
 
-    open_session(*files, batch=4).close()
+    open_session(*files).close()
     acl_process.shut_down()
 
     assert acl.finalize() == 0, "it was still up"
@@ -61,7 +61,7 @@ def test_what_another_library_initialized_is_not_finalized(acl: ModuleType, file
 def test_pyacl_can_be_shut_down_and_used_again(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
     feeds = texts(1, 8)
     for _ in range(2):
-        session = open_session(*files, batch=1)
+        session = open_session(*files)
         assert_right(session.run(feeds), feeds)
         acl_process.shut_down()  # closes what is still open
         with pytest.raises(MeasureError, match="closed"):
@@ -99,13 +99,13 @@ def child(script: str, files: tuple[Path, Artifact], **environment: str) -> subp
 
 
 def test_what_nobody_closed_is_released_at_exit(files: tuple[Path, Artifact]) -> None:
-    done = child("session = open_session(*files, batch=4); session.run(texts(2, 8)); print('done')", files)
+    done = child("session = open_session(*files); session.run(texts(2, 8)); print('done')", files)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
 def test_what_nobody_closed_is_released_after_an_error_too(files: tuple[Path, Artifact]) -> None:
-    done = child("session = open_session(*files, batch=4); session.run(texts(2, 8)); raise SystemExit(7)", files)
+    done = child("session = open_session(*files); session.run(texts(2, 8)); raise SystemExit(7)", files)
 
     assert (done.returncode, done.stderr) == (7, "")
 
@@ -114,10 +114,10 @@ def test_a_forked_child_is_refused_and_harms_nobody(files: tuple[Path, Artifact]
     """pyacl.md §4, row 26, and §3.5: handles do not survive fork."""
     script = """
         import atexit, os
-        session = open_session(*files, batch=1)
+        session = open_session(*files)
         session.run(texts(1, 8))
         if os.fork() == 0:
-            for attempt in (lambda: session.run(texts(1, 8)), lambda: open_session(*files, batch=1)):
+            for attempt in (lambda: session.run(texts(1, 8)), lambda: open_session(*files)):
                 try:
                     attempt()
                 except Exception as error:
@@ -141,10 +141,10 @@ def test_a_forked_child_is_refused_and_harms_nobody(files: tuple[Path, Artifact]
 
 def test_a_lost_device_stops_the_sweep(files: tuple[Path, Artifact]) -> None:
     script = """
-        session, other = open_session(*files, batch=1), open_session(*files, batch=1)
+        session, other = open_session(*files), open_session(*files)
         session.run(texts(1, 8))
         for attempt in (lambda: session.run(texts(1, 8)), session.close, lambda: other.run(texts(1, 8)), other.close,
-                        lambda: open_session(*files, batch=1)):
+                        lambda: open_session(*files)):
             try:
                 attempt()
                 print("fine")
@@ -160,3 +160,20 @@ def test_a_lost_device_stops_the_sweep(files: tuple[Path, Artifact]) -> None:
         assert "507899 (DRV_INTERNAL_ERROR)" in line
         assert "Do not use this device" in line
     assert done.returncode == 0
+
+
+def test_devices_are_counted_as_the_process_sees_them(files: tuple[Path, Artifact]) -> None:
+    """pyacl.md §4, row 37: not by the machine's own numbers."""
+    script = """
+        try:
+            open_session(*files, device_id=2)
+        except Exception as error:
+            print(type(error).__name__, error)
+        open_session(*files).close()
+    """
+
+    done = child(script, files, CANN_EMULATOR_DEVICES="4", ASCEND_RT_VISIBLE_DEVICES="2")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("ToolchainError device 2 cannot be used: ", "107001 (INVALID_DEVICEID)", "ASCEND_RT_VISIBLE_DEVICES"):
+        assert words in done.stdout

@@ -1,6 +1,6 @@
 import pytest
 
-from workbench.targets.ascend.acl.undo import UndoStack
+from workbench.targets.ascend.acl.calls import UndoStack
 from workbench.values.errors import MeasureError
 
 

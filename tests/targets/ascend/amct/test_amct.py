@@ -2,9 +2,7 @@
 
 import ast
 import json
-import os
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +30,7 @@ from workbench.targets.ascend.amct.amct import (
     compare_with_fake_quant,
     run_in_amct,
 )
-from workbench.targets.ascend.amct.installation import VARIABLE, find_amct
-from workbench.targets.ascend.amct.process import AmctInstallation
+from workbench.targets.ascend.amct.process import VARIABLE, AmctInstallation, find_amct
 from workbench.values.errors import CalibrationError, ToolchainError
 from workbench.values.model import Model
 
@@ -52,12 +49,7 @@ def broken(folder: Path, source: str) -> AmctInstallation:
     """An installation that was whole when it was found, and is not any more."""
     return AmctInstallation(
         python=Path(sys.executable),
-        amct_onnx="8.5.0",
-        onnx="1.14.0",
-        onnxruntime="1.16.0",
-        numpy="1.26.4",
-        python_version="3.9.2",
-        emulator=None,
+        versions={"amct_onnx": "8.5.0", "onnx": "1.14.0", "onnxruntime": "1.16.0"},
         variables=broken_variables(folder, source),
     )
 
@@ -84,7 +76,7 @@ def test_golden_cases_come_back_through_the_driver(case: str, installation: Amct
 
     result = calibrate_with_amct(model, cfg, batches, tmp_path / "out", installation=installation)
 
-    assert result.config_json == (folder / "config.json").read_text()
+    assert (tmp_path / "out/config.json").read_text() == (folder / "config.json").read_text()
     layers = quantizable_layers(normalized(load_graph(model)))
     expected = follow_amct(model, recipe_of_config(parse_cfg(cfg), layers), lambda: batches)
     assert record_text(result.record) == record_text(expected)
@@ -121,15 +113,15 @@ def test_the_record_says_who_made_it_and_the_folder_holds_whole_files_only(
 
 def test_a_quantization_json_is_used_as_it_is(installation: AmctInstallation, tmp_path: Path) -> None:
     model, to = mlp_model(tmp_path), tmp_path / "out"
-    first = calibrate_with_amct(model, CFG, mlp_batches(), to, installation=installation)
-    settings = json.loads(first.config_json)
+    calibrate_with_amct(model, CFG, mlp_batches(), to, installation=installation)
+    settings = json.loads((to / "config.json").read_text())
     settings["fc1"]["quant_enable"] = False
 
     result = calibrate_with_amct(model, json.dumps(settings), mlp_batches(), to, installation=installation)
 
     assert [layer.layer for layer in result.record.layers] == ["fc2"]
     assert result.record.float_layers == ("fc1",)
-    assert json.loads(result.config_json) == settings
+    assert json.loads((to / "config.json").read_text()) == settings
 
 
 def test_a_model_of_a_new_ir_version_is_written_for_old_wheels(installation: AmctInstallation, tmp_path: Path) -> None:
@@ -139,7 +131,7 @@ def test_a_model_of_a_new_ir_version_is_written_for_old_wheels(installation: Amc
     result = calibrate_with_amct(model, CFG, mlp_batches(), tmp_path / "out", installation=installation)
     assert onnx.load(result.deploy_model).ir_version == 6
 
-    old = replace(installation, onnx="1.8.0")
+    old = replace(installation, versions={**installation.versions, "onnx": "1.8.0"})
     encoder = read_model(save(tiny_encoder(), tmp_path / "e.onnx"))
     with pytest.raises(CalibrationError, match=r"opset 17; AMCT's onnx 1\.8\.0 knows 13"):
         calibrate_with_amct(encoder, CFG, [ids(1, 4)], tmp_path / "out2", installation=old)
@@ -194,7 +186,7 @@ def test_learned_rounding_is_read_from_the_integers_of_the_deploy_model(
     result = calibrate_with_amct(model, cfg, mlp_batches(), tmp_path / "out", installation=installation)
 
     layers = quantizable_layers(normalized(load_graph(model)))
-    nearest = parse_record(result.record_text, layers=layers, model_sha256=model.sha256)
+    nearest = parse_record((tmp_path / "out/record.txt").read_text(), layers=layers, model_sha256=model.sha256)
     feeds = mlp_batches(1)[0]
     expected = Interpreter(onnx.load(result.deploy_model)).run(feeds)["y"]
     np.testing.assert_array_equal(Interpreter(lower_deploy(mlp(), result.record)).run(feeds)["y"], expected)
@@ -319,38 +311,15 @@ def test_what_goes_wrong_in_the_child_becomes_one_clear_error(fault: str, tmp_pa
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["amct.log"]
 
 
-def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path: Path) -> None:
-    source = (
-        "def quantize_model(*a):\n"
-        "    import subprocess\n"
-        f"    child = subprocess.Popen(['sleep', '600'])\n"
-        f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
-        "    time.sleep(600)\n"
-    )
+def test_a_child_that_hangs_is_ended(tmp_path: Path) -> None:
+    installation = broken(tmp_path / "site", WORKING + "def quantize_model(*a): time.sleep(600)\n")
+
     with pytest.raises(CalibrationError, match="quantize_model took longer than 2 s") as caught:
         calibrate_with_amct(
-            mlp_model(tmp_path),
-            CFG,
-            mlp_batches(),
-            tmp_path / "out",
-            installation=broken(tmp_path / "site", WORKING + source),
-            timeout_s=2,
+            mlp_model(tmp_path), CFG, mlp_batches(), tmp_path / "out", installation=installation, timeout_s=2
         )
 
     assert caught.value.transient
-    process, end = int((tmp_path / "pid").read_text()), time.monotonic() + 90
-    while alive(process) and time.monotonic() < end:  # it was sent SIGKILL, which a busy machine carries out later
-        time.sleep(0.05)
-    assert not alive(process)
-
-
-def alive(process: int) -> bool:
-    """Whether it still runs; a zombie that nobody has waited for does not."""
-    try:
-        os.kill(process, 0)
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
-    except (ProcessLookupError, FileNotFoundError):
-        return False
 
 
 def test_a_folder_that_cannot_be_written_is_a_matter_of_the_machine(

@@ -100,7 +100,7 @@ def test_all_operators_with_one_trouble_are_counted() -> None:
 
 
 def test_a_command_line_that_atc_cannot_read_is_the_installations_trouble() -> None:
-    found = explain(Output(verdict="failed", complaints=("ERROR: unknown command line flag 'x'",)))
+    found = explain(Output(complaints=("ERROR: unknown command line flag 'x'",)))
 
     assert found is not None
     assert (found.who, found.quoted) == ("installation", "unknown command line flag 'x'")

@@ -7,7 +7,7 @@ from workbench.targets.ascend.atc.command import argument_vector, compile_flags,
 from workbench.targets.ascend.interface import Axis, Interface, Port
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision, Quantization
-from workbench.values.errors import CompileError
+from workbench.values.errors import CompileError, ConfigError
 
 TEXT: tuple[int | Axis, ...] = ("batch", "sequence")
 BERT = Interface(
@@ -32,13 +32,13 @@ def candidate(settings: AscendCompile, mode: str = "force_fp16") -> Candidate:
     return Candidate(target="ascend910b3", precision=Precision(mode=mode), compile=settings)
 
 
-def flags_of(chosen: Candidate, interface: Interface = BERT) -> dict[str, str]:
+def flags_of(chosen: Candidate, interface: Interface = BERT, chip: str = "Ascend910B3") -> dict[str, str]:
     assert isinstance(chosen.compile, AscendCompile)
     return compile_flags(
         chosen,
         shapes_of(chosen.compile, interface)[0],
         interface,
-        soc_version="Ascend910B3",
+        soc_version=chip,
         model=Path("/w/m.onnx"),
         output=Path("/w/o"),
         files={},
@@ -142,23 +142,15 @@ def test_a_quantized_candidate_is_checked_as_one() -> None:
     assert flags_of(chosen)["input_shape"] == "ids:1,16;mask:1,16"
 
 
-@pytest.mark.parametrize(
-    ("settings", "interface", "words"),
-    [
-        (AscendCompile(), BERT, "ids, mask have a sequence axis"),
-        (AscendCompile(sequence_bins=(8,)), IMAGE, "mean nothing"),
-    ],
-)
-def test_bins_that_do_not_fit_the_model_are_refused(settings: AscendCompile, interface: Interface, words: str) -> None:
-    with pytest.raises(CompileError, match=words):
-        shapes_of(settings, interface)
+def test_more_gears_than_a_file_may_have_are_refused() -> None:
+    with pytest.raises(CompileError, match=r"101 gears .*E10036"):
+        shapes_of(AscendCompile(batches=tuple(range(1, 102)), shapes="gears"), IMAGE)
 
 
-def test_an_input_whose_name_has_a_separator_is_refused() -> None:
-    odd = Interface(inputs=(Port(name="x:0", dtype="float32", shape=("batch", 8)),), outputs=())
-
-    with pytest.raises(CompileError, match="E10016"):
-        shapes_of(AscendCompile(), odd)
+@pytest.mark.parametrize("chip", ["Ascend910B", "Ascend310P3"])
+def test_a_chip_of_another_family_is_refused(chip: str) -> None:
+    with pytest.raises(ConfigError, match=f"--soc_version={chip}.* is no chip of the 910B family"):
+        flags_of(candidate(AscendCompile()), IMAGE, chip)
 
 
 def test_the_argument_vector_has_one_word_for_each_flag() -> None:

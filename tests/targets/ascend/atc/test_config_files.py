@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from workbench.targets.ascend.atc.config_files import (
+    FUSION_GROUPS,
     config_texts,
     customize_dtypes,
     keep_dtype,
@@ -11,7 +12,7 @@ from workbench.targets.ascend.atc.config_files import (
     op_precision,
     write_config_files,
 )
-from workbench.targets.ascend.settings import FUSION_GROUPS, AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.errors import ConfigError
 
 NOT_CLOSABLE = frozenset(
@@ -58,6 +59,7 @@ def test_a_group_of_one_kind_leaves_the_other_kind_out() -> None:
 
 
 def test_no_pass_is_in_two_groups_and_none_stays_on_whatever_is_said() -> None:
+    """atc.md §4.3, Not closable; and §4.3, ExceptionalPassOfO1Level."""
     passes = [name for group in FUSION_GROUPS.values() for name in (*group.graph, *group.ub)]
 
     assert len(passes) == len(set(passes))

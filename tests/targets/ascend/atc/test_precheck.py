@@ -75,8 +75,7 @@ def test_a_run_that_dies_says_nothing_about_the_model(tmp_path: Path, body: str,
         check_model(
             tmp_path / "m.onnx",
             soc_version="Ascend910B3",
-            environment=play_atc(tmp_path, body),
-            timeout_s=1,
+            environment=play_atc(tmp_path, body) | {"WORKBENCH_ATC_TIMEOUT_S": "1"},
         )
 
     assert raised.value.transient is transient

@@ -17,8 +17,7 @@ from hypothesis.extra import numpy as arrays
 from tests.hostile.mutations import hostile_bytes
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.cann_emulator.kernel_values import in_dtype
-from workbench.targets.ascend.dump.dump_file import MOST_TENSORS, read_dump_file
-from workbench.targets.ascend.dump.layouts import FRACTAL_NZ, NC1HWC0, in_model_order
+from workbench.targets.ascend.dump.dump_file import FRACTAL_NZ, MOST_TENSORS, NC1HWC0, in_model_order, read_dump_file
 from workbench.values.errors import MeasureError
 
 HALVES = np.arange(6, dtype=np.float16).reshape(2, 3)
@@ -102,7 +101,6 @@ SIZES = {
     "too many tensors": (with_header(tagged(3, b"") * (MOST_TENSORS + 1)), "more than 1024 tensors"),
     "a field that is cut off": (with_header(b"\x1a\x7f\x00"), "cut off"),
     "an endless number": (with_header(b"\x10" + b"\xff" * 30), "cut off"),
-    "a group": (with_header(b"\x0b\x0c"), "no protobuf"),
     "bytes behind the end": (sound() + b"x", "add up"),
 }
 

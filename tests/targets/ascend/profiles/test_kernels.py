@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from tests.targets.ascend.profiles.tables_of import HEADER, operator, put
-from workbench.targets.ascend.profiles.kernels import kernel_us
 from workbench.targets.ascend.profiles.tables import Reading
-from workbench.targets.ascend.profiles.tasks import Tasks, read_tasks
+from workbench.targets.ascend.profiles.tasks import Tasks, kernel_us, read_tasks
 
 
 def tasks(folder: Path, rows: list[str], header: str = HEADER) -> Tasks:

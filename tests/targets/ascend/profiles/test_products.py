@@ -3,8 +3,8 @@
 import pytest
 
 from workbench.targets.ascend.chip import chip_of, peak_tops
-from workbench.targets.ascend.profiles.products import product_macs
 from workbench.targets.ascend.profiles.tables import Row
+from workbench.targets.ascend.profiles.tasks import product_macs
 
 
 def macs(kind: str, shapes: str, result: str, formats: str = "ND;ND") -> int:

@@ -1,4 +1,4 @@
-"""Checked calls into pyACL: one function for each of its three return shapes (pyacl.md §1).
+"""Checked calls into pyACL: one function for each of its three return shapes (pyacl.md §1), and taking them back.
 
 A function of pyACL returns a bare code (`do`), a bare value (`read`), or a tuple with the code last (`take`). Mixing
 them up is the commonest mistake (pyacl.md §4, rows 1-6), so nothing else in the workbench calls `acl` itself.
@@ -189,3 +189,33 @@ def _function(name: str) -> Callable[..., Any]:
 def _bound(module: ModuleType, name: str) -> Callable[..., Any]:
     found: Callable[..., Any] = operator.attrgetter(name)(module)
     return found
+
+
+class UndoStack:
+    """Releases what was acquired, in reverse order, whatever fails on the way (pyacl.md §3.2): an entry for each thing.
+
+    `contextlib.ExitStack` reports the last failure of a release; the first one is the cause, so it is kept here.
+    """
+
+    def __init__(self) -> None:
+        self._undos: list[Callable[[], object]] = []
+
+    def __len__(self) -> int:
+        return len(self._undos)
+
+    def add(self, undo: Callable[[], object]) -> None:
+        self._undos.append(undo)
+
+    def release(self) -> WorkbenchError | None:
+        """Run every entry, the last one first, each once; the first error is returned, and the others are dropped."""
+        first: WorkbenchError | None = None
+        try:
+            while self._undos:
+                try:
+                    self._undos.pop()()
+                except WorkbenchError as error:
+                    first = first or error
+        finally:
+            if self._undos:  # something else than a vendor's refusal came through: the rest is released all the same
+                self.release()
+        return first

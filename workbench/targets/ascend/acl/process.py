@@ -13,21 +13,37 @@
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from pathlib import Path
 
-from workbench.targets.ascend.acl.calls import clear_doubt, do, doubt, library
+from workbench.targets.ascend.acl.calls import UndoStack, clear_doubt, do, doubt, library
 from workbench.targets.ascend.acl.codes import REPEAT_INITIALIZE
-from workbench.targets.ascend.acl.undo import UndoStack
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
+from workbench.values.system.files import temporary_beside
 
 _log = logging.getLogger(__name__)
 
 ACL_CONFIG = "WORKBENCH_ACL_CONFIG"
 """Environment variable naming an acl.json for `acl.init`, in a process that looks for overflows and times nothing."""
+
+
+def write_acl_config(directory: Path, dump: str, section: Mapping[str, object]) -> Path:
+    """acl.json with a section about dumps into a folder beside it, which has to exist before `acl.init`.
+
+    The overflow check, a dump of tensors and profiling exclude each other, and nothing is timed meanwhile.
+    """
+    folder = directory / dump
+    folder.mkdir(parents=True, exist_ok=True)
+    file = directory / "acl.json"
+    content = {"dump": {"dump_path": str(folder.resolve()), **section}}
+    with temporary_beside(file, durable=False) as draft:
+        draft.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    return file
 
 
 class _Process:

@@ -21,13 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.targets.ascend.acl.calls import checked, do, doubt, read, take
+from workbench.targets.ascend.acl.calls import UndoStack, checked, do, doubt, library, read, take
 from workbench.targets.ascend.acl.dtypes import from_device, to_device
 from workbench.targets.ascend.acl.loaded_model import LoadedModel, Plan, load
-from workbench.targets.ascend.acl.modelled import stated_costs
 from workbench.targets.ascend.acl.process import check_process, enter, forked, leave
-from workbench.targets.ascend.acl.undo import UndoStack
-from workbench.targets.ascend.acl.watching import watched
+from workbench.targets.ascend.card_reading import watched
 from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, place, rows_of, turns
 from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_interface
 from workbench.targets.ascend.pictures import as_compiled, with_bytes
@@ -35,7 +33,9 @@ from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds
 from workbench.targets.feeds import Input, check_feeds
 from workbench.targets.full_rows import FileRows
 from workbench.values.artifact import Artifact, CompiledFile
-from workbench.values.clocks.statement import CallCosts, ModelledClock
+from workbench.values.clocks.statement import CallCosts, ModelledClock, Work, summed
+from workbench.values.documents.canonical import DecodeError, decode
+from workbench.values.documents.json_reader import loads
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
 
 _log = logging.getLogger(__name__)
@@ -47,12 +47,10 @@ TIMEOUT_MS = 300_000
 """How long one execution may take before the device counts as hung (507046)."""
 
 
-def open_session(directory: Path, artifact: Artifact, *, batch: int | None = None, device_id: int = 0) -> AscendSession:
-    """Load an artifact's files onto a device.
+def open_session(directory: Path, artifact: Artifact, *, device_id: int = 0) -> AscendSession:
+    """Load an artifact's files onto a device, all of them: a service may form any batch that was compiled.
 
     Args:
-        batch: rows of the calls that will come: files for larger batches than they need are left alone. Other numbers
-            of rows work, if need be in several turns. None loads every file.
         device_id: as pyACL counts inside this process, after ASCEND_RT_VISIBLE_DEVICES.
 
     Raises:
@@ -77,7 +75,7 @@ def open_session(directory: Path, artifact: Artifact, *, batch: int | None = Non
         undo.add(partial(do, "rt.destroy_stream", stream))
         events = [_event(undo) for _ in range(4)]
         models = []
-        for file in _needed(compiled, batch):
+        for file in compiled:
             model = load(directory / file.file, as_compiled(interface), undo)
             _check_shapes(model, file)
             models.append(model)
@@ -174,7 +172,7 @@ class AscendSession:
             if self._earlier_turns is None:
                 raise MeasureError("No call has been made, or the last one failed: there are no costs.")
             do("rt.set_context", self._context)
-            return stated_costs([self._plans[turn.shape] for turn in self._last])
+            return _stated_costs([self._plans[turn.shape] for turn in self._last])
 
     def device_memory_bytes(self) -> int:
         """Weights and work memory as pyACL told them for each file, and this session's own buffers."""
@@ -260,14 +258,6 @@ def _complete_files(directory: Path, artifact: Artifact) -> list[CompiledFile]:
     return models
 
 
-def _needed(files: Sequence[CompiledFile], batch: int | None) -> list[CompiledFile]:
-    """Those for up to the smallest batch that holds `batch` rows, or all where none does."""
-    if batch is None:
-        return list(files)
-    largest = min((f.batch for f in files if f.batch is not None and f.batch >= batch), default=None)
-    return [f for f in files if f.batch is None or largest is None or f.batch <= largest]
-
-
 def _check_soc(artifact: Artifact) -> None:
     """An OM is compiled for one chip; loading it on another fails late and unclearly (pyacl.md §4, row 38)."""
     here, wanted = read("get_soc_name", null=()), artifact.toolchain.device
@@ -345,3 +335,27 @@ def _sum(a: DeviceTimes, b: DeviceTimes) -> DeviceTimes:
         execute_ms=a.execute_ms + b.execute_ms,
         device_to_host_ms=a.device_to_host_ms + b.device_to_host_ms,
     )
+
+
+def _stated_costs(plans: Sequence[Plan]) -> tuple[ModelledClock, CallCosts] | None:
+    """What an emulated pyACL states: the clock, and what executions of these plans in turn cost; None on a real device.
+
+    Raises:
+        ToolchainError: the statement is not of the form that this workbench reads.
+    """
+    stated = getattr(library(), "emulated", None)
+    if stated is None:
+        return None
+    works: list[Work] = []
+    try:
+        for plan in plans:
+            plan.model.choose(plan.gear)
+            copied = [[bound.size_bytes for bound in side] for side in (plan.inputs, plan.outputs)]
+            told = stated.execution_costs(plan.model.model_id, *copied)
+            works += decode(CallCosts, loads(told)).works
+        return decode(ModelledClock, loads(stated.clock())), summed(works)
+    except (DecodeError, ValueError, TypeError) as error:
+        raise ToolchainError(
+            f"the emulated pyACL states its costs in a form that is not known here: {error}. Switch on the emulator of "
+            'this workbench: eval "$(workbench emulator env)".'
+        ) from error

@@ -10,7 +10,9 @@ checked on a CPU; `compare_with_fake_quant` holds AMCT's simulation against our 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,33 +20,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx import helper
 
-from workbench.graph.layers import Layer
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.graph.write import write_model
+from workbench.quantization.amct.cfg import AmctConfig
+from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.surgery import default_opset
 from workbench.quantization.record import Provenance, QuantizationRecord
-from workbench.targets.ascend.amct.files import (
-    CONFIG,
-    DEPLOY,
-    FAKE_QUANT,
-    RECORD,
-    made_models,
-    parsed_config,
-    publish,
-    workplace,
-    write_config,
-    write_first,
-    write_model,
-)
 from workbench.targets.ascend.amct.process import LOG, AmctInstallation, ask, write_feeds
 from workbench.targets.ascend.amct.weights import with_amcts_integers
 from workbench.targets.base import Array, Feeds
 from workbench.values.documents.canonical import digest
-from workbench.values.errors import CalibrationError, ConfigError
+from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
 from workbench.values.model import Model
 from workbench.values.system.scratch import scratch_folder
 
 TIMEOUT_S = 3600.0
+RECORD, CONFIG = "record.txt", "config.json"
+DEPLOY, FAKE_QUANT = "model_deploy_model.onnx", "model_fake_quant_model.onnx"
+
+_NEWEST_OPSET = {8: 13, 9: 14, 10: 15, 11: 16, 12: 17, 13: 18, 14: 19, 15: 20, 16: 21, 17: 22, 18: 23}
+"""onnx 1.x → newest opset it knows (onnx/docs/Versioning.md); its checker refuses a newer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +55,14 @@ class AmctResult:
     Attributes:
         record: AMCT's record for the model as the workbench normalizes it, with the rounding of AMCT's own integers
             where that is not to the nearest; provenance engine 'amct'.
-        record_text, config_json: AMCT's files as they are.
-        deploy_model, fake_quant_model: AMCT's own ONNX files.
+        deploy_model, fake_quant_model: AMCT's own ONNX files, beside its record and its configuration.
         log: everything AMCT said.
-        casts: inputs that AMCT's model takes in another type than the float model, such as 'ids: int32 to float32'.
     """
 
     record: QuantizationRecord
-    record_text: str
-    config_json: str
     deploy_model: Path
     fake_quant_model: Path
     log: Path
-    casts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,17 +103,34 @@ def calibrate_with_amct(
             (with its log; transient where it was killed).
         ToolchainError: the installation is broken, or `to` cannot be written.
     """
-    config_of = parsed_config(config)
-    with workplace(to) as folder:
-        proto, layers = write_model(model, folder / "model.onnx", installation)
-        feeds = write_first(batches, config_of.batch_num, folder)
-        request = {"action": "calibrate", "feeds": feeds, **write_config(config, config_of, folder)}
-        answer = ask_in(installation, folder, request, timeout_s, to)
-        return read_result(model, proto, layers, folder, to, installation, config, answer)
+    try:
+        parsed = parse_config(config, file="quantization.cfg")
+    except ConfigError as error:
+        raise CalibrationError(str(error)) from error
+    with _workplace(to) as folder:
+        proto = _written_model(model, folder / "model.onnx", installation)
+        feeds = write_feeds(itertools.islice(batches, parsed.batch_num), folder, "feeds")
+        if len(feeds["files"]) < parsed.batch_num:
+            raise CalibrationError(
+                f"the configuration asks for {parsed.batch_num} batches (batch_num), there are {len(feeds['files'])}. "
+                "AMCT needs exactly as many forwards; lower batch_num or raise the calibration samples."
+            )
+        request = {"action": "calibrate", "feeds": feeds}
+        if isinstance(parsed, AmctConfig):
+            request["config_defination"] = "quant.cfg"
+        (folder / str(request.get("config_defination", CONFIG))).write_text(config, encoding="utf-8")
+        log = to / LOG
+        answer = ask(installation.python, installation.variables, folder, request, timeout_s=timeout_s, log=log)
+        return AmctResult(
+            record=_read_back(model, proto, folder, to, installation, digest(config), answer),
+            deploy_model=to / DEPLOY,
+            fake_quant_model=to / FAKE_QUANT,
+            log=log,
+        )
 
 
 def run_in_amct(
-    model_file: Path, batches: Iterable[Feeds], *, installation: AmctInstallation, timeout_s: float = TIMEOUT_S
+    model_file: Path, batches: Iterable[Feeds], *, installation: AmctInstallation
 ) -> list[dict[str, Array]]:
     """The outputs of a fake-quant (or float) model in AMCT's interpreter, one dict per batch.
 
@@ -133,7 +146,7 @@ def run_in_amct(
                 (folder / name).symlink_to(file.absolute())
             request = {"action": "run", "feeds": write_feeds(batches, folder, "feeds")}
             log = folder / f"kept-{LOG}"
-            answer = ask(installation.python, installation.variables, folder, request, timeout_s=timeout_s, log=log)
+            answer = ask(installation.python, installation.variables, folder, request, timeout_s=TIMEOUT_S, log=log)
             results = []
             for file in sorted((folder / "outputs").iterdir()):
                 with np.load(file, allow_pickle=False) as arrays:
@@ -149,7 +162,6 @@ def compare_with_fake_quant(
     batches: Iterable[Feeds],
     *,
     installation: AmctInstallation,
-    timeout_s: float = TIMEOUT_S,
 ) -> Agreement:
     """How far our arithmetic is from AMCT's simulation, on AMCT's own files. The batches are kept in memory.
 
@@ -158,7 +170,7 @@ def compare_with_fake_quant(
         ToolchainError: the installation is broken.
     """
     feeds = list(batches)
-    theirs = run_in_amct(result.fake_quant_model, feeds, installation=installation, timeout_s=timeout_s)
+    theirs = run_in_amct(result.fake_quant_model, feeds, installation=installation)
     interpreter = Interpreter(onnx.load(result.deploy_model), force_fp16=result.record.force_fp16)
     ours = [interpreter.run(each) for each in feeds]
     a, b = _flat(ours), _flat(theirs)
@@ -178,60 +190,90 @@ def _flat(runs: Iterable[Mapping[str, Array]]) -> npt.NDArray[np.float64]:
     return np.concatenate(values) if values else np.zeros(0)
 
 
-def ask_in(
-    installation: AmctInstallation, folder: Path, request: Mapping[str, Any], timeout_s: float, to: Path
-) -> dict[str, Any]:
-    """`ask`, with the log beside the results."""
-    return ask(installation.python, installation.variables, folder, request, timeout_s=timeout_s, log=to / LOG)
+@contextmanager
+def _workplace(to: Path) -> Iterator[Path]:
+    """A folder for the child inside `to`, gone in the end: results leave it by rename only."""
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        with scratch_folder("amct", inside=to) as folder:
+            yield folder
+    except OSError as error:
+        raise ToolchainError(
+            f"{to} cannot be written: {error.strerror or error}. Free space or choose another folder."
+        ) from error
 
 
-def read_result(
+def _written_model(model: Model, file: Path, installation: AmctInstallation) -> onnx.ModelProto:
+    """Write the model for AMCT; what it was given.
+
+    The IR version is the lowest for its opset: old onnx wheels refuse newer ones.
+
+    Raises:
+        CalibrationError: AMCT's onnx does not know the model's opset.
+    """
+    proto = normalized(load_graph(model))
+    opset, newest = default_opset(proto), _newest_opset(installation.versions["onnx"])
+    if newest is not None and opset > newest:
+        raise CalibrationError(
+            f"the model has opset {opset}; AMCT's onnx {installation.versions['onnx']} knows {newest} at most. "
+            "Export it with an opset from 11 to 17, or let the workbench calibrate."
+        )
+    proto.ir_version = helper.find_min_ir_version_for(list(proto.opset_import), True)
+    write_model(proto, file)
+    return proto
+
+
+def _newest_opset(version: str) -> int | None:
+    parts = version.split(".")
+    if len(parts) < 2 or parts[0] != "1" or not parts[1].isdigit():
+        return None
+    return _NEWEST_OPSET.get(int(parts[1]))
+
+
+def _read_back(
     model: Model,
     proto: onnx.ModelProto,
-    layers: tuple[Layer, ...],
     folder: Path,
     to: Path,
     installation: AmctInstallation,
-    config: str,
+    configuration_sha256: str,
     answer: Mapping[str, Any],
-) -> AmctResult:
-    """What the child left in `folder`, read back and moved into `to`.
+) -> QuantizationRecord:
+    """The record that the child left in `folder`; its files are moved into `to`, each by one rename.
 
     Raises:
         CalibrationError: AMCT's files are incomplete, or do not fit the model.
     """
-    files = made_models(folder, to / LOG)
+    written = (folder / "result").iterdir() if (folder / "result").is_dir() else ()
+    files = sorted(written, key=lambda file: file.suffix == ".onnx")  # a model without its data must not be seen
+    names = {file.name for file in files}
+    for name in (DEPLOY, FAKE_QUANT):
+        if name not in names:
+            wrote = ", ".join(sorted(names)) or "nothing"
+            raise CalibrationError(f"AMCT did not write {name}; it wrote {wrote}.", log_path=to / LOG)
     try:
         text = (folder / RECORD).read_text(encoding="utf-8")
-        config_json = (folder / CONFIG).read_text(encoding="utf-8")
-        record = parse_record(text, layers=layers, model_sha256=model.sha256, file=RECORD)
+        learned = "ada_quantize" in (folder / CONFIG).read_text(encoding="utf-8")
+        record = parse_record(text, layers=quantizable_layers(proto), model_sha256=model.sha256, file=RECORD)
     except (OSError, UnicodeDecodeError, ConfigError) as error:
         raise CalibrationError(f"AMCT's record cannot be read back: {error}", log_path=to / LOG) from error
-    deploy = onnx.load(folder / "result" / DEPLOY)
     try:
-        record = with_amcts_integers(record, proto, deploy, learned="ada_quantize" in config_json)
+        record = with_amcts_integers(record, proto, onnx.load(folder / "result" / DEPLOY), learned=learned)
     except CalibrationError as error:
         error.log_path = to / LOG
         raise
     provenance = Provenance(
         engine="amct",
         recipe={
-            "producer": f"amct_onnx {installation.amct_onnx}",
+            "producer": f"amct_onnx {installation.versions['amct_onnx']}",
             **installation.components(),
-            "configuration_sha256": digest(config),
+            "configuration_sha256": configuration_sha256,
             "record_sha256": digest(text),
             "batch_num": answer.get("forwards"),
         },
         statistics=None,
         code_revision=record.provenance.code_revision,
     )
-    publish(to, [*files, folder / RECORD, folder / CONFIG])
-    return AmctResult(
-        record=replace(record, provenance=provenance),
-        record_text=text,
-        config_json=config_json,
-        deploy_model=to / DEPLOY,
-        fake_quant_model=to / FAKE_QUANT,
-        log=to / LOG,
-        casts=tuple(answer.get("casts", ())),
-    )
+    for file in (*files, folder / RECORD, folder / CONFIG):
+        file.replace(to / file.name)
+    return replace(record, provenance=provenance)

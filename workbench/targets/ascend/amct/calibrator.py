@@ -7,7 +7,7 @@ quantization.calibrator   amct       AMCT, or the candidate fails with the reaso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -73,7 +73,7 @@ class AmctCalibrator:
         its deploy model."""
         assert self.installation is not None  # who gave a configuration had it
         result = calibrate_with_amct(model, configuration, batches(), to / "amct", installation=self.installation)
-        compared = _first(batches(), _COMPARED_BATCHES)
+        compared = islice(batches(), _COMPARED_BATCHES)
         seen = compare_with_fake_quant(result, compared, installation=self.installation)
         if seen.largest_difference > _LARGEST_DIFFERENCE:
             raise CalibrationError(
@@ -86,7 +86,3 @@ class AmctCalibrator:
         for file in (result.deploy_model, result.fake_quant_model):  # the record says all that lowering needs
             file.unlink()
         write_record(result.record, to / "record.json")
-
-
-def _first(batches: Iterable[Feeds], count: int) -> list[Feeds]:
-    return list(islice(batches, count))

@@ -18,7 +18,7 @@ import importlib  # noqa: E402  # after the search path
 import json  # noqa: E402  # the same
 import traceback  # noqa: E402  # the same
 from pathlib import Path  # noqa: E402  # the same
-from typing import Any, Dict, Iterator, List, Tuple  # noqa: E402, UP035  # Python 3.7 has no dict[...] at run time
+from typing import Any, Dict, Iterator  # noqa: E402, UP035  # Python 3.7 has no dict[...] at run time
 
 Request = Dict[str, Any]  # noqa: UP006  # Python 3.7
 
@@ -103,10 +103,10 @@ def calibrate(folder: Path, request: Request) -> Request:
     say(folder, "quantize_model")
     amct.quantize_model(config, str(folder / "model.onnx"), modified, record)
     say(folder, "calibration")
-    casts = forward(modified, folder, request, settings["batch_num"])
+    forward(modified, folder, request, settings["batch_num"])
     say(folder, "save_model")
     amct.save_model(modified, record, str(folder / "result" / "model"))
-    return {"forwards": settings["batch_num"], "casts": casts}
+    return {"forwards": settings["batch_num"]}
 
 
 def run(folder: Path, request: Request) -> Request:
@@ -119,7 +119,7 @@ def run(folder: Path, request: Request) -> Request:
     model = session(str(folder / "model.onnx"), optimized=False)
     names = [value.name for value in model.get_outputs()]
     for index, feeds in enumerate(batches(folder, request["feeds"])):
-        values = model.run(names, declared(model, feeds)[0])
+        values = model.run(names, declared(model, feeds))
         numpy.savez(str(folder / "outputs" / f"{index:06d}.npz"), *values)
     return {"outputs": names}
 
@@ -158,20 +158,17 @@ def session(model_file: str, optimized: bool = True) -> Any:
     return onnxruntime.InferenceSession(model_file, options, providers=["CPUExecutionProvider"])
 
 
-def forward(model_file: str, folder: Path, request: Request, count: int) -> List[str]:  # noqa: UP006  # Python 3.7
-    """`count` forwards in one session: a second one would count from 0 (amct.md §12). Names of inputs it converted."""
+def forward(model_file: str, folder: Path, request: Request, count: int) -> None:
+    """`count` forwards in one session: a second one would count from 0 (amct.md §12)."""
     model = session(model_file)
-    casts = []  # type: List[str]
     done = 0
     for feeds in batches(folder, request["feeds"]):
         if done == count:
             break
-        given, casts = declared(model, feeds)
-        model.run(None, given)
+        model.run(None, declared(model, feeds))
         done += 1
     if done < count:
         raise ValueError(f"{done} batches for {count} forwards")
-    return casts
 
 
 def batches(folder: Path, feeds: Request) -> Iterator[Dict[str, Any]]:  # noqa: UP006  # Python 3.7
@@ -182,18 +179,15 @@ def batches(folder: Path, feeds: Request) -> Iterator[Dict[str, Any]]:  # noqa: 
             yield {name: arrays[f"arr_{index}"] for index, name in enumerate(feeds["names"])}
 
 
-def declared(model: Any, feeds: Dict[str, Any]) -> Tuple[Dict[str, Any], List[str]]:  # noqa: UP006  # Python 3.7
+def declared(model: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:  # noqa: UP006  # Python 3.7
     """Feeds in the types that the model declares: AMCT's passes may turn an int32 input into float (amct.md §12)."""
     types = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(int32)": "int32", "tensor(bool)": "bool"}
-    given, casts = {}, []
+    given = {}
     for value in model.get_inputs():
         array = feeds[value.name]
         wanted = types.get(value.type, str(array.dtype))
-        if str(array.dtype) != wanted:
-            casts.append(f"{value.name}: {array.dtype} to {wanted}")
-            array = array.astype(wanted)
-        given[value.name] = array
-    return given, casts
+        given[value.name] = array if str(array.dtype) == wanted else array.astype(wanted)
+    return given
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ blame, afterwards this model and this configuration.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import shutil
 import signal
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench.targets.ascend.program import compiler_variables, run_program
+from workbench.targets.apart import run_apart
+from workbench.targets.ascend.installation import compiler_variables
 from workbench.targets.base import Feeds
 from workbench.values.errors import CalibrationError, ToolchainError
+from workbench.values.system.scratch import scratch_folder
 
 LOG = "amct.log"
 _CHILD = Path(__file__).with_name("child.py")
@@ -53,32 +57,23 @@ _SEGFAULT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmctInstallation:
-    """An interpreter that imports amct_onnx, and the versions it has.
+    """An interpreter that imports amct_onnx, and what it has.
 
     Attributes:
-        emulator: what the module says of itself where it is not the vendor's; None otherwise.
+        versions: of amct_onnx, onnx, onnxruntime, numpy and python; and 'emulator', what the module says of itself,
+            where it is not the vendor's.
         variables: the environment to start it with.
     """
 
     python: Path
-    amct_onnx: str
-    onnx: str
-    onnxruntime: str
-    numpy: str
-    python_version: str
-    emulator: str | None
+    versions: Mapping[str, str]
     variables: Mapping[str, str]
 
     def components(self) -> dict[str, str]:
         """Name → version, for a toolchain or a record's provenance."""
-        found = {
-            "amct_onnx": self.amct_onnx,
-            "amct_onnx.onnx": self.onnx,
-            "amct_onnx.onnxruntime": self.onnxruntime,
-            "amct_onnx.numpy": self.numpy,
-            "amct_onnx.python": self.python_version,
+        return {
+            name if name == "amct_onnx" else f"amct_onnx.{name}": version for name, version in self.versions.items()
         }
-        return found if self.emulator is None else {**found, "amct_onnx.emulator": self.emulator}
 
 
 def ask(
@@ -104,7 +99,7 @@ def ask(
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     environment = {"OMP_NUM_THREADS": str(min(os.cpu_count() or 1, _THREADS)), **compiler_variables(variables)}
     try:
-        ended = run_program(
+        ended = run_apart(
             [str(python), str(_CHILD), str(folder)],
             environment=environment,
             timeout_s=timeout_s,
@@ -227,3 +222,50 @@ def remedy_for(words: str) -> str | None:
 def _last_line(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("----")]
     return lines[-1][:300] if lines else "it said nothing"
+
+
+# --- where amct_onnx is installed: it has an interpreter of its own (amct.md §1.6) -----------------------------------
+
+
+VARIABLE = "WORKBENCH_AMCT_PYTHON"
+_TIMEOUT_S = 120.0
+
+
+def amct_is_named(environment: Mapping[str, str]) -> bool:
+    """Whether there is something that `find_amct` would ask."""
+    return bool(environment.get(VARIABLE)) or importlib.util.find_spec("amct_onnx") is not None
+
+
+def find_amct(environment: Mapping[str, str], *, timeout_s: float = _TIMEOUT_S) -> AmctInstallation | None:
+    """The interpreter that WORKBENCH_AMCT_PYTHON names, or this one where it can import amct_onnx; None without both.
+
+    Starts that interpreter once to ask for its versions, which takes a second or two: call it once and keep the answer.
+
+    Raises:
+        ToolchainError: the interpreter cannot be started, or its amct_onnx not be imported (with the remedy).
+    """
+    named = environment.get(VARIABLE)
+    if named:
+        place = shutil.which(named, path=environment.get("PATH"))
+        if place is None:
+            raise ToolchainError(
+                f"{VARIABLE} is {named!r}, which is no program. Set it to the Python interpreter that has amct_onnx, "
+                "or unset it."
+            )
+        # not resolved: a virtual environment is known by the path of its link
+        python = Path(place).absolute()
+    elif importlib.util.find_spec("amct_onnx") is not None:
+        python = Path(sys.executable)
+    else:
+        return None
+    with scratch_folder("amct") as folder:
+        log = folder / f"kept-{LOG}"
+        try:
+            answer = ask(python, environment, folder, {"action": "describe"}, timeout_s=timeout_s, log=log)
+        except CalibrationError as error:  # past the import there is nothing to do: it is the installation
+            raise ToolchainError(f"{python} does not tell the version of its amct_onnx: {error}") from error
+        except ToolchainError as error:
+            words = log.read_text(encoding="utf-8", errors="replace")[-2000:] if log.is_file() else ""
+            message = str(error).replace(f" See {log}.", "")
+            raise ToolchainError(f"{message}\n{words}".strip()) from error
+    return AmctInstallation(python=python, versions=answer["versions"], variables=dict(environment))

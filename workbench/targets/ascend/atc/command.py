@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.targets.ascend.atc.flags import ONNX, check_flags
-from workbench.targets.ascend.atc.passed import FILES, FOLDERS
+from workbench.targets.ascend.atc.flags import FILES, FOLDERS
+from workbench.targets.ascend.chip import CHIPS
 from workbench.targets.ascend.interface import Interface
-from workbench.targets.ascend.settings import PRECISION_MODES, PRECISION_MODES_V2, AscendCompile
+from workbench.targets.ascend.settings import PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CompileError
+from workbench.values.errors import CompileError, ConfigError, nearest
+
+ONNX = "5"
+"""Value of --framework."""
+MOST_GEARS = 100
+"""The documented limit on Atlas A2; v8.5.0 defines E10036 for it and does not raise it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +41,8 @@ def shapes_of(settings: AscendCompile, interface: Interface) -> tuple[Shape, ...
     """The files to compile: one for each batch and bin, or one with a gear for each of them.
 
     Raises:
-        CompileError: the model has a sequence axis and no bin is named, or the other way round.
+        CompileError: more gears than a file may have.
     """
-    _check_axes(settings, interface)
     bins: tuple[int | None, ...] = settings.sequence_bins or (None,)
     if settings.shapes == "gears":
         return (_gears(settings, interface, bins),)
@@ -63,17 +67,21 @@ def compile_flags(
     output: Path,
     files: Mapping[str, Path],
 ) -> dict[str, str]:
-    """Flag → value for one compile, checked.
+    """Flag → value for one compile.
 
     Args:
         output: path of the file without .om.
         files: flag → file, of `write_config_files`.
 
     Raises:
-        ConfigError, CompileError: ATC would refuse or ignore something; see `check_flags`.
+        ConfigError: a chip of another family.
     """
     settings = candidate.compile
     assert isinstance(settings, AscendCompile)  # Candidate checks it
+    if soc_version not in CHIPS:
+        raise ConfigError(
+            "is no chip of the 910B family.", key=f"--soc_version={soc_version}", hint=nearest(soc_version, CHIPS)
+        )
     flags = {
         "framework": ONNX,
         "model": str(model),
@@ -87,7 +95,8 @@ def compile_flags(
     }
     if shape.dynamic_dims:
         flags["dynamic_dims"] = shape.dynamic_dims
-    flags |= _precision(candidate.precision.mode)
+    mode = candidate.precision.mode  # one of the two flags, never both (E10056); what the older one has goes there
+    flags["precision_mode" if mode in PRECISION_MODES else "precision_mode_v2"] = mode
     if settings.op_select_implmode is not None:
         flags["op_select_implmode"] = settings.op_select_implmode
     if settings.optypelist_for_implmode:
@@ -106,22 +115,12 @@ def compile_flags(
         flags["enable_small_channel"] = "1"
     flags |= {flag: value for flag, value in settings.options if flag not in (*FILES, *FOLDERS)}
     flags |= {flag: str(file) for flag, file in files.items()}
-    check_flags(flags, quantized=candidate.quantization.scheme != "none")
     return flags
 
 
 def argument_vector(flags: Mapping[str, str]) -> list[str]:
     """`--flag=value` for every flag. No shell sees it, so that nothing is quoted."""
     return [f"--{flag}={value}" for flag, value in flags.items()]
-
-
-def _precision(mode: str) -> dict[str, str]:
-    """One of the two flags, never both (E10056); what the older one has goes there."""
-    if mode in PRECISION_MODES:
-        return {"precision_mode": mode}
-    if mode in PRECISION_MODES_V2:
-        return {"precision_mode_v2": mode}
-    raise CompileError(f"precision.mode: {mode!r} is no precision mode of ATC (E10001).")
 
 
 def _input_format(interface: Interface, shape: Shape) -> str:
@@ -146,6 +145,10 @@ def _gears(settings: AscendCompile, interface: Interface, bins: tuple[int | None
         ",".join(str(b if axis == "batch" else s) for axis in free)
         for b, s in itertools.product(settings.batches, bins)
     ]
+    if len(gears) > MOST_GEARS:
+        raise CompileError(
+            f"compile.shapes: {len(gears)} gears are more than the documented {MOST_GEARS} (ATC: E10036). Name fewer."
+        )
     return Shape(
         name="gears",
         batch=None if batch == -1 else batch,
@@ -153,24 +156,3 @@ def _gears(settings: AscendCompile, interface: Interface, bins: tuple[int | None
         input_shape=interface.input_shape(batch, length),
         dynamic_dims=";".join(gears),
     )
-
-
-def _check_axes(settings: AscendCompile, interface: Interface) -> None:
-    axes = {axis for port in interface.inputs for axis in port.shape}
-    if "sequence" in axes and not settings.sequence_bins:
-        names = ", ".join(port.name for port in interface.inputs if "sequence" in port.shape)
-        raise CompileError(
-            f"compile.sequence_bins: {names} have a sequence axis, and ATC needs every size (E10001 on --input_shape). "
-            "Name at least one padded length."
-        )
-    if "sequence" not in axes and settings.sequence_bins:
-        raise CompileError(
-            f"compile.sequence_bins: {list(settings.sequence_bins)} mean nothing, the model has no sequence axis. "
-            "Leave them out."
-        )
-    for port in interface.inputs:
-        if set(port.name) & set(":;"):
-            raise CompileError(
-                f"The input {port.name!r} has a ':' or ';' in its name, which --input_shape separates with (E10016). "
-                "Rename it when exporting."
-            )

@@ -7,12 +7,92 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workbench.targets.ascend.atc.passed import FILES
-from workbench.targets.ascend.settings import FUSION_GROUPS, AscendCompile
+from workbench.targets.ascend.atc.flags import BANK, CUSTOM_OPERATORS, FILES
+from workbench.values.documents.input_files import folder_digest
 from workbench.values.errors import CompileError, ConfigError, nearest
+
+if TYPE_CHECKING:
+    from workbench.targets.ascend.settings import AscendCompile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionGroup:
+    """Fusion passes that are switched together.
+
+    Attributes:
+        graph, ub: names of graph passes and of UB (on-chip buffer) passes, as in a fusion switch file.
+        on: what the group is when nothing is said.
+    """
+
+    about: str
+    graph: tuple[str, ...] = ()
+    ub: tuple[str, ...] = ()
+    on: bool = True
+
+
+FUSION_GROUPS: Mapping[str, FusionGroup] = {
+    "layer_norm": FusionGroup(
+        about="small operators become one LayerNorm",
+        graph=("LayerNormFusionPass", "LayerNormInferenceFusionPass", "LayerNormONNXFusionPass"),
+    ),
+    "add_layer_norm": FusionGroup(
+        about="the residual Add joins its LayerNorm",
+        graph=("AddLayerNormFusionPass",),
+        ub=("AddLayernormV3FusionPass",),
+    ),
+    "gelu": FusionGroup(about="small operators become one Gelu (static shapes only)", graph=("GeluFusionPass",)),
+    "softmax": FusionGroup(about="small operators become one Softmax", graph=("SoftmaxFusionPass",)),
+    "matmul_bias": FusionGroup(about="the bias Add joins its MatMul", graph=("MatMulBiasAddFusionPass",)),
+    "matmul_v3": FusionGroup(
+        about="MatMul and BatchMatMul become their third kernel version",
+        graph=("BatchMatMulToBatchMatmulV3FusionPass", "MatMulToMatmulV3FusionPass"),
+    ),
+    "matmul_elementwise": FusionGroup(
+        about="element-wise work behind a MatMul is done before its result leaves the chip",
+        ub=("ATbeMatmulElemwiseFusionPass", "TbeBatchMatmulFusedMulAddFusionPass"),
+    ),
+    "matmul_transpose": FusionGroup(
+        about="transposes around a MatMul are done by its own reading and writing",
+        graph=("BatchMatMulTransposeFusionPass",),
+        ub=("BatchMatmulConfusiontransposeUbFusion", "MatmulConfusiontransposeUbFusion"),
+    ),
+    "layout": FusionGroup(
+        about="neighbouring Transpose and Reshape become one",
+        graph=("ReshapeTransposeFusionPass", "TransposeReshapeFusionPass"),
+    ),
+    "elementwise": FusionGroup(
+        about="chains of element-wise operators become one kernel",
+        ub=("TbeEltwiseCastFusionPass", "TbeEltwiseFusionPass", "TbeMultiOutputFusionPass"),
+    ),
+    "dequant_elementwise": FusionGroup(
+        about="INT8: AscendDequant and what follows it join their MatMul",
+        graph=("BatchMatMulDequantElemwiseFusionPass",),
+        ub=(
+            "BatchMatmulV2DequantMulAddFusionPass",
+            "TbeFullyconnectionElemwiseDequantFusionPass",
+            "TbeMatmulDequantFusionPass",
+        ),
+    ),
+    "quant_elementwise": FusionGroup(
+        about="INT8: AscendQuant joins the element-wise operator before it",
+        ub=("TbeElemwiseQuantFusionPass", "TbeEltwiseQuantFusionPass"),
+    ),
+    "softmax_small": FusionGroup(
+        about="off unless named: Softmax of small rows as one kernel", graph=("SoftmaxSmallOpFusionPass",), on=False
+    ),
+    "matmul_reshape": FusionGroup(
+        about="off unless named: Reshape joins its MatMul", graph=("MatmulReshapeFusionPass",), on=False
+    ),
+}
+"""Group → its passes, all of which can be closed: none is in the fixed list of ge v8.5.0 (inc/common/
+fusion_pass_util.h:18-115) or in the manual's wider list of risky ones (atlasag_25_0078). The names are those of a 9.x
+development tree; that 8.5.0 has each of them is [inferred] until a machine's fusion_result.json shows it."""
 
 PRECISION_KINDS = (
     "high_precision",
@@ -60,14 +140,10 @@ def write_config_files(settings: AscendCompile, to: Path) -> dict[str, Path]:
     """Write the files that the settings need below `to`; returns flag → file.
 
     Raises:
-        CompileError: an entry has not the form that ATC reads; the message has its code.
+        ConfigError: as `config_texts`, which `plan` and every candidate's check ask first.
     """
-    try:
-        texts = config_texts(settings)
-    except ConfigError as error:
-        raise CompileError(str(error)) from error
     written = {}
-    for flag, (name, text) in texts.items():
+    for flag, (name, text) in config_texts(settings).items():
         written[flag] = to / name
         written[flag].write_text(text, encoding="utf-8")
     return written
@@ -190,3 +266,48 @@ def _malformed(key: str, entry: str, code: str, remedy: str) -> ConfigError:
 
 def _json(value: Mapping[str, object]) -> str:
     return json.dumps(value, indent=2) + "\n"
+
+
+# --- folders: custom operators and an operator bank, each still what the space named --------------------------------
+
+
+VARIABLE = "ASCEND_CUSTOM_OPP_PATH"
+
+
+def operators_environment(settings: AscendCompile) -> dict[str, str]:
+    """The variable that ATC looks for custom operators in; nothing where the candidate names none.
+
+    Raises:
+        CompileError: the folder is gone, or holds something else than when the space was read.
+    """
+    folder = _named(settings, CUSTOM_OPERATORS)
+    return {} if folder is None else {VARIABLE: str(folder)}
+
+
+def copied_bank(settings: AscendCompile, to: Path) -> dict[str, Path]:
+    """Flag → a copy of the operator bank below `to`, so that nothing changes it while ATC reads, and that its own path
+    is not in the OM; nothing where the candidate names none.
+
+    Raises:
+        CompileError: as `operators_environment`.
+    """
+    folder = _named(settings, BANK)
+    return {} if folder is None else {BANK: _named(settings, BANK, shutil.copytree(folder, to / BANK)) or folder}
+
+
+def _named(settings: AscendCompile, option: str, copy: Path | None = None) -> Path | None:
+    """The folder, or its copy, once it holds what was named."""
+    named = dict(settings.options).get(option)
+    if named is None:
+        return None
+    path, _, wanted = named.rpartition("@")
+    try:
+        found = folder_digest(copy or Path(path))
+    except ConfigError as error:
+        raise CompileError(f"compile.{option}: {error}") from error
+    if found != wanted:
+        raise CompileError(
+            f"compile.{option}: {path} holds something else (sha256 {found[:12]}) than when the space was "
+            f"read ({wanted[:12]}). Put it back, or begin a new sweep with --fresh."
+        )
+    return copy or Path(path)

@@ -30,26 +30,26 @@ def failure_of(run: Run, what: str) -> CompileError | ToolchainError:
         what: what was compiled, for the message: 'the model for batch 1, length 128'.
     """
     again = reproduce(run)
-    if run.ended:
-        return CompileError(f"{_ended(run, what)} {again}", log_path=run.log, transient=run.ended != "garbage")
+    if run.ended.why:
+        return CompileError(f"{_ended(run, what)} {again}", log_path=run.log, transient=run.ended.why != "garbage")
     explanation = explain(run.output)
-    if _NO_DISK.search(run.text) or _disk_is_full(run.directory):
+    if _NO_DISK.search(run.ended.output) or _disk_is_full(run.directory):
         return ToolchainError(
             f"ATC could not compile {what}: the disk of {run.directory} is full. Free some space (`workbench cache` "
             f"shows what the cache holds), then run the same command again; what was measured is kept. {again}"
         )
-    killed = _signal(run.status)
+    killed = _signal(run.ended.code)
     if killed is not None:
         return _killed(run, what, killed, again)
     if explanation is not None:
         return _explained(run, what, explanation, again)
-    library = _NOT_FOUND.search(run.text)
+    library = _NOT_FOUND.search(run.ended.output)
     if library is not None:
         return ToolchainError(
             f"ATC does not start: {library[0].strip()}. Source CANN's set_env.sh; on a machine without a driver put "
             f"<CANN>/devlib on LD_LIBRARY_PATH. `workbench doctor` looks at all of it. {again}"
         )
-    if _NO_MEMORY.search(run.text):
+    if _NO_MEMORY.search(run.ended.output):
         return CompileError(
             f"ATC ran out of memory while it compiled {what}. Close other programs, or set TE_PARALLEL_COMPILER lower. "
             f"{again}",
@@ -58,7 +58,7 @@ def failure_of(run: Run, what: str) -> CompileError | ToolchainError:
         )
     words = " / ".join(run.output.words) or "nothing"
     return CompileError(
-        f"ATC ended with exit status {run.status} and gave no reason while it compiled {what}. It printed last: "
+        f"ATC ended with exit status {run.ended.code} and gave no reason while it compiled {what}. It printed last: "
         f"{_short(words)}. Look at the log; `workbench doctor` checks the installation. {again}",
         log_path=run.log,
     )
@@ -105,12 +105,13 @@ _TEXT_FILES = frozenset({"fusion_switch_file", "modify_mixlist", "op_precision_m
 
 
 def _ended(run: Run, what: str) -> str:
-    if run.ended == "timeout":
+    if run.ended.why == "timeout":
         return (
-            f"ATC did not finish {what} within {run.seconds:.0f} s and was stopped with all its processes. Try fewer "
-            f"gears or a smaller shape; on a loaded machine run it again, or allow more with {TIMEOUT_VARIABLE}."
+            f"ATC did not finish {what} within {run.ended.seconds:.0f} s and was stopped with all its processes. "
+            "Try fewer gears or a smaller shape; on a loaded machine run it again, or allow more with "
+            f"{TIMEOUT_VARIABLE}."
         )
-    if run.ended == "garbage":
+    if run.ended.why == "garbage":
         return (
             f"ATC printed more than {run.log.stat().st_size // 2**20} MiB while it compiled {what} and was stopped. "
             "Look at the log; `workbench doctor` checks whether this atc is CANN's."

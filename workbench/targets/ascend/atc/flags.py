@@ -1,231 +1,182 @@
-"""What ATC refuses, said before it is started: one check of all flags together, with the vendor's own codes.
+"""Every flag of ATC 8.5.0 and how it is reached: set by the workbench, by a setting of its own, or passed on as a space
+names it.
 
-The order is ATC's: values first, then what is required, then exclusions, precision, shapes.
+`REACHED` is the whole answer, flag by flag; docs/ascend.md shows it. What is passed on stands in
+`AscendCompile.options` as the vendor spells it, and is part of the candidate's key; of a file that such a flag names it
+is the content. What flags forbid each other ATC says itself, and `atc.failure` explains. Names and values are those of
+the tag v8.5.0 of the ge repository, support of Atlas A2, the family of the 910B3, that of the 8.5.0 option pages.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-from workbench.targets.ascend.atc.flag_shapes import check_shapes, refusal
-from workbench.targets.ascend.atc.flag_table import DYNAMIC, FLAGS, NEWER, SOC_VERSIONS, Flag
-from workbench.targets.ascend.paths import refused_characters
-from workbench.targets.ascend.rules import Asked, broken, unsupported_mode
-from workbench.values.errors import CompileError, ConfigError, nearest
+from workbench.values.dimension import Dimension
+from workbench.values.errors import ConfigError
 
-__all__ = ["FLAGS", "check_flags"]
+PREFIX = "compile."
+CUSTOM_OPERATORS = "custom_opp_path"
+"""No flag: the folder of an installed package of custom operators, which ATC looks for in ASCEND_CUSTOM_OPP_PATH
+[inferred from the vendor's guide to operator development; the pages of 8.5.0 at hand do not describe it]."""
+BANK = "op_bank_path"
+FILES = ("insert_op_conf", "op_debug_config")
+"""Flags whose value is a file."""
+FOLDERS = (CUSTOM_OPERATORS, BANK)
+"""What names a folder: its path, @, and the sha256 of what it holds."""
 
-ONNX = "5"
+_VALUES = "ge v8.5.0 api/atc/cmd_flag_info.cc:27-53"
+_CHECKS = "ge v8.5.0 api/atc/main_impl.cc:633-860,1618-1660"
 
-_OUTPUT_TYPES = frozenset({"FP32", "FP16", "UINT8", "INT8"})
 
-_REQUIRED: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "0": (("framework", "E10007"), ("soc_version", "E10054"), ("output", "E10054"), ("model", "E10054")),
-    "1": (("om", "E10004"), ("json", "E10004")),
-    "3": (("framework", "E10007"), ("soc_version", "E10054"), ("model", "E10054")),
-    "6": (("om", "E10004"),),
+def _choice(about: str, *values: str) -> Dimension:
+    return Dimension(about=about, values=values, may_be_off=True, source=_VALUES)
+
+
+def _text(about: str, source: str = _CHECKS) -> Dimension:
+    return Dimension(about=about, may_be_off=True, source=source)
+
+
+_PASSED: Mapping[str, Dimension] = {
+    "output_type": _text(
+        "type of the outputs: one for all, or node:0:FP16;… (the session gives back the model's own types)",
+        "ge v8.5.0 api/atc/omg.cc:66-69,300-375",
+    ),
+    "host_env_os": _text("operating system the OM is for, for cross builds"),
+    "host_env_cpu": _text("processor architecture the OM is for, such as aarch64"),
+    "virtual_type": _choice("1: the OM may run on a slice of a device (vNPU)", "0", "1"),
+    "aicore_num": _text(
+        "cube|vector cores the OM may use, such as 20|40", "ge v8.5.0 base/common/platform_info_util.cc:134-153"
+    ),
+    "input_fp16_nodes": _text("inputs that become FP16, in1;in2"),
+    "insert_op_conf": Dimension(
+        about="AIPP: a prototxt, relative to the space file. The compiled input takes a picture's bytes",
+        may_be_off=True,
+        file="text",
+        excludes="dynamic_dims",
+        source=_CHECKS,
+    ),
+    "disable_reuse_memory": _choice("1: device memory is not reused between operators", "0", "1"),
+    "ac_parallel_enable": _choice("1: AI CPU beside AI Core, dynamic shapes only", "0", "1"),
+    "quant_dumpable": _choice("1: quantized operators stay unfused, so that dumps compare; costs speed", "0", "1"),
+    "sparsity": _choice("1: 4:2 structured sparsity of a model that is sparse already", "0", "1"),
+    "oo_dead_code_elimination": _choice("false: dead branches stay", "true", "false"),
+    "topo_sorting_mode": _choice(
+        "order of operators: 0 breadth first, 1 depth first, 2 reversed depth first, 3 stable", "0", "1", "2", "3"
+    ),
+    "op_compiler_cache_mode": _choice("compiled kernels are kept between compiles", "enable", "disable", "force"),
+    "op_debug_level": _choice("1 to 4: kernels keep their sources; 1 and 2 slow the model", "0", "1", "2", "3", "4"),
+    "op_debug_config": Dimension(
+        about="file of checks that operators are compiled with, relative to the space file",
+        may_be_off=True,
+        file="text",
+        source="option pages of ge v8.5.0 (docs/graph_engine_api)",
+    ),
+    "deterministic": _choice("1: bit-stable repeats, slower", "0", "1"),
+    "atomic_clean_policy": _choice("1: memory of each operator is cleaned by itself", "0", "1"),
+    "is_weight_clip": _choice(
+        "0: float32 weights beyond float16 become infinite instead of its largest number", "0", "1"
+    ),
+    "export_compile_stat": _choice("when fusion_result.json is written; with 0 no fusions are told", "0", "1", "2"),
+    "log": _choice("level of ATC's own log; error unless it is named", "debug", "info", "warning", "error", "null"),
+    BANK: Dimension(
+        about="folder of an operator bank that AOE filled, relative to the space file. Whether one can be filled for a "
+        "910B3 the vendor's pages of 8.5 disagree on: that of --job_type marks Atlas A2 as supported, that of the "
+        "tuning workflow says that offline inference cannot be tuned on A2 and A3",
+        may_be_off=True,
+        file="folder",
+        source="ATC manual 9.2 (atc.md §9)",
+    ),
 }
-"""Mode → the flags it needs and the code when one is missing, in ATC's order (main_impl.cc:633-860)."""
+"""Flag → what a space may say of it, and is passed on."""
 
-_MODES_NEVER = {"5": "text dumps of graphs", "30": "models of Ascend035 only (E10055)"}
+PASSED: Mapping[str, Dimension] = {
+    **{PREFIX + name: dimension for name, dimension in _PASSED.items()},
+    PREFIX + CUSTOM_OPERATORS: Dimension(
+        about="folder of custom operators (vendors/NAME), relative to the space file, which ATC finds in "
+        "ASCEND_CUSTOM_OPP_PATH; what AI CPU operators need at run time must be on the machine that runs the OM",
+        may_be_off=True,
+        file="folder",
+        source="ASCEND_CUSTOM_OPP_PATH [inferred]",
+    ),
+}
+"""Name in a space → what is passed on."""
+
+OWN: Mapping[str, str] = {
+    **{name: "always set by the workbench" for name in ("mode", "framework", "model", "output", "soc_version", "om")},
+    **{name: "always set by the workbench" for name in ("json", "input_format", "input_shape", "display_model_info")},
+    "precision_mode": "`precision.mode`",
+    "precision_mode_v2": "`precision.mode`, for the values that only this flag has",
+    "fusion_switch_file": "`compile.fusions.NAME`",
+    "dynamic_dims": "`compile.shapes: gears`",
+    **{
+        name: f"`compile.{name}`"
+        for name in (
+            *("modify_mixlist", "keep_dtype", "customize_dtypes", "op_precision_mode", "op_select_implmode"),
+            *("optypelist_for_implmode", "oo_level", "oo_constant_folding", "buffer_optimize"),
+            *("tiling_schedule_optimize", "enable_single_stream", "enable_small_channel"),
+        )
+    },
+}
+"""Flag → what sets it."""
+
+_OTHER_FRAMEWORK = "it belongs to Caffe or TensorFlow models; this product compiles ONNX"
+_RESERVED = "it is registered, but reserved by the vendor"
+_COMPRESSION = "weight compression is not documented for Atlas A2"
+
+NOT_PASSED: Mapping[str, str] = {
+    "dynamic_batch_size": "the same gears are named by `compile.shapes: gears`",
+    "dynamic_image_size": "the same gears are named by `compile.shapes: gears`",
+    "input_hint_shape": "it is for open shapes, and every compiled shape is closed",
+    "out_nodes": "sessions give the model's own outputs; cut the ONNX file instead",
+    "is_input_adjust_hw_layout": "callers would have to feed NC1HWC0",
+    "is_output_adjust_hw_layout": "callers would be given NC1HWC0",
+    "external_weight": "an OM would not be whole without files beside it, and stores and bundles hold whole files",
+    "op_compiler_cache_dir": "ASCEND_CACHE_PATH of the environment is passed on; no result depends on it",
+    "debug_dir": "its files stay in the compile's own folder, which goes away",
+    "check_report": "as debug_dir",
+    "save_original_model": "as debug_dir",
+    "dump_mode": "it belongs to mode 1, which the workbench uses to look into files",
+    **dict.fromkeys(("weight", "op_name_map", "enable_scope_fusion_passes"), _OTHER_FRAMEWORK),
+    **dict.fromkeys(("target", "device_id", "cal_conf"), _RESERVED),
+    **dict.fromkeys(("enable_compress_weight", "compress_weight_conf"), _COMPRESSION),
+    "input_shape_range": "it is deprecated, and replaces --input_shape in silence; write ranges there",
+    "singleop": "it compiles single operators, not models",
+    "core_type": "it has no effect on Atlas A2",
+    "help": "it prints the usage and compiles nothing",
+    "cluster_config": "communication operators only",
+    "compression_optimize_conf": "its calibration needs a device in the build machine; INT8 arrives here as a deploy "
+    "model",
+    "mdl_bank_path": "AOE's subgraph tuning, which fills such a bank, is not supported on Atlas A2 (tfmigr2_000068)",
+    "auto_tune_mode": "it was withdrawn: every value stops ATC (E10001)",
+    "allow_hf32": "8.5.0 calls it reserved, not supported",
+    "status_check": "the overflow check in kernels is not supported on Atlas A2",
+    "shape_generalized_build_mode": "it is deprecated",
+}
+"""Flag of ATC → why no space names it."""
+
+REACHED: Mapping[str, str] = {
+    **OWN,
+    **{name: f"`compile.{name}`, passed on" for name in _PASSED},
+    **{name: f"not: {why}" for name, why in NOT_PASSED.items()},
+}
+"""Every flag → how it is reached, or why not."""
 
 
-def check_flags(values: Mapping[str, str], *, quantized: bool = False) -> None:
-    """Refuse what ATC 8.5.0 would refuse, and what this product never asks of a 910B3.
-
-    Args:
-        values: flag without dashes → value.
-        quantized: the model is a deploy model with AscendQuant operators, for which more is forbidden.
+def check_options(options: Mapping[str, str]) -> None:
+    """Refuse what is wrong with a flag by itself.
 
     Raises:
-        ConfigError: a flag or value that 8.5.0 does not have or that has no place on a 910B3.
-        CompileError: a value or combination that ATC refuses, or would ignore; the message has the vendor's code.
+        ConfigError: no flag that is passed on, or a value it does not take; the key is that of the space.
     """
-    for name, value in values.items():
-        check_flag(name, value)
-    _check_mode(values)
-    for name in values:
-        _check_company(FLAGS[name], values)
-    _check_precision(values)
-    _check_others(values)
-    check_shapes(values)
-    if quantized:
-        _check_together(values, quantized=True)
-
-
-def check_flag(name: str, value: str) -> None:
-    """One flag by itself.
-
-    Raises:
-        ConfigError: 8.5.0 does not have it, or it has no place on a 910B3.
-        CompileError: a value that ATC refuses.
-    """
-    _check_known(name, value)
-    _check_value(FLAGS[name], value)
-
-
-def _check_known(name: str, value: str) -> None:
-    if name in NEWER:
-        raise ConfigError(f"ATC 8.5.0 does not know this flag: it belongs to {NEWER[name]}.", key=f"--{name}")
-    if name not in FLAGS:
-        raise ConfigError("ATC has no such flag.", key=f"--{name}", hint=nearest(name, FLAGS))
-    if FLAGS[name].never:
-        raise ConfigError(
-            f"is not used on a 910B3: {FLAGS[name].never}.", key=f"--{name}={value}", hint="Leave it out."
-        )
-
-
-def _check_value(flag: Flag, value: str) -> None:
-    if flag.kind == "choice" and value not in flag.values:
-        allowed = ", ".join(f"[{choice}]" for choice in sorted(flag.values))
-        raise refusal(flag.code, flag.name, value, f"the value is none of {allowed}", "Choose one of them.")
-    if flag.kind in ("input", "output", "directory") and (bad := refused_characters(value)):
-        raise refusal(
-            "E10001",
-            flag.name,
-            value,
-            f"ATC takes no {', '.join(map(repr, bad))} in a path",
-            "Use letters, digits and . / _ - only.",
-        )
-    if flag.name == "output" and value.endswith("/"):
-        raise refusal("E10022", "output", value, "the path names no file", "Add the file's name, without .om.")
-    if flag.kind == "numbers":
-        others = re.search(r"[^0-9,]" if flag.name == "dynamic_batch_size" else r"[^0-9,;]", value)
-        if others or not value:
-            reason = "only digits, commas and semicolons belong here, and no blank"
-            raise refusal(flag.code, flag.name, value, reason, "Correct it.")
-
-
-def _check_mode(values: Mapping[str, str]) -> None:
-    mode = values.get("mode", "0")
-    if mode in _MODES_NEVER:
-        raise ConfigError(f"is not used on a 910B3: {_MODES_NEVER[mode]}.", key=f"--mode={mode}")
-    if mode == "6" and "framework" in values:
-        raise refusal("E10057", "mode", mode, "mode 6 takes --om only", "Leave --framework out.")
-    for name, code in _REQUIRED[mode]:
-        if not values.get(name):
-            raise CompileError(f"--{name} is missing, which mode {mode} needs (ATC: {code}). Add it.")
-    framework = values.get("framework", ONNX)
-    if framework != ONNX:
-        raise ConfigError(
-            "this product compiles ONNX models."
-            + (" Caffe is refused on the 910B family (E10001)." * (framework == "0")),
-            key=f"--framework={framework}",
-            hint="Use 5.",
-        )
-    soc = values.get("soc_version")
-    if soc is not None and soc not in SOC_VERSIONS:
-        reason = (
-            "the chip of the first generation, with another architecture"
-            if soc == "Ascend910B"
-            else "no chip of the 910B family (ATC answers EE1001 where it does not know it either)"
-        )
-        raise ConfigError(f"is {reason}.", key=f"--soc_version={soc}", hint=nearest(soc, SOC_VERSIONS))
-
-
-def _check_company(flag: Flag, values: Mapping[str, str]) -> None:
-    for other in flag.excludes:
-        if other in values:
-            raise refusal(
-                flag.excludes_code, flag.name, values[flag.name], f"excludes --{other}", "Give one of the two."
-            )
-    for other in flag.requires:
-        if not values.get(other):
-            code = "E10004" if other == "input_shape" else "E10001"
-            raise refusal(code, flag.name, values[flag.name], f"--{other} is missing", f"Add --{other}.")
-
-
-def _check_precision(values: Mapping[str, str]) -> None:
-    mode, twin = values.get("precision_mode"), values.get("precision_mode_v2")
-    if twin is not None and (rule := unsupported_mode(twin)):
-        raise ConfigError(f"{rule.problem}.", key="--precision_mode_v2", hint=rule.remedy)
-    if mode is not None and twin is not None:
-        raise refusal(
-            "E10056", "precision_mode", mode, f"excludes --precision_mode_v2={twin}, even where they mean the same",
-            "Give one of the two.",
-        )  # fmt: skip
-    _check_together(values, quantized=False)
-
-
-def _check_together(values: Mapping[str, str], *, quantized: bool) -> None:
-    """The rules that hold for a candidate's settings too."""
-    shapes = next((name for name in DYNAMIC if name in values), "input_shape")
-    free = values.get("input_shape", "")
-    rule = broken(
-        Asked(
-            mode=values.get("precision_mode_v2") or values.get("precision_mode") or "force_fp16",
-            quantized=quantized,
-            dynamic=shapes != "input_shape" or "~" in free or "-1" in free,
-            given=frozenset(values),
-            kernels=values.get("op_select_implmode", ""),
-        )
-    )
-    if rule is None:
-        return
-    precision = "precision_mode_v2" if "precision_mode_v2" in values else "precision_mode"
-    name = {"precision": precision, "shapes": shapes}.get(rule.about, rule.about)
-    if rule.code:
-        raise refusal(rule.code, name, values[name], rule.problem, rule.remedy)
-    raise CompileError(f"--{name}={values.get(name, '')}: {rule.problem}. {rule.remedy}")
-
-
-def _check_others(values: Mapping[str, str]) -> None:
-    implementation = values.get("op_select_implmode", "")
-    if "optypelist_for_implmode" in values and implementation.endswith("_for_all"):
-        raise CompileError(
-            f"--optypelist_for_implmode is void with --op_select_implmode={implementation} (ATC ignores it). "
-            f"Use {implementation.removesuffix('_for_all')}."
-        )
-    if values.get("virtual_type") == "1" and values.get("buffer_optimize") == "l1_optimize":
-        raise refusal("E10001", "virtual_type", "1", "excludes --buffer_optimize=l1_optimize", "Use l2_optimize.")
-    if "debug_dir" in values and values.get("op_debug_level", "0") == "0":
-        raise CompileError("--debug_dir is void with --op_debug_level=0. Set a level, or leave it out.")
-    if "aicore_num" in values:
-        _check_cores(values["aicore_num"], SOC_VERSIONS.get(values.get("soc_version", ""), (20, 40)))
-    outputs = _check_out_nodes(values["out_nodes"]) if "out_nodes" in values else set()
-    if "output_type" in values:
-        _check_output_type(values["output_type"], outputs)
-    for name in values["input_fp16_nodes"].split(";") if "input_fp16_nodes" in values else ():
-        if not name or name != name.strip():
-            reason = f"{name!r} is no input: blanks and empty entries are taken for names"
-            raise refusal("E10016", "input_fp16_nodes", values["input_fp16_nodes"], reason, "Leave them out.")
-
-
-def _check_out_nodes(value: str) -> set[str] | None:
-    """The outputs of nodes that are named, `node:0`; None where tensors are, whose nodes only the model knows."""
-    entries = [entry.split(":") for entry in value.split(";")]
-    if {len(entry) for entry in entries} not in ({1}, {2}):
-        reason = "every entry is node:index, or every entry is an output tensor"
-        raise refusal("E10001", "out_nodes", value, reason, "Use one style, and no empty entry.")
-    for _, index in (entry for entry in entries if len(entry) == 2):
-        if not re.fullmatch(r"[0-9]{1,9}", index):
-            code = "E10001" if re.search(r"[^0-9]", index) else "E10013" if index else "E10014"
-            raise refusal(code, "out_nodes", value, f"{index!r} is no index", "Write such as node:0, without blanks.")
-    return None if len(entries[0]) == 1 else {f"{node}:{int(index)}" for node, index in entries}
-
-
-def _check_cores(value: str, most: tuple[int, int]) -> None:
-    parts = value.split("|")
-    if not all(re.fullmatch(r"\d+", part) for part in parts) or len(parts) > 2:
-        raise refusal("E10001", "aicore_num", value, "is not of the form cube|vector", "Write such as 20|40.")
-    for part, limit in zip(parts, most, strict=False):
-        if not 0 < int(part) <= limit:
-            raise refusal("E20103", "aicore_num", value, f"{part} is outside (0, {limit}]", "The chip has no more.")
-
-
-def _check_output_type(value: str, outputs: set[str] | None) -> None:
-    """
-    Args:
-        outputs: `node:0` of --out_nodes; empty without the flag, None where only the model knows.
-    """
-    entries = [[part.strip() for part in entry.split(":")] for entry in value.split(";")] if ":" in value else [[value]]
-    if any(entry[-1] not in _OUTPUT_TYPES for entry in entries):
-        raise refusal("E10001", "output_type", value, "8.5.0 takes FP32, FP16, UINT8 and INT8", "Choose one.")
-    if ":" not in value or outputs is None:
-        return
-    if not outputs:
-        raise refusal("E10001", "output_type", value, "nodes are named but --out_nodes is missing", "Add --out_nodes.")
-    other = next((":".join(entry) for entry in entries if ":".join(entry[:-1]) not in outputs), None)
-    if other is not None:
-        raise refusal("E10001", "output_type", value, f"{other} is none of --out_nodes", "Write such as node:0:FP16.")
+    for name, value in options.items():
+        key = PREFIX + name
+        if key not in PASSED:
+            hint = REACHED.get(name, "ATC has no such flag")
+            raise ConfigError("is not passed on to ATC.", key=key, hint=f"Reached: {hint}.")
+        if not value.strip():
+            raise ConfigError("is empty.", key=key, hint="Leave it out.")
+        if (known := PASSED[key].values) and value not in known:
+            raise ConfigError(f"{value!r}: the value is none of {', '.join(map(str, known))}.", key=key)
+    if BANK in options and options.get("op_compiler_cache_mode") == "enable":
+        rule, hint = "hides the bank: kernels that were compiled without it are taken.", "Leave one of the two out."
+        raise ConfigError(f"`enable` {rule}", key=f"{PREFIX}op_compiler_cache_mode", hint=hint)

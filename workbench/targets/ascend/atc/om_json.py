@@ -1,19 +1,39 @@
-"""What a compiled file is made of: ATC's JSON of an OM (--mode=1), counted.
+"""What a compiled file is made of: ATC's JSON of an OM (--mode=1), asked for and read.
 
-Its form follows the graph engine's model proto [inferred]: `graph[].op[]`, each with `type`, `input_desc[].dtype`.
+    count_kernels   what runs, and how much of it in integers
+    form_in         what decides its time: everything but names and calibrated factors
+    operators_in    which nodes of the ONNX graph an operator covers, and who reads whom: names through fusions
+
+The form follows the graph engine's model proto [inferred]: `graph[].op[]`, each with `type`, `input_desc[].dtype`. ATC
+leaves out the content of weights. Fusions show as the operators that came of them. A kernel is named by a digest that
+may hold a factor [inferred], so of such a name the words count and not the digits. Attributes that say where an
+operator came from: `_datadump_original_op_names` of it, `_datadump_origin_name` and `_datadump_origin_output_index` of
+an output (toolkit, const_manager.py). Which attributes of a fused kernel hold the scale and offset of what it quantizes
+is [inferred].
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from workbench.targets.ascend.atc.atc import compile_environment, compile_timeout_s, find_atc, run_atc
+from workbench.targets.ascend.atc.command import argument_vector
+from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
+from workbench.targets.ascend.paths import place_model, work_directory
+from workbench.values.documents.canonical import digest
+from workbench.values.documents.input_files import read_bytes
 from workbench.values.documents.json_reader import loads
+from workbench.values.errors import CompileError, ConfigError, ToolchainError
 
+T = TypeVar("T")
+
+MOST_BYTES = 1 << 28
 _PRODUCT = re.compile(
     r"(?i)(weight)?(quant)?(batch)?matmul\w*|fullyconnection\w*|gemm\w*|(depthwise)?conv(olution|\dd\w*)?|deconvolution\w*"
 )
@@ -25,59 +45,269 @@ _GEAR = re.compile(r"_ascend_mbatch_batch_(\d+)")
 
 _INT8 = frozenset({"DT_INT8", "DT_UINT8"})
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelCounts:
-    """Of one compiled file.
-
-    Attributes:
-        kernels: operator type of Ascend → count, boundary and constants left out.
-        int8_ops: matrix products and convolutions whose inputs are INT8.
-        float_matmuls_left: those whose inputs are not.
-    """
-
-    kernels: Mapping[str, int]
-    int8_ops: int
-    float_matmuls_left: int
+_FACTORS = frozenset({"scale", "offset", "quant_scale", "quant_offset", "dequant_scale", "deq_scale", "data"})
+"""Attributes that hold what calibration chose, and the content of a tensor."""
+_NAMES = frozenset({"_datadump_original_op_names", "_datadump_original_name", "original_op_names"})
+"""Attributes that list ONNX nodes; how many they are counts."""
+_ORIGIN = "_datadump_"
+"""Attributes of an output that say which tensor of the ONNX file it is begin so."""
+_DIGITS = re.compile(r"[0-9a-f]{16,}")
+_CONSTANTS = frozenset({"Const", "Constant"})
 
 
-def count_kernels(file: Path) -> KernelCounts:
-    """Count a JSON that ATC wrote.
+def ask_om(
+    om: Path,
+    read: Callable[[bytes], T],
+    *,
+    log: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> T:
+    """What `read` makes of ATC's JSON of a compiled file. Runs ATC, which takes seconds and no device.
+
+    Args:
+        read: raises ValueError for what is not of the form that it reads.
+        log: where ATC's words are kept; without it an error carries them alone.
+        environment: of ATC; this process's own where it is not given.
 
     Raises:
-        OSError, ValueError: missing, or not of that form.
+        CompileError, ToolchainError: ATC cannot read the file, or cannot be started.
     """
+    base = os.environ if environment is None else environment
+    what = f"{om.name} into JSON"
+    with work_directory(om.parent, "json") as root:
+        directory = root / "json"
+        directory.mkdir()
+        file = directory / "model.json"
+        flags = {"mode": "1", "om": str(place_model(om, root)), "json": str(file)}
+        run = run_atc(
+            [str(find_atc(base)), *argument_vector(flags)],
+            directory=directory,
+            log=log or root / "json.log",
+            environment=compile_environment(base, directory, workers=1),
+            timeout_s=compile_timeout_s(base),
+        )
+        try:
+            if run.ended.code != 0:
+                raise failure_of(run, what)
+            try:
+                return read(file.read_bytes())
+            except FileNotFoundError as error:
+                raise no_file(run, what, "there is no JSON file") from error
+            except (OSError, ValueError) as error:
+                raise no_file(run, what, f"its JSON cannot be read: {error}") from error
+        except (CompileError, ToolchainError) as error:
+            if log is not None:
+                complete_log(run)
+            elif isinstance(error, CompileError):
+                error.log_path = None
+            raise
+
+
+def _all_in(content: bytes) -> list[Mapping[str, Any]]:
+    """Every operator, in the order of the file.
+
+    Raises:
+        ValueError: it is no JSON of a model.
+    """
+    data = loads(content.decode("utf-8", errors="replace"), once=False)
+    if not isinstance(data, dict) or not isinstance(data.get("graph"), list):
+        raise ValueError("the JSON of a model has a list `graph`")
+    ops = [op for graph in data["graph"] if isinstance(graph, dict) for op in graph.get("op") or ()]
+    if not ops or not all(isinstance(op, dict) and isinstance(op.get("type"), str) for op in ops):
+        raise ValueError("an operator has no type, or there is none")
+    return ops
+
+
+# --- what runs -----------------------------------------------------------------------------------------------------
+
+
+def count_kernels(content: bytes) -> tuple[Mapping[str, int], int, int]:
+    """(operator type of Ascend → count, without boundary and constants; matrix products and convolutions whose inputs
+    are INT8; those whose inputs are not).
+
+    Of a file with gears the operators of one are counted, the last, since the others repeat them [inferred].
+
+    Raises:
+        ValueError: it is not of that form, or launches nothing.
+    """
+    ops = _all_in(content)
+    gears = [_GEAR.search(str(op.get("name", ""))) for op in ops]
+    last = max((int(gear[1]) for gear in gears if gear), default=0)
     kernels: Counter[str] = Counter()
     int8 = products = 0
-    for op in _operators(loads(file.read_text(encoding="utf-8", errors="replace"), once=False)):
-        kind = op.get("type")
-        if not isinstance(kind, str):
-            raise ValueError(f"{file}: an operator has no type")
-        if kind in _NO_KERNELS:
+    for op, gear in zip(ops, gears, strict=True):
+        if op["type"] in _NO_KERNELS or (gear is not None and int(gear[1]) != last):
             continue
-        kernels[kind] += 1
-        if _PRODUCT.fullmatch(kind):
+        kernels[op["type"]] += 1
+        if _PRODUCT.fullmatch(op["type"]):
             products += 1
             int8 += _is_int8(op)
     if not kernels:
-        raise ValueError(f"{file}: no operator in it")
-    return KernelCounts(kernels=dict(sorted(kernels.items())), int8_ops=int8, float_matmuls_left=products - int8)
-
-
-def _operators(data: Any) -> Iterator[Mapping[str, Any]]:
-    """Every operator; of a file with gears those of one gear, the last, since the others repeat them [inferred]."""
-    if not isinstance(data, dict) or not isinstance(data.get("graph"), list):
-        raise ValueError("the JSON of a model has a list `graph`")
-    graphs = [graph for graph in data["graph"] if isinstance(graph, dict)]
-    ops = [op for graph in graphs for op in graph.get("op", ()) if isinstance(op, dict)]
-    gears = [_GEAR.search(str(op.get("name", ""))) for op in ops]
-    last = max((int(gear[1]) for gear in gears if gear), default=0)
-    for op, gear in zip(ops, gears, strict=True):
-        if gear is None or int(gear[1]) == last:
-            yield op
+        raise ValueError("no operator is in it")
+    return dict(sorted(kernels.items())), int8, products - int8
 
 
 def _is_int8(op: Mapping[str, Any]) -> bool:
     """Whether both factors are INT8; the first two inputs are they, the bias behind them is int32."""
     types = [desc.get("dtype") for desc in op.get("input_desc", ()) if isinstance(desc, dict)]
     return len(types) >= 2 and all(kind in _INT8 for kind in types[:2])
+
+
+# --- what decides its time -----------------------------------------------------------------------------------------
+
+
+def form_in(content: bytes) -> str:
+    """64 hex digits; equal for files that differ in numbers alone.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    ops = _all_in(content)
+    places = {str(op.get("name", "")): f"op {place}" for place, op in enumerate(ops)}
+    operators = [
+        {
+            "type": op["type"],
+            "input": [_placed(str(source), places) for source in op.get("input", ())],
+            "input_desc": [_without_name(desc) for desc in op.get("input_desc", ())],
+            "output_desc": [_without_name(desc) for desc in op.get("output_desc", ())],
+            "attr": sorted((_attribute(entry, places) for entry in op.get("attr", ())), key=lambda pair: str(pair[0])),
+        }
+        for op in ops
+    ]
+    return digest(operators)
+
+
+def _placed(source: str, places: Mapping[str, str]) -> str:
+    """`name:2` by the place of the operator of that name."""
+    name, colon, number = source.rpartition(":")
+    return f"{places.get(name, name)}:{number}" if colon else places.get(source, source)
+
+
+def _without_name(desc: Any) -> Any:
+    if not isinstance(desc, dict):
+        return desc
+    kept = {key: value for key, value in desc.items() if key not in ("name", "attr")}
+    attributes = desc.get("attr")
+    entries = attributes if isinstance(attributes, list) else []
+    named = [e for e in entries if not (isinstance(e, dict) and str(e.get("key", "")).startswith(_ORIGIN))]
+    return {**kept, "attr": named} if named else kept
+
+
+def _attribute(entry: Any, places: Mapping[str, str]) -> list[Any]:
+    if not isinstance(entry, dict):
+        return ["", entry]
+    key = entry.get("key", "")
+    if key in _FACTORS:
+        return [key, None]
+    if key in _NAMES:
+        return [key, str(entry.get("value")).count(",")]
+    return [key, _plain(entry.get("value"), places)]
+
+
+def _plain(value: Any, places: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: None if key == "data" else _plain(inner, places) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner, places) for inner in value]
+    return _DIGITS.sub("#", _placed(value, places)) if isinstance(value, str) else value
+
+
+# --- where an operator came from -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OmOperator:
+    """Attributes:
+    nodes: of the file that was compiled, in its order.
+    inputs: (operator, which of its outputs) of each.
+    origins: node and output index of each output, where they are told.
+    scale, offset: of what it quantizes: stored = round(value · scale) + offset.
+    """
+
+    name: str
+    op_type: str
+    nodes: tuple[str, ...]
+    inputs: tuple[tuple[str, int], ...]
+    origins: tuple[tuple[str, int] | None, ...]
+    scale: float | None = None
+    offset: float = 0.0
+
+    @property
+    def is_constant(self) -> bool:
+        return self.op_type in _CONSTANTS
+
+    @property
+    def is_input(self) -> bool:
+        return self.op_type == "Data"
+
+
+def operators_in(content: bytes) -> dict[str, OmOperator]:
+    """Every operator by its name, in the order of the file.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    try:
+        return {op.name: op for op in map(_operator, _all_in(content))}
+    except (TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def read_operators(file: Path) -> dict[str, OmOperator]:
+    """`operators_in` of a file that somebody kept.
+
+    Raises:
+        ConfigError: it cannot be read, or is no model that ATC wrote.
+    """
+    try:
+        return operators_in(read_bytes(file, limit_bytes=MOST_BYTES))
+    except ValueError as error:
+        hint = "It is what `atc --mode=1 --om=MODEL.om --json=FILE` writes."
+        raise ConfigError(f"no graph of a compiled model: {error}.", file=file, hint=hint) from error
+
+
+def _operator(op: Mapping[str, Any]) -> OmOperator:
+    attributes = _attributes(op.get("attr"))
+    names = (attributes.get("_datadump_original_op_names") or {}).get("list", {}).get("s") or ()
+    scale = _number(attributes, "quant_scale", "scale")
+    return OmOperator(
+        name=_named(op),
+        op_type=op["type"],
+        nodes=tuple(map(str, names)),
+        inputs=tuple(_reference(str(source)) for source in op.get("input") or ()),
+        origins=tuple(_origin(desc) for desc in op.get("output_desc") or ()),
+        scale=scale if scale else None,
+        offset=_number(attributes, "quant_offset", "offset") or 0.0,
+    )
+
+
+def _named(op: Mapping[str, Any]) -> str:
+    if not isinstance(op.get("name"), str):
+        raise TypeError("an operator has no name")
+    return str(op["name"])
+
+
+def _attributes(entries: Any) -> dict[str, Mapping[str, Any]]:
+    pairs = ((entry.get("key"), entry.get("value")) for entry in entries or () if isinstance(entry, dict))
+    return {str(key): value for key, value in pairs if isinstance(value, dict)}
+
+
+def _number(attributes: Mapping[str, Mapping[str, Any]], *keys: str) -> float | None:
+    for key in keys:
+        value = attributes.get(key, {}).get("f")
+        if isinstance(value, (int, float)):
+            return float(value)
+    return None
+
+
+def _origin(desc: Any) -> tuple[str, int] | None:
+    attributes = _attributes(desc.get("attr") if isinstance(desc, dict) else None)
+    name = attributes.get("_datadump_origin_name", {}).get("s")
+    index = attributes.get("_datadump_origin_output_index", {}).get("i", 0)
+    return (name, int(index)) if isinstance(name, str) and name else None
+
+
+def _reference(text: str) -> tuple[str, int]:
+    """`name:2`; a name may hold colons itself, and a control edge has -1."""
+    name, colon, number = text.rpartition(":")
+    return (name, int(number)) if colon and number.lstrip("-").isdigit() else (text, 0)

@@ -1,4 +1,4 @@
-"""What ATC printed: the verdict, and the records of the error manager, in both layouts.
+"""What ATC printed: the records of the error manager, in both layouts.
 
     8.5      [PID: 812] 2026-01-02-03:04:05.006.007 Not_Supported_Operator(E13010): No operator plugin …
     to 8.1   E13010: [PID: 812] 2026-01-02-03:04:05.006.007 No parser is registered for …
@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 _CODE = r"[EW][0-9A-Z]\d{4}"
 _PID = r"\[PID: ?(?P<pid>\d+)\]"
@@ -41,15 +40,12 @@ class Message:
     Attributes:
         title: the vendor's class of error; empty in the older layout.
         text: what happened, with the vendor's words.
-        causes, solutions: the vendor's advice; empty where it has none.
         trace: what other records add, outermost first.
     """
 
     code: str
     title: str = ""
     text: str = ""
-    causes: str = ""
-    solutions: str = ""
     trace: tuple[str, ...] = ()
 
     @property
@@ -62,13 +58,11 @@ class Output:
     """What one run said.
 
     Attributes:
-        verdict: None where the run ended without one: killed, crashed, or no ATC at all.
         errors, warnings: records in the order they were printed.
         complaints: lines `ERROR: …`, which ATC writes to stderr for a command line that it cannot read.
         words: the last lines that are no dots, for a run that left no record.
     """
 
-    verdict: Literal["success", "failed"] | None = None
     errors: tuple[Message, ...] = ()
     warnings: tuple[Message, ...] = ()
     complaints: tuple[str, ...] = ()
@@ -86,29 +80,15 @@ class _Draft:
         self.parts.setdefault(self.place, []).append(line)
 
     def finish(self) -> Message:
-        def words(place: str) -> str:
-            return " ".join(line for line in self.parts.get(place, ()) if line)
-
-        return Message(
-            code=self.code,
-            title=self.title,
-            text=words("text"),
-            causes=words("causes"),
-            solutions=words("solutions"),
-            trace=tuple(line for line in self.parts.get("trace", ()) if line),
-        )
+        text, trace = ([line for line in self.parts.get(place, ()) if line] for place in ("text", "trace"))
+        return Message(code=self.code, title=self.title, text=" ".join(text), trace=tuple(trace))
 
 
 def parse_output(text: str) -> Output:
     """Everything that can be told from what ATC wrote to stdout and stderr. Never raises, whatever the text."""
     lines = [_CONTROL.sub("", line)[:_LONGEST_LINE] for line in text.splitlines()[-_MOST_LINES:]]
     messages = list(_messages(lines))
-    verdict: Literal["success", "failed"] | None = None
-    for line in lines:
-        if _SUCCESS in line or _FAILURE in line:
-            verdict = "success" if _SUCCESS in line else "failed"
     return Output(
-        verdict=verdict,
         errors=tuple(message for message in messages if not message.warning),
         warnings=tuple(message for message in messages if message.warning),
         complaints=tuple(line.strip() for line in lines if line.startswith("ERROR: ")),
@@ -142,7 +122,7 @@ def _messages(lines: list[str]) -> Iterator[Message]:
 
 
 def _continue(draft: _Draft, line: str) -> None:
-    for mark, place in ((_CAUSE, "causes"), (_SOLUTION, "solutions"), (_TRACE, "trace")):
+    for mark, place in ((_CAUSE, "advice"), (_SOLUTION, "advice"), (_TRACE, "trace")):
         if line.startswith(mark):
             draft.place = place
             line = line.removeprefix(mark).strip()

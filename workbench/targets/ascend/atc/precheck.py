@@ -10,10 +10,9 @@ from typing import Any
 
 from workbench.targets.ascend.atc.atc import Run, compile_environment, compile_timeout_s, find_atc, run_atc
 from workbench.targets.ascend.atc.codes import explain
-from workbench.targets.ascend.atc.command import argument_vector
+from workbench.targets.ascend.atc.command import ONNX, argument_vector
+from workbench.targets.ascend.atc.config_files import VARIABLE
 from workbench.targets.ascend.atc.failure import failure_of
-from workbench.targets.ascend.atc.flags import ONNX, check_flags
-from workbench.targets.ascend.atc.named_folders import VARIABLE
 from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.targets.base import OperatorIssue
 from workbench.values.documents.json_reader import loads
@@ -39,7 +38,6 @@ def check_model(
     *,
     soc_version: str,
     environment: Mapping[str, str] | None = None,
-    timeout_s: float | None = None,
 ) -> tuple[OperatorIssue, ...]:
     """Everything that ATC's pre-check refuses in a model; empty when it passes. Needs no shapes.
 
@@ -58,20 +56,19 @@ def check_model(
             "soc_version": soc_version,
             "check_report": str(report),
         }
-        check_flags(flags)
         run = run_atc(
             [str(atc), *argument_vector(flags)],
             directory=directory,
             log=directory / "precheck.log",
             # nothing that is kept comes of it, so the user's own custom operators count
             environment=compile_environment(base, directory, workers=1) | {VARIABLE: base.get(VARIABLE, "")},
-            timeout_s=min(PRECHECK_TIMEOUT_S, compile_timeout_s(base)) if timeout_s is None else timeout_s,
+            timeout_s=min(PRECHECK_TIMEOUT_S, compile_timeout_s(base)),
         )
         return _issues(run, report)
 
 
 def _issues(run: Run, report: Path) -> tuple[OperatorIssue, ...]:
-    if run.status == 0:
+    if run.ended.code == 0:
         return ()
     if report.is_file():
         try:

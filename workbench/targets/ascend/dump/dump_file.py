@@ -9,32 +9,45 @@ of it is believed. Field numbers are those of dump_data.proto as MindSpore publi
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # no stubs
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # the same
 
-from workbench.targets.ascend.dump.layouts import in_model_order
 from workbench.targets.base import Array
 from workbench.values.errors import MeasureError
 
 MOST_HEADER_BYTES = 1 << 20
 MOST_FILE_BYTES = 1 << 36
-MOST_TENSORS, MOST_RANK, MOST_NAME_BYTES = 1024, 32, 1 << 16
+MOST_TENSORS, MOST_RANK = 1024, 32
 _LENGTH = struct.Struct("<Q")
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_EMULATED_FIELD = 20000
 _DTYPES: Mapping[int, str] = {
     **{1: "float32", 2: "float16", 3: "int8", 4: "uint8", 5: "int16", 6: "uint16", 7: "int32", 8: "int64"},
     **{9: "uint32", 10: "uint64", 11: "bool", 12: "float64", 16: "complex64", 17: "complex128", 27: "bfloat16"},
 }
-_DATA = {"output": 3, "input": 4, "buffer": 5, "space": 8}
-_SIZE_FIELD = {"output": 6, "input": 5, "buffer": 3, "space": 3}
-_ORIGINAL_SHAPE_FIELD = {"output": 7, "input": 6}
-_SHAPE_FIELD, _ORIGIN_FIELD = 3, 4
+NC1HWC0, FRACTAL_NZ = 3, 29
+"""Formats of acl (pyacl.md §2.4)."""
+
+_TENSOR = {"data_type": 1, "format": 2, "Shape shape": 3}
+_MESSAGES: Mapping[str, Mapping[str, int]] = {
+    "DumpData": {
+        **{"*Output output": 3, "*Input input": 4, "*Plain buffer": 5, "bytes op_name": 6, "*Plain space": 8},
+        "bytes emulator": 20000,
+    },
+    "Output": {**_TENSOR, "Origin origin": 4, "size": 6, "Shape original_shape": 7},
+    "Input": {**_TENSOR, "size": 5, "Shape original_shape": 6},
+    "Plain": {"size": 3},
+    "Shape": {"*dim": 1},
+    "Origin": {"bytes name": 1, "output_index": 2},
+}
+"""Message → field → number: uint64 where no type stands before the name, repeated with an asterisk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,150 +132,109 @@ class _Damaged(Exception):
     """What is wrong with the bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Described:
-    """A tensor of the header, before its place in the file is known."""
-
-    kind: str
-    data_type: int
-    format: int
-    shape: tuple[int, ...]
-    size_bytes: int
-    origin: tuple[str, int] | None
-    original_shape: tuple[int, ...]
-
-
 def _parsed(file: Path, header: bytes, start: int, size: int) -> DumpFile:
-    names = {number: kind for kind, number in _DATA.items()}
-    entries: dict[str, list[_Described]] = {kind: [] for kind in _DATA}
-    op_name = emulator = ""
-    for number, value in _fields(header):
-        if number in names and isinstance(value, bytes):
-            kind = names[number]
-            entries[kind].append(_described(kind, value))
-            if len(entries[kind]) > MOST_TENSORS:
-                raise _Damaged(f"it has more than {MOST_TENSORS} tensors")
-        elif number == 6 and isinstance(value, bytes):
-            op_name = _text(value)
-        elif number == _EMULATED_FIELD and isinstance(value, bytes):
-            emulator = _text(value)
-    at, placed = start, []
-    for kind in ("input", "output", "buffer", "space"):
-        for entry in entries[kind]:
-            if entry.size_bytes > size - at:
-                raise _Damaged(f"{kind} data of {entry.size_bytes} bytes do not fit a file of {size}: it is truncated")
-            placed.append((kind, _placed(file, entry, at)))
-            at += entry.size_bytes
+    told = _dump_data()()
+    try:
+        told.ParseFromString(header)
+    except DecodeError as error:
+        raise _Damaged(f"its header is cut off, or no protobuf message ({error})") from error
+    at = start
+    tensors: dict[str, list[DumpedTensor]] = {"input": [], "output": [], "buffer": [], "space": []}
+    for kind, placed in tensors.items():
+        entries = getattr(told, kind)
+        if len(entries) > MOST_TENSORS:
+            raise _Damaged(f"it has more than {MOST_TENSORS} tensors")
+        for entry in entries:
+            if entry.size > size - at:
+                raise _Damaged(f"{kind} data of {entry.size} bytes do not fit a file of {size}: it is truncated")
+            if kind in ("input", "output"):
+                placed.append(_placed(file, entry, at))
+            at += entry.size
     if at != size:
         raise _Damaged(f"its sizes add up to {at} bytes, and it has {size}")
     return DumpFile(
-        op_name=op_name,
-        emulator=emulator,
-        inputs=tuple(tensor for kind, tensor in placed if kind == "input"),
-        outputs=tuple(tensor for kind, tensor in placed if kind == "output"),
+        op_name=_text(told.op_name),
+        emulator=_text(told.emulator),
+        inputs=tuple(tensors["input"]),
+        outputs=tuple(tensors["output"]),
     )
 
 
-def _placed(file: Path, entry: _Described, at: int) -> DumpedTensor:
+def _placed(file: Path, entry: Any, at: int) -> DumpedTensor:
+    shape, original = tuple(entry.shape.dim), tuple(entry.original_shape.dim)
+    if max(len(shape), len(original)) > MOST_RANK:
+        raise _Damaged(f"a tensor has more than {MOST_RANK} dimensions")
     dtype = _DTYPES.get(entry.data_type, "")
-    if entry.kind in ("input", "output") and dtype:
-        item = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-        if math.prod(entry.shape) * item != entry.size_bytes:
-            raise _Damaged(f"{entry.size_bytes} bytes are no {dtype} of shape {list(entry.shape)}")
+    if dtype and math.prod(shape) * (2 if dtype == "bfloat16" else np.dtype(dtype).itemsize) != entry.size:
+        raise _Damaged(f"{entry.size} bytes are no {dtype} of shape {list(shape)}")
+    origin = getattr(entry, "origin", None)
     return DumpedTensor(
         file=file,
         dtype=dtype,
         format=entry.format,
-        shape=entry.shape,
-        offset=at,
-        size_bytes=entry.size_bytes,
-        origin=entry.origin,
-        original_shape=entry.original_shape,
-    )
-
-
-def _described(kind: str, content: bytes) -> _Described:
-    numbers: dict[int, int] = {}
-    shape: tuple[int, ...] = ()
-    original: tuple[int, ...] = ()
-    origin = None
-    for number, value in _fields(content):
-        if isinstance(value, int):
-            numbers[number] = value
-        elif kind in ("input", "output") and number == _SHAPE_FIELD:
-            shape = _shape(value)
-        elif number == _ORIGINAL_SHAPE_FIELD.get(kind):
-            original = _shape(value)
-        elif kind == "output" and number == _ORIGIN_FIELD:
-            origin = _origin(value)
-    return _Described(
-        kind=kind,
-        data_type=numbers.get(1, 0),
-        format=numbers.get(2, 0),
         shape=shape,
-        size_bytes=numbers.get(_SIZE_FIELD[kind], 0),
-        origin=origin,
+        offset=at,
+        size_bytes=entry.size,
+        origin=(_text(origin.name), origin.output_index) if origin is not None and origin.name else None,
         original_shape=original,
     )
 
 
-def _shape(content: bytes) -> tuple[int, ...]:
-    sizes: list[int] = []
-    for number, value in _fields(content):
-        if number == 1 and isinstance(value, int):
-            sizes.append(value)
-        elif number == 1 and isinstance(value, bytes):  # a packed list
-            at = 0
-            while at < len(value):
-                size, at = _varint(value, at)
-                sizes.append(size)
-        if len(sizes) > MOST_RANK:
-            raise _Damaged(f"a tensor has more than {MOST_RANK} dimensions")
-    return tuple(sizes)
-
-
-def _origin(content: bytes) -> tuple[str, int] | None:
-    name, index = "", 0
-    for number, value in _fields(content):
-        if number == 1 and isinstance(value, bytes):
-            name = _text(value)
-        elif number == 2 and isinstance(value, int):
-            index = value
-    return (name, index) if name else None
-
-
 def _text(content: bytes) -> str:
-    if len(content) > MOST_NAME_BYTES:
-        raise _Damaged(f"a name has {len(content)} bytes")
     return content.decode("utf-8", errors="replace")
 
 
-def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers of a protobuf message with their values."""
-    at = 0
-    while at < len(content):
-        key, at = _varint(content, at)
-        wire = key & 7
-        if wire == _VARINT:
-            value, at = _varint(content, at)
-            yield key >> 3, value
-        elif wire in (_BYTES, _FIXED64, _FIXED32):
-            length, at = _varint(content, at) if wire == _BYTES else (8 if wire == _FIXED64 else 4, at)
-            if length > len(content) - at:
-                raise _Damaged("its header is cut off")
-            if wire == _BYTES:
-                yield key >> 3, content[at : at + length]
-            at += length
-        else:
-            raise _Damaged("its header is no protobuf message")
+@functools.cache
+def _dump_data() -> Any:
+    """The class of the header: no generated code, and no compiler for it."""
+    package, kinds = "ascend_dump", descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
+    for message, fields in _MESSAGES.items():
+        described = file.message_type.add(name=message)
+        for written, number in fields.items():
+            kind, _, name = written.removeprefix("*").rpartition(" ")
+            label = kinds.LABEL_REPEATED if written.startswith("*") else kinds.LABEL_OPTIONAL
+            field = described.field.add(name=name, number=number, label=label)
+            if kind in _MESSAGES:
+                field.type, field.type_name = kinds.TYPE_MESSAGE, f".{package}.{kind}"
+            else:
+                field.type = kinds.TYPE_BYTES if kind else kinds.TYPE_UINT64
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.DumpData"))
 
 
-def _varint(content: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(content) and shift < 70:
-        byte = content[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if not byte & 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
-    raise _Damaged("its header is cut off")
+# --- orders of elements that the device keeps tensors in (graph engine, data formats) --------------------------------
+
+
+def in_model_order(values: Array, format: int, shape: tuple[int, ...]) -> Array:
+    """Values in the order and shape of the model's tensor; as they are where nothing says that order.
+
+        NC1HWC0      [N, C1, H, W, C0]           channels in groups of C0
+        FRACTAL_NZ   […, N1, M1, M0, N0]         a matrix in blocks of M0 x N0, blocks column by column
+
+    Both are padded up to whole groups or blocks; the model's shape says what of it is real.
+
+    Args:
+        format: of acl (pyacl.md §2.4).
+        shape: the model's; empty where it is not known.
+    """
+    if shape == values.shape or not shape:
+        return values
+    if format == NC1HWC0 and values.ndim == 5 and len(shape) == 4:
+        n, groups, height, width, inside = values.shape
+        plain = values.transpose(0, 1, 4, 2, 3).reshape(n, groups * inside, height, width)
+        return _cut(plain, shape, values)
+    if format == FRACTAL_NZ and values.ndim >= 4 and len(shape) == values.ndim - 2:
+        columns, rows, inner_rows, inner_columns = values.shape[-4:]
+        order = (*range(values.ndim - 4), -3 % values.ndim, -2 % values.ndim, -4 % values.ndim, -1 % values.ndim)
+        plain = values.transpose(order).reshape(*values.shape[:-4], rows * inner_rows, columns * inner_columns)
+        return _cut(plain, shape, values)
+    return values.reshape(shape) if math.prod(shape) == values.size else values
+
+
+def _cut(plain: Array, shape: tuple[int, ...], values: Array) -> Array:
+    """The real part; the values as they came where the shape is none of theirs."""
+    if any(size > room for size, room in zip(shape, plain.shape, strict=True)):
+        return values
+    return np.ascontiguousarray(plain[tuple(slice(size) for size in shape)])

@@ -41,10 +41,7 @@ class OperatorFile:
 class Execution:
     """One folder `<data index>`: its operators in the order in which they ran."""
 
-    time: str
-    device: str
     model: str
-    model_id: str
     index: int
     files: tuple[OperatorFile, ...]
 
@@ -72,11 +69,9 @@ def executions(folder: Path) -> tuple[Execution, ...]:
         if count > MOST_FILES:
             raise MeasureError(f"{folder}: more than {MOST_FILES} dump files. Dump fewer calls or fewer operators.")
         if files:
-            time, device, model, model_id, index = place.relative_to(folder).parts
+            _, _, model, _, index = place.relative_to(folder).parts
             ran = tuple(sorted(files, key=lambda file: (file.stamp, file.task)))
-            found.append(
-                Execution(time=time, device=device, model=model, model_id=model_id, index=int(index), files=ran)
-            )
+            found.append(Execution(model=model, index=int(index), files=ran))
     if not found:
         raise ConfigError(
             "no dump of a model is in this folder.",

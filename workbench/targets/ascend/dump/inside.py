@@ -11,18 +11,15 @@ import onnx
 
 from workbench.graph.read import read_model
 from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, write_cfg
-from workbench.targets.ascend.atc.atc import compile_environment, compile_timeout_s, find_atc
+from workbench.targets.ascend.acl.process import write_acl_config
+from workbench.targets.ascend.atc.atc import find_atc
 from workbench.targets.ascend.atc.config_files import keep_dtype
-from workbench.targets.ascend.atc.failure import failure_of
-from workbench.targets.ascend.atc.om_to_json import run_to_json
-from workbench.targets.ascend.dump.config import DUMP, write_dump_config
+from workbench.targets.ascend.atc.om_json import ask_om
 from workbench.targets.ascend.dump.dump_folder import executions, is_dump
 from workbench.targets.ascend.dump.recording import read_recording
 from workbench.targets.ascend.dump.run import run_set
-from workbench.targets.ascend.interface import INTERFACE, read_interface, write_interface
-from workbench.targets.ascend.paths import place_model, work_directory
+from workbench.targets.ascend.interface import INTERFACE, interface_of, read_interface, write_interface
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
-from workbench.targets.ascend.shapes import interface_of
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.ascend.toolchain import ascend_toolchain
 from workbench.targets.base import Array, Feeds
@@ -34,7 +31,17 @@ from workbench.values.errors import ConfigError, MeasureError, ToolchainError
 from workbench.values.model import Model
 from workbench.values.system.scratch import scratch_folder
 
+DUMP = "dump"
+"""Folder of the dump, beside acl.json."""
 _SUFFIX = ".om"
+_EVERYTHING = {
+    "dump_list": [{}],
+    "dump_mode": "all",
+    "dump_level": "op",
+    "dump_op_switch": "off",
+    "dump_data": "tensor",
+}
+"""Of acl.json (pyacl.md §5.5): inputs and outputs of every operator, of whatever model is loaded."""
 
 
 class AscendInside:
@@ -48,7 +55,7 @@ class AscendInside:
             hint = f"Compare that: om:{to}; or name another folder with --to."
             raise ConfigError("a dump is in this folder already.", file=to, hint=hint)
         with _complete(files, artifact, model) as (directory, whole):
-            run_set(directory, whole, feeds, log=to / "run.log", config=write_dump_config(to))
+            run_set(directory, whole, feeds, log=to / "run.log", config=write_acl_config(to, DUMP, _EVERYTHING))
             try:
                 ran = executions(to / DUMP)
             except ConfigError as error:
@@ -162,23 +169,10 @@ def _bare(folder: Path, names: Iterable[str]) -> Artifact:
 def _write_graph(om: Path, to: Path) -> None:
     """What ATC tells of a compiled file; without an ATC the dump alone has to do."""
     try:
-        atc = find_atc(os.environ)
+        find_atc(os.environ)
     except ToolchainError:
         return
-    with work_directory(to.parent, "graph") as root:
-        directory = root / "json"
-        directory.mkdir()
-        run, file = run_to_json(
-            atc,
-            place_model(om, root),
-            directory,
-            log=to.with_suffix(".log"),
-            environment=compile_environment(os.environ, directory, workers=1),
-            timeout_s=compile_timeout_s(os.environ),
-        )
-        if run.status != 0 or not file.is_file():
-            raise failure_of(run, f"{om.name} into JSON")
-        file.replace(to)
+    ask_om(om, to.write_bytes, log=to.with_suffix(".log"))
 
 
 def _plain(name: str) -> str:

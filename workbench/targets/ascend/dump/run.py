@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from workbench.targets.apart import run_apart
 from workbench.targets.ascend.acl.process import ACL_CONFIG
 from workbench.targets.ascend.acl.session import open_session
-from workbench.targets.ascend.program import run_program
 from workbench.targets.base import Array, Feeds
 from workbench.values.artifact import Artifact
 from workbench.values.documents.canonical import canonical_json, decode
@@ -49,11 +49,9 @@ def run_set(
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
         environment |= {} if config is None else {ACL_CONFIG: str(config)}
         command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, str(folder)]
-        ended = run_program(command, environment=environment, timeout_s=TIMEOUT_S, log=log)
+        ended = run_apart(command, environment=environment, timeout_s=TIMEOUT_S, log=log)
         if ended.code != 0:
-            how = f"took longer than {TIMEOUT_S:g} s" if ended.code is None else f"failed with exit code {ended.code}"
-            last = ended.output.strip().splitlines()[-1:] or ["no output"]
-            raise MeasureError(f"running {directory} on the device {how}: {last[0]}", log_path=log)
+            raise MeasureError(f"running {directory} on the device {ended.words}", log_path=log)
         with np.load(folder / _OUTPUTS, allow_pickle=False) as found:
             return {name: found[name] for name in found.files}
 

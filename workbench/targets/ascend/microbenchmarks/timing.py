@@ -12,18 +12,11 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import constants, load_graph, read_model
-from workbench.quantization.record import (
-    ActivationScale,
-    LayerRecord,
-    Provenance,
-    QuantizationRecord,
-    WeightScale,
-)
+from workbench.graph.read import read_model
 from workbench.targets.ascend.settings import AscendCompile, Shapes
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.base import DeviceSession, times_of
+from workbench.targets.int8_layer import unit_record
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.errors import MeasureError
 from workbench.values.model import Model
@@ -76,7 +69,7 @@ def spent(
         model = read_model(root / "model.onnx")
         for name in ("lowered", "compiled"):
             (root / name).mkdir()
-        record = _record(model) if dtype == "int8" else None
+        record = unit_record(model) if dtype == "int8" else None
         lowered = target.lower(model, candidate, record, root / "lowered")
         artifact = target.compile(lowered, candidate, root / "compiled")
         if dtype == "int8" and not artifact.int8_ops:
@@ -105,26 +98,4 @@ def _timed(session: DeviceSession, model: Model, rows: int, kernels: int, warmup
         to_device_us=1000 * median(each.host_to_device_ms for each in times),
         execute_us=1000 * median(each.execute_ms for each in times),
         kernels=kernels,
-    )
-
-
-def _record(model: Model) -> QuantizationRecord:
-    """Scales of values that lie in ±1: they do not touch the time."""
-    proto = load_graph(model)
-    known = constants(proto)
-    activation = ActivationScale(tensor=model.inputs[0].name, scale=1 / 127, zero_point=0, low=-1.0, high=1.0)
-    return QuantizationRecord(
-        model_sha256=model.sha256,
-        layers=tuple(
-            LayerRecord(
-                layer=layer.name,
-                op_type=layer.op_type,
-                activation=activation,
-                weight=WeightScale(scales=(1 / 127,), axis=None),
-            )
-            for layer in quantizable_layers(proto)
-            if layer.weight in known
-        ),
-        float_layers=(),
-        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision=""),
     )

@@ -93,7 +93,7 @@ class _Gaps:
     tasks: tuple[str, ...] = ()
 
 
-def bubbles(tasks: Tasks, *, most: int = _MOST_BUBBLES) -> tuple[tuple[Bubble, ...], Mapping[Cause, float]]:
+def bubbles(tasks: Tasks) -> tuple[tuple[Bubble, ...], Mapping[Cause, float]]:
     """Gaps of the cores, the same pair of neighbours together, those that cost most first; and cause → microseconds of
     all gaps, listed or not.
 
@@ -116,7 +116,7 @@ def bubbles(tasks: Tasks, *, most: int = _MOST_BUBBLES) -> tuple[tuple[Bubble, .
                 gaps.longest_ns, gaps.longest_start_ns = end_ns - start_ns, start_ns
                 longest = sorted(inside, key=lambda task: -int(tasks.duration[task]))
                 gaps.tasks = tuple(dict.fromkeys(_said(tasks, task) for task in longest[:50]))[:4]
-    costliest = sorted(found.items(), key=lambda item: (-sum(item[1].each_ns), item[0]))[:most]
+    costliest = sorted(found.items(), key=lambda item: (-sum(item[1].each_ns), item[0]))[:_MOST_BUBBLES]
     causes = sum((gaps.within for gaps in found.values()), Counter[Cause]())
     listed = tuple(
         Bubble(
@@ -137,7 +137,7 @@ def bubbles(tasks: Tasks, *, most: int = _MOST_BUBBLES) -> tuple[tuple[Bubble, .
     return listed, {cause: ns / 1000 for cause, ns in causes.most_common() if ns}
 
 
-def small_operators(tasks: Tasks, *, most: int = _MOST_ROWS) -> tuple[SmallOperators, ...]:
+def small_operators(tasks: Tasks) -> tuple[SmallOperators, ...]:
     """Rows of operators on the cores that all take less than 5 µs, the same row of several executions together."""
     found: dict[tuple[int, int, int], tuple[int, int, Counter[int]]] = {}
     for _, own in _by_device(tasks):
@@ -151,7 +151,7 @@ def small_operators(tasks: Tasks, *, most: int = _MOST_ROWS) -> tuple[SmallOpera
                     times, total, _ = found.get(key, (0, 0, Counter()))
                     took = int(tasks.start[row[-1]] + tasks.duration[row[-1]] - tasks.start[row[0]])
                     found[key] = times + 1, total + took, Counter(map(int, tasks.op_type[row]))
-    costliest = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:most]
+    costliest = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:_MOST_ROWS]
     return tuple(
         SmallOperators(
             first=tasks.names[first],

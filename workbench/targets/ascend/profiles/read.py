@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from workbench.targets.ascend.chip import peak_tops
 from workbench.targets.ascend.profiles.idle import bubbles, device_times, small_operators, stream_uses
-from workbench.targets.ascend.profiles.products import PRODUCTS
 from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading, rows, tables
-from workbench.targets.ascend.profiles.tasks import KINDS, Tasks, no_tasks, read_tasks
+from workbench.targets.ascend.profiles.tasks import KINDS, PRODUCTS, Tasks, no_tasks, read_tasks
 from workbench.values.device_profile import CubeUse, DeviceProfile, OperatorTime, ProfiledTask
 from workbench.values.errors import MeasureError
 
@@ -24,17 +23,6 @@ _QUANTIZATION = frozenset(
 )
 _EMULATED = "emulated.txt"
 """In the folder of each device, written by the emulator beside its tables."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Operators:
-    """One type of operator on one kind of core."""
-
-    op_type: str
-    core: str
-    calls: int
-    total_us: float
-    int8_us: float | None
 
 
 def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
@@ -49,7 +37,7 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
     places = list(folders)
     reading = Reading(left=MOST_ROWS)
     tasks, files = read_tasks(places, reading)
-    operators = _of_tasks(tasks)
+    operators, told = _of_tasks(tasks)
     if not operators:
         files = tuple(tables(places, "op_statistic_*.csv"))
         operators = [operator for file in files for operator in _of_statistic(file, reading)]
@@ -60,7 +48,6 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
     total = sum(operator.total_us for operator in operators)
     products = [operator for operator in operators if PRODUCTS.search(operator.op_type)]
     product_us = sum(operator.total_us for operator in products)
-    told = [operator.int8_us for operator in products if operator.int8_us is not None]
     times = device_times(tasks)
     gaps, causes = bubbles(tasks)
     computing_us = sum(time.computing_ns for time in times) / 1000
@@ -82,14 +69,7 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
         edges_us=sum(time.edges_ns for time in times) / 1000,
         short_gaps_us=sum(time.short_gaps_ns for time in times) / 1000,
         operators=tuple(
-            OperatorTime(
-                op_type=operator.op_type,
-                core=operator.core,
-                calls=operator.calls,
-                total_us=operator.total_us,
-                share=_part(operator.total_us, total),
-                int8=bool(operator.int8_us),
-            )
+            replace(operator, share=_part(operator.total_us, total))
             for operator in sorted(operators, key=lambda o: (-o.total_us, o.op_type, o.core))
         ),
         conversion_share=_part(_time_of(operators, _CONVERSIONS), total),
@@ -108,38 +88,35 @@ def read_profile(folders: Iterable[Path], *, chip: str = "") -> DeviceProfile:
     )
 
 
-def _of_tasks(tasks: Tasks) -> list[_Operators]:
-    found = []
+def _of_tasks(tasks: Tasks) -> tuple[list[OperatorTime], list[float]]:
+    """(each type of operator on each kind of core; of those products whose types are told, microseconds in INT8)."""
+    found, products = [], []
     own = np.flatnonzero(tasks.operator)
     keys, groups = np.unique(np.stack([tasks.op_type[own], tasks.core[own]]), axis=1, return_inverse=True)
     for number, (op_type, core) in enumerate(keys.T):
         group = own[groups.reshape(-1) == number]
-        int8 = tasks.int8[group]
-        found.append(
-            _Operators(
-                op_type=tasks.op_types[op_type],
-                core=tasks.cores[core],
-                calls=len(group),
-                total_us=float(tasks.duration[group].sum()) / 1000,
-                int8_us=float(tasks.duration[group[int8 == 1]].sum()) / 1000 if (int8 >= 0).any() else None,
-            )
-        )
-    return found
+        int8_us = float(tasks.duration[group[tasks.int8[group] == 1]].sum()) / 1000
+        if (tasks.int8[group] >= 0).any() and PRODUCTS.search(tasks.op_types[op_type]):
+            products.append(int8_us)
+        total_us = float(tasks.duration[group].sum()) / 1000
+        found.append(_operator(tasks.op_types[op_type], tasks.cores[core], len(group), total_us, int8=int8_us > 0))
+    return found, products
 
 
-def _of_statistic(file: Path, reading: Reading) -> list[_Operators]:
+def _of_statistic(file: Path, reading: Reading) -> list[OperatorTime]:
     """One row for each type of operator; no data types."""
     found = []
     for row in rows(file, reading):
         total, calls, op_type = row.number("total"), row.number("count"), row.name("op_type")
         if total is None or total < 0 or not op_type:
             reading.skipped += 1
-            continue
-        core = row.name("task_type")
-        found.append(
-            _Operators(op_type=op_type, core=core, calls=max(1, int(calls or 1)), total_us=total, int8_us=None)
-        )
+        else:
+            found.append(_operator(op_type, row.name("task_type"), max(1, int(calls or 1)), total, int8=False))
     return found
+
+
+def _operator(op_type: str, core: str, calls: int, total_us: float, *, int8: bool) -> OperatorTime:
+    return OperatorTime(op_type=op_type, core=core, calls=calls, total_us=total_us, share=0.0, int8=int8)
 
 
 def _cube_use(tasks: Tasks, chip: str) -> tuple[CubeUse, ...]:
@@ -190,7 +167,7 @@ def _one_by_one(tasks: Tasks, chosen: Sequence[int]) -> tuple[ProfiledTask, ...]
     )
 
 
-def _time_of(operators: Iterable[_Operators], kinds: frozenset[str]) -> float:
+def _time_of(operators: Iterable[OperatorTime], kinds: frozenset[str]) -> float:
     return sum(operator.total_us for operator in operators if operator.op_type.lower() in kinds)
 
 

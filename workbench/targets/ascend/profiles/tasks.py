@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from workbench.targets.ascend.profiles.products import product_macs
 from workbench.targets.ascend.profiles.tables import Reading, Row, rows, tables
 from workbench.values.device_profile import TaskKind
 
@@ -72,35 +74,29 @@ class Tasks:
         return len(self.start)
 
 
-@dataclass(slots=True)
-class _Texts:
-    """Each text once, by number."""
-
-    numbers: dict[object, int] = field(default_factory=dict)
-
-    def number(self, text: object) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
-
-    def texts(self) -> tuple[str, ...]:
-        return tuple(str(text) for text in self.numbers)
-
-
-_WIDE = 13
+_COLUMNS = (
+    *("start", "duration", "kind", "name", "op_type", "core", "stream", "execution", "model", "int8", "macs", "dtype"),
+    "operator",
+)
+_TEXTS = ("name", "op_type", "core", "stream", "execution", "model", "dtype")
+"""Columns that are numbers of texts."""
 
 
 @dataclass(slots=True)
 class _Columns:
-    """Rows of `_WIDE` numbers, one behind the other: a list of tuples would take five times the memory."""
+    """Rows of `_COLUMNS`, one behind the other: a list of tuples would take five times the memory."""
 
     ints: array[int] = field(default_factory=lambda: array("q"))
     active: array[float] = field(default_factory=lambda: array("d"))
-    names: _Texts = field(default_factory=_Texts)
-    op_types: _Texts = field(default_factory=_Texts)
-    cores: _Texts = field(default_factory=_Texts)
-    streams: _Texts = field(default_factory=_Texts)
-    executions: _Texts = field(default_factory=_Texts)
-    models: _Texts = field(default_factory=_Texts)
-    dtypes: _Texts = field(default_factory=_Texts)
+    texts: dict[str, dict[object, int]] = field(default_factory=lambda: {name: {} for name in _TEXTS})
+
+    def number(self, column: str, text: object) -> int:
+        """Each text has one."""
+        known = self.texts[column]
+        return known.setdefault(text, len(known))
+
+    def told(self, column: str) -> tuple[str, ...]:
+        return tuple(map(str, self.texts[column]))
 
 
 def read_tasks(folders: Iterable[Path], reading: Reading) -> tuple[Tasks, tuple[Path, ...]]:
@@ -149,15 +145,15 @@ def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator:
             -1 if start is None else start,
             duration,
             KINDS.index(kind),
-            columns.names.number(name or op_type),
-            columns.op_types.number(op_type),
-            columns.cores.number(task_type),
-            columns.streams.number((row.cell("device") or _device_beside(file), row.cell("stream") or "0")),
-            columns.executions.number((row.cell("model_id"), execution)) if execution else -1,
-            columns.models.number((row.cell("device"), row.cell("model_id"))),
+            columns.number("name", name or op_type),
+            columns.number("op_type", op_type),
+            columns.number("core", task_type),
+            columns.number("stream", (row.cell("device") or _device_beside(file), row.cell("stream") or "0")),
+            columns.number("execution", (row.cell("model_id"), execution)) if execution else -1,
+            columns.number("model", (row.cell("device"), row.cell("model_id"))),
             int8,
             product_macs(op_type, row) if operator else -1,
-            columns.dtypes.number("int8" if int8 == 1 else dtype) if dtype else -1,
+            columns.number("dtype", "int8" if int8 == 1 else dtype) if dtype else -1,
             int(operator),
         )
     )
@@ -165,31 +161,22 @@ def _add(columns: _Columns, row: Row, file: Path, reading: Reading, *, operator:
 
 
 def _finished(columns: _Columns) -> Tasks:
-    table = np.array(columns.ints, dtype=np.int64).reshape(-1, _WIDE).T
+    table = np.array(columns.ints, dtype=np.int64).reshape(-1, len(_COLUMNS)).T
     order = np.argsort(table[0], kind="stable")
-    table = table[:, order]
-    known = table[0][table[0] >= 0]
-    operator = table[12] > 0
-    start = np.where(table[0] >= 0, table[0] - (known.min() if len(known) else 0), -1)
+    told = dict(zip(_COLUMNS, table[:, order], strict=True))
+    start, operator, model = told["start"], told.pop("operator") > 0, told.pop("model")
+    known = start[start >= 0]
+    told["start"] = np.where(start >= 0, start - (known.min() if len(known) else 0), -1)
+    told["execution"] = _executions(told["execution"], model, told["name"], operator)
     return Tasks(
-        start=start,
-        duration=table[1],
-        kind=table[2],
-        name=table[3],
-        op_type=table[4],
-        core=table[5],
-        stream=table[6],
-        execution=_executions(table[7], table[8], table[3], operator),
-        int8=table[9],
-        macs=table[10],
-        dtype=table[11],
+        **told,
         active_percent=np.array(columns.active, dtype=np.float64)[order],
         operator=operator,
-        names=columns.names.texts(),
-        op_types=columns.op_types.texts(),
-        cores=columns.cores.texts(),
-        streams=tuple(place for place in columns.streams.numbers if isinstance(place, tuple)),
-        dtypes=columns.dtypes.texts(),
+        names=columns.told("name"),
+        op_types=columns.told("op_type"),
+        cores=columns.told("core"),
+        streams=tuple(place for place in columns.texts["stream"] if isinstance(place, tuple)),
+        dtypes=columns.told("dtype"),
     )
 
 
@@ -208,6 +195,23 @@ def _executions(told: Ints, model: Ints, name: Ints, operator: npt.NDArray[np.bo
         seen[own].add(what)
         found[task] = number[own]
     return found
+
+
+def kernel_us(tasks: Tasks) -> Mapping[str, float]:
+    """Operator → microseconds by which it moves the end of its execution, the median over executions.
+
+    That is its duration and the start in front of it; what runs beside another counts as far as it lasts longer. Over
+    all operators it adds up to the execution from the first one's start to the last one's end.
+    """
+    found: dict[int, list[int]] = defaultdict(list)
+    reached: dict[int, int] = {}
+    for task in np.flatnonzero(tasks.operator & (tasks.start >= 0) & (tasks.execution >= 0)):
+        execution, start = int(tasks.execution[task]), int(tasks.start[task])
+        end = start + int(tasks.duration[task])
+        before = reached.get(execution, start)
+        found[int(tasks.name[task])].append(max(0, end - before))
+        reached[execution] = max(before, end)
+    return {tasks.names[name]: statistics.median(each) / 1000 for name, each in found.items()}
 
 
 _DTYPES: Mapping[str, str] = {
@@ -240,3 +244,67 @@ def _device_beside(file: Path) -> str:
     """Of a table without a column for it: the one device that the profile has a folder of."""
     found = [folder.name.removeprefix("device_") for folder in file.parents[1].glob("device_*")]
     return found[0] if len(found) == 1 else "0"
+
+
+# --- multiply-accumulates of an operator, from the shapes beside it --------------------------------------------------
+
+
+PRODUCTS = re.compile(r"matmul|conv|fullyconnection|gemm", re.IGNORECASE)
+_CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
+_SEVERAL = re.compile(r"attention", re.IGNORECASE)
+_MOST = 1 << 61
+
+
+def product_macs(op_type: str, row: Row) -> int:
+    """-1 for an operator that is no product, and where the shapes do not tell.
+
+    Of a [b, m, k] · [k, n] the elements of factors and result are bmk, kn and bmn, whose product is the square of the
+    multiply-accumulates; of stacks of b products on both sides it is b times that square. It holds in ND and, with
+    what is padded counted too, in NZ. Of a convolution every result takes a kernel's weights.
+    """
+    if not PRODUCTS.search(op_type) or _SEVERAL.search(op_type):
+        return -1
+    inputs, outputs = _shapes(row.cell("input_shapes")), _shapes(row.cell("output_shapes"))
+    if len(inputs) < 2 or not outputs or not all((*inputs[:2], outputs[0])):
+        return -1
+    first, second, result = inputs[0], inputs[1], outputs[0]
+    if _CONVOLUTION.search(op_type):
+        channels = _output_channels(second, row.cell("input_formats"))
+        macs = math.prod(result) * math.prod(second) // channels if channels else -1
+    else:
+        square = math.prod(first) * math.prod(second) * math.prod(result)
+        macs = math.isqrt(square // _stacked(first, second, row.cell("input_formats")))
+    return macs if macs < _MOST else -1
+
+
+def _shapes(text: str) -> list[tuple[int, ...]]:
+    """'1,128;128,64' of a table; () for a scalar and for what is no shape."""
+    parts = text.split(";")[:16] if text else []
+    return [
+        tuple(int(size) for size in re.findall(r"\d{1,9}", part)) if re.fullmatch(r"[\[\]\d,\s]*", part) else ()
+        for part in parts
+    ]
+
+
+def _stacked(first: tuple[int, ...], second: tuple[int, ...], formats: str) -> int:
+    """Products in a stack: the axes in front of the matrices, where both factors have the same."""
+    front = first[: len(first) - _axes(formats, 0)]
+    return math.prod(front) if front == second[: len(second) - _axes(formats, 1)] else 1
+
+
+def _axes(formats: str, factor: int) -> int:
+    """Of one matrix: NZ cuts it into blocks, [n1, m1, m0, n0]."""
+    return 4 if _layout(formats, factor).endswith("NZ") else 2
+
+
+def _layout(formats: str, factor: int) -> str:
+    layouts = formats.split(";")
+    return layouts[factor].strip().upper() if factor < len(layouts) else ""
+
+
+def _output_channels(weight: tuple[int, ...], formats: str) -> int:
+    """0 where the weight's layout does not tell them: NCHW has them in front, FRACTAL_Z is [C1HW, N1, N0, C0]."""
+    layout = _layout(formats, 1)
+    if layout.startswith("FRACTAL_Z") and len(weight) == 4:
+        return weight[1] * weight[2]
+    return weight[0] if layout in ("NCHW", "NCDHW", "ND", "") else 0

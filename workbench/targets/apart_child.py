@@ -1,6 +1,6 @@
 """Runs one command so that nothing of it outlives the workbench. A program of its own, standard library only.
 
-    python -I -S child.py COMMAND...
+    python -I -S apart_child.py MOST_BYTES COMMAND...
 
 Standard error is the command's log. Standard input is a lifeline: when its other end closes, because the workbench
 wants the command to end or was itself killed, every process of the command's group is killed. One line of JSON on
@@ -10,23 +10,31 @@ standard output says how it went. Leftovers of a command that ended by itself ar
 import contextlib
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
 
 
-def main(command: list[str]) -> None:
+def main(most_bytes: int, command: list[str]) -> None:
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     log = sys.stderr.fileno()
+
+    def bounded() -> None:
+        if most_bytes:
+            resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=bounded
+        )
     except OSError as error:
-        answer({"error": f"{error.strerror}: {command[0]}"})
+        answer({"errno": error.errno})
         return
     try:
         while os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -50,4 +58,4 @@ def answer(what: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(int(sys.argv[1]), sys.argv[2:])

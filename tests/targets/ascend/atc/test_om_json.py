@@ -1,0 +1,225 @@
+"""ATC's JSON of an OM: what decides a time, what runs, and where it came from."""
+
+import copy
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.emulated_cann import emulated_environment, switched_on
+from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in, operators_in
+from workbench.targets.ascend.settings import AscendCompile
+from workbench.targets.ascend.target import AscendTarget
+from workbench.values.artifact import Artifact, CompiledFile, Toolchain
+from workbench.values.candidate import Candidate, Precision, Serving
+from workbench.values.errors import CompileError
+
+
+def model(**changed: Any) -> dict[str, Any]:
+    """A quantizing operator behind an input, as ATC's JSON tells of them."""
+    quant = {
+        "name": "dense.quant",
+        "type": "AscendQuant",
+        "input": ["ids:0"],
+        "input_desc": [{"name": "ids", "dtype": "DT_FLOAT16", "shape": {"dim": [4, 16]}}],
+        "output_desc": [{"name": "q", "dtype": "DT_INT8", "shape": {"dim": [4, 16]}}],
+        "attr": [
+            {"key": "scale", "value": {"f": 31.5}},
+            {"key": "_kernelname", "value": {"s": "te_ascendquant_0123456789abcdef0123_1__kernel0"}},
+            {"key": "_datadump_original_op_names", "value": {"list": {"s": ["dense.quant"]}}},
+        ],
+        **changed,
+    }
+    return {"graph": [{"op": [{"name": "ids", "type": "Data"}, quant]}]}
+
+
+def form_of(data: Any) -> str:
+    return form_in(json.dumps(data).encode())
+
+
+def attributes(**changed: Any) -> list[dict[str, Any]]:
+    found = copy.deepcopy(model()["graph"][0]["op"][1]["attr"])
+    return [{**each, "value": changed.get(each["key"], each["value"])} for each in found]
+
+
+def test_factors_digests_and_names_do_not_count() -> None:
+    other = model(
+        name="another",
+        attr=attributes(
+            scale={"f": 12.0},
+            _kernelname={"s": "te_ascendquant_fedcba9876543210fedc_1__kernel0"},
+            _datadump_original_op_names={"list": {"s": ["another"]}},
+        ),
+    )
+
+    assert form_of(other) == form_of(model())
+
+
+def test_which_tensor_of_the_file_an_output_is_does_not_count_and_its_other_attributes_do() -> None:
+    def output(*attributes: dict[str, Any]) -> dict[str, Any]:
+        plain = model()["graph"][0]["op"][1]["output_desc"][0]
+        return model(output_desc=[{**plain, "attr": list(attributes)}])
+
+    named = output({"key": "_datadump_origin_name", "value": {"s": "dense"}})
+    other = output({"key": "_datadump_origin_name", "value": {"s": "another"}})
+
+    assert form_of(named) == form_of(other) == form_of(model())
+    assert form_of(output({"key": "origin_shape", "value": {"i": 1}})) != form_of(model())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        model(type="AscendAntiQuant"),
+        model(input=["ids:1"]),
+        model(output_desc=[{"name": "q", "dtype": "DT_INT8", "shape": {"dim": [8, 16]}}]),
+        model(attr=attributes(_kernelname={"s": "te_ascendquant_fast_0123456789abcdef0123_1__kernel0"})),
+        model(attr=attributes(_datadump_original_op_names={"list": {"s": ["dense", "dense.quant"]}})),
+    ],
+    ids=["operator", "edge", "shape", "kernel", "what was fused"],
+)
+def test_all_else_counts(other: dict[str, Any]) -> None:
+    assert form_of(other) != form_of(model())
+
+
+@pytest.mark.parametrize("data", [None, {}, {"graph": []}, {"graph": [{"op": [{"name": "no type"}]}]}])
+def test_another_document_is_told(data: Any) -> None:
+    with pytest.raises(ValueError, match=r"list `graph`|no type"):
+        form_of(data)
+
+
+def om_set(batches: tuple[int, ...], lengths: tuple[int, ...], *, changed: int = 0) -> Artifact:
+    """Files whose content is told by their shape, but for those of one batch."""
+    chain = Toolchain(target="ascend910b3", components={"cann": "8.5.0"}, device="910B3", features=())
+    files = tuple(
+        CompiledFile(
+            batch=batch,
+            sequence_bin=length,
+            file=f"b{batch}-n{length}.om",
+            sha256=f"{batch:032d}{length:032d}" if batch != changed else "f" * 64,
+            size_bytes=1,
+        )
+        for batch in batches
+        for length in lengths
+    )
+    return Artifact(target="ascend910b3", files=files, toolchain=chain, int8_ops=1, float_matmuls_left=0, kernels={})
+
+
+def test_sets_whose_scored_files_are_the_same_give_the_same_answers() -> None:
+    """Samples come in the serving batch; what else a set holds is a service's."""
+
+    def form(artifact: Artifact, batch: int = 1) -> str:
+        settings = AscendCompile(shapes="static", batches=(1, 4, 8), sequence_bins=(16, 32, 64))
+        served = Candidate(
+            target="ascend910b3",
+            precision=Precision(mode="allow_fp32_to_fp16"),
+            compile=settings,
+            serving=Serving(batch=batch),
+        )
+        return AscendTarget().numerics_form(artifact, Path(), served)
+
+    plain = form(om_set((1, 4), (16, 32)))
+
+    assert form(om_set((1, 8), (16, 32))) == plain
+    assert form(om_set((1, 4), (16, 32), changed=4)) == plain
+    assert form(om_set((1, 4), (16, 32), changed=1)) != plain
+    assert form(om_set((1, 4), (16, 64))) != plain
+    assert form(om_set((1, 4), (16, 32)), batch=4) != plain
+
+
+def counts_of(data: Any) -> tuple[Mapping[str, int], int, int]:
+    return count_kernels(json.dumps(data).encode())
+
+
+def test_kernels_are_counted_and_products_sorted_by_their_inputs() -> None:
+    def op(kind: str, *types: str) -> dict[str, object]:
+        return {"name": kind, "type": kind, "input_desc": [{"dtype": f"DT_{name}"} for name in types]}
+
+    counted = counts_of(
+        {
+            "graph": [
+                {
+                    "op": [
+                        op("Data"),
+                        op("MatMulV2", "INT8", "INT8", "INT32"),
+                        op("MatMulV2", "FLOAT16", "FLOAT16"),
+                        op("BatchMatMulV3", "INT8", "INT8"),
+                        op("WeightQuantBatchMatmulV2", "FLOAT16", "INT8"),
+                        op("Conv2D", "INT8", "INT8"),
+                        op("QuantBatchMatmulV3", "INT8", "INT8"),
+                        op("ConcatV2D", "INT8", "INT8"),
+                        op("AscendQuant", "FLOAT16"),
+                        op("NetOutput"),
+                    ]
+                }
+            ]
+        },
+    )
+
+    assert (counted[1], counted[2]) == (4, 2)
+    assert counted[0]["MatMulV2"] == 2
+    assert "Data" not in counted[0]
+    assert "NetOutput" not in counted[0]
+    assert sum(counted[0].values()) == 8
+
+
+def test_gears_repeat_each_other_and_count_once() -> None:
+    def product(gear: int) -> dict[str, str]:
+        return {"name": f"query_ascend_mbatch_batch_{gear}", "type": "MatMulV2"}
+
+    counted = counts_of(
+        {"graph": [{"op": [{"name": "choice", "type": "Case"}]}, *({"op": [product(gear)]} for gear in range(11))]},
+    )
+
+    assert (dict(counted[0]), counted[2]) == ({"MatMulV2": 1}, 1)
+
+
+@pytest.mark.parametrize("data", [[], {}, {"graph": 1}, {"graph": []}, {"graph": [{"op": [{"name": "x"}]}]}])
+def test_json_of_another_form_is_told(data: object) -> None:
+    with pytest.raises(ValueError, match=r"graph|operator"):
+        counts_of(data)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """With `net.om`: a product with bias and Relu, which are fused."""
+    place = tmp_path_factory.mktemp("fused")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+        helper.make_node("Add", ["a", "b"], ["c"], name="bias"),
+        helper.make_node("Relu", ["c"], ["y"], name="activation"),
+    ]
+    weights = [
+        numpy_helper.from_array(np.eye(64, dtype=np.float32), "w"),
+        numpy_helper.from_array(np.ones(64, np.float32), "b"),
+    ]
+    boundary = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [16, 64]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "net", boundary[:1], boundary[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), place / "net.onnx")
+    environment = emulated_environment(place)
+    command = ["atc", "--model=net.onnx", "--framework=5", "--output=net", "--soc_version=Ascend910B3"]
+    subprocess.run(command, env=environment, cwd=place, check=True, capture_output=True, timeout=300)
+    with switched_on(environment):
+        yield place
+
+
+def test_every_node_is_in_a_kernel(folder: Path) -> None:
+    kernels = ask_om(folder / "net.om", operators_in).values()
+
+    computing = [kernel for kernel in kernels if not (kernel.is_constant or kernel.is_input)]
+    assert sorted(node for kernel in computing for node in kernel.nodes) == ["activation", "bias", "product"]
+    (fused,) = [kernel for kernel in computing if "product" in kernel.nodes]
+    assert len(fused.nodes) > 1
+
+
+def test_a_file_that_atc_cannot_read_is_an_error_that_names_it(folder: Path) -> None:
+    (folder / "broken.om").write_bytes(b"no model")
+
+    with pytest.raises(CompileError, match=r"broken\.om"):
+        ask_om(folder / "broken.om", operators_in)

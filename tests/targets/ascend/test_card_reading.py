@@ -1,0 +1,100 @@
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.emulated_cann import emulated_environment
+from workbench.cann_emulator.state import DeviceUse, report_use
+from workbench.targets.ascend import npu_smi
+from workbench.targets.ascend.card_reading import CardWatch, reader_of, watched
+from workbench.targets.base import DeviceLoad
+from workbench.values.errors import ToolchainError
+
+CAPTURES = Path(__file__).parent / "npu_smi"
+
+
+def environment_of(folder: Path, script: str, **variables: str) -> dict[str, str]:
+    """In which npu-smi is this script."""
+    program = folder / "bin/npu-smi"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\n[ "$*" = info ] && echo x >> {folder}/tables\n{script}\n')
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}", **variables}
+
+
+def seen(environment: dict[str, str], least: int = 1) -> CardWatch:
+    """What a watch has seen once it looked so often."""
+    with watched(0, interval_s=0.01, environment=environment) as watch:
+        until(lambda: len(watch.readings) >= least)
+    return watch
+
+
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def captures(info: str) -> str:
+    return f'case "$*" in "info -m") cat {CAPTURES}/mapping.txt;; info) cat {CAPTURES}/{info}.txt;; esac'
+
+
+def test_medians_over_the_block(tmp_path: Path) -> None:
+    table = (CAPTURES / "info_23_0_6.txt").read_text()
+    for index, watts in enumerate(("100.0", "300.0", "200.0")):
+        (tmp_path / f"{index}.txt").write_text(table.replace("101.5", watts))
+    script = (
+        f'case "$*" in info) n=$(wc -l < {tmp_path}/tables); cat {tmp_path}/$(( (n - 1) % 3 )).txt;; '
+        f'"info -m") cat {CAPTURES}/mapping.txt;; esac'
+    )
+
+    watch = seen(environment_of(tmp_path, script), least=6)
+
+    assert [reading.power_w for reading in watch.readings[:4]] == [100, 300, 200, 100]
+    assert watch.load().power_w == pytest.approx(200, abs=50)
+    assert {reading.memory_bytes for reading in watch.readings} == {58626 << 20}
+
+
+def test_a_device_is_found_by_its_logic_id_through_the_visible_ones(tmp_path: Path) -> None:
+    read = reader_of(0, environment_of(tmp_path, captures("info_23_0_6"), ASCEND_RT_VISIBLE_DEVICES="1"))
+
+    assert read().power_w is None  # the card behind the first, which does not give it
+
+
+@pytest.mark.parametrize(
+    ("script", "device", "words"),
+    [
+        ("echo 'dcmi module initialize failed. ret is -8005'; exit 1", 0, "ret is -8005"),
+        (captures("info_23_0_6"), 7, "npu-smi lists no card with logic id 7"),
+    ],
+)
+def test_what_cannot_be_read_is_told(tmp_path: Path, script: str, device: int, words: str) -> None:
+    with pytest.raises(ToolchainError, match=words):
+        reader_of(device, environment_of(tmp_path, script))()
+
+
+def test_without_npu_smi_the_block_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npu_smi, "USUAL_PLACES", ())
+
+    assert seen({"PATH": "/nowhere"}).load() == DeviceLoad()
+
+
+def test_an_error_in_the_block_comes_through(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), watched(0, environment={"PATH": str(tmp_path)}):
+        raise ZeroDivisionError
+
+
+def test_load_and_memory_of_the_emulated_device_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = emulated_environment(tmp_path)
+    monkeypatch.setenv("CANN_EMULATOR_STATE", environment["CANN_EMULATOR_STATE"])
+    report_use({0: DeviceUse(hbm_bytes=1 << 30, aicore_percent=50, updated_s=time.time() + 60)})
+    try:
+        watch = seen(environment)
+    finally:
+        report_use({})
+
+    assert watch.load().utilization_percent == 50
+    assert watch.readings[0].memory_bytes == (3358 + 1024) << 20
