@@ -24,7 +24,8 @@ from workbench.quantization.record import (
     QuantizationRecord,
     WeightScale,
 )
-from workbench.quantization.rounding import integers_of, scales_along
+from workbench.quantization.rounding import integers_of
+from workbench.quantization.weights import scales_along
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 

@@ -27,7 +27,8 @@ from workbench.quantization.record import (
     WeightScale,
     record_from_json,
 )
-from workbench.quantization.rounding import encoded_bits, integers_of, learn_rounding, scales_along
+from workbench.quantization.rounding import encoded_bits, integers_of, learn_rounding
+from workbench.quantization.weights import scales_along
 from workbench.quantization.windows import patches
 from workbench.values.candidate import WeightAlgorithm
 from workbench.values.errors import CalibrationError

@@ -21,7 +21,8 @@ from workbench.quantization.lowering.prepare import balanced
 from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.observe import Feeds
 from workbench.quantization.record import ActivationScale, QuantizationRecord
-from workbench.quantization.rounding import integers_of, scales_along
+from workbench.quantization.rounding import integers_of
+from workbench.quantization.weights import scales_along
 from workbench.quantization.windows import windows
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model

@@ -57,44 +57,36 @@ def derive_record(
         ValueError: the recipe does not fit the model.
     """
     with kept_aside(model.size_bytes):
-        return _derived(model, recipe, statistics, batches, observe_variant)
-
-
-def _derived(
-    model: Model,
-    recipe: ModelRecipe,
-    statistics: Statistics,
-    batches: Batches,
-    observe_variant: ObserveVariant | None,
-) -> QuantizationRecord:
-    proto = normalized(load_graph(model))
-    factors: Mapping[str, tuple[float, ...]] = {}
-    if any(layer.balance is not None for layer in recipe.layers.values()):
-        layers = quantizable_layers(proto)
-        weights = weights_of(proto, layers)
-        if recipe.balance_search:
-            recipe = _with_strengths(recipe, best_strengths(statistics, layers, weights, recipe))
-        factors = balance_factors(statistics, layers, weights, recipe)
-    if factors:
-        proto = balanced(proto, factors, fold=True)
-        variant = digest({"balance": factors})
-        if observe_variant is None:
-            statistics = observe(model, batches(), proto=proto, variant=variant)
-        else:
-            statistics = observe_variant(proto, variant)
-    record = choose(statistics, recipe, proto=proto, balance=factors)
-    if _learns_rounding(recipe):
-        record = learn_rounding(model, batches(), record, recipe)
-    if recipe.bias_correction:
-        found = bias_corrections(model, batches(), record)
-        record = replace(
-            record,
-            layers=tuple(
-                replace(layer, bias_correction=tuple(map(float, found[layer.layer]))) if layer.layer in found else layer
-                for layer in record.layers
-            ),
-        )
-    return record
+        proto = normalized(load_graph(model))
+        factors: Mapping[str, tuple[float, ...]] = {}
+        if any(layer.balance is not None for layer in recipe.layers.values()):
+            layers = quantizable_layers(proto)
+            weights = weights_of(proto, layers)
+            if recipe.balance_search:
+                recipe = _with_strengths(recipe, best_strengths(statistics, layers, weights, recipe))
+            factors = balance_factors(statistics, layers, weights, recipe)
+        if factors:
+            proto = balanced(proto, factors, fold=True)
+            variant = digest({"balance": factors})
+            if observe_variant is None:
+                statistics = observe(model, batches(), proto=proto, variant=variant)
+            else:
+                statistics = observe_variant(proto, variant)
+        record = choose(statistics, recipe, proto=proto, balance=factors)
+        if _learns_rounding(recipe):
+            record = learn_rounding(model, batches(), record, recipe)
+        if recipe.bias_correction:
+            found = bias_corrections(model, batches(), record)
+            record = replace(
+                record,
+                layers=tuple(
+                    replace(layer, bias_correction=tuple(map(float, found[layer.layer])))
+                    if layer.layer in found
+                    else layer
+                    for layer in record.layers
+                ),
+            )
+        return record
 
 
 def follow_amct(model: Model, recipe: ModelRecipe, batches: Batches) -> QuantizationRecord:

@@ -25,6 +25,7 @@ from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import LayerRecord, QuantizationRecord, WeightScale
+from workbench.quantization.weights import scales_along
 from workbench.quantization.windows import patches
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -104,39 +105,29 @@ def learn_rounding(
     return replace(record, layers=tuple(with_rounding(layer) for layer in record.layers))
 
 
-def integers_of(values: _Floats, scale: WeightScale) -> npt.NDArray[np.int8]:
+def integers_of(values: _Floats, scale: WeightScale, groups: int = 1) -> npt.NDArray[np.int8]:
     """The int8 form of a constant weight, clipped to [-128, 127], as every lowering writes it.
 
     Without learned rounding: round half to even of w / scale, computed in float32. With it: floor(w / scale) plus the
     recorded bit (record.py says how they are stored).
 
     Args:
-        values: float32, in the layout in which the scale was derived.
+        values: float32, as stored in the model.
+        groups: of a ConvTranspose.
 
     Raises:
         ValueError: the number of scales or of rounding bits does not fit the weight.
     """
-    quotients = values / scales_along(scale, values.shape)
+    steps = scales_along(scale, values.shape, groups)
+    quotients = values / steps
     if scale.rounding is None:
         rounded = np.rint(quotients)
+    elif steps.size > len(scale.scales):
+        raise ValueError("learned rounding of a grouped ConvTranspose has no known order")
     else:
         rounded = np.floor(quotients) + _bits(scale.rounding, values.size).reshape(values.shape)
     integers: npt.NDArray[np.int8] = np.clip(rounded, -128, 127).astype(np.int8)
     return integers
-
-
-def scales_along(scale: WeightScale, shape: tuple[int, ...]) -> _Floats:
-    """The float32 scales, shaped so that they broadcast over a weight of `shape`.
-
-    Raises:
-        ValueError: the number of scales does not fit the axis.
-    """
-    scales = np.asarray(scale.scales, np.float32)
-    if scale.axis is None:
-        return scales.reshape(())
-    if not -len(shape) <= scale.axis < len(shape) or shape[scale.axis] != scales.size:
-        raise ValueError(f"{scales.size} scales on axis {scale.axis} do not fit a weight of shape {shape}")
-    return scales.reshape([-1 if axis == scale.axis % len(shape) else 1 for axis in range(len(shape))])
 
 
 def encoded_bits(bits: npt.NDArray[np.bool_]) -> str:
