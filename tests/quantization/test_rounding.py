@@ -167,7 +167,7 @@ def test_unfolded_patches_times_weights_are_the_convolution() -> None:
             feeds["x"] if tensor == "x" else run(_showing(proto, tensor), feeds, [tensor])[0]
             for tensor in (layer.activation, layer.output)
         )
-        rows = patches(node, x, layer.weight_shape[2:], layer.groups)  # type: ignore[arg-type]
+        rows = patches(node, x, layer.weight_shape[2:])  # type: ignore[arg-type]
         w = grouped_weight(numpy_helper.to_array(known[node.input[1]]), layer)
         found = np.einsum("grk,gok->gor", rows, w.reshape(*w.shape[:2], -1)).reshape(y.shape[1], 3, -1)
         bias = numpy_helper.to_array(known[node.input[2]]) if len(node.input) > 2 else np.zeros(y.shape[1])

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from onnx import ModelProto
 
@@ -25,6 +26,9 @@ from workbench.quantization.statistics import Statistics, TensorStatistics
 from workbench.quantization.weights import Floats, scale_from_extremes, weight_scale, weights_of
 from workbench.values.candidate import Quantization
 from workbench.values.system.source_closure import closure_digest
+
+Request = tuple[str, ActivationRecipe]
+"""A tensor, and how its scale is to be found."""
 
 
 def choose(
@@ -61,22 +65,10 @@ def choose(
         for tensor, settings in (*wanted, *outputs.values())
     }
     weights = weights_of(proto, layers) if proto is not None else {}
+    found = {layer.name: _weight(layer, recipe.layers[layer.name], statistics, weights) for layer in layers}
     return QuantizationRecord(
         model_sha256=statistics.model_sha256,
-        layers=tuple(
-            LayerRecord(
-                layer=layer.name,
-                op_type=layer.op_type,
-                activation=scales[layer.activation, recipe.layers[layer.name].activation],
-                weight=_weight(layer, recipe.layers[layer.name], statistics, weights),
-                second=(
-                    scales[layer.second, recipe.layers[layer.name].activation] if layer.second is not None else None
-                ),
-                output=scales[outputs[layer.name]] if layer.name in outputs else None,
-                balance=(balance or {}).get(layer.name),
-            )
-            for layer in layers
-        ),
+        layers=layer_records(layers, recipe, scales, found, balance or {}, outputs),
         float_layers=recipe.float_layers,
         provenance=Provenance(
             engine="native",
@@ -88,6 +80,32 @@ def choose(
     )
 
 
+def layer_records(
+    layers: Sequence[Layer],
+    recipe: ModelRecipe,
+    scales: Mapping[Request, ActivationScale],
+    weights: Mapping[str, WeightScale | None],
+    balance: Mapping[str, tuple[float, ...]],
+    outputs: Mapping[str, Request],
+) -> tuple[LayerRecord, ...]:
+    """Args: weights, balance, outputs: by layer name, of those that have one."""
+    records = []
+    for layer in layers:
+        settings = recipe.layers[layer.name].activation
+        records.append(
+            LayerRecord(
+                layer=layer.name,
+                op_type=layer.op_type,
+                activation=scales[layer.activation, settings],
+                weight=weights.get(layer.name),
+                second=scales[layer.second, settings] if layer.second is not None else None,
+                output=scales[outputs[layer.name]] if layer.name in outputs else None,
+                balance=balance.get(layer.name),
+            )
+        )
+    return tuple(records)
+
+
 def quantized_layers(layers: Sequence[Layer], recipe: ModelRecipe) -> list[Layer]:
     """The layers that the recipe names, in graph order.
 
@@ -97,10 +115,6 @@ def quantized_layers(layers: Sequence[Layer], recipe: ModelRecipe) -> list[Layer
     if unknown := recipe.layers.keys() - {layer.name for layer in layers}:
         raise ValueError(f"the recipe names {min(unknown)!r}, which is no quantizable layer of this model")
     return [layer for layer in layers if layer.name in recipe.layers]
-
-
-Request = tuple[str, ActivationRecipe]
-"""A tensor, and how its scale is to be found."""
 
 
 def requests(layers: Sequence[Layer], recipe: ModelRecipe) -> list[Request]:
@@ -132,11 +146,14 @@ def activation_scale(
     Args:
         half: round the scale to float16 as FORCE_FP16_QUANT does.
     """
-    low, high = clip_range(seen, recipe)
-    scale, zero_point = int8_parameters(low, high, symmetric=recipe.symmetric)
-    return ActivationScale(
-        tensor=tensor, scale=as_half(scale) if half else scale, zero_point=zero_point, low=low, high=high
-    )
+    found = scale_of(tensor, *clip_range(seen, recipe), symmetric=recipe.symmetric)
+    return replace(found, scale=as_half(found.scale)) if half else found
+
+
+def scale_of(tensor: str, low: float, high: float, *, symmetric: bool) -> ActivationScale:
+    """Of a clip range (`int8_parameters`)."""
+    scale, zero_point = int8_parameters(low, high, symmetric=symmetric)
+    return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
 
 
 def _kept_in_float(layers: Sequence[Layer], recipe: Quantization, ranking: Sequence[str]) -> tuple[str, ...]:

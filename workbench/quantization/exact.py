@@ -26,13 +26,13 @@ from workbench.graph.apart import array_of, kept_aside, tensor_of
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.quantization.activations import activations
-from workbench.quantization.algorithms import Request, quantized_layers, requests
+from workbench.quantization.algorithms import Request, layer_records, quantized_layers, requests
 from workbench.quantization.balance import dmq_factors, input_channel_maxima
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import balanced
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import LayerRecipe, ModelRecipe
-from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.quantization.record import ActivationScale, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import as_half
 from workbench.quantization.searches import search_for
 from workbench.quantization.weights import fake_quantized, weight_scale, weights_of
@@ -94,19 +94,7 @@ def calibrate_exactly(
             scales = {request: replace(scale, scale=as_half(scale.scale)) for request, scale in scales.items()}
         return QuantizationRecord(
             model_sha256=model.sha256,
-            layers=tuple(
-                LayerRecord(
-                    layer=layer.name,
-                    op_type=layer.op_type,
-                    activation=scales[layer.activation, recipe.layers[layer.name].activation],
-                    weight=weight_scales.get(layer.name),
-                    second=(
-                        scales[layer.second, recipe.layers[layer.name].activation] if layer.second is not None else None
-                    ),
-                    balance=factors.get(layer.name),
-                )
-                for layer in layers
-            ),
+            layers=layer_records(layers, recipe, scales, weight_scales, factors, {}),
             float_layers=recipe.float_layers,
             provenance=Provenance(
                 engine="native",

@@ -186,7 +186,7 @@ class _Moments:
 def _rows(values: _Floats, node: NodeProto, layer: Layer) -> _Floats:
     """What a layer's weights meet, as [groups, rows, K]."""
     if layer.op_type == "Conv":
-        return patches(node, values, layer.weight_shape[2:], layer.groups)
+        return patches(node, values, layer.weight_shape[2:])
     return ordinary_rows(values)[None]
 
 
