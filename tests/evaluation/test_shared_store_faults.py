@@ -171,7 +171,7 @@ def test_large_files_wait_while_a_device_is_timed_but_not_for_ever(team: Team, m
         store.put_json("structure", {"k": 1}, "small")
         store.get_or_build("artifact", {"k": 1}, large)
         while store.unpublished:
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - began < 300
             time.sleep(0.01)  # between looks at what another thread does
     assert time.monotonic() - began > 0.2
     assert said == []

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as arrays
 from onnx import numpy_helper
 
 from tests.data import AMCT
+from tests.quantization.networks import showing
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, tiny_encoder
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, read_model
@@ -61,7 +62,7 @@ def test_factors_of_the_formula_model_are_amcts() -> None:
 def test_factors_of_the_golden_model_are_amcts() -> None:
     proto = onnx.load(GOLDEN / "float.onnx")
     x = np.load(GOLDEN / "calib.npz")["arr_0"]
-    (hidden,) = run(_showing(proto, "/act/Relu_output_0"), {"x": x}, ["/act/Relu_output_0"])
+    (hidden,) = run(showing(proto, "/act/Relu_output_0"), {"x": x}, ["/act/Relu_output_0"])
     weights = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     recorded: dict[str, list[float]] = {}
     layer = ""
@@ -137,13 +138,6 @@ def test_weights_of_every_layout_come_by_group_output_and_input(
         np.testing.assert_array_equal(maxima[3:], np.abs(values[2:]).max(axis=(0, 2, 3)))
 
 
-def _showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
-    shown = onnx.ModelProto()
-    shown.CopyFrom(proto)
-    shown.graph.output.append(onnx.helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, None))
-    return shown
-
-
 def recipe_for(layers: tuple[Layer, ...], balance: float | None, **other: float | None) -> ModelRecipe:
     activation = ActivationRecipe(algorithm="minmax", symmetric=False)
     weight = WeightRecipe(algorithm="minmax", per_channel=True)
@@ -212,7 +206,7 @@ def test_the_chosen_strength_moves_outliers_and_has_a_smaller_real_error(
 
 def _error_of_query(statistics: Statistics, weights: dict[str, Floats], strength: float | None) -> float:
     """Mean squared output error of the real fake-quantized layer on the embeddings it sees."""
-    x = run(_showing(_outliers(), "embed_y"), ids(8, 6), ["embed_y"])[0].reshape(-1, 16).astype(np.float64)
+    x = run(showing(_outliers(), "embed_y"), ids(8, 6), ["embed_y"])[0].reshape(-1, 16).astype(np.float64)
     w = weights["query"].astype(np.float64)
     s = np.ones(16)
     if strength is not None:

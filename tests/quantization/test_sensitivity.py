@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.quantization.networks import choose
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, run, tiny_encoder
 from workbench.graph.read import read_model
-from workbench.quantization.algorithms import choose
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import LayerRecord

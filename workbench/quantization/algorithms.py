@@ -19,12 +19,11 @@ from onnx import ModelProto
 from workbench.graph.layers import Layer
 from workbench.quantization.density import expected_error as expected_error  # "as": importers may take it from here
 from workbench.quantization.ranges import clip_range
-from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, recipe_of
+from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import as_half, int8_parameters
 from workbench.quantization.statistics import Statistics, TensorStatistics
 from workbench.quantization.weights import Floats, scale_from_extremes, weight_scale, weights_of
-from workbench.values.candidate import Quantization
 from workbench.values.system.source_closure import closure_digest
 
 Request = tuple[str, ActivationRecipe]
@@ -33,8 +32,7 @@ Request = tuple[str, ActivationRecipe]
 
 def choose(
     statistics: Statistics,
-    recipe: ModelRecipe | Quantization,
-    ranking: Sequence[str] = (),
+    recipe: ModelRecipe,
     *,
     proto: ModelProto | None = None,
     balance: Mapping[str, tuple[float, ...]] | None = None,
@@ -42,21 +40,13 @@ def choose(
     """Scales and zero points of every layer that a recipe quantizes.
 
     Args:
-        recipe: a static `Quantization` is completed by `recipe_of`.
-        ranking: with a `Quantization` only: layer names, most sensitive first; the first `keep_float` of those that
-            would be quantized stay in float. Names of layers that stay in float anyway are passed over.
         proto: the observed graph; the weight algorithms 'mse' and 'adaround' need its values. 'adaround' leaves the
             rounding to `rounding.learn_rounding`.
         balance: layer name → factors that the observed graph was balanced with; they go into the record.
 
     Raises:
-        ValueError: the recipe is not static, the ranking is too short or names an unknown layer, or `proto` is
-            needed and not given.
+        ValueError: `proto` is needed and not given.
     """
-    if isinstance(recipe, Quantization):
-        if recipe.scheme != "static":
-            raise ValueError(f"a {recipe.scheme!r} recipe needs no record")
-        recipe = recipe_of(recipe, statistics.layers, _kept_in_float(statistics.layers, recipe, ranking))
     layers = quantized_layers(statistics.layers, recipe)
     wanted = requests(layers, recipe)
     outputs = {layer.name: output_request(layer, recipe, wanted) for layer in layers if layer.op_type == "Conv"}
@@ -154,16 +144,6 @@ def scale_of(tensor: str, low: float, high: float, *, symmetric: bool) -> Activa
     """Of a clip range (`int8_parameters`)."""
     scale, zero_point = int8_parameters(low, high, symmetric=symmetric)
     return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
-
-
-def _kept_in_float(layers: Sequence[Layer], recipe: Quantization, ranking: Sequence[str]) -> tuple[str, ...]:
-    if unknown := set(ranking) - {layer.name for layer in layers}:
-        raise ValueError(f"the ranking names {min(unknown)!r}, which is no quantizable layer of this model")
-    names, keep = recipe_of(recipe, layers).layers, recipe.keep_float or 0
-    kept = tuple(name for name in ranking if name in names)[:keep]
-    if len(kept) < min(keep, len(names)):
-        raise ValueError(f"{keep} layers are to stay in float, the ranking has only {len(kept)} that apply")
-    return kept
 
 
 def _weight(

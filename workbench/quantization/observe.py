@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import queue
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,6 @@ def observe(
     proto: onnx.ModelProto | None = None,
     variant: str = "",
     threads: int = 2,
-    report: Callable[[int], None] | None = None,
 ) -> Statistics:
     """Run the float model over the data once and measure what its quantizable layers see.
 
@@ -51,7 +50,6 @@ def observe(
     Args:
         proto: the graph to observe in place of the model's own, normalized (normalize.py); with the model's inputs.
         variant: names what `proto` changes; part of the statistics and their digest.
-        report: receives the number of samples done, after every run.
 
     Raises:
         CalibrationError: no batches, nothing to quantize, feeds the model refuses, or NaN or infinity in an
@@ -80,8 +78,6 @@ def observe(
         # Normalization keeps the names and values of the tensors that are left, so the file itself can be run.
         for run in activations(model, proto, list(axes), batches, threads=threads, work=add):
             samples = run.first_sample + run.samples
-            if report is not None:
-                report(samples)
     finished = [idle.get().statistics() for _ in range(threads)]
     tensors = {name: functools.reduce(merge_tensors, (part[name] for part in finished)) for name in axes}
     return Statistics(

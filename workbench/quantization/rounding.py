@@ -39,7 +39,6 @@ def learn_rounding(
     record: QuantizationRecord,
     recipe: ModelRecipe,
     *,
-    relaxation_steps: int = 0,
     threads: int = 2,
 ) -> QuantizationRecord:
     """The record with the rounding of every 'adaround' weight learned; scales and all else stay as they are.
@@ -49,10 +48,7 @@ def learn_rounding(
     activations are left out (`activations.ordinary_rows`), and what is seen between channels is shrunk by
     rows / (rows + K), so that few samples do not mislead. Memory is 4·K² bytes per input, K = Cin (times the kernel's
     elements for a Conv), and does not grow with the data. `adaround.best_rounding` says how the rounding is found, and
-    why AdaRound's iterations count nothing unless `relaxation_steps` asks for them.
-
-    Args:
-        relaxation_steps: full-batch steps of AdaRound's relaxation to try besides, per layer.
+    why AdaRound's iterations count nothing.
 
     Raises:
         CalibrationError: see `activations`; a record that does not fit the model; or a ConvTranspose, whose output
@@ -86,15 +82,13 @@ def learn_rounding(
         moments = collected.pop(key).of_rows(centred=recipe.bias_correction)
         for name in names:
             layer, weight = layers[name], chosen[name].weight
-            settings = recipe.layers[name].weight
             assert layer.weight is not None
             assert weight is not None
-            assert settings is not None
             stored = float_constant(layer.weight, known[layer.weight], name)
             weights = _by_group(stored, layer)
             steps = _by_group(np.broadcast_to(scales_along(weight, stored.shape), stored.shape), layer)[:, :, :1]
             bits = [
-                best_rounding(task, moment, settings, relaxation_steps=relaxation_steps) > task.lower
+                best_rounding(task, moment) > task.lower
                 for task, moment in zip(map(problem, weights, steps), moments, strict=True)
             ]
             learned[name] = replace(weight, rounding=encoded_bits(_as_stored(np.stack(bits), layer, stored.shape)))

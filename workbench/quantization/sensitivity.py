@@ -43,7 +43,6 @@ _MIN_OPSET = 10  # QuantizeLinear
 _NUMBERS = frozenset(
     f"tensor({kind})" for kind in ("float", "float16", "double", "bool", "int8", "uint8", "int32", "int64")
 )
-_LARGEST_MODEL = 1_600_000_000  # with its int8 copies it must stay below the 2 GiB of one protobuf message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
