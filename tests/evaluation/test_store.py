@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.shared_places import Builder, builder
+from tests.evaluation.shared_places import Builder, builder, on_its_own_mount
 from workbench.evaluation.store import Store
 from workbench.values.candidate import Precision
 from workbench.values.documents.sealed_json import write_sealed
@@ -165,7 +165,7 @@ def test_one_flipped_bit_anywhere_in_an_entry_is_found(store: Store) -> None:
     rng = random.Random(0)
     for _ in range(60):
         entry = store.get_or_build("artifact", KEY, write())
-        file = rng.choice([path for path in sorted(entry.path.parent.rglob("*")) if path.is_file()])
+        file = rng.choice([p for p in sorted(entry.path.parent.rglob("*")) if p.is_file() and p.stat().st_size])
         data = bytearray(file.read_bytes())
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         file.write_bytes(data)
@@ -282,12 +282,7 @@ def test_waiting_for_another_process_is_said(tmp_path: Path) -> None:
 def test_a_file_system_without_space_is_the_machines_fault(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    # a private mount namespace: the mount is gone with the process
-    script = f"""
-        mount -t tmpfs -o size=256k tmpfs {disk} || exit 77
-        exec {sys.executable} - <<'PYTHON'
+    program = f"""
         import pathlib
         from workbench.values.errors import ToolchainError
         from workbench.evaluation.store import Store
@@ -309,15 +304,10 @@ def test_a_file_system_without_space_is_the_machines_fault(tmp_path: Path) -> No
                 print(error)
         store.get_or_build("artifact", {{"k": 1}}, lambda to: (to / "small").write_bytes(bytes(1000)) and None)
         print([u.entries for u in store.usage()], [p.name for p in (store.root / ".building").iterdir()])
-        PYTHON
-    """
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300
-    )
-    if done.returncode in (1, 77) and "ToolchainError" not in done.stderr and not done.stdout:
-        pytest.skip(f"no private mount here: {done.stderr.strip()}")
+        """
 
-    first, second, state = done.stdout.splitlines()
+    first, second, state = on_its_own_mount(disk, "size=256k", program)
+
     assert "No space left on device" in first
     assert "0.0 MB are free at" in first
     assert "workbench cache prune" in first
@@ -347,11 +337,7 @@ def test_a_directory_that_cannot_be_written_is_the_machines_fault(tmp_path: Path
 
 
 def test_a_read_only_file_system_is_the_machines_fault(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("a read-only mount needs root")
-    script = f"""
-        mount -t tmpfs -o ro tmpfs {tmp_path} || exit 77
-        exec {sys.executable} - <<'PYTHON'
+    program = f"""
         import pathlib
         from workbench.values.errors import ToolchainError
         from workbench.evaluation.store import Store
@@ -359,16 +345,12 @@ def test_a_read_only_file_system_is_the_machines_fault(tmp_path: Path) -> None:
             Store(pathlib.Path("{tmp_path}") / "store")
         except ToolchainError as error:
             print(error)
-        PYTHON
-    """
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300
-    )
-    if not done.stdout:
-        pytest.skip(f"no private mount here: {done.stderr.strip()}")
+        """
 
-    assert "cannot be written: Read-only file system" in done.stdout
-    assert "choose another workspace" in done.stdout
+    (said,) = on_its_own_mount(tmp_path, "ro", program)
+
+    assert "cannot be written: Read-only file system" in said
+    assert "choose another workspace" in said
 
 
 def test_a_builders_own_permission_error_is_not_taken_for_the_stores(store: Store) -> None:

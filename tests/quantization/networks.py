@@ -1,5 +1,6 @@
 """Two small float models for tests of preparation: a CNN with every kind of convolution, and a perceptron."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,13 @@ import onnx
 from onnx import TensorProto, helper
 
 from tests.targets.encoder import model_of
+from workbench.graph.read import read_model
 from workbench.quantization import algorithms
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.statistics import Statistics
 from workbench.values.candidate import Quantization
+from workbench.values.model import Model
 
 Floats = npt.NDArray[np.float32]
 
@@ -109,3 +112,8 @@ def showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
     if tensor not in {output.name for output in proto.graph.output}:
         shown.graph.output.append(onnx.helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, None))
     return shown
+
+
+def saved(proto: onnx.ModelProto, folder: Path) -> Model:
+    onnx.save(proto, folder / "model.onnx")
+    return read_model(folder / "model.onnx")

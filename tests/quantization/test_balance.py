@@ -10,6 +10,8 @@ from hypothesis.extra import numpy as arrays
 from onnx import numpy_helper
 
 from tests.data import AMCT
+from tests.quantization.golden import data as data_by_formula
+from tests.quantization.golden import weights as weight_by_formula
 from tests.quantization.networks import showing
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, tiny_encoder
 from workbench.graph.layers import Layer, quantizable_layers
@@ -31,17 +33,6 @@ GOLDEN = AMCT / "mlp_dmq"
 
 G6_FC1 = [3.0752144, 2.8546426, 3.8863168, 3.1064005, 3.3916337, 3.4121954, 2.916578, 4.014011]
 G6_FC2 = [1.3943005, 2.4725897, 1.4258189, 1.698449, 1.5617259, 1.6439464]
-
-
-def weight_by_formula(shape: tuple[int, ...], a: int, b: int, m: int, d: int) -> Floats:
-    k = np.arange(np.prod(shape))
-    return (((a * k + b) % m - m // 2) / d).astype(np.float32).reshape(shape)
-
-
-def data_by_formula(shape: tuple[int, ...], batch: int) -> Floats:
-    k = 1 + batch * np.prod(shape) + np.arange(np.prod(shape))
-    u = ((7919 * k) % 2003 - 1001) / 1001
-    return (3 * u**3 + 0.2).astype(np.float32).reshape(shape)
 
 
 def largest(values: Floats, axis: int) -> Floats:

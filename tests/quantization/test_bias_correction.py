@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.quantization.networks import convolutions, images, perceptron, rows, showing
+from tests.quantization.networks import convolutions, images, perceptron, rows, saved, showing
 from tests.targets.encoder import ids, record_for, run, tiny_encoder
 from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import constants, read_model
+from workbench.graph.read import constants
 from workbench.quantization.bias_correction import bias_corrections, quantize_dequantize
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import prepare
@@ -30,11 +30,6 @@ from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 
 Feeds = dict[str, npt.NDArray[np.generic]]
-
-
-def saved(proto: onnx.ModelProto, folder: Path) -> Model:
-    onnx.save(proto, folder / "model.onnx")
-    return read_model(folder / "model.onnx")
 
 
 def coarse_record(proto: onnx.ModelProto, model: Model, feeds: Feeds, *, kept: float = 0.6) -> QuantizationRecord:
