@@ -8,7 +8,7 @@ costs no pass over the data beyond the one that made the statistics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from onnx import ModelProto
@@ -19,10 +19,10 @@ from workbench.graph.read import load_graph
 from workbench.quantization.algorithms import choose
 from workbench.quantization.balance import balance_factors, best_strengths
 from workbench.quantization.bias_correction import bias_corrections
-from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.exact import Batches, calibrate_exactly
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import balanced
-from workbench.quantization.observe import Feeds, observe
+from workbench.quantization.observe import observe
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.rounding import learn_rounding
@@ -30,9 +30,6 @@ from workbench.quantization.statistics import Statistics
 from workbench.quantization.weights import weights_of
 from workbench.values.documents.canonical import digest
 from workbench.values.model import Model
-
-Batches = Callable[[], Iterable[Feeds]]
-"""Gives the calibration batches from the first one on, each time it is called, and the same ones."""
 
 ObserveVariant = Callable[[ModelProto, str], Statistics]
 

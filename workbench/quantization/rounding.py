@@ -19,8 +19,7 @@ from workbench.graph.read import constants, load_graph
 from workbench.quantization.activations import activations, ordinary_rows
 from workbench.quantization.adaround import best_rounding, problem
 from workbench.quantization.balance import grouped_weight
-from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.prepare import balanced
+from workbench.quantization.lowering.prepare import balanced_as
 from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import ModelRecipe
@@ -59,8 +58,7 @@ def learn_rounding(
     }
     if not chosen:
         return record
-    factors = {layer.layer: layer.balance for layer in record.layers if layer.balance is not None}
-    proto = balanced(normalized(load_graph(model)), factors, fold=record.fold_balance)
+    proto = balanced_as(load_graph(model), record)
     nodes = {node.name: node for node in proto.graph.node}
     layers = {layer.name: layer for layer in quantizable_layers(proto)}
     for name, recorded in chosen.items():

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 
 from workbench.graph.apart import array_of, kept_aside, refers_apart, tensor_of
 from workbench.graph.layers import Layer
+from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants, load_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.algorithms import choose, expected_error
@@ -299,25 +300,20 @@ def _switchable(original: onnx.ModelProto, layers: Sequence[LayerRecord]) -> onn
             nodes.append(node)
             continue
         number, record = records[node.name]
+        prefix = f"workbench.layer{number}"
         weight = known[node.input[1]] if record.weight is not None else None
-        proto.graph.initializer.append(tensor_of(np.array(number, np.int64), f"{_prefix(number)}.number"))
+        proto.graph.initializer.append(tensor_of(np.array(number, np.int64), f"{prefix}.number"))
         apart: list[TensorProto] = []
-        nodes.extend(_switch(node, number, record, weight, apart))
+        nodes.extend(_switch(node, prefix, record, weight, apart))
         proto.graph.initializer.extend(apart)
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
+    replace_nodes(proto.graph, nodes)
     proto.graph.input.append(helper.make_tensor_value_info(_SELECTOR, TensorProto.BOOL, [len(layers)]))
     return proto
 
 
-def _prefix(number: int) -> str:
-    return f"workbench.layer{number}"
-
-
 def _switch(
-    node: onnx.NodeProto, number: int, record: LayerRecord, weight: TensorProto | None, apart: list[TensorProto]
+    node: onnx.NodeProto, prefix: str, record: LayerRecord, weight: TensorProto | None, apart: list[TensorProto]
 ) -> tuple[onnx.NodeProto, ...]:
-    prefix = _prefix(number)
     plain = onnx.NodeProto()
     plain.CopyFrom(node)
     plain.output[0] = f"{prefix}.float"

@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from workbench.graph.apart import tensor_of
 from workbench.graph.names import Names
 from workbench.graph.read import constants
-from workbench.quantization.lowering.surgery import float_constant, prune_constants
+from workbench.quantization.lowering.surgery import float_constant, prune_constants, scalar_or_vector
 from workbench.quantization.record import LayerRecord, QuantizationRecord
 from workbench.values.errors import LoweringError
 
@@ -69,7 +69,7 @@ def round_biases(model: ModelProto, record: QuantizationRecord, original: ModelP
         holder, index = place
         bias = holder.input[index]
         values = float_constant(bias, known[bias], node.name)
-        factors = _factors(layers[node.name])
+        factors = sum_factors(layers[node.name])
         if factors.size not in (1, values.size):
             continue
         rounded = np.rint(values / factors) * factors
@@ -87,6 +87,8 @@ def _bias_of_matmul(
     return None if found[0].name in on_the_left else (found[0], 1)
 
 
-def _factors(layer: LayerRecord) -> npt.NDArray[np.float32]:
+def sum_factors(layer: LayerRecord) -> npt.NDArray[np.float32]:
+    """What one step of a layer's integer sums is worth, scale_d · scale_w in float32: shape [] or [Cout]."""
     assert layer.weight is not None
-    return np.float32(layer.activation.scale) * np.asarray(layer.weight.scales, np.float32)
+    scales = scalar_or_vector(layer.weight.scales, per_channel=layer.weight.axis is not None)
+    return np.asarray(np.float32(layer.activation.scale) * scales, np.float32)

@@ -41,9 +41,14 @@ def prepare(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
     Raises:
         LoweringError: a balanced or corrected layer is not in the model, or its numbers do not fit it.
     """
-    factors = {layer.layer: layer.balance for layer in record.layers if layer.balance is not None}
     corrections = {layer.layer: layer.bias_correction for layer in record.layers if layer.bias_correction is not None}
-    return corrected(balanced(normalized(proto), factors, fold=record.fold_balance), corrections)
+    return corrected(balanced_as(proto, record), corrections)
+
+
+def balanced_as(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
+    """The normalized model as a record balances it."""
+    factors = {layer.layer: layer.balance for layer in record.layers if layer.balance is not None}
+    return balanced(normalized(proto), factors, fold=record.fold_balance)
 
 
 def balanced(proto: ModelProto, factors: Mapping[str, Sequence[float]], *, fold: bool) -> ModelProto:

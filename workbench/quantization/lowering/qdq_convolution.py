@@ -20,14 +20,13 @@ from collections.abc import Generator, Iterator
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from workbench.quantization.lowering.integer_bias import integer_bias
+from workbench.quantization.lowering.integer_bias import integer_bias, sum_factors
 from workbench.quantization.lowering.qdq_tensors import (
-    Floats,
     QuantizedTensors,
     check_tensor,
     fitting_integers,
 )
-from workbench.quantization.lowering.surgery import rewired, scalar_or_vector
+from workbench.quantization.lowering.surgery import rewired
 from workbench.quantization.record import LayerRecord
 from workbench.quantization.weights import scales_along
 
@@ -79,7 +78,7 @@ def _integer(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> 
     if _has_bias(node):
         bias = tensors.constant(
             f"{node.input[2]}_int32",
-            integer_bias(node.name, node.input[2], tensors.known, _factors(layer)).reshape(along),
+            integer_bias(node.name, node.input[2], tensors.known, sum_factors(layer)).reshape(along),
         )
         total = tensors.names.fresh(f"{node.output[0]}_with_bias")
         yield tensors.node("Add", [product, bias], total)
@@ -88,7 +87,7 @@ def _integer(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> 
     cast = tensors.node("Cast", [product], floats)
     cast.attribute.append(helper.make_attribute("to", TensorProto.FLOAT))
     yield cast
-    factors = _factors(layer)
+    factors = sum_factors(layer)
     scale = tensors.constant(f"{node.output[0]}_factor", factors.reshape(along) if factors.ndim else factors)
     yield tensors.node("Mul", [floats, scale], node.output[0])
 
@@ -109,21 +108,16 @@ def _dequantized_bias(
 ) -> Generator[NodeProto, None, str]:
     """The DequantizeLinear of an int32 bias with scale x_scale · w_scale; returns the tensor's name."""
     name = node.input[2]
-    factors = _factors(layer)
-    inputs = [tensors.constant(f"{name}_int32", integer_bias(node.name, node.input[2], tensors.known, _factors(layer)))]
+    factors = sum_factors(layer)
+    inputs = [
+        tensors.constant(f"{name}_int32", integer_bias(node.name, node.input[2], tensors.known, sum_factors(layer)))
+    ]
     inputs.append(tensors.constant(f"{name}_scale", factors))
     if factors.ndim:
         inputs.append(tensors.constant(f"{name}_zero_point", np.zeros(factors.shape, np.int32)))
     output = tensors.names.fresh(f"{name}_dequantized")
     yield tensors.node("DequantizeLinear", inputs, output, axis=0 if factors.ndim else None)
     return output
-
-
-def _factors(layer: LayerRecord) -> Floats:
-    """scale_d · scale_w in float32: shape [] or [Cout]."""
-    assert layer.weight is not None
-    scales = scalar_or_vector(layer.weight.scales, per_channel=layer.weight.axis is not None)
-    return np.asarray(np.float32(layer.activation.scale) * scales, np.float32)
 
 
 def _is_depthwise(tensors: QuantizedTensors, node: NodeProto) -> bool:
