@@ -40,14 +40,14 @@ ASIDE = "cann_emulator"
 """Switched on by its environment, as the vendor's kit is: no room imports it."""
 
 EVALUATION = (
-    ("accuracy_pass", "company_check", "float_run", "layer_prices", "metric_check", "overflow", "window_pass"),
-    ("padding_check",),
+    ("company_check", "float_run", "layer_prices", "metric_check", "overflow", "window_pass"),
+    ("accuracy_pass", "padding_check"),
     ("build",),
     ("record", "checkpoint"),
     ("sensitivity",),
-    ("statistics", "time_keys", "answer_keys"),
+    ("statistics", "keys"),
     ("bench",),
-    ("modelled_clock", "served_bins", "sweep_folders"),
+    ("modelled_clock", "sweep_folders"),
     ("journal", "measure", "memory", "profiling", "shared_inputs", "shared_shapes"),
     (
         *("data_check", "device_figures", "device_lock", "facts", "feed_order", "journal_entries"),
@@ -55,7 +55,7 @@ EVALUATION = (
         "neighbours",
         *("noise", "raw_times", "replay", "store"),
     ),
-    ("carried", "entry_files", "shared_store", "store_users"),
+    ("carried", "entry_files", "shared_store"),
     ("reference",),
 )
 """The same inside `evaluation`."""

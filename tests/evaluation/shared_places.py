@@ -2,6 +2,10 @@
 
 import contextlib
 import errno
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -155,6 +159,24 @@ def stored(shared: SharedStore, below: str) -> list[str]:
     """Every file below a folder of the shared store."""
     found = [file.path for file in shared.remote.files(below)]
     return found + [path for folder in shared.remote.folders(below) for path in stored(shared, f"{below}/{folder}")]
+
+
+def on_its_own_mount(place: Path, options: str, program: str, *arguments: object) -> list[str]:
+    """The lines that a program prints whose `place` is a tmpfs with these options, gone with the process."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    given = " ".join(map(str, arguments))
+    script = f"mount -t tmpfs -o {options} tmpfs {place} || exit 77\nexec {sys.executable} - {given} <<'PYTHON'\n"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"{script}{textwrap.dedent(program)}\nPYTHON\n"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if done.returncode in (1, 77) and not done.stdout and "Traceback" not in done.stderr:
+        pytest.skip(f"no private mount here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def put(shared: SharedStore, path: str, content: bytes) -> None:

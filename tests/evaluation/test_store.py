@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.evaluation.shared_places import Builder, builder, on_its_own_mount
 from workbench.evaluation.store import Store
 from workbench.values.candidate import Precision
 from workbench.values.documents.sealed_json import write_sealed
@@ -35,21 +36,8 @@ def store(tmp_path: Path, reports: list[str]) -> Iterator[Store]:
     opened.close()
 
 
-def write(content: str = "content") -> "Build":
-    return Build(content)
-
-
-class Build:
-    """A builder that counts its calls."""
-
-    def __init__(self, content: str) -> None:
-        self.content, self.calls = content, 0
-
-    def __call__(self, to: Path) -> None:
-        self.calls += 1
-        (to / "deep").mkdir()
-        (to / "model.bin").write_text(self.content)
-        (to / "deep" / "log.txt").write_text("log")
+def write(content: str = "content") -> Builder:
+    return builder(content.encode(), at="deep/model.bin")
 
 
 def child(root: Path, body: str) -> "subprocess.Popen[str]":
@@ -75,23 +63,19 @@ def test_an_entry_is_built_once_and_then_found(store: Store) -> None:
     assert (first.cached, second.cached, build.calls) == (False, True, 1)
     assert first.path == second.path
     assert sorted(p.relative_to(first.path).as_posix() for p in first.path.rglob("*") if p.is_file()) == [
-        "deep/log.txt",
-        "model.bin",
+        "deep/model.bin",
+        "empty",
     ]
     assert leftovers(store.root) == []
 
 
-def test_the_key_is_its_content_whatever_the_order(store: Store) -> None:
+def test_the_key_is_its_content_whatever_the_order_or_the_type(store: Store) -> None:
     store.get_or_build("artifact", KEY, write())
 
     assert store.find("artifact", dict(reversed(KEY.items()))) is not None
     assert store.find("artifact", {**KEY, "scale": 0.25}) is None
     assert store.find("statistics", KEY) is None
-
-
-def test_dataclasses_are_keys(store: Store) -> None:
     store.get_or_build("artifact", Precision(mode="fp32"), write())
-
     assert store.find("artifact", {"mode": "fp32"}) is not None
 
 
@@ -125,7 +109,7 @@ def test_an_exception_of_the_builder_goes_through_and_leaves_nothing(store: Stor
 def test_a_builder_may_ask_for_another_key(store: Store) -> None:
     def outer(to: Path) -> None:
         inner = store.get_or_build("lowered", KEY, write("inner"))
-        (to / "copy").write_text((inner.path / "model.bin").read_text())
+        (to / "copy").write_text((inner.path / "deep/model.bin").read_text())
 
     assert (store.get_or_build("artifact", KEY, outer).path / "copy").read_text() == "inner"
 
@@ -136,9 +120,9 @@ def test_a_builder_may_ask_for_another_key(store: Store) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        pytest.param(lambda e: (e / "model.bin").write_text("cont"), "4 bytes instead of 7", id="truncated file"),
-        pytest.param(lambda e: (e / "model.bin").write_text("kontent"), "another sha256", id="flipped byte"),
-        pytest.param(lambda e: (e / "deep" / "log.txt").unlink(), "log.txt is missing", id="missing file"),
+        pytest.param(lambda e: (e / "deep/model.bin").write_text("cont"), "4 bytes instead of 7", id="truncated file"),
+        pytest.param(lambda e: (e / "deep/model.bin").write_text("kontent"), "another sha256", id="flipped byte"),
+        pytest.param(lambda e: (e / "empty").unlink(), "empty is missing", id="missing file"),
         pytest.param(lambda e: (e.parent / "entry.json").unlink(), "entry.json is missing", id="missing entry"),
         pytest.param(
             lambda e: (e.parent / "entry.json").write_text('{"vers'), "is not JSON any more", id="truncated entry"
@@ -170,7 +154,7 @@ def test_a_damaged_entry_is_reported_set_aside_and_built_again(tmp_path: Path, d
     again = store.get_or_build("artifact", KEY, build)
 
     assert (again.cached, build.calls) == (False, 1)
-    assert (again.path / "model.bin").read_text() == "content"
+    assert (again.path / "deep/model.bin").read_text() == "content"
     assert len(reports) == 1
     assert words in reports[0]
     assert [u.kind for u in store.usage()] == [".damaged", "artifact"]
@@ -181,7 +165,7 @@ def test_one_flipped_bit_anywhere_in_an_entry_is_found(store: Store) -> None:
     rng = random.Random(0)
     for _ in range(60):
         entry = store.get_or_build("artifact", KEY, write())
-        file = rng.choice([path for path in sorted(entry.path.parent.rglob("*")) if path.is_file()])
+        file = rng.choice([p for p in sorted(entry.path.parent.rglob("*")) if p.is_file() and p.stat().st_size])
         data = bytearray(file.read_bytes())
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         file.write_bytes(data)
@@ -194,18 +178,10 @@ def test_a_byte_that_flips_after_the_entry_was_read_is_found_when_it_is_read_aga
 ) -> None:
     entry = store.get_or_build("artifact", KEY, write())
     assert store.find("artifact", KEY) is not None
-    (entry.path / "model.bin").write_text("kontent")  # as many bytes as before
+    (entry.path / "deep/model.bin").write_text("kontent")  # as many bytes as before
 
     assert store.find("artifact", KEY) is None
     assert "another sha256" in reports[0]
-
-
-def test_a_file_that_vanishes_while_the_process_runs_is_noticed_too(store: Store, reports: list[str]) -> None:
-    entry = store.get_or_build("artifact", KEY, write())
-    (entry.path / "model.bin").unlink()
-
-    assert store.find("artifact", KEY) is None
-    assert "model.bin is missing" in reports[0]
 
 
 # --- processes -----------------------------------------------------------------------------------------------------
@@ -306,12 +282,7 @@ def test_waiting_for_another_process_is_said(tmp_path: Path) -> None:
 def test_a_file_system_without_space_is_the_machines_fault(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    # a private mount namespace: the mount is gone with the process
-    script = f"""
-        mount -t tmpfs -o size=256k tmpfs {disk} || exit 77
-        exec {sys.executable} - <<'PYTHON'
+    program = f"""
         import pathlib
         from workbench.values.errors import ToolchainError
         from workbench.evaluation.store import Store
@@ -333,15 +304,10 @@ def test_a_file_system_without_space_is_the_machines_fault(tmp_path: Path) -> No
                 print(error)
         store.get_or_build("artifact", {{"k": 1}}, lambda to: (to / "small").write_bytes(bytes(1000)) and None)
         print([u.entries for u in store.usage()], [p.name for p in (store.root / ".building").iterdir()])
-        PYTHON
-    """
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300
-    )
-    if done.returncode in (1, 77) and "ToolchainError" not in done.stderr and not done.stdout:
-        pytest.skip(f"no private mount here: {done.stderr.strip()}")
+        """
 
-    first, second, state = done.stdout.splitlines()
+    first, second, state = on_its_own_mount(disk, "size=256k", program)
+
     assert "No space left on device" in first
     assert "0.0 MB are free at" in first
     assert "workbench cache prune" in first
@@ -371,11 +337,7 @@ def test_a_directory_that_cannot_be_written_is_the_machines_fault(tmp_path: Path
 
 
 def test_a_read_only_file_system_is_the_machines_fault(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("a read-only mount needs root")
-    script = f"""
-        mount -t tmpfs -o ro tmpfs {tmp_path} || exit 77
-        exec {sys.executable} - <<'PYTHON'
+    program = f"""
         import pathlib
         from workbench.values.errors import ToolchainError
         from workbench.evaluation.store import Store
@@ -383,16 +345,12 @@ def test_a_read_only_file_system_is_the_machines_fault(tmp_path: Path) -> None:
             Store(pathlib.Path("{tmp_path}") / "store")
         except ToolchainError as error:
             print(error)
-        PYTHON
-    """
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300
-    )
-    if not done.stdout:
-        pytest.skip(f"no private mount here: {done.stderr.strip()}")
+        """
 
-    assert "cannot be written: Read-only file system" in done.stdout
-    assert "choose another workspace" in done.stdout
+    (said,) = on_its_own_mount(tmp_path, "ro", program)
+
+    assert "cannot be written: Read-only file system" in said
+    assert "choose another workspace" in said
 
 
 def test_a_builders_own_permission_error_is_not_taken_for_the_stores(store: Store) -> None:
@@ -429,7 +387,7 @@ def test_usage_counts_entries_and_bytes_per_kind(store: Store) -> None:
     usage = {u.kind: u for u in store.usage()}
 
     assert {kind: u.entries for kind, u in usage.items()} == {"artifact": 1, "memory": 2}
-    assert usage["artifact"].size_bytes > len("content") + len("log")
+    assert usage["artifact"].size_bytes > len("content")
 
 
 def test_prune_keeps_what_was_used_last(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
+from tests.quantization.golden import cnn as formula_cnn
 from tests.quantization.golden import data as formula_data
-from tests.quantization.golden import weights as formula_weights
-from tests.targets.encoder import model_of
+from tests.quantization.golden import mlp as formula_mlp
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants
 from workbench.quantization.amct.record_file import parse_record
@@ -26,42 +26,7 @@ from workbench.quantization.record import (
 
 Array = npt.NDArray[np.generic]
 
-
-def formula_mlp() -> onnx.ModelProto:
-    """The model of G1 to G6, as torch exports it."""
-    weights = {
-        "w1": formula_weights((6, 8), 37, 5, 101, 160),
-        "b1": formula_weights((6,), 13, 3, 17, 40),
-        "w2": formula_weights((3, 6), 29, 7, 61, 90),
-        "b2": formula_weights((3,), 5, 1, 7, 20),
-    }
-    nodes = [
-        helper.make_node("Gemm", ["x", "w1", "b1"], ["h"], name="fc1", alpha=1.0, beta=1.0, transB=1),
-        helper.make_node("Relu", ["h"], ["r"], name="act"),
-        helper.make_node("Gemm", ["r", "w2", "b2"], ["y"], name="fc2", alpha=1.0, beta=1.0, transB=1),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [16, 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [16, 3])
-    return model_of(nodes, dict(weights), [x], [y])
-
-
-def formula_cnn() -> onnx.ModelProto:
-    """The model of G7: a convolution and a grouped one."""
-    weights = {
-        "w1": formula_weights((4, 3, 3, 3), 41, 9, 127, 300),
-        "b1": formula_weights((4,), 3, 1, 11, 30),
-        "w2": formula_weights((4, 2, 3, 3), 53, 4, 149, 400),
-        "b2": formula_weights((4,), 7, 2, 13, 30),
-    }
-    common = {"dilations": [1, 1], "kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1]}
-    nodes = [
-        helper.make_node("Conv", ["x", "w1", "b1"], ["h"], name="conv1", group=1, **common),
-        helper.make_node("Relu", ["h"], ["r"], name="act"),
-        helper.make_node("Conv", ["r", "w2", "b2"], ["y"], name="conv2", group=2, **common),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 6, 6])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4, 6, 6])
-    return model_of(nodes, dict(weights), [x], [y])
+__all__ = ["formula_cnn", "formula_data", "formula_mlp"]
 
 
 def golden_float_model(folder: Path) -> onnx.ModelProto:

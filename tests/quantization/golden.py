@@ -41,9 +41,9 @@ def mlp() -> onnx.ModelProto:
         "fc2.bias": weights((3,), 5, 1, 7, 20),
     }
     nodes = [
-        helper.make_node("Gemm", ["x", "fc1.weight", "fc1.bias"], ["h"], name="fc1", transB=1),
+        helper.make_node("Gemm", ["x", "fc1.weight", "fc1.bias"], ["h"], name="fc1", alpha=1.0, beta=1.0, transB=1),
         helper.make_node("Relu", ["h"], ["r"], name="act"),
-        helper.make_node("Gemm", ["r", "fc2.weight", "fc2.bias"], ["y"], name="fc2", transB=1),
+        helper.make_node("Gemm", ["r", "fc2.weight", "fc2.bias"], ["y"], name="fc2", alpha=1.0, beta=1.0, transB=1),
     ]
     return _model(nodes, constants, [16, 8], [16, 3])
 
@@ -56,11 +56,11 @@ def cnn() -> onnx.ModelProto:
         "conv2.weight": weights((4, 2, 3, 3), 53, 4, 149, 400),
         "conv2.bias": weights((4,), 7, 2, 13, 30),
     }
-    pads = [1, 1, 1, 1]
+    common = {"dilations": [1, 1], "kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1]}
     nodes = [
-        helper.make_node("Conv", ["x", "conv1.weight", "conv1.bias"], ["h"], name="conv1", pads=pads),
-        helper.make_node("Relu", ["h"], ["r"], name="relu"),
-        helper.make_node("Conv", ["r", "conv2.weight", "conv2.bias"], ["y"], name="conv2", pads=pads, group=2),
+        helper.make_node("Conv", ["x", "conv1.weight", "conv1.bias"], ["h"], name="conv1", group=1, **common),
+        helper.make_node("Relu", ["h"], ["r"], name="act"),
+        helper.make_node("Conv", ["r", "conv2.weight", "conv2.bias"], ["y"], name="conv2", group=2, **common),
     ]
     return _model(nodes, constants, [2, 3, 6, 6], [2, 4, 6, 6])
 

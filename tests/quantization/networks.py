@@ -1,11 +1,21 @@
 """Two small float models for tests of preparation: a CNN with every kind of convolution, and a perceptron."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
 from tests.targets.encoder import model_of
+from workbench.graph.read import read_model
+from workbench.quantization import algorithms
+from workbench.quantization.recipe import ModelRecipe, recipe_of
+from workbench.quantization.record import QuantizationRecord
+from workbench.quantization.statistics import Statistics
+from workbench.values.candidate import Quantization
+from workbench.values.model import Model
 
 Floats = npt.NDArray[np.float32]
 
@@ -87,3 +97,23 @@ def images(count: int, seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:
 
 def rows(count: int, seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:
     return {"x": np.random.default_rng(seed).normal(0.3, 1, (count, 8)).astype(np.float32)}
+
+
+def choose(statistics: Statistics, recipe: Quantization | ModelRecipe, **options: Any) -> QuantizationRecord:
+    """The record of a search point, or of a whole model's recipe."""
+    if isinstance(recipe, Quantization):
+        recipe = recipe_of(recipe, statistics.layers)
+    return algorithms.choose(statistics, recipe, **options)
+
+
+def showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
+    shown = onnx.ModelProto()
+    shown.CopyFrom(proto)
+    if tensor not in {output.name for output in proto.graph.output}:
+        shown.graph.output.append(onnx.helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, None))
+    return shown
+
+
+def saved(proto: onnx.ModelProto, folder: Path) -> Model:
+    onnx.save(proto, folder / "model.onnx")
+    return read_model(folder / "model.onnx")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
-from workbench.quantization.accumulate import Accumulator, NotFiniteError
+from workbench.quantization.accumulate import Accumulator
+from workbench.quantization.activations import NotFiniteError
 from workbench.quantization.histogram import CHUNK
 from workbench.quantization.statistics import NOTHING, TensorStatistics, merge_tensors
 

@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.quantization.networks import choose
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, tiny_encoder
 from workbench.graph.read import read_model
-from workbench.quantization.algorithms import choose
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import observe
 from workbench.quantization.ranges import clip_range
@@ -92,38 +92,6 @@ def test_attention_products_are_left_out_on_request(statistics: Statistics) -> N
     assert set(WEIGHT_LAYERS) == {layer.layer for layer in record.layers}
 
 
-def test_the_most_sensitive_layers_that_apply_stay_in_float(statistics: Statistics) -> None:
-    ranking = ["scores", "up", "context", "down", "query", "key", "value", "out", "classifier"]
-
-    with_products = choose(statistics, replace(MINMAX, keep_float=2), ranking)
-    without = choose(statistics, replace(MINMAX, keep_float=2, attention_matmul=False), ranking)
-
-    assert with_products.float_layers == ("scores", "up")
-    assert without.float_layers == ("up", "down")
-    assert {"scores", "up"}.isdisjoint(layer.layer for layer in with_products.layers)
-
-
-def test_more_layers_in_float_than_there_are_leave_nothing_quantized(statistics: Statistics) -> None:
-    ranking = [layer.name for layer in statistics.layers]
-
-    assert choose(statistics, replace(MINMAX, keep_float=99), ranking).layers == ()
-
-
-def test_a_ranking_that_is_too_short_is_refused(statistics: Statistics) -> None:
-    with pytest.raises(ValueError, match="2 layers are to stay in float, the ranking has only 1"):
-        choose(statistics, replace(MINMAX, keep_float=2), ["up"])
-
-
-def test_a_ranking_with_an_unknown_layer_is_refused(statistics: Statistics) -> None:
-    with pytest.raises(ValueError, match="'nowhere'"):
-        choose(statistics, MINMAX, ["nowhere"])
-
-
-def test_only_static_recipes_have_records(statistics: Statistics) -> None:
-    with pytest.raises(ValueError, match="'dynamic' recipe needs no record"):
-        choose(statistics, Quantization(scheme="dynamic", weight_granularity="channel"))
-
-
 def test_percentile_100_and_minmax_give_the_same_scales(statistics: Statistics) -> None:
     percentile = replace(MINMAX, algorithm="percentile", percentile=100.0)
 
@@ -140,12 +108,6 @@ def test_the_same_statistics_give_the_same_record(statistics: Statistics) -> Non
 def with_activation(recipe: ModelRecipe, layer: str, **settings: object) -> ModelRecipe:
     changed = replace(recipe.layers[layer], activation=replace(recipe.layers[layer].activation, **settings))
     return replace(recipe, layers={**recipe.layers, layer: changed})
-
-
-def test_a_search_point_is_its_model_recipe(statistics: Statistics) -> None:
-    recipe = replace(MINMAX, attention_matmul=False)
-
-    assert choose(statistics, recipe) == choose(statistics, recipe_of(recipe, statistics.layers))
 
 
 def test_every_layer_follows_its_own_settings(statistics: Statistics) -> None:

@@ -10,6 +10,9 @@ from hypothesis.extra import numpy as arrays
 from onnx import numpy_helper
 
 from tests.data import AMCT
+from tests.quantization.golden import data as data_by_formula
+from tests.quantization.golden import weights as weight_by_formula
+from tests.quantization.networks import showing
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, tiny_encoder
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, read_model
@@ -32,17 +35,6 @@ G6_FC1 = [3.0752144, 2.8546426, 3.8863168, 3.1064005, 3.3916337, 3.4121954, 2.91
 G6_FC2 = [1.3943005, 2.4725897, 1.4258189, 1.698449, 1.5617259, 1.6439464]
 
 
-def weight_by_formula(shape: tuple[int, ...], a: int, b: int, m: int, d: int) -> Floats:
-    k = np.arange(np.prod(shape))
-    return (((a * k + b) % m - m // 2) / d).astype(np.float32).reshape(shape)
-
-
-def data_by_formula(shape: tuple[int, ...], batch: int) -> Floats:
-    k = 1 + batch * np.prod(shape) + np.arange(np.prod(shape))
-    u = ((7919 * k) % 2003 - 1001) / 1001
-    return (3 * u**3 + 0.2).astype(np.float32).reshape(shape)
-
-
 def largest(values: Floats, axis: int) -> Floats:
     return np.abs(values).max(axis=axis)
 
@@ -61,7 +53,7 @@ def test_factors_of_the_formula_model_are_amcts() -> None:
 def test_factors_of_the_golden_model_are_amcts() -> None:
     proto = onnx.load(GOLDEN / "float.onnx")
     x = np.load(GOLDEN / "calib.npz")["arr_0"]
-    (hidden,) = run(_showing(proto, "/act/Relu_output_0"), {"x": x}, ["/act/Relu_output_0"])
+    (hidden,) = run(showing(proto, "/act/Relu_output_0"), {"x": x}, ["/act/Relu_output_0"])
     weights = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     recorded: dict[str, list[float]] = {}
     layer = ""
@@ -137,13 +129,6 @@ def test_weights_of_every_layout_come_by_group_output_and_input(
         np.testing.assert_array_equal(maxima[3:], np.abs(values[2:]).max(axis=(0, 2, 3)))
 
 
-def _showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
-    shown = onnx.ModelProto()
-    shown.CopyFrom(proto)
-    shown.graph.output.append(onnx.helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, None))
-    return shown
-
-
 def recipe_for(layers: tuple[Layer, ...], balance: float | None, **other: float | None) -> ModelRecipe:
     activation = ActivationRecipe(algorithm="minmax", symmetric=False)
     weight = WeightRecipe(algorithm="minmax", per_channel=True)
@@ -212,7 +197,7 @@ def test_the_chosen_strength_moves_outliers_and_has_a_smaller_real_error(
 
 def _error_of_query(statistics: Statistics, weights: dict[str, Floats], strength: float | None) -> float:
     """Mean squared output error of the real fake-quantized layer on the embeddings it sees."""
-    x = run(_showing(_outliers(), "embed_y"), ids(8, 6), ["embed_y"])[0].reshape(-1, 16).astype(np.float64)
+    x = run(showing(_outliers(), "embed_y"), ids(8, 6), ["embed_y"])[0].reshape(-1, 16).astype(np.float64)
     w = weights["query"].astype(np.float64)
     s = np.ones(16)
     if strength is not None:

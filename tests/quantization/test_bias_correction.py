@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.quantization.networks import convolutions, images, perceptron, rows
+from tests.quantization.networks import convolutions, images, perceptron, rows, saved, showing
 from tests.targets.encoder import ids, record_for, run, tiny_encoder
 from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import constants, read_model
+from workbench.graph.read import constants
 from workbench.quantization.bias_correction import bias_corrections, quantize_dequantize
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import prepare
@@ -24,16 +24,12 @@ from workbench.quantization.record import (
     QuantizationRecord,
     WeightScale,
 )
-from workbench.quantization.rounding import integers_of, scales_along
+from workbench.quantization.rounding import integers_of
+from workbench.quantization.weights import scales_along
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 
 Feeds = dict[str, npt.NDArray[np.generic]]
-
-
-def saved(proto: onnx.ModelProto, folder: Path) -> Model:
-    onnx.save(proto, folder / "model.onnx")
-    return read_model(folder / "model.onnx")
 
 
 def coarse_record(proto: onnx.ModelProto, model: Model, feeds: Feeds, *, kept: float = 0.6) -> QuantizationRecord:
@@ -106,20 +102,12 @@ def test_the_mean_error_of_every_channel_goes(proto: onnx.ModelProto, feeds: Fee
     for layer in record.layers:
         node = next(node for node in proto.graph.node if node.name == layer.layer)
         output = node.output[0]
-        expected, found = (run(_showing(p, output), feeds, [output])[0] for p in (proto, fake_quantized(proto, layer)))
+        expected, found = (run(showing(p, output), feeds, [output])[0] for p in (proto, fake_quantized(proto, layer)))
         axis = 1 if "Conv" in layer.op_type else -1
         error = np.moveaxis(expected - found, axis, -1).reshape(-1, corrections[layer.layer].size)  # type: ignore[operator]
         before = error.mean(axis=0)
         assert np.abs(before).max() > 1e-3
         np.testing.assert_allclose(corrections[layer.layer], before, atol=1e-5 * float(np.abs(expected).max()))
-
-
-def _showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
-    shown = onnx.ModelProto()
-    shown.CopyFrom(proto)
-    if tensor not in {output.name for output in proto.graph.output}:
-        shown.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None))
-    return shown
 
 
 def test_skewed_activations_lose_less_once_corrected(tmp_path: Path) -> None:

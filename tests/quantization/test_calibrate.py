@@ -8,11 +8,10 @@ import numpy.typing as npt
 import onnx
 import pytest
 
-from tests.quantization.networks import perceptron, rows
+from tests.quantization.networks import choose, perceptron, rows
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, save, tiny_encoder
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants, read_model
-from workbench.quantization.algorithms import choose
 from workbench.quantization.balance import balance_factors, best_strengths
 from workbench.quantization.calibrate import derive_record
 from workbench.quantization.lowering.normalize import normalized

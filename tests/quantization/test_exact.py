@@ -15,10 +15,10 @@ from onnx import TensorProto, helper
 
 from tests.data import AMCT
 from tests.quantization.golden import GOLDEN, Golden, amct_recipe, cnn, data, mlp
+from tests.quantization.networks import choose
 from tests.targets.encoder import ids, model_of, save, tiny_encoder
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.algorithms import choose
 from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.observe import observe

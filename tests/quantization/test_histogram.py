@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import EMPTY, histogram_of
-from workbench.quantization.histogram import BINS_PER_SIDE, MIN_EXPONENT, Histogram, coarsened, merge
+from workbench.quantization.histogram import BINS_PER_SIDE, MIN_EXPONENT, Histogram, merge
 
 Floats = npt.NDArray[np.float32]
 finite = hnp.arrays(
@@ -125,13 +125,6 @@ def test_more_values_than_one_chunk_are_counted_in_any_memory_layout() -> None:
 
     assert histogram_of(values) == histogram_of(np.asfortranarray(values))
     assert histogram_of(values).count == 150_000
-
-
-def test_bins_are_never_split() -> None:
-    histogram = histogram_of(np.array([1.0], np.float32))
-
-    with pytest.raises(ValueError, match="cannot be split"):
-        coarsened(histogram, histogram.exponent - 1)
 
 
 def test_edges_bound_the_bins() -> None:

@@ -9,10 +9,10 @@ import onnxruntime
 import pytest
 
 from tests.model_zoo import BERTS, ZOO, Feeds, write_halves
+from tests.quantization.networks import choose
 from workbench.graph.groups import layer_groups
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.algorithms import choose
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static

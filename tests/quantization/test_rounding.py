@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from onnx import numpy_helper
 
-from tests.quantization.networks import convolutions, images, perceptron
+from tests.quantization.networks import convolutions, images, perceptron, showing
 from tests.targets.encoder import WEIGHT_LAYERS, ids, record_for, run, tiny_encoder
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants, load_graph, read_model
@@ -27,7 +27,8 @@ from workbench.quantization.record import (
     WeightScale,
     record_from_json,
 )
-from workbench.quantization.rounding import encoded_bits, integers_of, learn_rounding, scales_along
+from workbench.quantization.rounding import encoded_bits, integers_of, learn_rounding
+from workbench.quantization.weights import scales_along
 from workbench.quantization.windows import patches
 from workbench.values.candidate import WeightAlgorithm
 from workbench.values.errors import CalibrationError
@@ -139,7 +140,7 @@ def test_convolutions_of_every_grouping_come_closer_too(tmp_path: Path) -> None:
 
     for before, after in zip(record.layers, learned.layers, strict=True):
         node = next(node for node in proto.graph.node if node.name == before.layer)
-        expected = run(_showing(proto, node.output[0]), feeds, [node.output[0]])[0]
+        expected = run(showing(proto, node.output[0]), feeds, [node.output[0]])[0]
         errors = []
         for layer in (before, after):
             assert layer.weight is not None
@@ -150,7 +151,7 @@ def test_convolutions_of_every_grouping_come_closer_too(tmp_path: Path) -> None:
                     values = numpy_helper.to_array(tensor)
                     rounded = integers_of(values, layer.weight) * scales_along(layer.weight, values.shape)
                     tensor.CopyFrom(numpy_helper.from_array(rounded.astype(np.float32), tensor.name))
-            found = run(_showing(changed, node.output[0]), feeds, [node.output[0]])[0]
+            found = run(showing(changed, node.output[0]), feeds, [node.output[0]])[0]
             errors.append(float(np.mean((found - expected) ** 2)))  # type: ignore[operator]
         assert errors[1] < 0.95 * errors[0], before.layer
 
@@ -163,23 +164,15 @@ def test_unfolded_patches_times_weights_are_the_convolution() -> None:
         layer = next(layer for layer in quantizable_layers(proto) if layer.name == name)
         node = next(node for node in proto.graph.node if node.name == name)
         x, y = (
-            feeds["x"] if tensor == "x" else run(_showing(proto, tensor), feeds, [tensor])[0]
+            feeds["x"] if tensor == "x" else run(showing(proto, tensor), feeds, [tensor])[0]
             for tensor in (layer.activation, layer.output)
         )
-        rows = patches(node, x, layer.weight_shape[2:], layer.groups)  # type: ignore[arg-type]
+        rows = patches(node, x, layer.weight_shape[2:])  # type: ignore[arg-type]
         w = grouped_weight(numpy_helper.to_array(known[node.input[1]]), layer)
         found = np.einsum("grk,gok->gor", rows, w.reshape(*w.shape[:2], -1)).reshape(y.shape[1], 3, -1)
         bias = numpy_helper.to_array(known[node.input[2]]) if len(node.input) > 2 else np.zeros(y.shape[1])
         expected = np.moveaxis(y.reshape(3, y.shape[1], -1), 1, 0)
         np.testing.assert_allclose(found + bias[:, None, None], expected, atol=1e-4)
-
-
-def _showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
-    shown = onnx.ModelProto()
-    shown.CopyFrom(proto)
-    if tensor not in {output.name for output in proto.graph.output}:
-        shown.graph.output.append(onnx.helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, None))
-    return shown
 
 
 def test_with_bias_correction_the_mean_error_is_not_its_business(tmp_path: Path) -> None:

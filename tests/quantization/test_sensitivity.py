@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.quantization.networks import choose, saved
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, run, tiny_encoder
 from workbench.graph.read import read_model
-from workbench.quantization.algorithms import choose
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import LayerRecord
@@ -50,14 +50,9 @@ def recipe_for(recipe: Quantization, statistics: Statistics) -> ModelRecipe:
     return recipe_of(recipe, statistics.layers)
 
 
-def model_from(proto: onnx.ModelProto, folder: Path) -> Model:
-    onnx.save(proto, folder / "model.onnx")
-    return read_model(folder / "model.onnx")
-
-
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Statistics]:
-    model = model_from(tiny_encoder(), tmp_path_factory.mktemp("encoder"))
+    model = saved(tiny_encoder(), tmp_path_factory.mktemp("encoder"))
     return model, observe(model, FEEDS)
 
 
@@ -126,7 +121,7 @@ def test_a_layer_with_an_outlier_channel_is_the_most_sensitive(tmp_path: Path) -
     ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 8])
-    model = model_from(model_of(nodes, weights, [x], [y]), tmp_path)
+    model = saved(model_of(nodes, weights, [x], [y]), tmp_path)
     feeds = [{"x": random.normal(size=(16, 8)).astype(np.float32)}]
 
     ranking = rank_layers(model, observe(model, feeds), replace(RECIPE, weight_granularity="tensor"), feeds)
@@ -140,7 +135,7 @@ def test_a_layer_that_loses_nothing_has_the_best_value(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="exact")]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])
-    model = model_from(model_of(nodes, {"w": np.zeros((2, 2), np.float32)}, [x], [y]), tmp_path)
+    model = saved(model_of(nodes, {"w": np.zeros((2, 2), np.float32)}, [x], [y]), tmp_path)
     feeds = [{"x": np.ones((2, 2), np.float32)}]
 
     (item,) = rank_layers(model, observe(model, feeds), RECIPE, feeds)
@@ -157,7 +152,7 @@ def test_convolutions_and_old_opsets_are_ranked(tmp_path: Path) -> None:
     ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 6, 6])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 6, 4, 4])
-    model = model_from(model_of(nodes, weights, [x], [y], opset=11), tmp_path)
+    model = saved(model_of(nodes, weights, [x], [y], opset=11), tmp_path)
     feeds = [{"x": random.normal(size=(2, 3, 6, 6)).astype(np.float32)}]
 
     (item,) = rank_layers(model, observe(model, feeds), RECIPE, feeds)
@@ -225,7 +220,7 @@ def test_the_estimate_is_near_the_error_measured_at_the_layers_own_output(tmp_pa
     weights = {"w": random.normal(size=(32, 24)).astype(np.float32)}
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 32])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 24])
-    model = model_from(model_of([helper.make_node("MatMul", ["x", "w"], ["y"], name="m")], weights, [x], [y]), tmp_path)
+    model = saved(model_of([helper.make_node("MatMul", ["x", "w"], ["y"], name="m")], weights, [x], [y]), tmp_path)
     feeds = [{"x": random.normal(size=(64, 32)).astype(np.float32)}]
     statistics = observe(model, feeds)
     recipe = recipe_for(RECIPE, statistics)

@@ -93,7 +93,7 @@ def test_statistics_of_another_version_are_refused(tmp_path: Path) -> None:
     header = np.frombuffer(b'{"version":1}', np.uint8)
     np.savez(tmp_path / "statistics.npz", header=header)
 
-    with pytest.raises(CalibrationError, match="version 2"):
+    with pytest.raises(CalibrationError, match="version 3"):
         load_statistics(tmp_path / "statistics.npz")
 
 

@@ -8,13 +8,16 @@ one, sample by sample, because differences are tested pair by pair. They grow as
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Generic, TypeVar, cast
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import whole_samples
+from workbench.evaluation.journal import Journal
 from workbench.evaluation.reference import reference_identity
-from workbench.evaluation.served_bins import scored_bins
+from workbench.evaluation.store import Store
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (
@@ -35,14 +38,60 @@ from workbench.values.candidate import Candidate
 from workbench.values.measurement import Split
 from workbench.values.system.source_closure import closure_digest
 
+Kind = TypeVar("Kind", bound=Outcomes)
 
-class AccuracyPass:
-    """Outcomes of one candidate over a split, grown sample by sample, kept in the store once complete.
+
+class Growing(ABC, Generic[Kind]):
+    """Outcomes that grow from a split's first sample on, kept in the store once they are complete.
 
     Attributes:
-        done: the outcomes so far, from the split's first sample on; None before the first.
-        from_store: the last call of `full` found them complete in the store, or they were taken from another candidate.
+        done: the outcomes so far; None before the first.
+        total: samples of the split.
+        step: so many run at once.
+        from_store: the last call of `full` found them complete in the store.
     """
+
+    total: int
+    step = 1
+    from_store = False
+
+    def __init__(self, store: Store, key: Mapping[str, object]) -> None:
+        self._store, self.stored_under = store, key
+        self.done: Kind | None = self._stored(key)
+
+    @abstractmethod
+    def _run(self, start: int, stop: int) -> Kind:
+        """Outcomes of these samples."""
+
+    def first(self, count: int) -> Kind:
+        """Outcomes of the first samples, at least `count` of them, whole batches only."""
+        wanted = min(self.total, -(-count // self.step) * self.step)
+        have = 0 if self.done is None else size(self.done)
+        if have < wanted:
+            new = self._run(have, wanted)
+            self.done = new if self.done is None else concatenate([self.done, new])
+        assert self.done is not None
+        return take(self.done, wanted)
+
+    def full(self) -> Kind:
+        """Outcomes of the whole split."""
+        outcomes = self.first(self.total)
+        self.from_store = self._keep(self.stored_under, outcomes)
+        return outcomes
+
+    def _stored(self, key: Mapping[str, object]) -> Kind | None:
+        entry = self._store.find("outcomes", key)
+        return None if entry is None else cast(Kind, load_outcomes(entry.path / "outcomes.npz"))
+
+    def _keep(self, key: Mapping[str, object], outcomes: Kind) -> bool:
+        """Put complete outcomes into the store; True when they were there already."""
+        return self._store.get_or_build(
+            "outcomes", key, lambda folder: save_outcomes(folder / "outcomes.npz", outcomes)
+        ).cached
+
+
+class AccuracyPass(Growing[Outcomes]):
+    """Outcomes of one candidate; `from_store` is also said of those that were taken from another."""
 
     def __init__(
         self,
@@ -70,14 +119,14 @@ class AccuracyPass:
         # each is fed its own bins, as it would be served
         self.data, self.baseline_data = self._data(candidate), self._data(experiment.baseline)
         self.scorer = self._scorer()
-        self.key = self._key(candidate, artifact)
-        self.done: Outcomes | None = self._stored(self.key)
-        self.from_store = self._borrowed = self._afresh = False
+        self.total, self.step = self.data.size(split), candidate.serving.batch
+        self._borrowed = self._afresh = False
+        super().__init__(bench.store, self._key(candidate, artifact))
 
     @property
     def scored(self) -> dict[str, object]:
         """How and on what outcomes are made, but for the files that make them."""
-        return {name: value for name, value in self.key.items() if name not in ("artifact", "opened_with")}
+        return {name: value for name, value in self.stored_under.items() if name not in ("artifact", "opened_with")}
 
     def borrow(self, outcomes: Outcomes) -> None:
         """Take another candidate's outcomes over the whole split. The store is not told: other files gave them."""
@@ -87,22 +136,9 @@ class AccuracyPass:
         """Run every sample, whatever the store has."""
         self.done, self._afresh = None, True
 
-    def first(self, count: int) -> Outcomes:
-        """Outcomes of the first samples, at least `count` of them, whole batches only."""
-        total = self.data.size(self.split)
-        batch = self.candidate.serving.batch
-        wanted = min(total, -(-count // batch) * batch)
-        have = 0 if self.done is None else size(self.done)
-        if have < wanted:
-            new = self._run(have, wanted)
-            self.done = new if self.done is None else concatenate([self.done, new])
-        assert self.done is not None
-        return take(self.done, wanted)
-
     def full(self) -> Outcomes:
-        """Outcomes of the whole split."""
-        outcomes = self.first(self.data.size(self.split))
-        self.from_store = self._borrowed or (self._keep(self.key, outcomes) and not self._afresh)
+        outcomes = self.first(self.total)
+        self.from_store = self._borrowed or (self._keep(self.stored_under, outcomes) and not self._afresh)
         return outcomes
 
     @property
@@ -169,21 +205,10 @@ class AccuracyPass:
         self.scorer.close()
 
     def _data(self, candidate: Candidate) -> Dataset:
-        return self.experiment.dataset.with_bins(scored_bins(candidate, self.bench.journal, self.split))
+        return self.experiment.dataset.with_bins(_scored_bins(candidate, self.bench.journal, self.split))
 
     def _scorer(self) -> Scorer:
         return scorer_of(self.experiment.dataset, self.experiment.model)
-
-    def _stored(self, key: Mapping[str, object]) -> Outcomes | None:
-        entry = self.bench.store.find("outcomes", key)
-        return None if entry is None else load_outcomes(entry.path / "outcomes.npz")
-
-    def _keep(self, key: Mapping[str, object], outcomes: Outcomes) -> bool:
-        """Put complete outcomes into the store; True when they were there already."""
-        entry = self.bench.store.get_or_build(
-            "outcomes", key, lambda folder: save_outcomes(folder / "outcomes.npz", outcomes)
-        )
-        return entry.cached
 
     def _key(self, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
         """Outcomes depend on what executes and on what is fed. Threads are left out: ONNX Runtime splits rows and
@@ -219,3 +244,15 @@ class AccuracyPass:
 
 def _same(ours: Outputs, theirs: Outputs) -> bool:
     return ours.keys() == theirs.keys() and all(ours[n].tobytes() == theirs[n].tobytes() for n in ours)
+
+
+def _scored_bins(candidate: Candidate, journal: Journal, split: Split) -> tuple[int, ...] | None:
+    """Padded lengths that texts run at: where a candidate is confirmed those that the search chose for its service.
+
+    None for the dataset's own. On other splits than the holdout no service is chosen yet: every candidate is scored
+    at its own bins, or at those with the least padding."""
+    if candidate.sequence_bins is not None or split != "holdout":
+        return candidate.sequence_bins
+    searched = journal.evaluation(candidate.id)
+    service = searched.measurement.service if searched is not None else None
+    return None if service is None else (service.best or service.closest).settings.sequence_bins or None

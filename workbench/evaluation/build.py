@@ -78,11 +78,7 @@ def structure_of(experiment: Experiment, candidate: Candidate, bench: Bench) -> 
         "compile": settings,
         "code": closure_digest(type(target).__module__, "workbench.targets.classes", alone=(__name__,)),
     }
-    found = bench.store.get_json("structure", key)
-    if found is None:
-        found = structure_class(target, lowered, candidate)
-        bench.store.put_json("structure", key, found)
-    return str(found)
+    return str(bench.store.json_of("structure", key, lambda: structure_class(target, lowered, candidate)))
 
 
 def _lowered(

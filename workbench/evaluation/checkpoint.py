@@ -54,12 +54,12 @@ def checkpoint_of(
 
 def ranking_of(experiment: Experiment, bench: Bench, target: LanguageTarget) -> Mapping[str, float]:
     """How much each group of linears of each block hurts when it alone is quantized, the worst first."""
-    key = _key(experiment, bench, target)
-    found = bench.store.get_json("language_ranking", key)
-    if found is None:
-        ranking = target.rank(experiment.model, samples(experiment.dataset, experiment.calibration.samples))
-        found = [[name, error] for name, error in ranking.items()]
-        bench.store.put_json("language_ranking", key, found)
+
+    def rank() -> list[tuple[str, float]]:
+        chosen = samples(experiment.dataset, experiment.calibration.samples)
+        return list(target.rank(experiment.model, chosen).items())
+
+    found = bench.store.json_of("language_ranking", _key(experiment, bench, target), rank)
     return {str(name): float(error) for name, error in found}
 
 

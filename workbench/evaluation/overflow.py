@@ -59,11 +59,8 @@ def overflow_of(experiment: Experiment, candidate: Candidate, bench: Bench) -> s
         "bins": candidate.sequence_bins,
         "code": closure_digest("workbench.evaluation.overflow", type(bench.target(candidate)).__module__),
     }
-    found = bench.store.get_json("overflow", key)
-    if found is None:
-        at = experiment, candidate, directory, artifact
-        found = {"nodes": _hidden(*at) | _checked(*at)}
-        bench.store.put_json("overflow", key, found)
+    at = experiment, candidate, directory, artifact
+    found = bench.store.json_of("overflow", key, lambda: {"nodes": _hidden(*at) | _checked(*at)})
     if not (nodes := found["nodes"]):
         return ""
     named = "; ".join(f"{node}: {what}" for node, what in list(nodes.items())[:_MOST_NAMED])

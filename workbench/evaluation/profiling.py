@@ -5,9 +5,10 @@ Both change what they look at, so they run apart from every measurement, in a pr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,9 +34,7 @@ def where_time_goes(
         ToolchainError, MeasureError: as `Profiler.where_time_goes`.
     """
     profiler = _profiler_of(candidate)
-    with scratch_folder("profile") as folder:
-        write_request(folder, directory, artifact, candidate, feeds)
-        replay = _replay(str(folder), calls)
+    with _replayed(directory, artifact, candidate, feeds, calls) as (replay, _):
         return profiler.where_time_goes(replay, artifact, directory, to, environment=_environment())
 
 
@@ -59,10 +58,8 @@ def kernels_of(
         CandidateError, ToolchainError: as `Profiler.kernels`.
     """
     profiler = _profiler_of(candidate)
-    with scratch_folder("kernels") as folder:
-        write_request(folder, directory, artifact, candidate, [feeds])
-        to = folder / "profile"
-        return profiler.kernels(_replay(str(folder), calls), artifact, directory, to, environment=_environment())
+    with _replayed(directory, artifact, candidate, [feeds], calls) as (replay, folder):
+        return profiler.kernels(replay, artifact, directory, folder / "profile", environment=_environment())
 
 
 def levers_of(profile: DeviceProfile, candidate: Candidate, experiment: Experiment) -> tuple[Lever, ...]:
@@ -83,10 +80,8 @@ def overflows(
         ToolchainError, MeasureError: as `Profiler.overflows`.
     """
     profiler = _profiler_of(candidate)
-    with scratch_folder("overflow") as folder:
-        write_request(folder, directory, artifact, candidate, feeds)
-        replay, environment = _replay(str(folder), len(feeds)), _environment()
-        return profiler.overflows(replay, len(feeds), to, environment=environment, once=once)
+    with _replayed(directory, artifact, candidate, feeds, len(feeds)) as (replay, _):
+        return profiler.overflows(replay, len(feeds), to, environment=_environment(), once=once)
 
 
 def _profiler_of(candidate: Candidate) -> Profiler:
@@ -99,8 +94,14 @@ def _profiler_of(candidate: Candidate) -> Profiler:
     return make()
 
 
-def _replay(folder: str, calls: int) -> list[str]:
-    return [sys.executable, "-m", "workbench.evaluation.replay", folder, str(calls)]
+@contextlib.contextmanager
+def _replayed(
+    directory: Path, artifact: Artifact, candidate: Candidate, feeds: Sequence[Feeds], calls: int
+) -> Iterator[tuple[list[str], Path]]:
+    """The command that opens an artifact and runs the feeds, and its folder."""
+    with scratch_folder("replay") as folder:
+        write_request(folder, directory, artifact, candidate, feeds)
+        yield [sys.executable, "-m", "workbench.evaluation.replay", str(folder), str(calls)], folder
 
 
 def _environment() -> dict[str, str]:

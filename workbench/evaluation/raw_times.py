@@ -59,13 +59,7 @@ def speedup(raw: RawTimes, *, seed: int) -> Estimate:
     The interval resamples rounds (`significance.bootstrap_rounds`), so it speaks of this machine and these feeds.
     """
     ratios = raw.by_round(np.log(raw.baseline_ms.astype(np.float64) / raw.candidate_ms))
-    log_ratio = bootstrap_rounds(midmean(ratios)[:, None], midmean, seed=seed)
-    return Estimate(
-        value=math.exp(log_ratio.value),
-        low=math.exp(log_ratio.low),
-        high=math.exp(log_ratio.high),
-        confidence=log_ratio.confidence,
-    )
+    return _ratio(midmean(ratios), seed)
 
 
 def ratio_by_rounds(own: RawTimes, lent: RawTimes, *, seed: int) -> Estimate | None:
@@ -79,7 +73,12 @@ def ratio_by_rounds(own: RawTimes, lent: RawTimes, *, seed: int) -> Estimate | N
     ours, theirs = (
         each.by_round(np.log(each.candidate_ms.astype(np.float64) / each.baseline_ms)) for each in (own, lent)
     )
-    found = bootstrap_rounds((midmean(ours) - midmean(theirs))[:, None], midmean, seed=seed)
+    return _ratio(midmean(ours) - midmean(theirs), seed)
+
+
+def _ratio(logarithms: npt.NDArray[np.float64], seed: int) -> Estimate:
+    """Of the rounds' logarithms."""
+    found = bootstrap_rounds(logarithms[:, None], midmean, seed=seed)
     value, low, high = (math.exp(each) for each in (found.value, found.low, found.high))
     return Estimate(value=value, low=low, high=high, confidence=found.confidence)
 

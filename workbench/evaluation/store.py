@@ -23,9 +23,10 @@ import os
 import re
 import shutil
 import time
+import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,7 +44,6 @@ from workbench.evaluation.entry_files import (
     stamps_of,
 )
 from workbench.evaluation.shared_store import Fetched, Publisher, SharedStore
-from workbench.evaluation.store_users import announce_user, oldest_user
 from workbench.values.documents.canonical import canonical_json, digest, encode
 from workbench.values.documents.sealed_json import write_sealed
 from workbench.values.errors import ToolchainError
@@ -118,7 +118,7 @@ class Store:
         with self._disk():
             for name in (".building", ".damaged", ".locks", ".shared", ".unpublished", ".users"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
-            self._close = weakref.finalize(self, announce_user(self.root / ".users"))
+            self._close = weakref.finalize(self, _announce_user(self.root / ".users"))
             self._sweep()
             self._publisher = None if shared is None else Publisher(shared, self.root, report=report)
 
@@ -181,6 +181,14 @@ class Store:
         entry = self.find(kind, key)
         return None if entry is None else json.loads((entry.path / "value.json").read_text(encoding="utf-8"))
 
+    def json_of(self, kind: str, key: Any, make: Callable[[], Any]) -> Any:
+        """The value kept under a key; made now where there is none."""
+        found = self.get_json(kind, key)
+        if found is None:
+            found = make()
+            self.put_json(kind, key, found)
+        return found
+
     def usage(self) -> tuple[KindUsage, ...]:
         """Entries and bytes per kind, by name; entries moved aside as damaged are the kind '.damaged'."""
         with self._disk():
@@ -236,7 +244,7 @@ class Store:
         """Delete one entry unless it is locked or a running process used it; True when it is gone."""
         kind = place.parent.parent.name
         with lock_file(self._lock_path(kind, place.name), remove=True) as lock:
-            if not lock.held or last_used(place) >= oldest_user(self.root / ".users"):
+            if not lock.held or last_used(place) >= _oldest_user(self.root / ".users"):
                 return False
             if not place.exists():
                 return True  # another prune was quicker
@@ -393,3 +401,31 @@ def _free_bytes(root: Path) -> int:
 
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
+
+
+# --- users: a locked file for each, which the kernel frees when its process dies ----------------------------------
+
+
+def _announce_user(users: Path) -> Callable[[], None]:
+    """Leave a locked file that says 'in use since now' for as long as this process lives; returns its removal.
+
+    Processes that were killed, or ended without their exit handlers, leave theirs behind; the next one takes them away.
+    """
+    _oldest_user(users)
+    stack = ExitStack()
+    stack.enter_context(lock_file(users / uuid.uuid4().hex, remove=True))
+    return stack.close
+
+
+def _oldest_user(users: Path) -> float:
+    """When the longest running user of the store opened it; files of dead users are removed on the way."""
+    oldest = float("inf")
+    for path in users.iterdir():
+        try:
+            opened = path.stat().st_mtime
+            with lock_file(path, remove=True) as dead:
+                if not dead.held:
+                    oldest = min(oldest, opened)
+        except FileNotFoundError:
+            continue  # closed while we looked
+    return oldest

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.evaluation.accuracy_pass import Growing
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import MeasuredOutcomes, concatenate, load_outcomes, save_outcomes, size, take
+from workbench.inputs.metrics import MeasuredOutcomes
 from workbench.targets.language import Judge, WindowScores, language_target
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
@@ -25,14 +26,13 @@ _PRIMARY = {"perplexity": NLL, "kl": KL}
 """What the dataset measures → what is kept of every window: a perplexity's logarithm is a mean."""
 
 
-class WindowPass:
-    """Outcomes of one candidate over a split, grown window by window, kept in the store once complete.
+class WindowPass(Growing[MeasuredOutcomes]):
+    """Outcomes of one candidate over a split, window by window.
 
     Candidates whose checkpoints give equal outputs share them: the key is what decides outputs, not the recipe.
 
     Attributes:
         key: of the outcomes over the whole split, 64 hex digits.
-        from_store: the last call of `full` found them complete in the store.
     """
 
     def __init__(
@@ -47,35 +47,17 @@ class WindowPass:
     ) -> None:
         self.experiment, self.candidate, self.bench = experiment, candidate, bench
         self.split: Split = split
-        self.from_store = False
         self.total = experiment.dataset.size(split)
         self._artifact, self._directory = artifact, directory
         self._judge: Judge | None = None
-        self._key = self._key_of(candidate, artifact)
-        self.key = digest(self._key)
-        self._done = self._stored(self._key)
+        super().__init__(bench.store, self._key_of(candidate, artifact))
+        self.key = digest(self.stored_under)
 
-    def first(self, count: int) -> MeasuredOutcomes:
-        """Outcomes of the first windows, at least `count` of them.
-
-        Raises:
-            MeasureError: a logit is NaN or infinite, or the checkpoint cannot be executed.
-        """
-        wanted = min(count, self.total)
-        have = 0 if self._done is None else size(self._done)
-        if have < wanted:
-            if self._judge is None:
-                self._judge = self._opened(self.candidate, self._artifact, self._directory)
-            new = self._outcomes(self._judge.scores(have, wanted))
-            self._done = new if self._done is None else concatenate([self._done, new])
-        assert self._done is not None
-        return take(self._done, wanted)
-
-    def full(self) -> MeasuredOutcomes:
-        """Outcomes of the whole split."""
-        outcomes = self.first(self.total)
-        self.from_store = self._keep(self._key, outcomes)
-        return outcomes
+    def _run(self, start: int, stop: int) -> MeasuredOutcomes:
+        """Raises MeasureError: a logit is NaN or infinite, or the checkpoint cannot be executed."""
+        if self._judge is None:
+            self._judge = self._opened(self.candidate, self._artifact, self._directory)
+        return self._outcomes(self._judge.scores(start, stop))
 
     def reference(self) -> MeasuredOutcomes:
         """Of the float model over the whole split; run once for all candidates."""
@@ -115,20 +97,6 @@ class WindowPass:
             denominators=np.stack([counted] * len(names), axis=1),
             lengths=scores.predictions,
         )
-
-    def _stored(self, key: dict[str, object]) -> MeasuredOutcomes | None:
-        entry = self.bench.store.find("outcomes", key)
-        if entry is None:
-            return None
-        found = load_outcomes(entry.path / "outcomes.npz")
-        assert isinstance(found, MeasuredOutcomes)  # under such a key nothing else is kept
-        return found
-
-    def _keep(self, key: dict[str, object], outcomes: MeasuredOutcomes) -> bool:
-        entry = self.bench.store.get_or_build(
-            "outcomes", key, lambda folder: save_outcomes(folder / "outcomes.npz", outcomes)
-        )
-        return entry.cached
 
     def _key_of(self, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
         target = language_target(self.bench.target(candidate))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from workbench.quantization.activations import NotFiniteError
 from workbench.quantization.histogram import CHUNK, HistogramCounter, Scratch
 from workbench.quantization.moments import Doubles, Pair, add_pairs, add_rows
 from workbench.quantization.statistics import ChannelStatistics, Range, TensorStatistics
@@ -25,14 +26,6 @@ _BLOCK = 2 * CHUNK
 
 _POSITIONS = 64
 """Positions added up in float32 before float64 takes over."""
-
-
-class NotFiniteError(ValueError):
-    """A tensor holds NaN or infinity; `tensor` is its name."""
-
-    def __init__(self, tensor: str) -> None:
-        super().__init__(f"tensor {tensor!r} holds NaN or infinity")
-        self.tensor = tensor
 
 
 @dataclass(frozen=True, slots=True)

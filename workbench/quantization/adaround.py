@@ -2,12 +2,11 @@
 
 For weights W [Cout, K], step s per row and inputs with second moments G = E[x xᵀ], the mean squared change of the
 output is tr(E G Eᵀ) with E = s·q - W. It is AdaRound's loss (Nagel et al. 2020, arXiv:2004.10568; amct.md §4.6) over
-all rows of the data at once; each row of W is a problem of its own. Three ways to a q between ⌊w/s⌋ and ⌊w/s⌋ + 1:
+all rows of the data at once; each row of W is a problem of its own. Two ways to a q between ⌊w/s⌋ and ⌊w/s⌋ + 1:
 
     sequential   column by column, the error so far compensated in the columns not rounded yet (Frantar et al. 2022,
                  "GPTQ", arXiv:2210.17323), with only these two integers allowed
     descended    change single integers while that lowers the loss
-    relaxed      AdaRound's own: a rectified sigmoid per weight, pushed towards 0 or 1 by a regularizer, with Adam
 
 Everything is deterministic. BLAS may sum in another order with another number of threads; a near-tie may then fall
 the other way.
@@ -20,17 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from workbench.quantization.recipe import WeightRecipe
-
 _Floats = npt.NDArray[np.float32]
 _Doubles = npt.NDArray[np.float64]
 
 _SWEEPS = 20
 _DAMPING = 0.01
 _BLOCK = 64
-_STRETCH, _SHIFT = 1.2, 0.1  # h = clip(1.2 · sigmoid(α) - 0.1, 0, 1)
-_LEARNING_RATE = 0.03
-_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,22 +50,19 @@ def problem(weights: _Floats, steps: _Floats) -> Rounding:
     )
 
 
-def best_rounding(rounding: Rounding, moments: _Floats, recipe: WeightRecipe, *, relaxation_steps: int = 0) -> _Floats:
+def best_rounding(rounding: Rounding, moments: _Floats) -> _Floats:
     """The best integers found per output channel, never worse than rounding to nearest in `losses`.
 
-    Candidates are `nearest` and `sequential`, each descended, and, where `relaxation_steps` is not 0, `relaxed` and
-    descended. On MiniLM's layers descended sequential rounding left 0.20 to 0.30 of nearest rounding's loss in about
-    a second, 200 steps of relaxation 0.47 (descended 0.28) in ten times as long; so relaxation is off by default.
+    Candidates are `nearest` and `sequential`, each descended. On MiniLM's layers descended sequential rounding left
+    0.20 to 0.30 of nearest rounding's loss in about a second; 200 steps of AdaRound's own relaxation, a rectified
+    sigmoid per weight, left 0.47 (descended 0.28) in ten times as long, and are not done.
 
     Args:
         moments: float32 [K, K], symmetric, E[x xᵀ] (or the covariance, where a bias correction takes the mean out).
     """
     best = nearest(rounding)
     smallest = losses(rounding, moments, best)
-    starts = [best, sequential(rounding, moments)]
-    if relaxation_steps:
-        starts.append(relaxed(rounding, moments, recipe, steps=relaxation_steps))
-    for start in starts:
+    for start in (best, sequential(rounding, moments)):
         found = descended(rounding, moments, start)
         loss = losses(rounding, moments, found)
         better = loss < smallest
@@ -135,35 +126,6 @@ def sequential(rounding: Rounding, moments: _Floats) -> _Floats:
             weights[:, column + 1 : end] -= error[:, None] * factor[column, column + 1 : end]
         weights[:, end:] -= scaled @ factor[start:end, end:]
     return integers
-
-
-def relaxed(rounding: Rounding, moments: _Floats, recipe: WeightRecipe, *, steps: int) -> _Floats:
-    """AdaRound's relaxation (amct.md §4.6): Adam on the loss + regularization · Σ(1 - |2h - 1|^β), then h >= 0.5.
-
-    β falls from `beta_start` to `beta_end` along half a cosine after `warm_start` of the steps, which are without the
-    regularizer. Every step sees all rows of the data, not a few.
-    """
-    span = np.maximum(rounding.upper - rounding.lower, np.float32(0))
-    share = np.clip(rounding.weights / rounding.steps - rounding.lower, 0, 1)
-    logits = np.log((share + _SHIFT) / (_STRETCH - _SHIFT - share), dtype=np.float32)
-    first, second = np.zeros_like(logits), np.zeros_like(logits)
-    for step in range(steps):
-        sigmoid = 1 / (1 + np.exp(-logits))
-        stretched = _STRETCH * sigmoid - _SHIFT
-        h = np.clip(stretched, 0, 1)
-        gradient = 2 * rounding.steps * (_errors(rounding, rounding.lower + h * span) @ moments) * span
-        if step >= recipe.warm_start * steps:
-            done = (step / steps - recipe.warm_start) / (1 - recipe.warm_start)
-            beta = recipe.beta_end + (recipe.beta_start - recipe.beta_end) * (1 + np.cos(np.pi * done)) / 2
-            centred = 2 * h - 1
-            gradient -= recipe.regularization * 2 * beta * np.abs(centred) ** (beta - 1) * np.sign(centred)
-        gradient *= _STRETCH * sigmoid * (1 - sigmoid) * ((stretched > 0) & (stretched < 1))
-        first = _BETA1 * first + (1 - _BETA1) * gradient
-        second = _BETA2 * second + (1 - _BETA2) * gradient**2
-        mean = first / (1 - _BETA1 ** (step + 1))
-        logits -= _LEARNING_RATE * mean / (np.sqrt(second / (1 - _BETA2 ** (step + 1))) + _EPSILON)
-    up = _STRETCH / (1 + np.exp(-logits)) - _SHIFT >= 0.5
-    return np.where(up, rounding.upper, rounding.lower)
 
 
 def _errors(rounding: Rounding, integers: _Floats) -> _Floats:

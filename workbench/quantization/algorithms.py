@@ -12,25 +12,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from onnx import ModelProto
 
 from workbench.graph.layers import Layer
 from workbench.quantization.density import expected_error as expected_error  # "as": importers may take it from here
 from workbench.quantization.ranges import clip_range
-from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, recipe_of
+from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import as_half, int8_parameters
 from workbench.quantization.statistics import Statistics, TensorStatistics
 from workbench.quantization.weights import Floats, scale_from_extremes, weight_scale, weights_of
-from workbench.values.candidate import Quantization
 from workbench.values.system.source_closure import closure_digest
+
+Request = tuple[str, ActivationRecipe]
+"""A tensor, and how its scale is to be found."""
 
 
 def choose(
     statistics: Statistics,
-    recipe: ModelRecipe | Quantization,
-    ranking: Sequence[str] = (),
+    recipe: ModelRecipe,
     *,
     proto: ModelProto | None = None,
     balance: Mapping[str, tuple[float, ...]] | None = None,
@@ -38,21 +40,13 @@ def choose(
     """Scales and zero points of every layer that a recipe quantizes.
 
     Args:
-        recipe: a static `Quantization` is completed by `recipe_of`.
-        ranking: with a `Quantization` only: layer names, most sensitive first; the first `keep_float` of those that
-            would be quantized stay in float. Names of layers that stay in float anyway are passed over.
         proto: the observed graph; the weight algorithms 'mse' and 'adaround' need its values. 'adaround' leaves the
             rounding to `rounding.learn_rounding`.
         balance: layer name → factors that the observed graph was balanced with; they go into the record.
 
     Raises:
-        ValueError: the recipe is not static, the ranking is too short or names an unknown layer, or `proto` is
-            needed and not given.
+        ValueError: `proto` is needed and not given.
     """
-    if isinstance(recipe, Quantization):
-        if recipe.scheme != "static":
-            raise ValueError(f"a {recipe.scheme!r} recipe needs no record")
-        recipe = recipe_of(recipe, statistics.layers, _kept_in_float(statistics.layers, recipe, ranking))
     layers = quantized_layers(statistics.layers, recipe)
     wanted = requests(layers, recipe)
     outputs = {layer.name: output_request(layer, recipe, wanted) for layer in layers if layer.op_type == "Conv"}
@@ -61,22 +55,10 @@ def choose(
         for tensor, settings in (*wanted, *outputs.values())
     }
     weights = weights_of(proto, layers) if proto is not None else {}
+    found = {layer.name: _weight(layer, recipe.layers[layer.name], statistics, weights) for layer in layers}
     return QuantizationRecord(
         model_sha256=statistics.model_sha256,
-        layers=tuple(
-            LayerRecord(
-                layer=layer.name,
-                op_type=layer.op_type,
-                activation=scales[layer.activation, recipe.layers[layer.name].activation],
-                weight=_weight(layer, recipe.layers[layer.name], statistics, weights),
-                second=(
-                    scales[layer.second, recipe.layers[layer.name].activation] if layer.second is not None else None
-                ),
-                output=scales[outputs[layer.name]] if layer.name in outputs else None,
-                balance=(balance or {}).get(layer.name),
-            )
-            for layer in layers
-        ),
+        layers=layer_records(layers, recipe, scales, found, balance or {}, outputs),
         float_layers=recipe.float_layers,
         provenance=Provenance(
             engine="native",
@@ -88,6 +70,32 @@ def choose(
     )
 
 
+def layer_records(
+    layers: Sequence[Layer],
+    recipe: ModelRecipe,
+    scales: Mapping[Request, ActivationScale],
+    weights: Mapping[str, WeightScale | None],
+    balance: Mapping[str, tuple[float, ...]],
+    outputs: Mapping[str, Request],
+) -> tuple[LayerRecord, ...]:
+    """Args: weights, balance, outputs: by layer name, of those that have one."""
+    records = []
+    for layer in layers:
+        settings = recipe.layers[layer.name].activation
+        records.append(
+            LayerRecord(
+                layer=layer.name,
+                op_type=layer.op_type,
+                activation=scales[layer.activation, settings],
+                weight=weights.get(layer.name),
+                second=scales[layer.second, settings] if layer.second is not None else None,
+                output=scales[outputs[layer.name]] if layer.name in outputs else None,
+                balance=balance.get(layer.name),
+            )
+        )
+    return tuple(records)
+
+
 def quantized_layers(layers: Sequence[Layer], recipe: ModelRecipe) -> list[Layer]:
     """The layers that the recipe names, in graph order.
 
@@ -97,10 +105,6 @@ def quantized_layers(layers: Sequence[Layer], recipe: ModelRecipe) -> list[Layer
     if unknown := recipe.layers.keys() - {layer.name for layer in layers}:
         raise ValueError(f"the recipe names {min(unknown)!r}, which is no quantizable layer of this model")
     return [layer for layer in layers if layer.name in recipe.layers]
-
-
-Request = tuple[str, ActivationRecipe]
-"""A tensor, and how its scale is to be found."""
 
 
 def requests(layers: Sequence[Layer], recipe: ModelRecipe) -> list[Request]:
@@ -132,21 +136,14 @@ def activation_scale(
     Args:
         half: round the scale to float16 as FORCE_FP16_QUANT does.
     """
-    low, high = clip_range(seen, recipe)
-    scale, zero_point = int8_parameters(low, high, symmetric=recipe.symmetric)
-    return ActivationScale(
-        tensor=tensor, scale=as_half(scale) if half else scale, zero_point=zero_point, low=low, high=high
-    )
+    found = scale_of(tensor, *clip_range(seen, recipe), symmetric=recipe.symmetric)
+    return replace(found, scale=as_half(found.scale)) if half else found
 
 
-def _kept_in_float(layers: Sequence[Layer], recipe: Quantization, ranking: Sequence[str]) -> tuple[str, ...]:
-    if unknown := set(ranking) - {layer.name for layer in layers}:
-        raise ValueError(f"the ranking names {min(unknown)!r}, which is no quantizable layer of this model")
-    names, keep = recipe_of(recipe, layers).layers, recipe.keep_float or 0
-    kept = tuple(name for name in ranking if name in names)[:keep]
-    if len(kept) < min(keep, len(names)):
-        raise ValueError(f"{keep} layers are to stay in float, the ranking has only {len(kept)} that apply")
-    return kept
+def scale_of(tensor: str, low: float, high: float, *, symmetric: bool) -> ActivationScale:
+    """Of a clip range (`int8_parameters`)."""
+    scale, zero_point = int8_parameters(low, high, symmetric=symmetric)
+    return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
 
 
 def _weight(

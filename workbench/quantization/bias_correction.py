@@ -16,12 +16,12 @@ from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.quantization.activations import activations, ordinary_rows
 from workbench.quantization.balance import grouped_weight
-from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.prepare import balanced
+from workbench.quantization.lowering.prepare import balanced_as
 from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.observe import Feeds
 from workbench.quantization.record import ActivationScale, QuantizationRecord
-from workbench.quantization.rounding import integers_of, scales_along
+from workbench.quantization.rounding import integers_of
+from workbench.quantization.weights import scales_along
 from workbench.quantization.windows import windows
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -47,8 +47,7 @@ def bias_corrections(
     Raises:
         CalibrationError: see `activations`, or a record that does not fit the model.
     """
-    factors = {layer.layer: layer.balance for layer in record.layers if layer.balance is not None}
-    proto = balanced(normalized(load_graph(model)), factors, fold=record.fold_balance)
+    proto = balanced_as(load_graph(model), record)
     nodes = {node.name: node for node in proto.graph.node}
     layers = {layer.name: layer for layer in quantizable_layers(proto)}
     wanted = {layer.layer: layer for layer in record.layers if layer.weight is not None}

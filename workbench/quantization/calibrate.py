@@ -8,7 +8,7 @@ costs no pass over the data beyond the one that made the statistics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from onnx import ModelProto
@@ -19,10 +19,10 @@ from workbench.graph.read import load_graph
 from workbench.quantization.algorithms import choose
 from workbench.quantization.balance import balance_factors, best_strengths
 from workbench.quantization.bias_correction import bias_corrections
-from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.exact import Batches, calibrate_exactly
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import balanced
-from workbench.quantization.observe import Feeds, observe
+from workbench.quantization.observe import observe
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.rounding import learn_rounding
@@ -30,9 +30,6 @@ from workbench.quantization.statistics import Statistics
 from workbench.quantization.weights import weights_of
 from workbench.values.documents.canonical import digest
 from workbench.values.model import Model
-
-Batches = Callable[[], Iterable[Feeds]]
-"""Gives the calibration batches from the first one on, each time it is called, and the same ones."""
 
 ObserveVariant = Callable[[ModelProto, str], Statistics]
 
@@ -57,44 +54,36 @@ def derive_record(
         ValueError: the recipe does not fit the model.
     """
     with kept_aside(model.size_bytes):
-        return _derived(model, recipe, statistics, batches, observe_variant)
-
-
-def _derived(
-    model: Model,
-    recipe: ModelRecipe,
-    statistics: Statistics,
-    batches: Batches,
-    observe_variant: ObserveVariant | None,
-) -> QuantizationRecord:
-    proto = normalized(load_graph(model))
-    factors: Mapping[str, tuple[float, ...]] = {}
-    if any(layer.balance is not None for layer in recipe.layers.values()):
-        layers = quantizable_layers(proto)
-        weights = weights_of(proto, layers)
-        if recipe.balance_search:
-            recipe = _with_strengths(recipe, best_strengths(statistics, layers, weights, recipe))
-        factors = balance_factors(statistics, layers, weights, recipe)
-    if factors:
-        proto = balanced(proto, factors, fold=True)
-        variant = digest({"balance": factors})
-        if observe_variant is None:
-            statistics = observe(model, batches(), proto=proto, variant=variant)
-        else:
-            statistics = observe_variant(proto, variant)
-    record = choose(statistics, recipe, proto=proto, balance=factors)
-    if _learns_rounding(recipe):
-        record = learn_rounding(model, batches(), record, recipe)
-    if recipe.bias_correction:
-        found = bias_corrections(model, batches(), record)
-        record = replace(
-            record,
-            layers=tuple(
-                replace(layer, bias_correction=tuple(map(float, found[layer.layer]))) if layer.layer in found else layer
-                for layer in record.layers
-            ),
-        )
-    return record
+        proto = normalized(load_graph(model))
+        factors: Mapping[str, tuple[float, ...]] = {}
+        if any(layer.balance is not None for layer in recipe.layers.values()):
+            layers = quantizable_layers(proto)
+            weights = weights_of(proto, layers)
+            if recipe.balance_search:
+                recipe = _with_strengths(recipe, best_strengths(statistics, layers, weights, recipe))
+            factors = balance_factors(statistics, layers, weights, recipe)
+        if factors:
+            proto = balanced(proto, factors, fold=True)
+            variant = digest({"balance": factors})
+            if observe_variant is None:
+                statistics = observe(model, batches(), proto=proto, variant=variant)
+            else:
+                statistics = observe_variant(proto, variant)
+        record = choose(statistics, recipe, proto=proto, balance=factors)
+        if _learns_rounding(recipe):
+            record = learn_rounding(model, batches(), record, recipe)
+        if recipe.bias_correction:
+            found = bias_corrections(model, batches(), record)
+            record = replace(
+                record,
+                layers=tuple(
+                    replace(layer, bias_correction=tuple(map(float, found[layer.layer])))
+                    if layer.layer in found
+                    else layer
+                    for layer in record.layers
+                ),
+            )
+        return record
 
 
 def follow_amct(model: Model, recipe: ModelRecipe, batches: Batches) -> QuantizationRecord:

@@ -30,40 +30,33 @@ CountUpper = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], None]
 _TOGETHER = 1024  # values whose bin numbers stay in the first-level cache
 
 
-@functools.cache
 def compiled_count() -> Count | None:
     """The loop in machine code; None without numba.
 
     Compiled at the first call (about a second), and read from numba's own cache on disk later.
     """
-    compiled: Count | None = _compiled("int64(values, float32, int64, int64[::1])", _count)
-    return compiled
+    return _compiled("int64(values, float32, int64, int64[::1])", _count)
 
 
-@functools.cache
 def compiled_sort() -> Sort | None:
     """A radix sort with prefix sums, as `numpy.sort` and `numpy.cumsum` give them to the last bit; None without numba.
 
     40 ns a value are numpy's on a processor without AVX-512, 10 ns are these.
     """
     kinds = "float32[::1], float64[::1], float64[::1], int64[::1], int64"
-    compiled: Sort | None = _compiled(f"Tuple(({kinds}))(values)", _sorted_with_sums)
-    return compiled
+    return _compiled(f"Tuple(({kinds}))(values)", _sorted_with_sums)
 
 
-@functools.cache
 def compiled_search() -> Search | None:
-    compiled: Search | None = _compiled("void(float32[::1], int64[::1], float32[:, ::1], int64[:, ::1])", _search)
-    return compiled
+    return _compiled("void(float32[::1], int64[::1], float32[:, ::1], int64[:, ::1])", _search)
+
+
+def compiled_count_upper() -> CountUpper | None:
+    return _compiled("void(values, int64[::1])", _count_upper)
 
 
 @functools.cache
-def compiled_count_upper() -> CountUpper | None:
-    compiled: CountUpper | None = _compiled("void(values, int64[::1])", _count_upper)
-    return compiled
-
-
-def _compiled(signature: str, loop: Callable[..., Any]) -> Any:
+def _compiled(signature: str, loop: Callable[..., Any]) -> Callable[..., Any] | None:
     """Args:
     signature: numba's, with `values` for float32 values that may be read-only.
     """
@@ -74,9 +67,10 @@ def _compiled(signature: str, loop: Callable[..., Any]) -> Any:
     values = numba.types.Array(numba.types.float32, 1, "C", readonly=True)
     of = eval(signature, {**vars(numba.types), "values": values})  # as numba reads its signatures
     try:
-        return numba.njit(of, nogil=True, cache=True)(loop)
+        compiled: Callable[..., Any] = numba.njit(of, nogil=True, cache=True)(loop)
     except RuntimeError:  # numba finds no place for its cache: neither this folder nor the user's can be written
-        return numba.njit(of, nogil=True)(loop)
+        compiled = numba.njit(of, nogil=True)(loop)
+    return compiled
 
 
 def _count(

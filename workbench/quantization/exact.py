@@ -26,13 +26,13 @@ from workbench.graph.apart import array_of, kept_aside, tensor_of
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.quantization.activations import activations
-from workbench.quantization.algorithms import Request, quantized_layers, requests
+from workbench.quantization.algorithms import Request, layer_records, quantized_layers, requests
 from workbench.quantization.balance import dmq_factors, input_channel_maxima
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import balanced
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import LayerRecipe, ModelRecipe
-from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.quantization.record import ActivationScale, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import as_half
 from workbench.quantization.searches import search_for
 from workbench.quantization.weights import fake_quantized, weight_scale, weights_of
@@ -75,54 +75,36 @@ def calibrate_exactly(
         ValueError: the recipe does not fit the model, or a weight holds NaN or infinity.
     """
     with kept_aside(model.size_bytes):
-        return _calibrated(model, batches, recipe, threads, report)
-
-
-def _calibrated(
-    model: Model, batches: Batches, recipe: ModelRecipe, threads: int, report: Callable[[int], None] | None
-) -> QuantizationRecord:
-    proto = normalized(load_graph(model))
-    recipe = _forced_symmetric(recipe, quantized_layers(quantizable_layers(proto), recipe))
-    factors = _balance_factors(model, proto, batches, recipe)
-    proto = balanced(proto, factors, fold=False)
-    layers = quantized_layers(quantizable_layers(proto), recipe)
-    if not layers:
-        raise CalibrationError("the recipe leaves every layer in float. Enable at least one.")
-    weights = weights_of(proto, layers)
-    weight_scales = {
-        layer.name: weight_scale(weights[layer.name], settings, layer)
-        for layer in layers
-        if (settings := recipe.layers[layer.name].weight) is not None and layer.name in weights
-    }
-    graph = with_quantized_weights(dividing(proto, factors), layers, weights, weight_scales)
-    scales = activation_scales(model, graph, batches, requests(layers, recipe), threads, report)
-    if recipe.force_fp16:
-        scales = {request: replace(scale, scale=as_half(scale.scale)) for request, scale in scales.items()}
-    return QuantizationRecord(
-        model_sha256=model.sha256,
-        layers=tuple(
-            LayerRecord(
-                layer=layer.name,
-                op_type=layer.op_type,
-                activation=scales[layer.activation, recipe.layers[layer.name].activation],
-                weight=weight_scales.get(layer.name),
-                second=(
-                    scales[layer.second, recipe.layers[layer.name].activation] if layer.second is not None else None
-                ),
-                balance=factors.get(layer.name),
-            )
+        proto = normalized(load_graph(model))
+        recipe = _forced_symmetric(recipe, quantized_layers(quantizable_layers(proto), recipe))
+        factors = _balance_factors(model, proto, batches, recipe)
+        proto = balanced(proto, factors, fold=False)
+        layers = quantized_layers(quantizable_layers(proto), recipe)
+        if not layers:
+            raise CalibrationError("the recipe leaves every layer in float. Enable at least one.")
+        weights = weights_of(proto, layers)
+        weight_scales = {
+            layer.name: weight_scale(weights[layer.name], settings, layer)
             for layer in layers
-        ),
-        float_layers=recipe.float_layers,
-        provenance=Provenance(
-            engine="native",
-            recipe={**recipe.source, "procedure": "amct"},
-            statistics=None,
-            code_revision=closure_digest("workbench.quantization"),
-        ),
-        fold_balance=False,
-        force_fp16=recipe.force_fp16,
-    )
+            if (settings := recipe.layers[layer.name].weight) is not None and layer.name in weights
+        }
+        graph = with_quantized_weights(dividing(proto, factors), layers, weights, weight_scales)
+        scales = activation_scales(model, graph, batches, requests(layers, recipe), threads, report)
+        if recipe.force_fp16:
+            scales = {request: replace(scale, scale=as_half(scale.scale)) for request, scale in scales.items()}
+        return QuantizationRecord(
+            model_sha256=model.sha256,
+            layers=layer_records(layers, recipe, scales, weight_scales, factors, {}),
+            float_layers=recipe.float_layers,
+            provenance=Provenance(
+                engine="native",
+                recipe={**recipe.source, "procedure": "amct"},
+                statistics=None,
+                code_revision=closure_digest("workbench.quantization"),
+            ),
+            fold_balance=False,
+            force_fp16=recipe.force_fp16,
+        )
 
 
 # --- before the data -----------------------------------------------------------------------------------------------

@@ -176,19 +176,11 @@ def merge(a: Histogram, b: Histogram) -> Histogram:
     exponent = max(a.exponent, b.exponent)
     return Histogram(
         exponent=exponent,
-        counts=coarsened(a, exponent) + coarsened(b, exponent),
+        counts=_coarsened(a.counts, exponent - a.exponent) + _coarsened(b.counts, exponent - b.exponent),
         zeros=a.zeros + b.zeros,
         minimum=min(a.minimum, b.minimum),
         maximum=max(a.maximum, b.maximum),
     )
-
-
-def coarsened(histogram: Histogram, exponent: int) -> npt.NDArray[np.int64]:
-    """Counts of the same data in bins 2**exponent wide, `exponent` at least the histogram's own."""
-    shift = exponent - histogram.exponent
-    if shift < 0:
-        raise ValueError(f"bins of 2**{histogram.exponent} cannot be split into bins of 2**{exponent}")
-    return _coarsened(histogram.counts, shift)
 
 
 def _coarsened(counts: npt.NDArray[np.int64], shift: int) -> npt.NDArray[np.int64]:

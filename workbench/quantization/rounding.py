@@ -19,12 +19,12 @@ from workbench.graph.read import constants, load_graph
 from workbench.quantization.activations import activations, ordinary_rows
 from workbench.quantization.adaround import best_rounding, problem
 from workbench.quantization.balance import grouped_weight
-from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.prepare import balanced
+from workbench.quantization.lowering.prepare import balanced_as
 from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import LayerRecord, QuantizationRecord, WeightScale
+from workbench.quantization.weights import scales_along
 from workbench.quantization.windows import patches
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -38,7 +38,6 @@ def learn_rounding(
     record: QuantizationRecord,
     recipe: ModelRecipe,
     *,
-    relaxation_steps: int = 0,
     threads: int = 2,
 ) -> QuantizationRecord:
     """The record with the rounding of every 'adaround' weight learned; scales and all else stay as they are.
@@ -48,10 +47,7 @@ def learn_rounding(
     activations are left out (`activations.ordinary_rows`), and what is seen between channels is shrunk by
     rows / (rows + K), so that few samples do not mislead. Memory is 4·K² bytes per input, K = Cin (times the kernel's
     elements for a Conv), and does not grow with the data. `adaround.best_rounding` says how the rounding is found, and
-    why AdaRound's iterations count nothing unless `relaxation_steps` asks for them.
-
-    Args:
-        relaxation_steps: full-batch steps of AdaRound's relaxation to try besides, per layer.
+    why AdaRound's iterations count nothing.
 
     Raises:
         CalibrationError: see `activations`; a record that does not fit the model; or a ConvTranspose, whose output
@@ -62,8 +58,7 @@ def learn_rounding(
     }
     if not chosen:
         return record
-    factors = {layer.layer: layer.balance for layer in record.layers if layer.balance is not None}
-    proto = balanced(normalized(load_graph(model)), factors, fold=record.fold_balance)
+    proto = balanced_as(load_graph(model), record)
     nodes = {node.name: node for node in proto.graph.node}
     layers = {layer.name: layer for layer in quantizable_layers(proto)}
     for name, recorded in chosen.items():
@@ -85,15 +80,13 @@ def learn_rounding(
         moments = collected.pop(key).of_rows(centred=recipe.bias_correction)
         for name in names:
             layer, weight = layers[name], chosen[name].weight
-            settings = recipe.layers[name].weight
             assert layer.weight is not None
             assert weight is not None
-            assert settings is not None
             stored = float_constant(layer.weight, known[layer.weight], name)
             weights = _by_group(stored, layer)
             steps = _by_group(np.broadcast_to(scales_along(weight, stored.shape), stored.shape), layer)[:, :, :1]
             bits = [
-                best_rounding(task, moment, settings, relaxation_steps=relaxation_steps) > task.lower
+                best_rounding(task, moment) > task.lower
                 for task, moment in zip(map(problem, weights, steps), moments, strict=True)
             ]
             learned[name] = replace(weight, rounding=encoded_bits(_as_stored(np.stack(bits), layer, stored.shape)))
@@ -104,39 +97,29 @@ def learn_rounding(
     return replace(record, layers=tuple(with_rounding(layer) for layer in record.layers))
 
 
-def integers_of(values: _Floats, scale: WeightScale) -> npt.NDArray[np.int8]:
+def integers_of(values: _Floats, scale: WeightScale, groups: int = 1) -> npt.NDArray[np.int8]:
     """The int8 form of a constant weight, clipped to [-128, 127], as every lowering writes it.
 
     Without learned rounding: round half to even of w / scale, computed in float32. With it: floor(w / scale) plus the
     recorded bit (record.py says how they are stored).
 
     Args:
-        values: float32, in the layout in which the scale was derived.
+        values: float32, as stored in the model.
+        groups: of a ConvTranspose.
 
     Raises:
         ValueError: the number of scales or of rounding bits does not fit the weight.
     """
-    quotients = values / scales_along(scale, values.shape)
+    steps = scales_along(scale, values.shape, groups)
+    quotients = values / steps
     if scale.rounding is None:
         rounded = np.rint(quotients)
+    elif steps.size > len(scale.scales):
+        raise ValueError("learned rounding of a grouped ConvTranspose has no known order")
     else:
         rounded = np.floor(quotients) + _bits(scale.rounding, values.size).reshape(values.shape)
     integers: npt.NDArray[np.int8] = np.clip(rounded, -128, 127).astype(np.int8)
     return integers
-
-
-def scales_along(scale: WeightScale, shape: tuple[int, ...]) -> _Floats:
-    """The float32 scales, shaped so that they broadcast over a weight of `shape`.
-
-    Raises:
-        ValueError: the number of scales does not fit the axis.
-    """
-    scales = np.asarray(scale.scales, np.float32)
-    if scale.axis is None:
-        return scales.reshape(())
-    if not -len(shape) <= scale.axis < len(shape) or shape[scale.axis] != scales.size:
-        raise ValueError(f"{scales.size} scales on axis {scale.axis} do not fit a weight of shape {shape}")
-    return scales.reshape([-1 if axis == scale.axis % len(shape) else 1 for axis in range(len(shape))])
 
 
 def encoded_bits(bits: npt.NDArray[np.bool_]) -> str:
@@ -195,7 +178,7 @@ class _Moments:
 def _rows(values: _Floats, node: NodeProto, layer: Layer) -> _Floats:
     """What a layer's weights meet, as [groups, rows, K]."""
     if layer.op_type == "Conv":
-        return patches(node, values, layer.weight_shape[2:], layer.groups)
+        return patches(node, values, layer.weight_shape[2:])
     return ordinary_rows(values)[None]
 
 

@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.quantization.accumulate import Accumulator
-from workbench.quantization.algorithms import activation_scale
+from workbench.quantization.algorithms import activation_scale, scale_of
 from workbench.quantization.hfmg import HfmgHistogram, extended, first_histogram, search
 from workbench.quantization.ifmr import Candidates, candidates, clip_ends, parameters, squared_errors, tail_rank
 from workbench.quantization.order_statistics import OrderStatistics
 from workbench.quantization.recipe import ActivationRecipe
 from workbench.quantization.record import ActivationScale
-from workbench.quantization.scales import int8_parameters
 from workbench.values.errors import CalibrationError
 
 Floats = npt.NDArray[np.float32]
@@ -93,8 +92,7 @@ class IfmrSearch:
 
     def scale(self, tensor: str) -> ActivationScale:
         if self._tried is None:
-            scale, zero_point = int8_parameters(0.0, 0.0, symmetric=self._recipe.symmetric)
-            return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=0.0, high=0.0)
+            return scale_of(tensor, 0.0, 0.0, symmetric=self._recipe.symmetric)
         if self._measured != self._ranks.count:
             raise CalibrationError(
                 f"tensor {tensor!r} had {self._ranks.count} values in the first pass over the data and "
@@ -106,17 +104,20 @@ class IfmrSearch:
         return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
 
 
-class HfmgSearch:
-    """HFMG on AMCT's own histogram (amct.md §4.3), batch by batch as they are fed."""
-
+class _OnePass:
     def __init__(self, recipe: ActivationRecipe) -> None:
         self._recipe = recipe
         self._begun = False
-        self._histogram: HfmgHistogram | None = None
 
     def begin(self) -> bool:
         begun, self._begun = self._begun, True
         return not begun
+
+
+class HfmgSearch(_OnePass):
+    """HFMG on AMCT's own histogram (amct.md §4.3), batch by batch as they are fed."""
+
+    _histogram: HfmgHistogram | None = None
 
     def add(self, values: Floats, samples: int) -> None:
         if values.size == 0:
@@ -128,22 +129,15 @@ class HfmgSearch:
 
     def scale(self, tensor: str) -> ActivationScale:
         low, high = (0.0, 0.0) if self._histogram is None else search(self._histogram)
-        low, high = min(low, 0.0), max(high, 0.0)
-        scale, zero_point = int8_parameters(low, high, symmetric=self._recipe.symmetric)
-        return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
+        return scale_of(tensor, min(low, 0.0), max(high, 0.0), symmetric=self._recipe.symmetric)
 
 
-class HistogramSearch:
+class HistogramSearch(_OnePass):
     """Any algorithm of ranges.py, on the statistics that `observe` would collect. AMCT has none of these."""
 
     def __init__(self, recipe: ActivationRecipe) -> None:
-        self._recipe = recipe
-        self._begun = False
+        super().__init__(recipe)
         self._seen = Accumulator({_TENSOR: None})
-
-    def begin(self) -> bool:
-        begun, self._begun = self._begun, True
-        return not begun
 
     def add(self, values: Floats, samples: int) -> None:
         self._seen.add([values], np.zeros(samples, np.bool_))

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 
 from workbench.graph.apart import array_of, kept_aside, refers_apart, tensor_of
 from workbench.graph.layers import Layer
+from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants, load_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.algorithms import choose, expected_error
@@ -27,9 +28,10 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Array, Feeds
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, WeightScale
-from workbench.quantization.rounding import integers_of, scales_along
+from workbench.quantization.rounding import integers_of
 from workbench.quantization.sessions import open_session
 from workbench.quantization.statistics import Statistics
+from workbench.quantization.weights import scales_along
 from workbench.values.candidate import SensitivityMetric
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -42,7 +44,6 @@ _MIN_OPSET = 10  # QuantizeLinear
 _NUMBERS = frozenset(
     f"tensor({kind})" for kind in ("float", "float16", "double", "bool", "int8", "uint8", "int32", "int64")
 )
-_LARGEST_MODEL = 1_600_000_000  # with its int8 copies it must stay below the 2 GiB of one protobuf message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,54 +91,43 @@ def measure_sensitivity(
     if model.opset < _MIN_OPSET:
         raise CalibrationError(f"{model.path.name} has opset {model.opset}; ranking needs {_MIN_OPSET} or later.")
     with kept_aside(model.size_bytes):
-        return _ranked(model, statistics, batches, recipe, units, threads)
-
-
-def _ranked(
-    model: Model,
-    statistics: Statistics,
-    batches: Iterable[Feeds],
-    recipe: ModelRecipe,
-    units: Mapping[str, Sequence[str]] | None,
-    threads: int,
-) -> tuple[Sensitivity, ...]:
-    proto = normalized(load_graph(model))
-    layers = choose(statistics, recipe, proto=proto).layers
-    places = {layer.layer: number for number, layer in enumerate(layers)}
-    units = {name: (name,) for name in places} if units is None else units
-    if unknown := {layer for names in units.values() for layer in names} - places.keys():
-        raise ValueError(f"{min(unknown)!r} is no layer that the recipe quantizes")
-    estimates = _noise_shares(statistics, layers, proto)
-    session = open_session(model, (), _switchable(proto, layers))
-    outputs = [output.name for output in session.get_outputs() if output.type in _NUMBERS]
-    nothing = np.zeros(len(layers), np.bool_)
-    switches = []
-    for names in units.values():
-        switch = nothing.copy()
-        switch[[places[name] for name in names]] = True
-        switches.append(switch)
-    totals = [_Difference(outputs) for _ in units]
-    samples = False
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        for feeds in batches:
-            samples = True
-            expected = _run(session, outputs, feeds, nothing)
-            variants = pool.map(lambda switch, fed=feeds: _run(session, outputs, fed, switch), switches)
-            for total, got in zip(totals, variants, strict=True):
-                total.add(expected, got)
-    if not samples:
-        raise CalibrationError("there are no samples to rank layers with. Check the dataset's `calibration` file.")
-    return tuple(
-        Sensitivity(
-            unit=unit,
-            layers=tuple(names),
-            sqnr_db=total.sqnr_db(),
-            cosine=total.cosine(),
-            kl=total.kl(),
-            first_order_db=_decibels(sum(estimates[name] for name in names)),
+        proto = normalized(load_graph(model))
+        layers = choose(statistics, recipe, proto=proto).layers
+        places = {layer.layer: number for number, layer in enumerate(layers)}
+        units = {name: (name,) for name in places} if units is None else units
+        if unknown := {layer for names in units.values() for layer in names} - places.keys():
+            raise ValueError(f"{min(unknown)!r} is no layer that the recipe quantizes")
+        estimates = _noise_shares(statistics, layers, proto)
+        session = open_session(model, (), _switchable(proto, layers))
+        outputs = [output.name for output in session.get_outputs() if output.type in _NUMBERS]
+        nothing = np.zeros(len(layers), np.bool_)
+        switches = []
+        for names in units.values():
+            switch = nothing.copy()
+            switch[[places[name] for name in names]] = True
+            switches.append(switch)
+        totals = [_Difference(outputs) for _ in units]
+        samples = False
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            for feeds in batches:
+                samples = True
+                expected = _run(session, outputs, feeds, nothing)
+                variants = pool.map(lambda switch, fed=feeds: _run(session, outputs, fed, switch), switches)
+                for total, got in zip(totals, variants, strict=True):
+                    total.add(expected, got)
+        if not samples:
+            raise CalibrationError("there are no samples to rank layers with. Check the dataset's `calibration` file.")
+        return tuple(
+            Sensitivity(
+                unit=unit,
+                layers=tuple(names),
+                sqnr_db=total.sqnr_db(),
+                cosine=total.cosine(),
+                kl=total.kl(),
+                first_order_db=_decibels(sum(estimates[name] for name in names)),
+            )
+            for (unit, names), total in zip(units.items(), totals, strict=True)
         )
-        for (unit, names), total in zip(units.items(), totals, strict=True)
-    )
 
 
 def ranked(sensitivities: Sequence[Sensitivity], metric: SensitivityMetric) -> tuple[Sensitivity, ...]:
@@ -310,25 +300,20 @@ def _switchable(original: onnx.ModelProto, layers: Sequence[LayerRecord]) -> onn
             nodes.append(node)
             continue
         number, record = records[node.name]
+        prefix = f"workbench.layer{number}"
         weight = known[node.input[1]] if record.weight is not None else None
-        proto.graph.initializer.append(tensor_of(np.array(number, np.int64), f"{_prefix(number)}.number"))
+        proto.graph.initializer.append(tensor_of(np.array(number, np.int64), f"{prefix}.number"))
         apart: list[TensorProto] = []
-        nodes.extend(_switch(node, number, record, weight, apart))
+        nodes.extend(_switch(node, prefix, record, weight, apart))
         proto.graph.initializer.extend(apart)
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
+    replace_nodes(proto.graph, nodes)
     proto.graph.input.append(helper.make_tensor_value_info(_SELECTOR, TensorProto.BOOL, [len(layers)]))
     return proto
 
 
-def _prefix(number: int) -> str:
-    return f"workbench.layer{number}"
-
-
 def _switch(
-    node: onnx.NodeProto, number: int, record: LayerRecord, weight: TensorProto | None, apart: list[TensorProto]
+    node: onnx.NodeProto, prefix: str, record: LayerRecord, weight: TensorProto | None, apart: list[TensorProto]
 ) -> tuple[onnx.NodeProto, ...]:
-    prefix = _prefix(number)
     plain = onnx.NodeProto()
     plain.CopyFrom(node)
     plain.output[0] = f"{prefix}.float"

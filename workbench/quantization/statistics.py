@@ -30,7 +30,7 @@ Range = tuple[float, float]
 NOTHING: Range = (math.inf, -math.inf)
 """The range of no values."""
 
-_FORMAT = 2
+_FORMAT = 3
 _ERROR = "_error"  # stored arrays of that name stay out of the digest
 
 
@@ -232,25 +232,16 @@ def _difference(a: Range, b: Range) -> float:
 def _packed(statistics: Statistics) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """A JSON header and a few arrays, every mapping in name order."""
     tensors, weights = sorted(statistics.tensors.items()), sorted(statistics.weights.items())
-    channels = [t.channels for _, t in tensors if t.channels is not None]
+    channels = [(name, t.channels) for name, t in tensors if t.channels is not None]
     header = {
         "version": _FORMAT,
         "model_sha256": statistics.model_sha256,
         "variant": statistics.variant,
         "samples": statistics.samples,
         "layers": encode(statistics.layers),
-        "tensors": [
-            {
-                "name": name,
-                "exponent": t.histogram.exponent,
-                "zeros": t.histogram.zeros,
-                "samples": t.samples,
-                "channels": None if t.channels is None else int(t.channels.minima.size),
-                "rows": None if t.channels is None else t.channels.rows,
-            }
-            for name, t in tensors
-        ],
-        "weights": [{"layer": name, "channels": int(w.minima.size)} for name, w in weights],
+        "tensors": [[name, t.histogram.exponent, t.histogram.zeros, t.samples] for name, t in tensors],
+        "channels": [[name, c.minima.size, c.rows] for name, c in channels],
+        "weights": [[name, w.minima.size] for name, w in weights],
     }
     arrays: dict[str, npt.NDArray[Any]] = {
         "counts": np.stack([t.histogram.counts for _, t in tensors]),
@@ -258,10 +249,10 @@ def _packed(statistics: Statistics) -> tuple[dict[str, Any], dict[str, npt.NDArr
         "halves": np.array([t.halves for _, t in tensors], np.float64),
         "sample_sums": np.array([(t.minimum_sum[0], t.maximum_sum[0]) for _, t in tensors], np.float64),
         f"sample_sums{_ERROR}": np.array([(t.minimum_sum[1], t.maximum_sum[1]) for _, t in tensors], np.float64),
-        "channel_ranges": _side_by_side([(c.minima, c.maxima) for c in channels], np.float32),
-        "channel_sums": _side_by_side([(c.sums, c.squares) for c in channels], np.float64),
+        "channel_ranges": _side_by_side([(c.minima, c.maxima) for _, c in channels], np.float32),
+        "channel_sums": _side_by_side([(c.sums, c.squares) for _, c in channels], np.float64),
         f"channel_sums{_ERROR}": _side_by_side(
-            [np.broadcast_arrays(c.sums_error, c.squares_error, c.sums)[:2] for c in channels], np.float64
+            [np.broadcast_arrays(c.sums_error, c.squares_error, c.sums)[:2] for _, c in channels], np.float64
         ),
         "weight_ranges": _side_by_side([(w.minima, w.maxima) for _, w in weights], np.float32),
     }
@@ -287,63 +278,58 @@ def _unpacked(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]])
     for name, shape in expected.items():
         if arrays[name].shape != shape:
             raise DecodeError(f"{name} of shape {arrays[name].shape} do not fit {count} tensors")
-    tensors, offset = {}, 0
-    for at, item in enumerate(header["tensors"]):
-        tensors[item["name"]] = _unpacked_tensor(at, item, arrays, offset)
-        offset += item["channels"] or 0
-    weights, offset = {}, 0
-    for item in header["weights"]:
-        minima, maxima = _slice(arrays["weight_ranges"], offset, item["channels"])
-        weights[item["layer"]] = WeightStatistics(minima=minima, maxima=maxima)
-        offset += item["channels"]
+    sizes = [size for _, size, _ in header["channels"]]
+    parts = [_split(arrays[name], sizes) for name in ("channel_ranges", "channel_sums", f"channel_sums{_ERROR}")]
+    channels = {
+        name: ChannelStatistics(
+            minima=extremes[0],
+            maxima=extremes[1],
+            sums=sums[0],
+            squares=sums[1],
+            rows=rows,
+            sums_error=errors[0],
+            squares_error=errors[1],
+        )
+        for (name, _, rows), extremes, sums, errors in zip(header["channels"], *parts, strict=True)
+    }
+    ranges = _split(arrays["weight_ranges"], [size for _, size in header["weights"]])
     return Statistics(
         model_sha256=header["model_sha256"],
         samples=header["samples"],
         layers=decode(tuple[Layer, ...], header["layers"], "layers"),
-        tensors=tensors,
-        weights=weights,
+        tensors={
+            item[0]: _unpacked_tensor(at, item, arrays, channels.get(item[0]))
+            for at, item in enumerate(header["tensors"])
+        },
+        weights={
+            name: WeightStatistics(minima=extremes[0], maxima=extremes[1])
+            for (name, _), extremes in zip(header["weights"], ranges, strict=True)
+        },
         variant=header["variant"],
     )
 
 
 def _unpacked_tensor(
-    at: int, item: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], offset: int
+    at: int, item: list[Any], arrays: Mapping[str, npt.NDArray[Any]], channels: ChannelStatistics | None
 ) -> TensorStatistics:
-    channels = None
-    if item["channels"] is not None:
-        minima, maxima = _slice(arrays["channel_ranges"], offset, item["channels"])
-        sums, squares = _slice(arrays["channel_sums"], offset, item["channels"])
-        sums_error, squares_error = _slice(arrays[f"channel_sums{_ERROR}"], offset, item["channels"])
-        channels = ChannelStatistics(
-            minima=minima,
-            maxima=maxima,
-            sums=sums,
-            squares=squares,
-            rows=item["rows"],
-            sums_error=sums_error,
-            squares_error=squares_error,
-        )
+    _, exponent, zeros, samples = item
     low, high = arrays["ranges"][at].tolist()
-    sums_of_extremes, errors = arrays["sample_sums"][at].tolist(), arrays[f"sample_sums{_ERROR}"][at].tolist()
+    sums, errors = arrays["sample_sums"][at].tolist(), arrays[f"sample_sums{_ERROR}"][at].tolist()
     even, odd = arrays["halves"][at].tolist()
     return TensorStatistics(
         histogram=Histogram(
-            exponent=item["exponent"],
-            counts=arrays["counts"][at].copy(),
-            zeros=item["zeros"],
-            minimum=low,
-            maximum=high,
+            exponent=exponent, counts=arrays["counts"][at].copy(), zeros=zeros, minimum=low, maximum=high
         ),
         channels=channels,
-        samples=item["samples"],
-        minimum_sum=(sums_of_extremes[0], errors[0]),
-        maximum_sum=(sums_of_extremes[1], errors[1]),
+        samples=samples,
+        minimum_sum=(sums[0], errors[0]),
+        maximum_sum=(sums[1], errors[1]),
         halves=((even[0], even[1]), (odd[0], odd[1])),
     )
 
 
-def _slice(array: npt.NDArray[Any], offset: int, size: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    part = array[:, offset : offset + size]
-    if part.shape != (2, size):
-        raise DecodeError(f"{array.shape[-1]} channels stored, {offset + size} expected")
-    return part[0].copy(), part[1].copy()
+def _split(array: npt.NDArray[Any], sizes: list[int]) -> list[npt.NDArray[Any]]:
+    """[2, all channels] in parts of these sizes."""
+    if array.shape != (2, sum(sizes)):
+        raise DecodeError(f"{array.shape[-1]} channels stored, {sum(sizes)} expected")
+    return [part.copy() for part in np.split(array, np.cumsum(sizes[:-1]), axis=1)] if sizes else []

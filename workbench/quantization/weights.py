@@ -117,12 +117,27 @@ def fake_quantized(values: Floats, scale: WeightScale, layer: Layer) -> Floats:
 
 def scales_over(scale: WeightScale, shape: tuple[int, ...], layer: Layer) -> Floats:
     """The float32 scales in a shape that broadcasts over the weight as stored."""
+    return scales_along(scale, shape, layer.groups if layer.op_type == "ConvTranspose" else 1)
+
+
+def scales_along(scale: WeightScale, shape: tuple[int, ...], groups: int = 1) -> Floats:
+    """The float32 scales, shaped so that they broadcast over a weight of `shape`.
+
+    Args:
+        groups: of a ConvTranspose, stored [Cin, Cout / groups, ...]; scales run through the groups in order
+            (amct.md §4.10).
+
+    Raises:
+        ValueError: the number of scales does not fit the axis.
+    """
     scales = np.asarray(scale.scales, np.float32)
     if scale.axis is None:
         return scales.reshape(())
-    if layer.op_type == "ConvTranspose" and layer.groups > 1:  # stored [Cin, Cout / groups, kernel...]
-        rows = np.repeat(scales.reshape(layer.groups, -1), shape[0] // layer.groups, axis=0)
-        return rows.reshape(shape[0], shape[1], *[1] * (len(shape) - 2))
+    if groups > 1 and scale.axis == 1 and scales.size == groups * shape[1]:
+        rows = np.repeat(scales.reshape(groups, -1), shape[0] // groups, axis=0)
+        return rows.reshape(*shape[:2], *[1] * (len(shape) - 2))
+    if not -len(shape) <= scale.axis < len(shape) or shape[scale.axis] != scales.size:
+        raise ValueError(f"{scales.size} scales on axis {scale.axis} do not fit a weight of shape {shape}")
     return scales.reshape([-1 if axis == scale.axis % len(shape) else 1 for axis in range(len(shape))])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto, helper
 
+from workbench.quantization.integers.kernels import unfolded
 from workbench.values.errors import CalibrationError
 
 
@@ -49,9 +50,7 @@ def windows(node: NodeProto, input_shape: Sequence[int], kernel: Sequence[int]) 
     return positions, [tuple(per_axis[axis][at] for axis, at in enumerate(element)) for element in elements]
 
 
-def patches(
-    node: NodeProto, values: npt.NDArray[np.float32], kernel: Sequence[int], groups: int
-) -> npt.NDArray[np.float32]:
+def patches(node: NodeProto, values: npt.NDArray[np.float32], kernel: Sequence[int]) -> npt.NDArray[np.float32]:
     """The input of a Conv, unfolded: float32 [groups, batch · output positions, Cin / groups · kernel elements].
 
     A row times a group's weights of one output channel, in C order, is one output value without the bias.
@@ -59,33 +58,10 @@ def patches(
     Args:
         values: float32 [batch, Cin, ...].
         kernel: spatial sizes only.
-
-    Raises:
-        CalibrationError: see `windows`.
     """
-    rank = len(kernel)
-    strides, dilations = _explicit(node, "strides", rank, 1), _explicit(node, "dilations", rank, 1)
-    pads = _explicit(node, "pads", 2 * rank, 0)
-    around = [(pads[axis], pads[axis + rank]) for axis in range(rank)]
-    padded = np.pad(values, [(0, 0), (0, 0), *around])
-    reach = [(size - 1) * dilation for size, dilation in zip(kernel, dilations, strict=True)]
-    elements = [
-        padded[
-            :,
-            :,
-            *(
-                slice(at * dilation, size - far + at * dilation, stride)
-                for at, dilation, size, far, stride in zip(
-                    element, dilations, padded.shape[2:], reach, strides, strict=True
-                )
-            ),
-        ]
-        for element in np.ndindex(*kernel)
-    ]
-    stacked = np.stack(elements, axis=2)  # [batch, Cin, kernel elements, output positions...]
-    batch, channels, taps = stacked.shape[:3]
-    grouped = stacked.reshape(batch, groups, channels // groups * taps, -1)
-    return np.ascontiguousarray(grouped.transpose(1, 0, 3, 2)).reshape(groups, -1, channels // groups * taps)
+    columns, _ = unfolded(values, kernel, {each.name: helper.get_attribute_value(each) for each in node.attribute})
+    _, groups, taps, _ = columns.shape
+    return np.ascontiguousarray(columns.transpose(1, 0, 3, 2), np.float32).reshape(groups, -1, taps)
 
 
 def _explicit(node: NodeProto, name: str, size: int, default: int) -> list[int]:

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from tests.quantization.amct_files import PEERS
 from workbench.quantization.amct.protobuf_text import (
     Field,
-    Literal,
     Message,
     boolean,
     identifier,
     integer,
     parse,
-    print_message,
     quoted,
     real,
     shortest,
@@ -89,13 +87,13 @@ def test_escapes_in_strings_mean_what_protobuf_says(written: str, meant: str) ->
         ("a: 1\nb:", 2, "end of the file"),
         ("\na { b: 1", 2, "has no '}'"),
         ("a < b: 1 }", 1, "field name"),
-        ('a: 1\n"x', 2, "unfinished string"),
+        ('a: 1\nb: "x', 2, "unfinished"),
         ("a: [1 2]", 1, "in a list"),
         ("a: [1,]", 1, "where a value"),
         ("a: 1 }", 1, "field name"),
         ("a: @", 1, "'@'"),
         ("1: 2", 1, "field name"),
-        ("a: 1.2.3", 1, "no protobuf text"),
+        ("a: 1.2.3", 1, "where a value must"),
         ('a: "\\q"', 1, "no escape"),
         ('a: "\\xff"', 1, "no UTF-8"),
         ("a {" * 200, 1, "deep"),
@@ -130,16 +128,6 @@ def test_a_value_of_another_type_is_refused(read: object, text: str) -> None:
         read(only("\n\n" + text))  # type: ignore[operator]
 
 
-def test_numbers_are_read_as_protobuf_reads_them() -> None:
-    texts = ["0", "7", "0x1F", "017", "4294967295"]
-    peers = [text_format.Parse(f"batch_num: {text}", PEERS["AMCTConfig"]()).batch_num for text in texts]
-
-    assert [integer(only(f"a: {text}"), 0, 2**32 - 1) for text in texts] == peers
-    for text in ("1.5f", "-1e-3", ".5", "3", "inf", "-inf", "1e39"):
-        peer = text_format.Parse(f"scale_d: {text}", PEERS["SingleLayerRecord"]()).scale_d
-        assert real(only(f"a: {text}")) == peer
-
-
 @given(SINGLE)
 @settings(max_examples=500)
 def test_floats_are_printed_with_protobufs_digits(value: float) -> None:
@@ -156,32 +144,3 @@ def test_strings_are_printed_as_protobuf_prints_utf8_and_come_back(text: str) ->
 
     assert f"key: {quoted(text)}\n" == text_format.MessageToString(peer, as_utf8=True)
     assert string(only(f"key: {quoted(text)}")) == text
-
-
-LEAVES = st.one_of(st.booleans(), st.integers(-(2**31), 2**31 - 1), st.text("ab\n\"'\\é#}", max_size=5).map(quoted))
-TREES = st.recursive(
-    LEAVES, lambda inner: st.lists(st.tuples(st.sampled_from(["x", "y_1"]), inner), max_size=3).map(tuple), max_leaves=8
-)
-
-
-def plain(message: Message) -> list[object]:
-    return [
-        (field.name, field.value.text if isinstance(field.value, Literal) else plain(field.value))
-        for field in message.fields
-    ]
-
-
-def expected(fields: tuple[tuple[str, object], ...]) -> list[object]:
-    def one(value: object) -> object:
-        if isinstance(value, tuple):
-            return expected(value)
-        if isinstance(value, bool):
-            return str(value).lower()
-        return string(only(f"a: {value}")) if isinstance(value, str) else str(value)
-
-    return [(name, one(value)) for name, value in fields]
-
-
-@given(st.lists(st.tuples(st.just("f"), TREES), max_size=4).map(tuple))
-def test_a_printed_tree_is_read_back(fields: tuple[tuple[str, object], ...]) -> None:
-    assert plain(parse(print_message(fields))) == expected(fields)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.quantization.networks import CONVOLUTIONS, convolutions, images, perceptron, rows
+from tests.quantization.networks import CONVOLUTIONS, convolutions, images, perceptron, rows, showing
 from tests.targets.encoder import HEADS, WEIGHT_LAYERS, WIDTH, ids, model_of, run, tiny_encoder
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants
@@ -285,7 +285,7 @@ def test_a_correction_is_added_to_every_output_of_its_channel(
     node = next(node for node in proto.graph.node if node.name == layer)
     adds = [n for n in proto.graph.node if n.op_type == "Add" and n.input[0] == node.output[0] and n.name == "fc2_bias"]
     tensor = (adds[0] if adds else node).output[0]
-    values = [run(_showing(p, tensor), feeds, [tensor])[0] for p in (proto, after)]
+    values = [run(showing(p, tensor), feeds, [tensor])[0] for p in (proto, after)]
     axis = 1 if "Conv" in node.op_type else -1
     difference = np.moveaxis(values[1] - values[0], axis, -1)  # type: ignore[operator]
     np.testing.assert_allclose(difference, np.broadcast_to(correction, difference.shape), atol=1e-4)
@@ -294,14 +294,6 @@ def test_a_correction_is_added_to_every_output_of_its_channel(
 def test_corrections_that_do_not_fit_are_refused() -> None:
     with pytest.raises(LoweringError, match="5 bias corrections do not fit"):
         corrected(perceptron(), {"fc1": [0.0] * 5})
-
-
-def _showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
-    shown = onnx.ModelProto()
-    shown.CopyFrom(proto)
-    if tensor not in {output.name for output in proto.graph.output}:
-        shown.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None))
-    return shown
 
 
 def record(**fields: object) -> QuantizationRecord:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.sealed_json import Unsound, sealed, unsealed
 
 VERSION = 1
@@ -38,8 +39,7 @@ Listing = Mapping[str, Listed]
 
 def written(kind: str, digest: str, listing: Listing) -> bytes:
     """The JSON that makes an entry visible."""
-    files = {name: {"sha256": one.sha256, "size_bytes": one.size_bytes} for name, one in listing.items()}
-    return sealed({"version": VERSION, "kind": kind, "entry": digest, "files": files})
+    return sealed({"version": VERSION, "kind": kind, "entry": digest, "files": listing})
 
 
 def read(content: bytes, kind: str, digest: str) -> dict[str, Listed]:
@@ -54,17 +54,15 @@ def read(content: bytes, kind: str, digest: str) -> dict[str, Listed]:
     files = value.get("files")
     if not isinstance(files, dict) or len(files) > MOST_FILES:
         raise Unsound(f"lists no files, or more than {MOST_FILES}")
-    found: dict[str, Listed] = {}
-    for name, one in files.items():
-        if not plain(name):
-            raise Unsound(f"names {name[:100]!r}, which is no path below an entry")
-        size = one.get("size_bytes") if isinstance(one, dict) else None
-        sha256 = one.get("sha256") if isinstance(one, dict) else None
-        if not (isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= MOST_BYTES):
-            raise Unsound(f"gives {name!r} no size")
-        if not (isinstance(sha256, str) and SHA256.fullmatch(sha256)):
-            raise Unsound(f"gives {name!r} no sha256")
-        found[name] = Listed(sha256=sha256, size_bytes=size)
+    if wrong := next((name for name in files if not plain(name)), None):
+        raise Unsound(f"names {wrong[:100]!r}, which is no path below an entry")
+    try:
+        found = decode(dict[str, Listed], files, "files")
+    except DecodeError as error:
+        raise Unsound(f"gives a file no size or sha256 ({error})") from error
+    for name, one in found.items():
+        if not (0 <= one.size_bytes <= MOST_BYTES and SHA256.fullmatch(one.sha256)):
+            raise Unsound(f"gives {name!r} no size or sha256")
     folders = {str(parent) for name in found for parent in PurePosixPath(name).parents}
     if both := sorted(folders & found.keys()):
         raise Unsound(f"has {both[0]!r} as a file and as a folder")

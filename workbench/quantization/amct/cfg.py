@@ -10,15 +10,17 @@ and of a oneof the later member wins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, get_args, get_type_hints
 
 from workbench.quantization.amct import protobuf_text
 from workbench.quantization.amct.protobuf_reader import MessageReader
-from workbench.quantization.amct.protobuf_text import Place, Printed, quoted, shortest
+from workbench.quantization.amct.protobuf_text import Place, Printable, Printed, quoted, shortest
 from workbench.quantization.recipe import HFMG_BINS
 from workbench.values.documents.input_files import read_text
 
@@ -137,18 +139,19 @@ def parse_cfg(text: str, *, file: Place = None) -> AmctConfig:
             wrong type, a value outside amct.md §2.1's range, or a name that is listed twice.
     """
     body = MessageReader(protobuf_text.parse(text, file=file), file=file, name="AMCTConfig")
+    found = body.message_of("common_config")
     config = AmctConfig(
-        batch_num=body.integer("batch_num", 1, least=1),
-        activation_offset=body.boolean("activation_offset") is not False,
+        batch_num=_scalar(body, "batch_num", int, 1),
+        activation_offset=_scalar(body, "activation_offset", bool, True),
         skip_layers=body.names("skip_layers"),
         skip_layer_types=body.names("skip_layer_types"),
         nuq_config=_nuq_config(body),
-        joint_quant=body.boolean("joint_quant"),
-        fakequant_precision_mode="FORCE_FP16_QUANT" if _forces_fp16(body) else None,
-        common_config=_common(body),
-        override_layer_types=_overrides(body, "override_layer_types", "layer_type"),
-        override_layer_configs=_overrides(body, "override_layer_configs", "layer_name"),
-        do_fusion=body.boolean("do_fusion") is not False,
+        joint_quant=_scalar(body, "joint_quant", bool),
+        fakequant_precision_mode=_scalar(body, "fakequant_precision_mode", ("FORCE_FP16_QUANT",)),
+        common_config=_calibration(found[1]) if found else None,
+        override_layer_types=_overrides(body, "override_layer_types"),
+        override_layer_configs=_overrides(body, "override_layer_configs"),
+        do_fusion=_scalar(body, "do_fusion", bool, True),
         skip_fusion_layers=body.names("skip_fusion_layers"),
         tensor_quantize=tuple(_tensor_quantize(each) for each in body.messages("tensor_quantize")),
         file=None if file is None else str(file),
@@ -159,90 +162,157 @@ def parse_cfg(text: str, *, file: Place = None) -> AmctConfig:
 
 def write_cfg(config: AmctConfig) -> str:
     """The text of a configuration; `parse_cfg` gives an equal one back."""
-    fields: list[Printed] = [("batch_num", config.batch_num), ("activation_offset", config.activation_offset)]
-    fields += [("skip_layers", quoted(name)) for name in config.skip_layers]
-    fields += [("skip_layer_types", quoted(name)) for name in config.skip_layer_types]
-    if (nuq := config.nuq_config) is not None:
-        inner: list[Printed] = []
-        if nuq.mapping_file is not None:
-            inner.append(("mapping_file", quoted(nuq.mapping_file)))
-        if nuq.nuq_quantize is not None:
-            inner.append(("nuq_quantize", _printed(nuq.nuq_quantize)))
-        fields.append(("nuq_config", tuple(inner)))
-    if config.joint_quant is not None:
-        fields.append(("joint_quant", config.joint_quant))
-    if config.fakequant_precision_mode is not None:
-        fields.append(("fakequant_precision_mode", config.fakequant_precision_mode))
-    if config.common_config is not None:
-        fields.append(("common_config", _printed_calibration(config.common_config)))
-    for name, settings in config.override_layer_types.items():
-        inner = [("layer_type", quoted(name)), ("calibration_config", _printed_calibration(settings))]
-        fields.append(("override_layer_types", tuple(inner)))
-    for name, settings in config.override_layer_configs.items():
-        inner = [("layer_name", quoted(name)), ("calibration_config", _printed_calibration(settings))]
-        fields.append(("override_layer_configs", tuple(inner)))
-    fields.append(("do_fusion", config.do_fusion))
-    fields += [("skip_fusion_layers", quoted(name)) for name in config.skip_fusion_layers]
-    for tensor in config.tensor_quantize:
-        inner = [("layer_name", quoted(tensor.layer_name)), ("input_index", tensor.input_index)]
-        if tensor.activations is not None:
-            inner.append((_MEMBERS[type(tensor.activations)], _printed(tensor.activations)))
-        fields.append(("tensor_quantize", tuple(inner)))
-    return protobuf_text.print_message(fields)
+    return protobuf_text.print_message(_printed(config))
+
+
+_MESSAGES: Mapping[str, type] = {
+    "arq_quantize": ArqQuantize,
+    "ada_quantize": AdaQuantize,
+    "nuq_quantize": NuqQuantize,
+    "ifmr_quantize": IfmrQuantize,
+    "hfmg_quantize": HfmgQuantize,
+    "dmq_balancer": DmqBalancer,
+}
+_NAMES = {kind: name for name, kind in _MESSAGES.items()}
+_WEIGHTS, _ACTIVATIONS = ("arq_quantize", "ada_quantize", "nuq_quantize"), ("ifmr_quantize", "hfmg_quantize")
+_KEYS = {"override_layer_types": "layer_type", "override_layer_configs": "layer_name"}
+_ENUMS = ("dst_type", "fakequant_precision_mode")
+
+_LIMITS: Mapping[str, int | str | Sequence[int]] = {
+    "batch_num": 1,
+    "num_iteration": 1,
+    "reg_param": "(0, 1)",
+    "warm_start": "(0, 1)",
+    "max_percentile": "(0.5, 1]",
+    "min_percentile": "(0.5, 1]",
+    "migration_strength": "[0.2, 0.8]",
+    "dmq_balancer_param": "[0.2, 0.8]",
+    "quant_bits": (4, 6, 7, 8),
+    "num_steps": (16, 32),
+    "num_of_iteration": range(6),
+    "num_of_bins": HFMG_BINS,
+}
+"""Of scalars in either form, by name: the least, an interval, or all there are (amct.md §2.1)."""
+
+
+def broken_rule(name: str, value: float) -> str | None:
+    """What is wrong with a scalar of this name, as the end of a sentence about its value."""
+    limit = _LIMITS.get(name)
+    if isinstance(limit, str):
+        low, high = map(float, limit[1:-1].split(","))
+        above = value >= low if limit.startswith("[") else value > low
+        below = value <= high if limit.endswith("]") else value < high
+        return None if above and below else f"is outside {limit}"
+    if isinstance(limit, int):
+        return None if value >= limit else f"is below {limit}"
+    return None if limit is None or value in limit else f"is none of {', '.join(map(str, limit))}"
+
+
+def broken_search(start: float, end: float, step: float) -> str | None:
+    """What is wrong with IFMR's range or step."""
+    if not 0 < start < end:
+        return f"search range [{start}, {end}] is not 0 < start < end."
+    # in decimals, as AMCT compares: 0.9 - 0.8 in float is less than 0.1
+    if not 0 < Decimal(str(step)) <= Decimal(str(end)) - Decimal(str(start)):
+        return f"{step} is outside (0, end - start] of the search range [{start}, {end}]."
+    return None
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
 
-_MEMBERS = {
-    ArqQuantize: "arq_quantize",
-    AdaQuantize: "ada_quantize",
-    NuqQuantize: "nuq_quantize",
-    IfmrQuantize: "ifmr_quantize",
-    HfmgQuantize: "hfmg_quantize",
-}
 
-
-def _printed(settings: Any) -> tuple[Printed, ...]:
-    """The fields of a message of scalars; unset ones are left out."""
-    values = ((name, getattr(settings, name)) for name in type(settings).__dataclass_fields__)
-    return tuple(
-        (name, shortest(value) if isinstance(value, float) else value) for name, value in values if value is not None
-    )
-
-
-def _printed_calibration(config: CalibrationConfig) -> tuple[Printed, ...]:
-    members = [member for member in (config.weights, config.activations) if member is not None]
-    fields: list[Printed] = [(_MEMBERS[type(member)], _printed(member)) for member in members]
-    if config.dmq_balancer is not None:
-        fields.append(("dmq_balancer", _printed(config.dmq_balancer)))
+def _printed(message: Any) -> tuple[Printed, ...]:
+    """The fields of a message; unset ones are left out."""
+    fields: list[Printed] = []
+    for each in dataclasses.fields(message):
+        value = getattr(message, each.name)
+        if isinstance(value, Mapping):
+            key = _KEYS[each.name]
+            fields += [
+                (each.name, ((key, quoted(name)), ("calibration_config", _printed(settings))))
+                for name, settings in value.items()
+            ]
+        elif each.name != "file":
+            fields += [
+                (_NAMES.get(type(one), each.name), _printable(each.name, one))
+                for one in (value if isinstance(value, tuple) else (value,))
+                if one is not None
+            ]
     return tuple(fields)
+
+
+def _printable(name: str, value: Any) -> Printable:
+    if isinstance(value, float):
+        return shortest(value)
+    if isinstance(value, str):
+        return value if name in _ENUMS else quoted(value)
+    return value if isinstance(value, int) else _printed(value)
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
 
 
-def _forces_fp16(body: MessageReader) -> bool:
-    return body.choice("fakequant_precision_mode", ("FORCE_FP16_QUANT",)) is not None
+def _scalar(body: MessageReader, name: str, kind: type | tuple[str, ...], default: Any = None) -> Any:
+    value = body.scalar(name, kind)
+    if value is None:
+        return default
+    if (broken := broken_rule(name, value)) is not None:
+        raise body.error(name, f"{value} {broken}.")
+    return value
+
+
+def _settings(body: MessageReader, *names: str) -> Any:
+    """The message of scalars that is there, of those that exclude each other; None where none is."""
+    found = body.message_of(*names)
+    if found is None:
+        return None
+    name, inner = found
+    hints = get_type_hints(_MESSAGES[name])
+    settings = _MESSAGES[name](
+        **{
+            each.name: _scalar(inner, each.name, _kind(hints[each.name]), each.default)
+            for each in dataclasses.fields(_MESSAGES[name])
+        }
+    )
+    if isinstance(settings, IfmrQuantize):
+        start, end = settings.search_range_start, settings.search_range_end
+        if broken := broken_search(start, end, settings.search_step):
+            at = "search_step" if 0 < start < end else "search_range_end" if start > 0 else "search_range_start"
+            raise inner.error(at, broken)
+    if isinstance(settings, AdaQuantize) and not 0 < settings.beta_range_end < settings.beta_range_start:
+        said = f"[{settings.beta_range_start}, {settings.beta_range_end}]"
+        raise inner.error("beta_range_end", f"beta range {said} is not start > end > 0.")
+    inner.finish()
+    return settings
+
+
+def _kind(hint: Any) -> type | tuple[str, ...]:
+    """`float` of float, `bool` of bool | None, the names of a Literal."""
+    options = tuple(option for option in get_args(hint) if option is not NoneType) or (hint,)
+    return options if isinstance(options[0], str) else options[0]
+
+
+def _calibration(body: MessageReader) -> CalibrationConfig:
+    config = CalibrationConfig(
+        weights=_settings(body, *_WEIGHTS),
+        activations=_settings(body, *_ACTIVATIONS),
+        dmq_balancer=_settings(body, "dmq_balancer"),
+    )
+    body.finish()
+    return config
 
 
 def _nuq_config(body: MessageReader) -> NuqConfig | None:
     found = body.message_of("nuq_config")
     if found is None:
         return None
-    inner = found[1]
-    member = inner.message_of("nuq_quantize")
-    config = NuqConfig(mapping_file=inner.text("mapping_file"), nuq_quantize=_nuq(member[1]) if member else None)
-    inner.finish()
+    config = NuqConfig(mapping_file=found[1].text("mapping_file"), nuq_quantize=_settings(found[1], "nuq_quantize"))
+    found[1].finish()
     return config
 
 
-def _common(body: MessageReader) -> CalibrationConfig | None:
-    found = body.message_of("common_config")
-    return _calibration(found[1]) if found else None
-
-
-def _overrides(body: MessageReader, name: str, key: str) -> dict[str, CalibrationConfig]:
-    overrides: dict[str, CalibrationConfig] = {}
+def _overrides(body: MessageReader, name: str) -> dict[str, CalibrationConfig]:
+    key, overrides = _KEYS[name], dict[str, CalibrationConfig]()
     for each in body.messages(name):
         target = each.required_text(key)
         if target in overrides:
@@ -255,119 +325,12 @@ def _overrides(body: MessageReader, name: str, key: str) -> dict[str, Calibratio
     return overrides
 
 
-def _calibration(body: MessageReader) -> CalibrationConfig:
-    weights: ArqQuantize | AdaQuantize | NuqQuantize | None = None
-    if (member := body.message_of("arq_quantize", "ada_quantize", "nuq_quantize")) is not None:
-        name, inner = member
-        weights = _arq(inner) if name == "arq_quantize" else _ada(inner) if name == "ada_quantize" else _nuq(inner)
-    balancer: DmqBalancer | None = None
-    if (found := body.message_of("dmq_balancer")) is not None:
-        strength = found[1].real("migration_strength", 0.5)
-        if not 0.2 <= strength <= 0.8:
-            raise found[1].error("migration_strength", f"{strength} is outside [0.2, 0.8].")
-        found[1].finish()
-        balancer = DmqBalancer(migration_strength=strength)
-    config = CalibrationConfig(weights=weights, activations=_activations(body), dmq_balancer=balancer)
-    body.finish()
-    return config
-
-
-def _arq(body: MessageReader) -> ArqQuantize:
-    bits = body.integer("quant_bits", 0, choices=(4, 6, 7, 8))
-    arq = ArqQuantize(channel_wise=body.boolean("channel_wise"), quant_bits=bits or None)
-    body.finish()
-    return arq
-
-
-def _ada(body: MessageReader) -> AdaQuantize:
-    ada = AdaQuantize(
-        num_iteration=body.integer("num_iteration", 10000, least=1),
-        reg_param=_share(body, "reg_param", 0.01),
-        beta_range_start=body.real("beta_range_start", 20.0),
-        beta_range_end=body.real("beta_range_end", 2.0),
-        warm_start=_share(body, "warm_start", 0.2),
-        channel_wise=body.boolean("channel_wise"),
-    )
-    if not 0 < ada.beta_range_end < ada.beta_range_start:
-        raise body.error(
-            "beta_range_end", f"beta range [{ada.beta_range_start}, {ada.beta_range_end}] is not start > end > 0."
-        )
-    body.finish()
-    return ada
-
-
-def _share(body: MessageReader, name: str, default: float) -> float:
-    value = body.real(name, default)
-    if not 0 < value < 1:
-        raise body.error(name, f"{value} is outside (0, 1).")
-    return value
-
-
-def _nuq(body: MessageReader) -> NuqQuantize:
-    nuq = NuqQuantize(
-        num_steps=body.integer("num_steps", 32, choices=(16, 32)),
-        num_of_iteration=body.integer("num_of_iteration", 0, choices=range(6)),
-    )
-    body.finish()
-    return nuq
-
-
-def _activations(body: MessageReader) -> IfmrQuantize | HfmgQuantize | None:
-    member = body.message_of("ifmr_quantize", "hfmg_quantize")
-    if member is None:
-        return None
-    return _ifmr(member[1]) if member[0] == "ifmr_quantize" else _hfmg(member[1])
-
-
-def _ifmr(body: MessageReader) -> IfmrQuantize:
-    start, end = body.real("search_range_start", 0.7), body.real("search_range_end", 1.3)
-    step = body.real("search_step", 0.01)
-    if not 0 < start < end:
-        name = "search_range_end" if start > 0 else "search_range_start"
-        raise body.error(name, f"search range [{start}, {end}] is not 0 < start < end.")
-    # in decimals, as AMCT compares: 0.9 - 0.8 in float is less than 0.1
-    if not 0 < Decimal(str(step)) <= Decimal(str(end)) - Decimal(str(start)):
-        raise body.error("search_step", f"{step} is outside (0, end - start] of the search range [{start}, {end}].")
-    ifmr = IfmrQuantize(
-        search_range_start=start,
-        search_range_end=end,
-        search_step=step,
-        max_percentile=_percentile(body, "max_percentile"),
-        min_percentile=_percentile(body, "min_percentile"),
-        asymmetric=body.boolean("asymmetric"),
-        dst_type=_data_type(body),
-    )
-    body.finish()
-    return ifmr
-
-
-def _percentile(body: MessageReader, name: str) -> float:
-    value = body.real(name, 0.999999)
-    if not 0.5 < value <= 1:
-        raise body.error(name, f"{value} is outside (0.5, 1].")
-    return value
-
-
-def _data_type(body: MessageReader) -> DataType:
-    return "INT16" if body.choice("dst_type", ("INT8", "INT16")) == "INT16" else "INT8"
-
-
-def _hfmg(body: MessageReader) -> HfmgQuantize:
-    hfmg = HfmgQuantize(
-        num_of_bins=body.integer("num_of_bins", 4096, choices=HFMG_BINS),
-        asymmetric=body.boolean("asymmetric"),
-        dst_type=_data_type(body),
-    )
-    body.finish()
-    return hfmg
-
-
 def _tensor_quantize(body: MessageReader) -> TensorQuantize:
-    index = body.integer("input_index", -1)
-    if index < 0:
+    index = _scalar(body, "input_index", int)
+    if index is None:
         raise body.error("input_index", "is missing.", "Every tensor_quantize needs an input_index.")
     tensor = TensorQuantize(
-        layer_name=body.required_text("layer_name"), input_index=index, activations=_activations(body)
+        layer_name=body.required_text("layer_name"), input_index=index, activations=_settings(body, *_ACTIVATIONS)
     )
     body.finish()
     return tensor

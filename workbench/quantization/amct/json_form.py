@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 ActAlgo = Literal["ifmr", "hfmg"]
@@ -27,6 +27,10 @@ GLOBAL_KEYS = (
 """Keys that are no layer's name, in the order AMCT writes them."""
 
 
+_KEYS = {"activation": "activation_quant_params", "weight": "weight_quant_params"}
+"""Of fields below that have other names in the text; all fields stand in AMCT's order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationQuantParams:
     """Attributes: num_of_bins: with hfmg only; the percentiles and the search with ifmr only; None otherwise.
@@ -35,11 +39,11 @@ class ActivationQuantParams:
     """
 
     num_bits: int = 8
-    act_algo: ActAlgo = "ifmr"
     max_percentile: float | None = None
     min_percentile: float | None = None
     search_range: tuple[float, float] | None = None
     search_step: float | None = None
+    act_algo: ActAlgo = "ifmr"
     asymmetric: bool | None = None
     num_of_bins: int | None = None
 
@@ -52,14 +56,14 @@ class WeightQuantParams:
     """
 
     num_bits: int = 8
-    wts_algo: WtsAlgo = "arq_quantize"
-    channel_wise: bool | None = None
-    num_iteration: int | None = None
     reg_param: float | None = None
-    beta_range: tuple[float, float] | None = None
     warm_start: float | None = None
+    num_iteration: int | None = None
+    beta_range: tuple[float, float] | None = None
     num_steps: int | None = None
     num_of_iteration: int | None = None
+    channel_wise: bool | None = None
+    wts_algo: WtsAlgo = "arq_quantize"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +71,9 @@ class LayerConfig:
     """Attributes: weight: None where AMCT leaves the block out, which means ARQ with the layer type's default."""
 
     quant_enable: bool
+    dmq_balancer_param: float | None = None
     activation: ActivationQuantParams
     weight: WeightQuantParams | None
-    dmq_balancer_param: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,66 +106,26 @@ class ExpandedConfig:
 
 def config_json(config: ExpandedConfig) -> str:
     """The text AMCT's create_quant_config writes: its key order, 4 spaces, layers by name, no last line break."""
-    data: dict[str, Any] = {
+    data = {
         "version": 1,
         "batch_num": config.batch_num,
         "activation_offset": config.activation_offset,
         "joint_quant": config.joint_quant,
         "do_fusion": config.do_fusion,
         "fakequant_precision_mode": "FORCE_FP16_QUANT" if config.force_fp16 else None,
-        "skip_fusion_layers": list(config.skip_fusion_layers),
-        "tensor_quantize": [_tensor_data(tensor) for tensor in config.tensor_quantize] or None,
+        "skip_fusion_layers": config.skip_fusion_layers,
+        "tensor_quantize": config.tensor_quantize or None,
+        **{name: config.layers[name] for name in sorted(config.layers)},
     }
-    data |= {name: _layer_data(config.layers[name]) for name in sorted(config.layers)}
-    return json.dumps(_without_none(data), indent=4, separators=(",", ":"))
+    return json.dumps(_plain(data), indent=4, separators=(",", ":"))
 
 
-def _layer_data(layer: LayerConfig) -> dict[str, Any]:
-    data = {
-        "quant_enable": layer.quant_enable,
-        "dmq_balancer_param": layer.dmq_balancer_param,
-        "activation_quant_params": _activation_data(layer.activation),
-    }
-    weight = layer.weight
-    if weight is not None:
-        data["weight_quant_params"] = _without_none(
-            {
-                "num_bits": weight.num_bits,
-                "reg_param": weight.reg_param,
-                "warm_start": weight.warm_start,
-                "num_iteration": weight.num_iteration,
-                "beta_range": None if weight.beta_range is None else list(weight.beta_range),
-                "num_steps": weight.num_steps,
-                "num_of_iteration": weight.num_of_iteration,
-                "channel_wise": weight.channel_wise,
-                "wts_algo": weight.wts_algo,
-            }
-        )
-    return _without_none(data)
-
-
-def _activation_data(activation: ActivationQuantParams) -> dict[str, Any]:
-    return _without_none(
-        {
-            "num_bits": activation.num_bits,
-            "max_percentile": activation.max_percentile,
-            "min_percentile": activation.min_percentile,
-            "search_range": None if activation.search_range is None else list(activation.search_range),
-            "search_step": activation.search_step,
-            "act_algo": activation.act_algo,
-            "asymmetric": activation.asymmetric,
-            "num_of_bins": activation.num_of_bins,
-        }
-    )
-
-
-def _tensor_data(tensor: TensorConfig) -> dict[str, Any]:
-    return {
-        "layer_name": tensor.layer_name,
-        "input_index": tensor.input_index,
-        "activation_quant_params": _activation_data(tensor.activation),
-    }
-
-
-def _without_none(data: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if value is not None}
+def _plain(value: Any) -> Any:
+    """As JSON has it; what is None is left out."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if is_dataclass(value):
+        value = {_KEYS.get(each.name, each.name): getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    return value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from decimal import Decimal
+from collections.abc import Mapping
 from typing import Any
 
+from workbench.quantization.amct.cfg import broken_rule, broken_search
 from workbench.quantization.amct.json_form import (
     GLOBAL_KEYS,
     ActivationQuantParams,
@@ -16,14 +16,24 @@ from workbench.quantization.amct.json_form import (
     WeightQuantParams,
 )
 from workbench.quantization.amct.protobuf_text import Place
-from workbench.quantization.recipe import HFMG_BINS
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.errors import ConfigError, nearest
 
-_PRECISION_MODES = ("DEFAULT", "FORCE_FP16_QUANT")
-_IFMR_KEYS = ("max_percentile", "min_percentile", "search_range", "search_step")
-_ADA_KEYS = ("num_iteration", "reg_param", "beta_range", "warm_start")
-_NUQ_KEYS = ("num_steps", "num_of_iteration")
+_ACTIVATIONS: Mapping[str, Mapping[str, Any]] = {
+    "ifmr": {
+        "max_percentile": 0.999999,
+        "min_percentile": 0.999999,
+        "search_range": (0.7, 1.3),
+        "search_step": 0.01,
+    },
+    "hfmg": {"num_of_bins": 4096},
+}
+_WEIGHTS: Mapping[str, Mapping[str, Any]] = {
+    "arq_quantize": {},
+    "ada_quantize": {"num_iteration": 10000, "reg_param": 0.01, "beta_range": (20.0, 2.0), "warm_start": 0.2},
+    "nuq_quantize": {"num_steps": 32, "num_of_iteration": 0},
+}
+"""Algorithm → its own parameters and their defaults, whose types they have."""
 
 
 def parse_config_json(text: str, *, file: Place = None) -> ExpandedConfig:
@@ -33,29 +43,25 @@ def parse_config_json(text: str, *, file: Place = None) -> ExpandedConfig:
         ConfigError: with file and key path: no JSON, a key given twice, an unknown key (with the nearest known
             ones), a wrong type, a value outside amct.md §2.1's range, or parameters of two algorithms mixed.
     """
-    body = _Object(_load(text, file), "", file)
-    body.take("version", 1, lambda value: _whole(value, choices=(1,)))
-    mode = body.take("fakequant_precision_mode", "DEFAULT", lambda value: _one_of(value, _PRECISION_MODES))
+    try:
+        data = loads(text)
+    except JsonError as error:
+        raise ConfigError(f"is no JSON: {error}.", file=file, line=error.line, key=error.key) from error
+    body = _Object(data, "", file)
+    body.take("version", 1, (1,))
     config = ExpandedConfig(
-        batch_num=body.take("batch_num", 1, lambda value: _whole(value, least=1)),
-        activation_offset=body.take("activation_offset", True, _boolean),
-        joint_quant=body.take("joint_quant", None, _boolean),
-        do_fusion=body.take("do_fusion", True, _boolean),
-        force_fp16=mode == "FORCE_FP16_QUANT",
-        skip_fusion_layers=body.take("skip_fusion_layers", (), _names),
+        batch_num=body.take("batch_num", 1, int),
+        activation_offset=body.take("activation_offset", True, bool),
+        joint_quant=body.take("joint_quant", None, bool),
+        do_fusion=body.take("do_fusion", True, bool),
+        force_fp16=body.take("fakequant_precision_mode", None, ("DEFAULT", "FORCE_FP16_QUANT")) == "FORCE_FP16_QUANT",
+        skip_fusion_layers=body.names("skip_fusion_layers"),
         tensor_quantize=tuple(_tensor(each) for each in body.list_of("tensor_quantize")),
         layers={name: _layer(body.inner(name)) for name in body.layer_names()},
         file=None if file is None else str(file),
     )
     body.finish()
     return config
-
-
-def _load(text: str, file: Place) -> Any:
-    try:
-        return loads(text)
-    except JsonError as error:
-        raise ConfigError(f"is no JSON: {error}.", file=file, line=error.line, key=error.key) from error
 
 
 class _Object:
@@ -67,23 +73,38 @@ class _Object:
         self.data, self.path, self.file = data, path, file
         self.known: set[str] = set()
 
-    def take(self, key: str, default: Any, read: Callable[[Any], Any]) -> Any:
-        """The value, as `read` gives it; `read` raises ValueError with the rule that is broken."""
+    def take(self, key: str, default: Any, kind: type | tuple[str | int, ...]) -> Any:
+        """A value of a type (`tuple`: of two numbers), or one of several."""
         self.known.add(key)
         if key not in self.data:
             return default
-        try:
-            return read(self.data[key])
-        except ValueError as error:
-            raise ConfigError(f"{self.data[key]!r} {error}.", file=self.file, key=self._at(key)) from error
+        value = self.data[key]
+        if (broken := _broken(key, value, kind)) is not None:
+            raise self.error(f"{value!r} {broken}.", key)
+        return tuple(map(float, value)) if kind is tuple else float(value) if kind is float else value
 
     def inner(self, key: str) -> _Object:
         self.known.add(key)
         return _Object(self.data.get(key, {}), self._at(key), self.file)
 
     def list_of(self, key: str) -> list[_Object]:
-        items = self.take(key, [], _list)
-        return [_Object(item, f"{self._at(key)}[{i}]", self.file) for i, item in enumerate(items)]
+        return [_Object(item, f"{self._at(key)}[{i}]", self.file) for i, item in enumerate(self.take(key, [], list))]
+
+    def names(self, key: str) -> tuple[str, ...]:
+        names = self.take(key, [], list)
+        if wrong := [name for name in names if not isinstance(name, str) or not name]:
+            raise self.error(f"{wrong[0]!r} is not a name.", key)
+        if len(set(names)) != len(names):
+            raise self.error(f"{names!r} repeats a name.", key)
+        return tuple(names)
+
+    def algorithm(self, key: str, known: Mapping[str, Mapping[str, Any]], default: str) -> dict[str, Any]:
+        """An algorithm and its parameters; those of others are refused."""
+        name = self.take(key, default, tuple(known))
+        others = {each for other in known.values() for each in other} - known[name].keys()
+        if foreign := [each for each in self.data if each in others]:
+            raise self.error(f"is no parameter of {key} {name!r}.", foreign[0])
+        return {key: name, **{each: self.take(each, usual, type(usual)) for each, usual in known[name].items()}}
 
     def layer_names(self) -> list[str]:
         """Keys of the top level that hold an object: AMCT takes every one that is no global key for a layer."""
@@ -107,8 +128,8 @@ class _Object:
 
 def _layer(body: _Object) -> LayerConfig:
     layer = LayerConfig(
-        quant_enable=body.take("quant_enable", True, _boolean),
-        dmq_balancer_param=body.take("dmq_balancer_param", None, lambda value: _real(value, 0.2, 0.8)),
+        quant_enable=body.take("quant_enable", True, bool),
+        dmq_balancer_param=body.take("dmq_balancer_param", None, float),
         activation=_activation(body.inner("activation_quant_params")),
         weight=_weight(body.inner("weight_quant_params")) if "weight_quant_params" in body.data else None,
     )
@@ -117,60 +138,27 @@ def _layer(body: _Object) -> LayerConfig:
 
 
 def _activation(body: _Object) -> ActivationQuantParams:
-    guess = "hfmg" if "num_of_bins" in body.data else "ifmr"
-    algorithm = body.take("act_algo", guess, lambda value: _one_of(value, ("ifmr", "hfmg")))
-    common = {
-        "num_bits": body.take("num_bits", 8, lambda value: _whole(value, choices=(4, 8, 16))),
-        "act_algo": algorithm,
-        "asymmetric": body.take("asymmetric", None, _boolean),
-    }
-    foreign = [key for key in body.data if key in (_IFMR_KEYS if algorithm == "hfmg" else ("num_of_bins",))]
-    if foreign:
-        raise body.error(f"is no parameter of act_algo {algorithm!r}.", foreign[0])
-    if algorithm == "hfmg":
-        bins = body.take("num_of_bins", 4096, lambda value: _whole(value, choices=HFMG_BINS))
-        activation = ActivationQuantParams(**common, num_of_bins=bins)
-    else:
-        start, end = body.take("search_range", (0.7, 1.3), lambda value: _pair(value, ascending=True))
-        step = body.take("search_step", 0.01, lambda value: _real(value, 0, math.inf, open_low=True))
-        if Decimal(str(step)) > Decimal(str(end)) - Decimal(str(start)):
-            raise body.error(f"{step} is more than the search range [{start}, {end}].", "search_step")
-        activation = ActivationQuantParams(
-            **common,
-            max_percentile=body.take("max_percentile", 0.999999, _percentile),
-            min_percentile=body.take("min_percentile", 0.999999, _percentile),
-            search_range=(start, end),
-            search_step=step,
-        )
+    activation = ActivationQuantParams(
+        num_bits=body.take("num_bits", 8, (4, 8, 16)),
+        asymmetric=body.take("asymmetric", None, bool),
+        **body.algorithm("act_algo", _ACTIVATIONS, "hfmg" if "num_of_bins" in body.data else "ifmr"),
+    )
+    if activation.search_range is not None and activation.search_step is not None:
+        (start, end), step = activation.search_range, activation.search_step
+        if broken := broken_search(start, end, step):
+            raise body.error(broken, "search_step" if 0 < start < end else "search_range")
     body.finish()
     return activation
 
 
 def _weight(body: _Object) -> WeightQuantParams:
-    algorithms = ("arq_quantize", "ada_quantize", "nuq_quantize")
-    algorithm = body.take("wts_algo", "arq_quantize", lambda value: _one_of(value, algorithms))
-    allowed = {"ada_quantize": _ADA_KEYS, "nuq_quantize": _NUQ_KEYS}.get(algorithm, ())
-    if foreign := [key for key in body.data if key in _ADA_KEYS + _NUQ_KEYS and key not in allowed]:
-        raise body.error(f"is no parameter of wts_algo {algorithm!r}.", foreign[0])
-    values: dict[str, Any] = {}
-    if algorithm == "ada_quantize":
-        values = {
-            "num_iteration": body.take("num_iteration", 10000, lambda value: _whole(value, least=1)),
-            "reg_param": body.take("reg_param", 0.01, _open_share),
-            "beta_range": body.take("beta_range", (20.0, 2.0), lambda value: _pair(value, ascending=False)),
-            "warm_start": body.take("warm_start", 0.2, _open_share),
-        }
-    elif algorithm == "nuq_quantize":
-        values = {
-            "num_steps": body.take("num_steps", 32, lambda value: _whole(value, choices=(16, 32))),
-            "num_of_iteration": body.take("num_of_iteration", 0, lambda value: _whole(value, choices=range(6))),
-        }
     weight = WeightQuantParams(
-        num_bits=body.take("num_bits", 8, lambda value: _whole(value, choices=(4, 6, 7, 8))),
-        wts_algo=algorithm,
-        channel_wise=body.take("channel_wise", None, _boolean),
-        **values,
+        num_bits=body.take("num_bits", 8, (4, 6, 7, 8)),
+        channel_wise=body.take("channel_wise", None, bool),
+        **body.algorithm("wts_algo", _WEIGHTS, "arq_quantize"),
     )
+    if weight.beta_range is not None and not 0 < weight.beta_range[1] < weight.beta_range[0]:
+        raise body.error(f"{list(weight.beta_range)} is not start > end > 0.", "beta_range")
     body.finish()
     return weight
 
@@ -180,79 +168,33 @@ def _tensor(body: _Object) -> TensorConfig:
         if key not in body.data:
             raise body.error("is missing.", key)
     tensor = TensorConfig(
-        layer_name=body.take("layer_name", "", _text),
-        input_index=body.take("input_index", 0, _whole),
+        layer_name=body.take("layer_name", "", str),
+        input_index=body.take("input_index", 0, int),
         activation=_activation(body.inner("activation_quant_params")),
     )
     body.finish()
     return tensor
 
 
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("is not true or false")
-    return value
+_KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "is not true or false"),
+    int: ((int,), "is not a whole number"),
+    float: ((int, float), "is not a number"),
+    str: ((str,), "is not a name"),
+    list: ((list,), "is not a list"),
+    tuple: ((list,), "is not a list of two numbers"),
+}
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("is not a name")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("is not a list")
-    return value
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    names = tuple(_text(name) for name in _list(value))
-    if len(set(names)) != len(names):
-        raise ValueError("repeats a name")
-    return names
-
-
-def _one_of(value: Any, names: tuple[str, ...]) -> str:
-    if value not in names:
-        raise ValueError(f"is none of {', '.join(map(repr, names))}")
-    return str(value)
-
-
-def _whole(value: Any, *, least: int = 0, choices: tuple[int, ...] | range = ()) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError("is not a whole number")
-    if value < least:
-        raise ValueError(f"is below {least}")
-    if choices and value not in choices:
-        raise ValueError(f"is none of {', '.join(map(str, choices))}")
-    return value
-
-
-def _real(value: Any, low: float, high: float, *, open_low: bool = False, open_high: bool = False) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError("is not a number")
-    if not math.isfinite(value):
-        raise ValueError("is not finite")
-    if value < low or value > high or (open_low and value == low) or (open_high and value == high):
-        raise ValueError(f"is outside {'(' if open_low else '['}{low}, {high}{')' if open_high else ']'}")
-    return float(value)
-
-
-def _percentile(value: Any) -> float:
-    return _real(value, 0.5, 1.0, open_low=True)
-
-
-def _open_share(value: Any) -> float:
-    return _real(value, 0.0, 1.0, open_low=True, open_high=True)
-
-
-def _pair(value: Any, *, ascending: bool) -> tuple[float, float]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise ValueError("is not a list of two numbers")
-    start, end = (_real(each, -math.inf, math.inf) for each in value)
-    if ascending and not 0 < start < end:
-        raise ValueError("is not 0 < start < end")
-    if not ascending and not 0 < end < start:
-        raise ValueError("is not start > end > 0")
-    return start, end
+def _broken(key: str, value: Any, kind: type | tuple[str | int, ...]) -> str | None:
+    if isinstance(kind, tuple):
+        one = type(value) is type(kind[0]) and value in kind
+        return None if one else f"is none of {', '.join(map(repr, kind))}"
+    types, words = _KINDS[kind]
+    if type(value) not in types or value == "":
+        return words
+    if kind is tuple:
+        return words if len(value) != 2 or any(_broken("", each, float) for each in value) else None
+    if kind in (int, float) and not 0 <= value < math.inf:
+        return "is below 0" if value < 0 else "is not finite"
+    return broken_rule(key, value) if kind in (int, float) else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
@@ -49,39 +49,30 @@ class MessageReader:
                 parts.append(each)
         return (parts[0].name, self._inner(parts[0].name, parts)) if parts else None
 
-    def boolean(self, name: str) -> bool | None:
-        found = self._all(name)
-        return protobuf_text.boolean(found[-1], file=self.file) if found else None
+    def scalar(self, name: str, kind: type | tuple[str, ...]) -> Any:
+        """A single bool, uint32, float32 or string, or an enum by its names; None where it is absent.
 
-    def integer(self, name: str, default: int, *, least: int = 0, choices: Collection[int] = ()) -> int:
-        """A uint32 of at least `least`, and one of `choices` if there are any."""
+        A float32 comes as its shortest decimal, as AMCT reads those of a .cfg.
+        """
         found = self._all(name)
         if not found:
-            return default
-        value = protobuf_text.integer(found[-1], 0, _LARGEST_UINT32, file=self.file)
-        if value < least:
-            raise self.error(name, f"{value} is below {least}.")
-        if choices and value not in choices:
-            raise self.error(name, f"{value} is none of {', '.join(map(str, choices))}.")
-        return value
-
-    def real(self, name: str, default: float) -> float:
-        """A float32 as its shortest decimal (AMCT reads .cfg floats that way too)."""
-        found = self._all(name)
-        if not found:
-            return default
+            return None
+        if isinstance(kind, tuple):
+            return protobuf_text.identifier(found[-1], kind, file=self.file)
+        if kind is bool:
+            return protobuf_text.boolean(found[-1], file=self.file)
+        if kind is int:
+            return protobuf_text.integer(found[-1], 0, _LARGEST_UINT32, file=self.file)
+        if kind is str:
+            return protobuf_text.string(found[-1], file=self.file)
         value = protobuf_text.real(found[-1], file=self.file)
         if not math.isfinite(value):
             raise self.error(name, f"{value} is not finite.")
         return float(str(np.float32(value)))
 
-    def choice(self, name: str, names: tuple[str, ...]) -> str | None:
-        found = self._all(name)
-        return protobuf_text.identifier(found[-1], names, file=self.file) if found else None
-
     def text(self, name: str) -> str | None:
-        found = self._all(name)
-        return protobuf_text.string(found[-1], file=self.file) if found else None
+        found: str | None = self.scalar(name, str)
+        return found
 
     def required_text(self, name: str) -> str:
         value = self.text(name)
@@ -112,7 +103,7 @@ class MessageReader:
         return bool(self._all(name))
 
     def line_of(self, name: str) -> int:
-        """The line of a field's last occurrence; the message's own line where it is absent."""
+        """Of a field's last occurrence; the message's own where it is absent."""
         found = self._all(name)
         return found[-1].line if found else self.message.line
 

@@ -1,24 +1,28 @@
 """Protocol Buffers text format, without a schema: what AMCT's .cfg and record files are written in.
 
-    parse(text) ──► Message of fields, each with its line ──► a reader that knows the schema (amct_cfg, amct_record)
+    parse(text) ──► Message of fields, each with its line ──► `protobuf_reader`, whose users know the schema
     print_message(…) ◄── the same tree; the layout of protobuf's own printer, two spaces per level
 
-Source of the grammar: protobuf.dev/reference/protobuf/textformat-spec. Left out, since neither file can use it:
-extension names, `Any` values and group names.
+Tokens, strings and numbers are read by protobuf's own text format. Its parser needs a schema and forgets the lines,
+which every message about a user's file names. Left out, since no such file can use them: extension names, `Any` values
+and group names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal as Kinds
+from typing import TypeVar
 
 import numpy as np
+from google.protobuf import text_encoding, text_format  # type: ignore[import-untyped]  # protobuf ships no stubs
 
 from workbench.values.errors import ConfigError
 
+T = TypeVar("T")
 Place = Path | str | None
 
 
@@ -52,21 +56,15 @@ def parse(text: str, *, file: Place = None) -> Message:
     Raises:
         ConfigError: the text does not follow the grammar (with its line).
     """
-    return _Reader(text, file).message(None, 1)
+    return _Reader(text, file).message("", 1)
 
 
 # --- scalars -------------------------------------------------------------------------------------------------------
 
-_BOOLEANS = {"true": True, "True": True, "t": True, "1": True, "false": False, "False": False, "f": False, "0": False}
-_INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\Z")
-
 
 def boolean(field: Field, *, file: Place = None) -> bool:
     """Raises ConfigError where the field is no bool, as the readers below do for their types."""
-    value = field.value
-    if isinstance(value, Message) or value.kind == "string" or value.text not in _BOOLEANS:
-        raise _wrong(field, "true or false", file)
-    return _BOOLEANS[value.text]
+    return bool(_scalar(field, text_format.ParseBool, "true or false", file))
 
 
 def string(field: Field, *, file: Place = None) -> str:
@@ -77,39 +75,24 @@ def string(field: Field, *, file: Place = None) -> str:
 
 def identifier(field: Field, names: Sequence[str], *, file: Place = None) -> str:
     """The name of an enum value, one of `names`."""
-    value = field.value
-    if isinstance(value, Message) or value.kind != "identifier" or value.text not in names:
-        raise _wrong(field, " or ".join(names), file)
-    return value.text
+    return names[_scalar(field, names.index, " or ".join(names), file)]
 
 
 def integer(field: Field, low: int, high: int, *, file: Place = None) -> int:
     """A whole number of the field's type, whose bounds are `low` and `high`."""
-    value = field.value
-    if isinstance(value, Message) or value.kind != "number" or not _INTEGER.match(value.text):
-        raise _wrong(field, "a whole number", file)
-    digits = value.text.lstrip("-")
-    if len(digits) > 64:  # beyond every integer type; int() itself refuses thousands of digits with another error
-        raise _wrong(field, f"a whole number in [{low}, {high}]", file)
-    octal = digits.startswith("0") and digits[1:].isdigit()
-    number = int(digits, 8 if octal else 0) * (-1 if value.text.startswith("-") else 1)
+    wanted = f"a whole number in [{low}, {high}]"
+    number: int = _scalar(
+        field, lambda text: text_format.ParseInteger(text, is_signed=True, is_long=True), wanted, file
+    )
     if not low <= number <= high:
-        raise _wrong(field, f"a whole number in [{low}, {high}]", file)
+        raise _wrong(field, wanted, file)
     return number
 
 
 def real(field: Field, *, file: Place = None) -> float:
     """A float field, rounded to float32 as protobuf stores it; may be infinite or NaN."""
-    value = field.value
-    if isinstance(value, Literal) and value.kind in ("number", "identifier"):
-        digits = value.text.rstrip("fF") if value.kind == "number" and "x" not in value.text.lower() else value.text
-        try:
-            # float() also takes what the grammar calls identifiers: inf, infinity and nan in any case
-            with np.errstate(over="ignore"):
-                return float(np.float32(float(digits)))
-        except ValueError:
-            pass
-    raise _wrong(field, "a number", file)
+    with np.errstate(over="ignore"):
+        return float(np.float32(_scalar(field, text_format.ParseFloat, "a number", file)))
 
 
 def message(field: Field, *, file: Place = None) -> Message:
@@ -130,6 +113,16 @@ def shortest(value: float) -> str:
     return str(float(f"{single:.9g}"))
 
 
+def _scalar(field: Field, read: Callable[[str], T], wanted: str, file: Place) -> T:
+    """What `read` makes of a token that is no string; a ValueError of its says that it is none of these."""
+    if isinstance(field.value, Literal) and field.value.kind != "string":
+        try:
+            return read(field.value.text)
+        except ValueError:
+            pass
+    raise _wrong(field, wanted, file)
+
+
 def _wrong(field: Field, wanted: str, file: Place) -> ConfigError:
     value = field.value
     written = "a message" if isinstance(value, Message) else repr(value.text) if value.kind == "string" else value.text
@@ -146,8 +139,7 @@ its form (`quoted`, `shortest`, an enum name)."""
 
 def quoted(text: str) -> str:
     """A string token; characters beyond ASCII stay, as AMCT writes its records in UTF-8."""
-    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'": "\\'", "\\": "\\\\"}
-    return '"' + "".join(named.get(c, f"\\{ord(c):03o}" if c < " " or c == "\x7f" else c) for c in text) + '"'
+    return f'"{text_encoding.CEscape(text, as_utf8=True)}"'
 
 
 def print_message(fields: Iterable[Printed], indent: int = 0) -> str:
@@ -164,152 +156,109 @@ def print_message(fields: Iterable[Printed], indent: int = 0) -> str:
 
 # --- reading -------------------------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(
-    r"""
-    (?P<blank>[ \t\r\f\v]+|\#[^\n]*)
-  | (?P<newline>\n)
-  | (?P<string>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
-  | (?P<number>-?[ \t]*(?:0[xX][0-9a-fA-F]++|(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+[fF]?)(?![\w.]))
-  | (?P<identifier>-?[A-Za-z_]\w*)
-  | (?P<mark>[:{}<>\[\];,])
-    """,
-    re.VERBOSE | re.ASCII,
+_NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]++|(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+[fF]?)")
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_STRING = re.compile(
+    r"""(["'])(?:(?!\1)[^\\]|\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[abfnrtv\\'"]))*+\1"""
 )
-_ESCAPE = re.compile(
-    r"\\(?:(?P<octal>[0-7]{1,3})|[xX](?P<hex>[0-9a-fA-F]{1,2})"
-    r"|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})|(?P<one>.))",
-    re.DOTALL,
-)
-_NAMED = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, "'": 39, '"': 34, "?": 63}
+_QUOTES = ('"', "'")
 _CLOSING = {"{": "}", "<": ">"}
 MOST_BYTES = 1 << 26
 """Of a file. AMCT's records of the largest models that fit a card stay below it."""
-MOST_TOKENS = 3_000_000
-"""Names, values and marks of one text: as objects they take some hundred bytes each."""
+MOST_VALUES = 1_000_000
+"""Of one text: as objects they take some hundred bytes each."""
 _DEEPEST = 100  # protobuf's own readers stop there too
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    line: int
-
-
 class _Reader:
+    """Attributes: line: of the next token, which is where the tokenizer stands."""
+
     def __init__(self, text: str, file: Place) -> None:
-        self.file = file
-        self.tokens = self._tokens(text)
-        self.position = 0
+        self.file, self.line, self.values = file, 1, 0
+        self._tokens = text_format.Tokenizer(self._lines(text))
 
-    def _tokens(self, text: str) -> list[_Token]:
-        tokens: list[_Token] = []
-        at, line = 0, 1
-        while at < len(text):
-            if len(tokens) == MOST_TOKENS:
-                raise self._error(f"more than {MOST_TOKENS} names, values and marks.", line)
-            match = _TOKEN.match(text, at)
-            if match is None:
-                what = "an unfinished string" if text[at] in "\"'" else f"{text[at]!r}"
-                raise self._error(f"{what} is no protobuf text.", line)
-            kind = match.lastgroup or ""
-            if kind == "newline":
-                line += 1
-            elif kind != "blank":
-                token = match.group()
-                tokens.append(_Token(kind, re.sub(r"\s", "", token) if kind == "number" else token, line))
-            at = match.end()
-        return [*tokens, _Token("end", "the end of the file", line)]
+    def _lines(self, text: str) -> Iterator[str]:
+        for self.line, line in enumerate(text.split("\n"), start=1):
+            yield line
 
-    def _error(self, rule: str, line: int, hint: str | None = None) -> ConfigError:
-        return ConfigError(rule, file=self.file, line=line, hint=hint)
+    @property
+    def _token(self) -> str:
+        return str(self._tokens.token)
 
-    def message(self, closing: str | None, line: int, depth: int = 0) -> Message:
-        """Fields up to `closing`; None reads to the end of the file."""
+    def _next(self) -> str:
+        token = self._token
+        self._tokens.NextToken()
+        return token
+
+    def _error(self, rule: str, line: int | None = None, hint: str | None = None) -> ConfigError:
+        return ConfigError(rule, file=self.file, line=line or self.line, hint=hint)
+
+    def _out_of_place(self, where: str) -> ConfigError:
+        return self._error(f"{self._token or 'the end of the file'!r} stands {where}.")
+
+    def message(self, closing: str, line: int, depth: int = 0) -> Message:
+        """Fields up to `closing`, which is '' for the end of the file."""
         if depth > _DEEPEST:
-            raise self._error(f"messages are nested more than {_DEEPEST} deep.", line)
+            raise self._error(f"messages are nested more than {_DEEPEST} deep.")
         fields: list[Field] = []
-        while True:
-            token = self._next()
-            if (token.kind == "end" and closing is None) or token.text == closing:
-                return Message(fields=tuple(fields), line=line)
-            if token.kind == "end":
+        while (name := self._token) != closing:
+            if not name:
                 raise self._error(f"the message that begins here has no {closing!r}.", line)
-            if token.kind != "identifier" or token.text.startswith("-"):
-                raise self._error(f"{token.text} stands where a field name must.", token.line)
-            fields.extend(self._values(token, depth))
-            if self.tokens[self.position].text in (";", ","):
-                self.position += 1
+            if not _NAME.fullmatch(name):
+                raise self._out_of_place("where a field name must")
+            begun = self.line
+            fields += [Field(name=name, value=value, line=begun) for value in self._values(depth)]
+            if self._token in (";", ","):
+                self._next()
+        self._next()
+        return Message(fields=tuple(fields), line=line)
 
-    def _values(self, name: _Token, depth: int) -> list[Field]:
-        token = self._next()
-        colon = token.text == ":" and token.kind == "mark"
-        if colon:
-            token = self._next()
-        if token.kind == "mark" and token.text == "[":
-            values = self._list(depth)
-        elif token.kind == "mark" and token.text in _CLOSING:
-            values = [self.message(_CLOSING[token.text], token.line, depth + 1)]
-        elif colon:
-            values = [self._scalar(token)]
-        else:
-            raise self._error(f"field {name.text!r} has no ':' and no '{{' after its name.", name.line)
-        return [Field(name=name.text, value=value, line=name.line) for value in values]
-
-    def _list(self, depth: int) -> list[Literal | Message]:
-        values: list[Literal | Message] = []
-        token = self._next()
-        while not (token.kind == "mark" and token.text == "]" and not values):
-            if token.kind == "mark" and token.text in _CLOSING:
-                values.append(self.message(_CLOSING[token.text], token.line, depth + 1))
-            else:
-                values.append(self._scalar(token))
-            after = self._next()
-            if after.kind == "mark" and after.text == "]":
-                break
-            if after.text != ",":
-                raise self._error(f"{after.text} stands in a list where ',' or ']' must.", after.line)
-            token = self._next()
+    def _values(self, depth: int) -> list[Literal | Message]:
+        line, name = self.line, self._next()
+        colon = self._tokens.TryConsume(":")
+        if not colon and self._token not in ("[", *_CLOSING):
+            raise self._error(f"field {name!r} has no ':' and no '{{' after its name.", line)
+        if not self._tokens.TryConsume("["):
+            return [self._value(depth)]
+        if self._tokens.TryConsume("]"):
+            return []
+        values = [self._value(depth)]
+        while not self._tokens.TryConsume("]"):
+            if not self._tokens.TryConsume(","):
+                raise self._out_of_place("in a list where ',' or ']' must")
+            values.append(self._value(depth))
         return values
 
-    def _scalar(self, token: _Token) -> Literal:
-        if token.kind == "string":
-            content = bytearray(self._unescaped(token))
-            while self.tokens[self.position].kind == "string":  # neighbouring strings are one string
-                content += self._unescaped(self._next())
+    def _value(self, depth: int) -> Literal | Message:
+        self.values += 1
+        if self.values > MOST_VALUES:
+            raise self._error(f"more than {MOST_VALUES} values.")
+        token, line = self._token, self.line
+        if token in _CLOSING:
+            self._next()
+            return self.message(_CLOSING[token], line, depth + 1)
+        if token[:1] in _QUOTES:
+            return Literal(kind="string", text=self._string(), line=line)
+        if _NUMBER.fullmatch(token):
+            return Literal(kind="number", text=self._next(), line=line)
+        if _NAME.fullmatch(token.removeprefix("-")):
+            return Literal(kind="identifier", text=self._next(), line=line)
+        raise self._out_of_place("where a value must")
+
+    def _string(self) -> str:
+        """The content of a string; neighbouring ones are one."""
+        content = bytearray()
+        while (token := self._token)[:1] in _QUOTES:
             try:
-                return Literal(kind="string", text=content.decode(), line=token.line)
-            except UnicodeDecodeError as error:
-                raise self._error(f"the string {token.text} is no UTF-8: {error.reason}.", token.line) from error
-        if token.kind == "number":
-            return Literal(kind="number", text=token.text, line=token.line)
-        if token.kind == "identifier":
-            return Literal(kind="identifier", text=token.text, line=token.line)
-        raise self._error(f"{token.text} stands where a value must.", token.line)
-
-    def _unescaped(self, token: _Token) -> bytes:
-        content, at = bytearray(), 0
-        inner = token.text[1:-1]
-        for match in _ESCAPE.finditer(inner):
-            content += inner[at : match.start()].encode()
-            at = match.end()
-            if match["octal"]:
-                content += bytes([int(match["octal"], 8) & 255])
-            elif match["hex"]:
-                content += bytes([int(match["hex"], 16)])
-            elif match["short"] or match["long"]:
-                point = int(match["short"] or match["long"], 16)
-                if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-                    raise self._error(f"{match.group()} is no character.", token.line)
-                content += chr(point).encode()
-            elif match["one"] in _NAMED:
-                content += bytes([_NAMED[match["one"]]])
-            else:
-                raise self._error(f"{match.group()} is no escape of a string.", token.line, "Double the backslash.")
-        return bytes(content + inner[at:].encode())
-
-    def _next(self) -> _Token:
-        token = self.tokens[self.position]
-        if token.kind != "end":
-            self.position += 1
-        return token
+                if not _STRING.fullmatch(token):  # protobuf's Python would take any escape
+                    raise ValueError("unfinished, or a backslash in it begins no escape")
+                content += text_encoding.CUnescape(token[1:-1])
+            except ValueError as error:
+                raise self._error(
+                    f"the string {token[:80]} is none: {error}.", hint="Double a plain backslash."
+                ) from error
+            self._next()
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            raise self._error(f"a string is no UTF-8: {error.reason}.") from error

@@ -42,30 +42,25 @@ def record_text(record: QuantizationRecord) -> str:
     AMCT finds a layer by the exact lines `  key: "<name>"` and `  value {`: the layout is part of the format. A Gemm or
     MatMul with a scale per channel is written as it is, though AMCT's reader (and `parse_record`) refuses it.
     """
-    entries: list[Printed] = []
+    mode: list[Printed] = [("fakequant_precision_mode", quoted(_FORCED))] if record.force_fp16 else []
+    found: list[tuple[str, list[Printed]]] = []
     for layer in record.layers:
         if layer.second is None:
-            entries.append(_entry(layer.layer, _factors(layer, record)))
+            found.append((layer.layer, _factors(layer)))
         else:
             for index, activation in enumerate((layer.activation, layer.second)):
-                fields: list[Printed] = [*_activation(activation), ("is_tensor_quantize", True), ("act_type", _INT8)]
-                entries.append(_entry(f"{layer.layer}:{index}", [*fields, *_precision(record)]))
-    return protobuf_text.print_message(entries)
-
-
-def _entry(name: str, fields: Sequence[Printed]) -> Printed:
-    return ("record", (("key", quoted(name)), ("value", tuple(fields))))
+                fields = [*_activation(activation), ("is_tensor_quantize", True), ("act_type", _INT8)]
+                found.append((f"{layer.layer}:{index}", fields))
+    return protobuf_text.print_message(
+        ("record", (("key", quoted(name)), ("value", (*fields, *mode)))) for name, fields in found
+    )
 
 
 def _activation(activation: ActivationScale) -> list[Printed]:
     return [("scale_d", shortest(activation.scale)), ("offset_d", activation.zero_point)]
 
 
-def _precision(record: QuantizationRecord) -> list[Printed]:
-    return [("fakequant_precision_mode", quoted(_FORCED))] if record.force_fp16 else []
-
-
-def _factors(layer: LayerRecord, record: QuantizationRecord) -> list[Printed]:
+def _factors(layer: LayerRecord) -> list[Printed]:
     scales = layer.weight.scales if layer.weight is not None else (1.0,)  # AveragePool: amct.md §3.2
     fields = _activation(layer.activation)
     fields += [("scale_w", shortest(scale)) for scale in scales]
@@ -74,7 +69,7 @@ def _factors(layer: LayerRecord, record: QuantizationRecord) -> list[Printed]:
     fields.append(("act_type", _INT8))
     if layer.weight is not None:
         fields.append(("wts_type", _INT8))
-    return [*fields, *_precision(record)]
+    return fields
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
@@ -136,8 +131,7 @@ class _Entry:
 
     layer: str
     index: int | None
-    scale: float
-    offset: int
+    activation: ActivationScale
     weight_scales: tuple[float, ...]
     balance: tuple[float, ...]
     forced: bool
@@ -160,11 +154,13 @@ def _entry_of(body: MessageReader, layers: Mapping[str, Layer]) -> _Entry | None
     if not given and not value.has("tensor_balance_factor"):
         value.finish()
         return None
+    tensor = layer.activation if not index else layer.second or ""
+    if value.has("tensor_balance_factor"):
+        tensor = f"{name}.mul.output0"  # prepare.balanced puts this Mul before a balanced layer
     entry = _Entry(
         layer=name,
         index=index,
-        scale=_activation_scale(value, layer),
-        offset=_activation_offset(value, layer),
+        activation=_activation_of(value, layer, tensor),
         weight_scales=() if index is not None else _weight_scales(value, layer),
         balance=_balance(value, layer),
         forced=_forced(value),
@@ -195,6 +191,17 @@ def _target(key: str, body: MessageReader, layers: Mapping[str, Layer]) -> tuple
     )
 
 
+_BITS: Mapping[str, tuple[str, ...]] = {
+    "act_type": ("INT4", "INT8", "INT16"),
+    "wts_type": ("INT4", "INT6", "INT7", "INT8"),
+    "dst_type": ("INT4", "INT8"),
+}
+_UNCOMPUTED = {
+    "cluster": "clusters weights (NUQ)",
+    **dict.fromkeys(("scale_h", "offset_h", "scale_r", "offset_r"), "quantizes LSTM and GRU"),
+}
+
+
 def _check_other_fields(value: MessageReader, layer: Layer) -> None:
     """Fields that must not be there, or must say INT8 and float32."""
     name = layer.name
@@ -202,15 +209,10 @@ def _check_other_fields(value: MessageReader, layer: Layer) -> None:
         raise value.error(
             "shift_bit", f"shift_bit is not support, please delete shift_bit of layer {name} (AMCT's words)."
         )
-    for field in ("cluster", "scale_h", "offset_h", "scale_r", "offset_r"):
+    for field, what in _UNCOMPUTED.items():
         if value.has(field):
-            what = "clusters weights (NUQ)" if field == "cluster" else "quantizes LSTM and GRU"
             raise value.error(field, f"AMCT {what} with it; this engine does not.", f"Leave {name!r} out.")
-    for field, types in (
-        ("act_type", ("INT4", "INT8", "INT16")),
-        ("wts_type", ("INT4", "INT6", "INT7", "INT8")),
-        ("dst_type", ("INT4", "INT8")),
-    ):
+    for field, types in _BITS.items():
         kind = value.text(field)
         if kind in (None, "INT8"):  # AMCT takes a missing type for 8 bits
             continue
@@ -219,59 +221,48 @@ def _check_other_fields(value: MessageReader, layer: Layer) -> None:
         raise value.error(field, f"AMCT would use {kind}; this engine lowers INT8 only.", f"Leave {name!r} out.")
     if (kind := value.text("op_data_type")) not in (None, "FLOAT32"):
         raise value.error("op_data_type", f"is {kind!r}; this engine lowers float32 models only.")
-    if value.boolean("skip_fusion") and layer.op_type in ("Conv", "ConvTranspose"):
+    if value.scalar("skip_fusion", bool) and layer.op_type in ("Conv", "ConvTranspose"):
         raise value.error(
             "skip_fusion",
             f"AMCT would leave the BatchNormalization after {name!r} unfused; this engine does not.",
             "Calibrate with do_fusion true.",
         )
-    value.boolean("is_tensor_quantize")
+    value.scalar("is_tensor_quantize", bool)
 
 
-def _activation_scale(value: MessageReader, layer: Layer) -> float:
-    scales = value.reals("scale_d")
-    if not scales:
-        raise _missing(value, "scale_d", layer)
-    _check_positive(value, "scale_d", scales, layer)
-    return scales[-1]
-
-
-def _activation_offset(value: MessageReader, layer: Layer) -> int:
-    offsets = value.integers("offset_d")
-    if not offsets:
-        raise _missing(value, "offset_d", layer)
-    if not -128 <= offsets[-1] <= 127:
-        rule = f"offset_d's value should be in [-128, 127] in layer {layer.name} (AMCT's words), it is {offsets[-1]}."
-        raise value.error("offset_d", rule)
-    return offsets[-1]
-
-
-def _missing(value: MessageReader, field: str, layer: Layer) -> ConfigError:
-    return value.error(
-        field,
-        f"cannot find {field} of layer {layer.name} in record_file, please check data calibration process!"
-        " (AMCT's words).",
-    )
-
-
-def _check_positive(value: MessageReader, field: str, scales: Sequence[float], layer: Layer) -> None:
-    for scale in scales:
-        if not (math.isfinite(scale) and scale > 0):
+def _given(value: MessageReader, layer: Layer, field: str, numbers: Sequence[float]) -> None:
+    """Refuses an absent field, and scales that are none."""
+    if not numbers:
+        data = ", please check data calibration process!" if field.endswith("_d") else ""
+        raise value.error(field, f"cannot find {field} of layer {layer.name} in record_file{data} (AMCT's words).")
+    for number in numbers:
+        if field.startswith("scale") and not (math.isfinite(number) and number > 0):
             raise value.error(
                 field,
                 f"{field}'s value shoule be in positivate range of float32 in layer {layer.name} (AMCT's words),"
-                f" it is {scale}.",
+                f" it is {number}.",
             )
+
+
+def _activation_of(value: MessageReader, layer: Layer, tensor: str) -> ActivationScale:
+    """The clip range is what the factors cover: (-128 - offset)·scale to (127 - offset)·scale (amct.md §4.1)."""
+    scales, offsets = value.reals("scale_d"), value.integers("offset_d")
+    _given(value, layer, "scale_d", scales)
+    _given(value, layer, "offset_d", offsets)
+    scale, offset = scales[-1], offsets[-1]
+    if not -128 <= offset <= 127:
+        rule = f"offset_d's value should be in [-128, 127] in layer {layer.name} (AMCT's words), it is {offset}."
+        raise value.error("offset_d", rule)
+    low, high = (-128 - offset) * scale, (127 - offset) * scale
+    return ActivationScale(tensor=tensor, scale=scale, zero_point=offset, low=low, high=high)
 
 
 def _weight_scales(value: MessageReader, layer: Layer) -> tuple[float, ...]:
     scales, offsets = value.reals("scale_w"), value.integers("offset_w")
-    for field, values in (("scale_w", scales), ("offset_w", offsets)):
-        if not values:
-            raise value.error(field, f"cannot find {field} of layer {layer.name} in record_file (AMCT's words).")
+    _given(value, layer, "scale_w", scales)
+    _given(value, layer, "offset_w", offsets)
     if any(offsets):
         raise value.error("offset_w", f"offset_w's value should be 0 in layer {layer.name} (AMCT's words).")
-    _check_positive(value, "scale_w", scales, layer)
     if len(scales) != len(offsets):
         raise value.error(
             "offset_w",
@@ -299,26 +290,15 @@ def _balance(value: MessageReader, layer: Layer) -> tuple[float, ...]:
     factors = value.reals("tensor_balance_factor")
     if not factors:
         return ()
-    name = layer.name
+    name, rule = layer.name, ""
     if layer.weight is None:
-        raise value.error(
-            "tensor_balance_factor",
-            f"tensor_balance_factor is not support, please delete tensor_balance_factor of layer {name}"
-            " (AMCT's words).",
-        )
-    channels = _input_channels(layer)
-    if len(factors) != channels:
-        raise value.error(
-            "tensor_balance_factor",
-            f"tensor_balance_factor's length: {len(factors)} should be equal to the channel length of inputs of layer"
-            f" {name}: {channels} (AMCT's words).",
-        )
-    if not all(_EPSILON <= factor <= 1 / _EPSILON for factor in factors):
-        raise value.error(
-            "tensor_balance_factor",
-            f"tensor_balance_factor's value shoule be in range[FLT_EPSILON, 1/FLT_EPSILON] in layer {name}"
-            " (AMCT's words).",
-        )
+        rule = f" is not support, please delete tensor_balance_factor of layer {name}"
+    elif len(factors) != (channels := _input_channels(layer)):
+        rule = f"'s length: {len(factors)} should be equal to the channel length of inputs of layer {name}: {channels}"
+    elif not all(_EPSILON <= factor <= 1 / _EPSILON for factor in factors):
+        rule = f"'s value shoule be in range[FLT_EPSILON, 1/FLT_EPSILON] in layer {name}"
+    if rule:
+        raise value.error("tensor_balance_factor", f"tensor_balance_factor{rule} (AMCT's words).")
     return factors
 
 
@@ -342,41 +322,25 @@ def _forced(value: MessageReader) -> bool:
 
 
 def _layer_record(layer: Layer, found: Mapping[tuple[str, int | None], _Entry], file: Place) -> LayerRecord | None:
-    if layer.second is not None:
-        first, second = found.get((layer.name, 0)), found.get((layer.name, 1))
-        if first is None and second is None:
-            return None
-        if first is None or second is None:
-            missing = 0 if first is None else 1
-            raise ConfigError(
-                f"{layer.name!r} has a scale for one of its two activations only.",
-                file=file,
-                hint=f"Add the record '{layer.name}:{missing}'.",
-            )
-        return LayerRecord(
-            layer=layer.name,
-            op_type=layer.op_type,
-            activation=_scale(layer.activation, first),
-            second=_scale(layer.second, second),
-        )
-    entry = found.get((layer.name, None))
-    if entry is None:
+    indices = (0, 1) if layer.second is not None else (None,)
+    entries = [found[layer.name, index] for index in indices if (layer.name, index) in found]
+    if not entries:
         return None
-    weight = None
+    if len(entries) < len(indices):
+        raise ConfigError(
+            f"{layer.name!r} has a scale for one of its two activations only.",
+            file=file,
+            hint=f"Add the record '{layer.name}:{1 - (entries[0].index or 0)}'.",
+        )
+    first, weight = entries[0], None
     if layer.weight is not None:
-        axis = layer.output_axis if len(entry.weight_scales) > 1 else None
-        weight = WeightScale(scales=entry.weight_scales, axis=axis)
+        axis = layer.output_axis if len(first.weight_scales) > 1 else None
+        weight = WeightScale(scales=first.weight_scales, axis=axis)
     return LayerRecord(
         layer=layer.name,
         op_type=layer.op_type,
-        # prepare.balanced puts this Mul before a balanced layer
-        activation=_scale(f"{layer.name}.mul.output0" if entry.balance else layer.activation, entry),
+        activation=first.activation,
+        second=entries[1].activation if len(entries) > 1 else None,
         weight=weight,
-        balance=entry.balance or None,
+        balance=first.balance or None,
     )
-
-
-def _scale(tensor: str, entry: _Entry) -> ActivationScale:
-    """The clip range is what the factors cover: (-128 - offset)·scale to (127 - offset)·scale (amct.md §4.1)."""
-    low, high = (-128 - entry.offset) * entry.scale, (127 - entry.offset) * entry.scale
-    return ActivationScale(tensor=tensor, scale=entry.scale, zero_point=entry.offset, low=low, high=high)

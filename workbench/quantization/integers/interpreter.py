@@ -34,21 +34,6 @@ from workbench.quantization.sessions import session_on
 from workbench.values.errors import LoweringError, MeasureError, nearest
 
 _ASCEND = (QUANT, DEQUANT, ANTI_QUANT)
-_ELEMENT_TYPES: Mapping[str, int] = {
-    "tensor(float)": TensorProto.FLOAT,
-    "tensor(float16)": TensorProto.FLOAT16,
-    "tensor(double)": TensorProto.DOUBLE,
-    "tensor(int64)": TensorProto.INT64,
-    "tensor(int32)": TensorProto.INT32,
-    "tensor(int16)": TensorProto.INT16,
-    "tensor(int8)": TensorProto.INT8,
-    "tensor(uint64)": TensorProto.UINT64,
-    "tensor(uint32)": TensorProto.UINT32,
-    "tensor(uint16)": TensorProto.UINT16,
-    "tensor(uint8)": TensorProto.UINT8,
-    "tensor(bool)": TensorProto.BOOL,
-    "tensor(string)": TensorProto.STRING,
-}
 
 
 class Interpreter:
@@ -253,9 +238,9 @@ class _FloatSegment:
         except RUNTIME_ERRORS as error:
             raise LoweringError(f"ONNX Runtime refuses the float part of the deploy model: {error}") from error
         found = {value.name: value.type for value in self._session.get_outputs()}
-        if unknown := [name for name, kind in found.items() if kind not in _ELEMENT_TYPES]:
+        if unknown := [name for name, kind in found.items() if not kind.startswith("tensor(")]:
             raise LoweringError(f"Tensor {unknown[0]!r} is a {found[unknown[0]]}; only plain tensors are interpreted.")
-        return {name: _ELEMENT_TYPES[kind] for name, kind in found.items()}
+        return {n: TensorProto.DataType.Value(kind[len("tensor(") : -1].upper()) for n, kind in found.items()}
 
     def run(self, values: Values) -> None:
         """Add this segment's outputs to `values`."""

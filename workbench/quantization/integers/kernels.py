@@ -47,18 +47,25 @@ def conv(x: Integers, w: Integers, attributes: Attributes, bound: float) -> Inte
     """ONNX Conv without bias: x [N, Cin, ...], w [Cout, Cin / group, ...]; padding is the number 0."""
     kind = exact_type(bound)
     groups = int(attributes.get("group", 1))
-    kernel = w.shape[2:]
-    strides, dilations = _steps(attributes, len(kernel))
-    pads = _pads(attributes, x.shape[2:], kernel, strides, dilations)
-    windows = _windows(_padded(x.astype(kind, copy=False), pads), kernel, strides, dilations)
-    batch, channels, *rest = windows.shape
-    places = rest[: len(kernel)]
-    # [N, Cin, places, kernel] → [N, groups, Cin / groups · kernel, places]
-    axes = (0, 1, *range(2 + len(kernel), 2 + 2 * len(kernel)), *range(2, 2 + len(kernel)))
-    columns = windows.transpose(axes).reshape(batch, groups, channels // groups * math.prod(kernel), math.prod(places))
+    columns, places = unfolded(x.astype(kind, copy=False), w.shape[2:], attributes)
     rows = w.astype(kind, copy=False).reshape(groups, w.shape[0] // groups, -1)
     result: Integers = np.matmul(rows, columns)
-    return result.reshape(batch, w.shape[0], *places)
+    return result.reshape(len(x), w.shape[0], *places)
+
+
+def unfolded(x: Integers, kernel: Sequence[int], attributes: Attributes) -> tuple[Integers, list[int]]:
+    """What a Conv's weights meet, [N, groups, Cin / groups · kernel elements, output positions], and the positions'
+    sizes."""
+    groups, rank = int(attributes.get("group", 1)), len(kernel)
+    strides, dilations = _steps(attributes, rank)
+    pads = _pads(attributes, x.shape[2:], kernel, strides, dilations)
+    windows = _windows(_padded(x, pads), kernel, strides, dilations)
+    batch, channels, *rest = windows.shape
+    places = rest[:rank]
+    # [N, Cin, places, kernel] → [N, groups, Cin / groups · kernel, places]
+    axes = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    shape = (batch, groups, channels // groups * math.prod(kernel), math.prod(places))
+    return windows.transpose(axes).reshape(shape), places
 
 
 def conv_transpose(x: Integers, w: Integers, attributes: Attributes, bound: float) -> Integers:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,9 @@ from workbench.graph.names import Names
 from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.ascend_quant import DEQUANT, FP16_FACTOR_MASK, QUANT
+from workbench.quantization.lowering.integer_bias import integer_bias
 from workbench.quantization.lowering.prepare import prepare
+from workbench.quantization.lowering.qdq_tensors import check_tensor, fitting_integers
 from workbench.quantization.lowering.surgery import (
     check_layers,
     default_opset,
@@ -30,16 +32,15 @@ from workbench.quantization.lowering.surgery import (
     float_constant,
     names_read,
     prune_constants,
+    rewired,
 )
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord, WeightScale
-from workbench.quantization.rounding import integers_of
 from workbench.values.errors import LoweringError
 
 OLDEST_OPSET, NEWEST_OPSET = 8, 22
 """ATC's plugins for the Ascend operators are registered for these versions of ai.onnx (amct.md §6.1)."""
 
 _OLDEST_IR = 6  # AMCT writes 6 with opset 11; older ones would need every initializer among the inputs
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _LOWERED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool")
 
 _Floats = npt.NDArray[np.float32]
@@ -126,7 +127,7 @@ class _Rewriter:
             if node.name in absorbed:
                 continue
             if node.name not in layers:
-                yield _copy(node, [self._renamed.get(name, name) for name in node.input])
+                yield rewired(node, [self._renamed.get(name, name) for name in node.input])
                 continue
             layer = layers[node.name]
             add = self._bias_add(node, layer)
@@ -168,18 +169,13 @@ class _Rewriter:
                 inputs.append(self._bias(node, node.input[2], factors))
         last = node if add is None else add
         integer, output = self._output_names(last, f"{node.name}.dequant.output0")
-        lowered = _copy(node, inputs)
+        lowered = rewired(node, inputs, [integer] if add is None else None)
         for attribute in lowered.attribute:
             if node.op_type == "Gemm" and attribute.name == "transB":
                 attribute.i = 0
-        if add is None:
-            lowered.output[0] = integer
-            yield lowered
-        else:
-            yield lowered
-            biased = _copy(add, [node.output[0], self._bias(node, add.input[1], factors)])
-            biased.output[0] = integer
-            yield biased
+        yield lowered
+        if add is not None:
+            yield rewired(add, [node.output[0], self._bias(node, add.input[1], factors)], [integer])
         param = self._names.fresh(f"{node.name}.dequant.param")
         words = dequant_words(factors, force_fp16=self._force_fp16)
         self._new[param] = helper.make_tensor(param, TensorProto.UINT64, [words.size], words)
@@ -191,11 +187,7 @@ class _Rewriter:
         self, node: NodeProto, tensor: str, recorded: ActivationScale, name: str
     ) -> Generator[NodeProto, None, str]:
         """The AscendQuant of a tensor where it is still missing; returns the int8 tensor's name."""
-        if tensor != recorded.tensor:
-            raise LoweringError(
-                f"{node.name}: the record has a scale for {recorded.tensor!r}, the model gives it {tensor!r}. "
-                "The record belongs to another model; calibrate again."
-            )
+        check_tensor(node, tensor, recorded)
         scale = np.float32(recorded.scale)
         key = (tensor, float(scale), recorded.zero_point)
         if key not in self._quantized:
@@ -244,10 +236,12 @@ class _Rewriter:
         transposed = node.op_type == "Gemm" and bool(attributes.get("transB", 0))
         groups = int(attributes.get("group", 1)) if node.op_type == "ConvTranspose" else 1
         axis = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if transposed else 1}.get(node.op_type, values.ndim - 1)
-        try:
-            integers = _integers(values, weight, axis, groups)
-        except ValueError as error:
-            raise LoweringError(f"{node.name}: {error}. The record belongs to another model.") from error
+        if weight.axis is not None and weight.axis % values.ndim != axis:
+            raise LoweringError(
+                f"{node.name}: scales along axis {weight.axis}, the output channels are axis {axis}. "
+                "The record belongs to another model; calibrate again."
+            )
+        integers = fitting_integers(node.name, values, weight, groups)
         scales = np.asarray(weight.scales, np.float32)
         if weight.axis is not None and len(scales) == values.shape[axis]:
             scales = np.tile(scales, groups)
@@ -259,17 +253,7 @@ class _Rewriter:
 
     def _bias(self, node: NodeProto, name: str, factors: _Floats) -> str:
         """Name of the int32 bias: round half to even of bias / factor, in float32 (amct.md §4.8)."""
-        if name not in self._constants:
-            raise LoweringError(f"{node.name}: the bias {name} is computed. Keep this layer in float.")
-        values = float_constant(name, self._constants[name], node.name)
-        quotients = np.rint(values / factors).astype(np.float64)
-        extreme = float(quotients.flat[int(np.abs(quotients).argmax())]) if quotients.size else 0.0
-        if quotients.size and not (quotients.min() >= _INT32_MIN and quotients.max() <= _INT32_MAX):
-            raise LoweringError(
-                f"{node.name}: Do bias quantize failed (AMCT's words): a bias becomes {extreme:.6g} at scale "
-                f"{factors.min():g} and does not fit into int32. Keep this layer in float."
-            )
-        integers = quotients.astype(np.int32).reshape(values.shape)
+        integers = integer_bias(node.name, name, self._constants, factors)
         tensor = self._constant_name(name, f"{node.name}.bias")
         self._new[tensor] = helper.make_tensor(tensor, TensorProto.INT32, integers.shape, integers)
         return tensor
@@ -310,30 +294,3 @@ def dequant_words(factors: _Floats, *, force_fp16: bool = False) -> npt.NDArray[
     if force_fp16:
         bits = bits & np.uint32(FP16_FACTOR_MASK)
     return bits.astype(np.uint64)
-
-
-def _integers(values: _Floats, weight: WeightScale, axis: int, groups: int) -> npt.NDArray[np.int8]:
-    """The int8 weight in its own layout; `axis` is where its layer has the output channels.
-
-    A grouped ConvTranspose stores [Cin, Cout / groups, ...]; its Cout scales run through the groups in order.
-    """
-    if weight.axis is not None and weight.axis % values.ndim != axis:
-        raise ValueError(f"scales along axis {weight.axis}, the output channels are axis {axis}")
-    if groups == 1 or weight.axis is None or len(weight.scales) == values.shape[axis]:
-        return integers_of(values, weight)
-    if weight.rounding is not None:
-        raise ValueError("learned rounding of a grouped ConvTranspose has no known order")
-    rows = values.shape[0] // groups
-    by_group = values.reshape(groups, rows, *values.shape[1:])
-    channels_first = np.moveaxis(by_group, 2, 1).reshape(-1, rows, *values.shape[2:])
-    integers = integers_of(channels_first, WeightScale(scales=weight.scales, axis=0))
-    stored = np.moveaxis(integers.reshape(groups, values.shape[1], rows, *values.shape[2:]), 1, 2)
-    return np.ascontiguousarray(stored.reshape(values.shape))
-
-
-def _copy(node: NodeProto, inputs: Sequence[str]) -> NodeProto:
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    del copy.input[:]
-    copy.input.extend(inputs)
-    return copy

@@ -14,16 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from workbench.graph.apart import tensor_of
-from workbench.graph.names import Names
 from workbench.graph.nodes import replace_nodes
-from workbench.graph.read import constants
 from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.qdq_tensors import QuantizedTensors
 from workbench.quantization.lowering.surgery import (
     MatMulParts,
     bias_add,
     editable_copy,
-    float_constant,
     matmul_parts,
     prune_constants,
     scalar_or_vector,
@@ -58,21 +55,18 @@ def lower_dynamic(proto: ModelProto, granularity: Granularity) -> ModelProto:
 
 
 class _Rewriter:
-    """The growing graph: which tensors and weights are quantized already, and under which names."""
+    """The growing graph: which tensors are quantized already, and under which names."""
 
     def __init__(self, model: ModelProto, granularity: Granularity) -> None:
-        self._graph = model.graph
-        self._names = Names(model.graph)
-        self._constants = constants(model)
+        self._tensors = QuantizedTensors(model)
         self._per_channel = granularity == "channel"
         self._activations: dict[str, tuple[str, str, str]] = {}
-        self._weights: dict[tuple[str, bool, float], tuple[str, str, str]] = {}
 
     def takes(self, node: NodeProto) -> bool:
         """Whether a node multiplies by a constant matrix and has a form `matmul_parts` knows."""
         if node.op_type not in ("MatMul", "Gemm") or node.domain != "":
             return False
-        weight = self._constants.get(node.input[1])
+        weight = self._tensors.known.get(node.input[1])
         if weight is None or weight.data_type != TensorProto.FLOAT or len(weight.dims) != 2:
             return False
         values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
@@ -80,55 +74,41 @@ class _Rewriter:
 
     def lower(self, node: NodeProto) -> Iterator[NodeProto]:
         """The nodes that take the place of one layer, in execution order."""
-        parts = matmul_parts(node)
+        tensors, parts, output = self._tensors, matmul_parts(node), node.output[0]
         x, x_scale, x_zero_point = yield from self._activation(parts.x)
         w, w_scale, w_zero_point = self._weight(node, parts)
-        name, output = node.name, node.output[0]
-        integers, floats, scale = (self._names.fresh(f"{output}_{part}") for part in ("int32", "unscaled", "scale"))
-        yield helper.make_node("MatMulInteger", [x, w, x_zero_point, w_zero_point], [integers], name=name)
-        cast = self._node("Cast", [integers], floats)
+        integers, floats, scale = (tensors.names.fresh(f"{output}_{part}") for part in ("int32", "unscaled", "scale"))
+        yield helper.make_node("MatMulInteger", [x, w, x_zero_point, w_zero_point], [integers], name=node.name)
+        cast = tensors.node("Cast", [integers], floats)
         cast.attribute.append(helper.make_attribute("to", TensorProto.FLOAT))
         yield cast
-        yield self._node("Mul", [x_scale, w_scale], scale)
-        product = output if parts.bias is None else self._names.fresh(f"{output}_product")
-        yield self._node("Mul", [floats, scale], product)
+        yield tensors.node("Mul", [x_scale, w_scale], scale)
+        product = output if parts.bias is None else tensors.names.fresh(f"{output}_product")
+        yield tensors.node("Mul", [floats, scale], product)
         if parts.bias is not None:
-            yield bias_add(self._names, self._graph, node, parts, product, self._constants)
+            yield bias_add(tensors.names, tensors.graph, node, parts, product, tensors.known)
 
     def _activation(self, tensor: str) -> Generator[NodeProto, None, tuple[str, str, str]]:
         """The quantizing node of a tensor where it is still missing; returns names of values, scale, zero point."""
         if tensor not in self._activations:
-            kinds = ("quantized", "scale", "zero_point")
-            outputs = [self._names.fresh(f"{tensor}_{kind}") for kind in kinds]
-            name = self._names.fresh(f"{tensor}_DynamicQuantizeLinear")
-            yield helper.make_node("DynamicQuantizeLinear", [tensor], outputs, name=name)
-            self._activations[tensor] = (outputs[0], outputs[1], outputs[2])
+            names = self._tensors.names
+            integers, scale, zero = (names.fresh(f"{tensor}_{kind}") for kind in ("quantized", "scale", "zero_point"))
+            name = names.fresh(f"{tensor}_DynamicQuantizeLinear")
+            yield helper.make_node("DynamicQuantizeLinear", [tensor], [integers, scale, zero], name=name)
+            self._activations[tensor] = (integers, scale, zero)
         return self._activations[tensor]
 
     def _weight(self, node: NodeProto, parts: MatMulParts) -> tuple[str, str, str]:
-        tensor = self._constants[parts.w]
-        name = tensor.name or parts.w  # several names may alias one constant
-        key = (name, parts.transposed, parts.alpha)
-        if key not in self._weights:
-            values = float_constant(name, tensor, node.name)
-            if parts.transposed:
-                values = np.ascontiguousarray(values.T)
-            weight = _symmetric_scale(values, 1 if self._per_channel else None)
-            scale = scalar_or_vector(weight.scales, per_channel=self._per_channel)
-            self._weights[key] = (
-                self._constant(f"{name}_int8", integers_of(values, weight)),
-                self._constant(f"{name}_scale", scale * np.float32(parts.alpha)),
-                self._constant(f"{name}_zero_point", np.zeros(scale.shape, np.int8)),
-            )
-        return self._weights[key]
-
-    def _constant(self, wish: str, values: npt.NDArray[np.generic]) -> str:
-        name = self._names.fresh(wish)
-        self._graph.initializer.append(tensor_of(values, name))
-        return name
-
-    def _node(self, op_type: str, inputs: list[str], output: str) -> NodeProto:
-        return helper.make_node(op_type, inputs, [output], name=self._names.fresh(f"{output}_{op_type}"))
+        name, values = self._tensors.floats(node.name, parts.w)
+        if parts.transposed:
+            values = np.ascontiguousarray(values.T)
+        weight = _symmetric_scale(values, 1 if self._per_channel else None)
+        scale = scalar_or_vector(weight.scales, per_channel=self._per_channel)
+        return (
+            self._tensors.constant(f"{name}_int8", integers_of(values, weight)),
+            self._tensors.constant(f"{name}_scale", scale * np.float32(parts.alpha)),
+            self._tensors.constant(f"{name}_zero_point", np.zeros(scale.shape, np.int8)),
+        )
 
 
 def _symmetric_scale(values: npt.NDArray[np.float32], axis: int | None) -> WeightScale:

@@ -159,22 +159,8 @@ def _linear(wiring: Wiring, node: NodeProto, inverse: _Floats, channel_axis: int
     shape = wiring.shape(node.input[1])
     if shape is None or len(shape) < 2 or convolution != (channel_axis == 1):
         return None
-    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    if node.op_type == "MatMul":
-        fits, multiplier = len(shape) == 2 and shape[1] == inverse.size, inverse[None, :]
-    elif node.op_type == "Gemm":
-        transposed = bool(attributes.get("transB", 0))
-        fits = shape[0 if transposed else 1] == inverse.size
-        multiplier = inverse[:, None] if transposed else inverse[None, :]
-    elif node.op_type == "Conv":
-        fits, multiplier = shape[0] == inverse.size, inverse.reshape(-1, *[1] * (len(shape) - 1))
-    else:  # stored [Cin, Cout / groups, kernel...]: the input channels of a group make that group's outputs
-        groups = int(attributes.get("group", 1))
-        fits = shape[1] * groups == inverse.size
-        if fits:
-            per_input = np.repeat(inverse.reshape(groups, -1), shape[0] // groups, axis=0)
-            multiplier = per_input.reshape(*per_input.shape, *[1] * (len(shape) - 2))
-    if not fits:
+    multiplier = along_channels(node, shape, inverse, inputs=False)
+    if multiplier is None:
         return None
     edits = [Edit(node=node.name, index=1, multiplier=multiplier)]
     if len(node.input) > 2 and node.input[2]:
@@ -182,6 +168,28 @@ def _linear(wiring: Wiring, node: NodeProto, inverse: _Floats, channel_axis: int
             return None
         edits.append(Edit(node=node.name, index=2, multiplier=inverse))
     return tuple(edits)
+
+
+def along_channels(node: NodeProto, shape: tuple[int, ...], factors: _Floats, *, inputs: bool) -> _Floats | None:
+    """The factors of a layer's input or output channels, shaped so that they broadcast over its weight as stored.
+
+    None where they do not fit it. Of a Conv's inputs and a ConvTranspose's outputs a weight has those of one group
+    alone; the rows of a group meet that group's.
+    """
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    if node.op_type in ("Conv", "ConvTranspose"):
+        spatial = [1] * (len(shape) - 2)
+        if inputs == (node.op_type == "ConvTranspose"):
+            return factors.reshape(-1, 1, *spatial) if factors.size == shape[0] else None
+        groups = int(attributes.get("group", 1))
+        if factors.size != shape[1] * groups:
+            return None
+        rows = np.repeat(factors.reshape(groups, -1), shape[0] // groups, axis=0)
+        return rows.reshape(*rows.shape, *spatial)
+    axis = int(inputs == bool(attributes.get("transB", 0)))
+    if len(shape) != 2 or factors.size != shape[axis]:
+        return None
+    return factors[None, :] if axis else factors[:, None]
 
 
 def _attention(wiring: Wiring, merge: NodeProto, factors: _Floats) -> tuple[Edit, ...] | None:

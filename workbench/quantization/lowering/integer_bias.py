@@ -1,22 +1,47 @@
-"""Biases on the grid of their layer's int32 sums, as AMCT's deploy form holds them, for lowerings that add in float."""
+"""Biases on the grid of their layer's int32 sums, as AMCT's deploy form holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto
 
 from workbench.graph.apart import tensor_of
 from workbench.graph.names import Names
 from workbench.graph.read import constants
-from workbench.quantization.lowering.surgery import float_constant, prune_constants
+from workbench.quantization.lowering.surgery import float_constant, prune_constants, scalar_or_vector
 from workbench.quantization.record import LayerRecord, QuantizationRecord
+from workbench.values.errors import LoweringError
+
+
+def integer_bias(
+    layer: str, name: str, known: Mapping[str, TensorProto], factors: npt.NDArray[np.float32]
+) -> npt.NDArray[np.int32]:
+    """Round half to even of bias / (scale_d · scale_w), in float32 as AMCT computes it (amct.md §4.8).
+
+    Raises:
+        LoweringError: it is computed, or does not fit into int32.
+    """
+    if name not in known:
+        raise LoweringError(f"{layer}: the bias {name} is computed. Keep this layer in float.")
+    quotients = np.rint(float_constant(name, known[name], layer) / factors).astype(np.float64)
+    limits = np.iinfo(np.int32)
+    if quotients.size and (quotients.min() < limits.min or quotients.max() > limits.max):
+        raise LoweringError(
+            f"{layer}: Do bias quantize failed (AMCT's words): its bias does not fit into int32 at scale "
+            f"{factors.min():g}, it becomes {float(quotients.flat[np.abs(quotients).argmax()]):.6g}. Keep this "
+            "layer in float."
+        )
+    integers: npt.NDArray[np.int32] = quotients.astype(np.int32)
+    return integers
 
 
 def round_biases(model: ModelProto, record: QuantizationRecord, original: ModelProto) -> None:
-    """Replace, in place, the bias b of every recorded Gemm and MatMul by round(b / f) · f, f = scale_d · scale_w.
+    """For a lowering that adds in float: replace biases by what the device adds, in place.
 
+    The bias b of a recorded Gemm or MatMul becomes round(b / f) · f with f = scale_d · scale_w.
     float32, half to even (amct.md §4.8). A bias that AMCT leaves in float stays as it is: one that `original` adds
     from the left (amct.md §6.4), and one that is computed. Convolutions have int32 biases in every lowering.
 
@@ -44,7 +69,7 @@ def round_biases(model: ModelProto, record: QuantizationRecord, original: ModelP
         holder, index = place
         bias = holder.input[index]
         values = float_constant(bias, known[bias], node.name)
-        factors = _factors(layers[node.name])
+        factors = sum_factors(layers[node.name])
         if factors.size not in (1, values.size):
             continue
         rounded = np.rint(values / factors) * factors
@@ -62,6 +87,8 @@ def _bias_of_matmul(
     return None if found[0].name in on_the_left else (found[0], 1)
 
 
-def _factors(layer: LayerRecord) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def sum_factors(layer: LayerRecord) -> npt.NDArray[np.float32]:
+    """What one step of a layer's integer sums is worth, scale_d · scale_w in float32: shape [] or [Cout]."""
     assert layer.weight is not None
-    return np.float32(layer.activation.scale) * np.asarray(layer.weight.scales, np.float32)
+    scales = scalar_or_vector(layer.weight.scales, per_channel=layer.weight.axis is not None)
+    return np.asarray(np.float32(layer.activation.scale) * scales, np.float32)

@@ -23,7 +23,7 @@ from workbench.graph.apart import array_of, refers_apart, tensor_of
 from workbench.graph.names import Names
 from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants
-from workbench.quantization.lowering.surgery import names_read, prune_constants
+from workbench.quantization.lowering.surgery import names_read, prune_constants, rewired
 from workbench.values.errors import LoweringError
 
 Array = npt.NDArray[Any]
@@ -89,14 +89,7 @@ class _Draft:
 
     def rewire(self, index: int, inputs: Iterable[str], outputs: Iterable[str] | None = None) -> None:
         """Put a copy of a node with other inputs (and outputs) in its place."""
-        node = NodeProto()
-        node.CopyFrom(self.nodes[index])
-        del node.input[:]
-        node.input.extend(inputs)
-        if outputs is not None:
-            del node.output[:]
-            node.output.extend(outputs)
-        self.nodes[index] = node
+        self.nodes[index] = rewired(self.nodes[index], inputs, outputs)
         self.changed = True
 
     def applied(self, proto: ModelProto) -> ModelProto:

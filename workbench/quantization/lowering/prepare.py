@@ -22,7 +22,7 @@ from workbench.graph.apart import tensor_of
 from workbench.graph.names import Names
 from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants
-from workbench.quantization.lowering.folding import Edit, Wiring, edits_that_divide
+from workbench.quantization.lowering.folding import Edit, Wiring, along_channels, edits_that_divide
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.surgery import float_constant, prune_constants
 from workbench.quantization.record import QuantizationRecord
@@ -41,9 +41,14 @@ def prepare(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
     Raises:
         LoweringError: a balanced or corrected layer is not in the model, or its numbers do not fit it.
     """
-    factors = {layer.layer: layer.balance for layer in record.layers if layer.balance is not None}
     corrections = {layer.layer: layer.bias_correction for layer in record.layers if layer.bias_correction is not None}
-    return corrected(balanced(normalized(proto), factors, fold=record.fold_balance), corrections)
+    return corrected(balanced_as(proto, record), corrections)
+
+
+def balanced_as(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
+    """The normalized model as a record balances it."""
+    factors = {layer.layer: layer.balance for layer in record.layers if layer.balance is not None}
+    return balanced(normalized(proto), factors, fold=record.fold_balance)
 
 
 def balanced(proto: ModelProto, factors: Mapping[str, Sequence[float]], *, fold: bool) -> ModelProto:
@@ -150,19 +155,8 @@ def _along_inputs(node: NodeProto, factors: _Floats, wiring: Wiring) -> Edit:
     shape = wiring.shape(node.input[1]) if node.op_type in ("MatMul", "Gemm", *_CONVOLUTIONS) else None
     if shape is None:
         raise LoweringError(f"{node.name}: only a layer with a constant weight can be balanced. Calibrate again.")
-    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    channels, multiplier = 0, factors
-    if node.op_type == "Conv":
-        groups = int(attributes.get("group", 1))
-        channels = shape[1] * groups
-        if channels == factors.size:
-            rows = np.repeat(factors.reshape(groups, -1), shape[0] // groups, axis=0)
-            multiplier = rows.reshape(*rows.shape, *[1] * (len(shape) - 2))
-    elif node.op_type == "Gemm" and attributes.get("transB", 0):
-        channels, multiplier = shape[1], factors[None, :]
-    elif len(shape) == 2 or node.op_type == "ConvTranspose":
-        channels, multiplier = shape[0], factors.reshape(-1, *[1] * (len(shape) - 1))
-    if channels != factors.size:
+    multiplier = along_channels(node, shape, factors, inputs=True)
+    if multiplier is None:
         raise LoweringError(f"{node.name}: {factors.size} balance factors do not fit a weight of shape {shape}.")
     return Edit(node=node.name, index=1, multiplier=multiplier)
 

@@ -25,7 +25,14 @@ from workbench.quantization.lowering.integer_bias import round_biases
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq_convolution import lowered_convolution
 from workbench.quantization.lowering.qdq_tensors import QuantizedTensors, check_tensor
-from workbench.quantization.lowering.surgery import bias_add, check_layers, editable_copy, matmul_parts, prune_constants
+from workbench.quantization.lowering.surgery import (
+    bias_add,
+    check_layers,
+    editable_copy,
+    matmul_parts,
+    prune_constants,
+    rewired,
+)
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
 from workbench.values.errors import LoweringError
 
@@ -107,7 +114,4 @@ def _product_of_activations(
 def _pooling(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
     check_tensor(node, node.input[0], layer.activation)
     x = yield from tensors.dequantized(layer.activation, "uint8")
-    pool = NodeProto()
-    pool.CopyFrom(node)
-    pool.input[0] = x
-    yield pool
+    yield rewired(node, [x])

@@ -18,19 +18,17 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 import numpy as np
-import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper
 
+from workbench.quantization.lowering.integer_bias import integer_bias, sum_factors
 from workbench.quantization.lowering.qdq_tensors import (
-    Floats,
     QuantizedTensors,
     check_tensor,
     fitting_integers,
 )
-from workbench.quantization.lowering.surgery import float_constant, scalar_or_vector
-from workbench.quantization.record import LayerRecord, WeightScale
-from workbench.quantization.rounding import scales_along
-from workbench.values.errors import LoweringError
+from workbench.quantization.lowering.surgery import rewired
+from workbench.quantization.record import LayerRecord
+from workbench.quantization.weights import scales_along
 
 
 def lowered_convolution(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
@@ -60,7 +58,7 @@ def _with_output_scale(tensors: QuantizedTensors, node: NodeProto, layer: LayerR
     if _has_bias(node):
         inputs.append((yield from _dequantized_bias(tensors, node, layer)))
     output = tensors.names.fresh(f"{node.output[0]}_float")
-    yield _rewired(node, inputs, output)
+    yield rewired(node, inputs, [output])
     yield from tensors.requantized(layer.output, output)
 
 
@@ -73,12 +71,15 @@ def _integer(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> 
     w = tensors.constant(f"{name}_uint8", (integers.astype(np.int16) + 128).astype(np.uint8))
     product = tensors.names.fresh(f"{node.output[0]}_int32")
     inputs = [x, w, zero_point, tensors.constant(f"{name}_uint8_zero_point", np.asarray(128, np.uint8))]
-    convolution = _rewired(node, inputs, product)
+    convolution = rewired(node, inputs, [product])
     convolution.op_type = "ConvInteger"
     yield convolution
     along = [1, -1, *[1] * (values.ndim - 2)]
     if _has_bias(node):
-        bias = tensors.constant(f"{node.input[2]}_int32", _int32_bias(tensors, node, layer).reshape(along))
+        bias = tensors.constant(
+            f"{node.input[2]}_int32",
+            integer_bias(node.name, node.input[2], tensors.known, sum_factors(layer)).reshape(along),
+        )
         total = tensors.names.fresh(f"{node.output[0]}_with_bias")
         yield tensors.node("Add", [product, bias], total)
         product = total
@@ -86,7 +87,7 @@ def _integer(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> 
     cast = tensors.node("Cast", [product], floats)
     cast.attribute.append(helper.make_attribute("to", TensorProto.FLOAT))
     yield cast
-    factors = _factors(layer)
+    factors = sum_factors(layer)
     scale = tensors.constant(f"{node.output[0]}_factor", factors.reshape(along) if factors.ndim else factors)
     yield tensors.node("Mul", [floats, scale], node.output[0])
 
@@ -95,33 +96,11 @@ def _simulated(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -
     assert layer.weight is not None
     x = yield from tensors.dequantized(layer.activation, "uint8")
     name, values = tensors.floats(node.name, node.input[1])
-    w = tensors.constant(f"{name}_rounded", _rounded(node, values, layer.weight))
-    yield _rewired(node, [x, w, *node.input[2:]], node.output[0])
-
-
-def _rounded(node: NodeProto, values: Floats, weight: WeightScale) -> Floats:
-    """The float weights that the integers stand for.
-
-    Output channels of a grouped ConvTranspose, stored as [Cin, Cout / groups, ...], are those of all groups in order
-    (amct.md §4.10).
-    """
-    groups = _attribute(node, "group", 1)
-    if node.op_type != "ConvTranspose" or groups == 1 or len(weight.scales) in (1, values.shape[1]):
-        integers = fitting_integers(node.name, values, weight)
-        rounded: Floats = integers.astype(np.float32) * scales_along(weight, values.shape)
-        return rounded
-    if weight.rounding is not None:
-        raise LoweringError(f"{node.name}: learned rounding of a grouped ConvTranspose has no known order.")
-    if len(weight.scales) != groups * values.shape[1]:
-        raise LoweringError(
-            f"{node.name}: {len(weight.scales)} scales for {groups * values.shape[1]} output channels. "
-            "The record belongs to another model; calibrate again."
-        )
-    by_group = scalar_or_vector(weight.scales, per_channel=True).reshape(groups, -1)
-    rows = np.repeat(by_group, values.shape[0] // groups, axis=0)
-    scale = rows.reshape(*values.shape[:2], *[1] * (values.ndim - 2))
-    fake: Floats = np.clip(np.rint(values / scale), np.float32(-128), np.float32(127)) * scale
-    return fake
+    groups = _attribute(node, "group", 1) if node.op_type == "ConvTranspose" else 1
+    integers = fitting_integers(node.name, values, layer.weight, groups)
+    rounded = integers.astype(np.float32) * scales_along(layer.weight, values.shape, groups)
+    w = tensors.constant(f"{name}_rounded", rounded)
+    yield rewired(node, [x, w, *node.input[2:]])
 
 
 def _dequantized_bias(
@@ -129,37 +108,16 @@ def _dequantized_bias(
 ) -> Generator[NodeProto, None, str]:
     """The DequantizeLinear of an int32 bias with scale x_scale · w_scale; returns the tensor's name."""
     name = node.input[2]
-    factors = _factors(layer)
-    inputs = [tensors.constant(f"{name}_int32", _int32_bias(tensors, node, layer))]
+    factors = sum_factors(layer)
+    inputs = [
+        tensors.constant(f"{name}_int32", integer_bias(node.name, node.input[2], tensors.known, sum_factors(layer)))
+    ]
     inputs.append(tensors.constant(f"{name}_scale", factors))
     if factors.ndim:
         inputs.append(tensors.constant(f"{name}_zero_point", np.zeros(factors.shape, np.int32)))
     output = tensors.names.fresh(f"{name}_dequantized")
     yield tensors.node("DequantizeLinear", inputs, output, axis=0 if factors.ndim else None)
     return output
-
-
-def _int32_bias(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> npt.NDArray[np.int32]:
-    """Round half to even of bias / (scale_d · scale_w), in float32 as AMCT computes it (amct.md §4.8)."""
-    name = node.input[2]
-    if name not in tensors.known:
-        raise LoweringError(f"{node.name}: the bias {name} is computed. Keep this {node.op_type} in float.")
-    factors = _factors(layer)
-    quotients = np.rint(float_constant(name, tensors.known[name], node.name) / factors).astype(np.float64)
-    limits = np.iinfo(np.int32)
-    if quotients.size and (quotients.min() < limits.min or quotients.max() > limits.max):
-        raise LoweringError(
-            f"{node.name}: its bias does not fit into int32 at scale {factors.min():g}. Keep this layer in float."
-        )
-    integers: npt.NDArray[np.int32] = quotients.astype(np.int32)
-    return integers
-
-
-def _factors(layer: LayerRecord) -> Floats:
-    """scale_d · scale_w in float32: shape [] or [Cout]."""
-    assert layer.weight is not None
-    scales = scalar_or_vector(layer.weight.scales, per_channel=layer.weight.axis is not None)
-    return np.asarray(np.float32(layer.activation.scale) * scales, np.float32)
 
 
 def _is_depthwise(tensors: QuantizedTensors, node: NodeProto) -> bool:
@@ -174,12 +132,3 @@ def _has_bias(node: NodeProto) -> bool:
 
 def _attribute(node: NodeProto, name: str, default: int) -> int:
     return next((int(a.i) for a in node.attribute if a.name == name), default)
-
-
-def _rewired(node: NodeProto, inputs: list[str], output: str) -> NodeProto:
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    del copy.input[:]
-    copy.input.extend(inputs)
-    copy.output[0] = output
-    return copy

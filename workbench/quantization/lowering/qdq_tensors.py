@@ -15,7 +15,8 @@ from workbench.graph.names import Names
 from workbench.graph.read import constants
 from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.record import ActivationScale, WeightScale
-from workbench.quantization.rounding import integers_of, scales_along
+from workbench.quantization.rounding import integers_of
+from workbench.quantization.weights import scales_along
 from workbench.values.errors import LoweringError
 
 ActivationType = Literal["uint8", "int8"]
@@ -140,14 +141,14 @@ class QuantizedTensors:
         return node
 
 
-def fitting_integers(layer: str, values: Floats, weight: WeightScale) -> npt.NDArray[np.int8]:
+def fitting_integers(layer: str, values: Floats, weight: WeightScale, groups: int = 1) -> npt.NDArray[np.int8]:
     """The weight's int8 form in its own layout.
 
     Raises:
         LoweringError: the record's scales or rounding do not fit the weight.
     """
     try:
-        return integers_of(values, weight)
+        return integers_of(values, weight, groups)
     except ValueError as error:
         raise LoweringError(f"{layer}: {error}. The record belongs to another model; calibrate again.") from error
 

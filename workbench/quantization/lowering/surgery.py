@@ -233,6 +233,18 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
             yield from attribute.graphs
 
 
+def rewired(node: NodeProto, inputs: Iterable[str], outputs: Iterable[str] | None = None) -> NodeProto:
+    """A copy of a node that reads other tensors, and gives others where it is told."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    del copy.input[:]
+    copy.input.extend(inputs)
+    if outputs is not None:
+        del copy.output[:]
+        copy.output.extend(outputs)
+    return copy
+
+
 def scalar_or_vector(values: Iterable[float], *, per_channel: bool) -> npt.NDArray[np.float32]:
     """Scales as ONNX wants them: shape [] for one per tensor, [channels] otherwise."""
     array = np.asarray(list(values), dtype=np.float32)

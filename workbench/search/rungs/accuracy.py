@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
-from workbench.evaluation.answer_keys import accuracy_key
+from workbench.evaluation.keys import accuracy_key
 from workbench.evaluation.reference import reference_words
 from workbench.inputs.metrics import (
     Outcomes,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.evaluation.device_lock import device_lock
-from workbench.evaluation.time_keys import curve_key
+from workbench.evaluation.keys import curve_key
 from workbench.prediction.curve import at_first_speed, with_agreed_drift
 from workbench.prediction.stage import (
     best_service,

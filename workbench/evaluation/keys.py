@@ -1,14 +1,15 @@
-"""The keys that times are lent under: the class of what runs, at which shapes, timed how."""
+"""The keys that measurements are lent under: the class of what runs, at which shapes and timed how, or scored how."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.targets.base import Feeds
-from workbench.targets.classes import time_class
+from workbench.targets.classes import numerics_class, time_class
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
@@ -54,6 +55,31 @@ def curve_key(
     return digest({"of": "curve", "classes": classes, "batches": batches, "lengths": lengths, **fed})
 
 
+def accuracy_key(
+    candidate: Candidate,
+    bench: Bench,
+    artifact: Artifact,
+    directory: Path,
+    *,
+    witness: str,
+    scored: Mapping[str, object],
+) -> str:
+    """Of the outcomes over a split.
+
+    Args:
+        witness: digest of the outputs for the smoke samples. So a loan is bit for bit right there, whatever a target
+            claims of its classes.
+        scored: how and on what they are scored (`AccuracyPass.scored`).
+    """
+    target = bench.target(candidate)
+    name = bench.store.json_of(
+        "numerics_class",
+        _opened(candidate, bench, artifact),
+        lambda: numerics_class(target, artifact, directory, candidate),
+    )
+    return digest({"of": "accuracy", "class": name, "witness": witness, "scored": scored})
+
+
 def _shape(feeds: Feeds, *, texts: bool) -> Shape:
     array = next(array for array in feeds.values() if array.ndim)
     return len(array), array.shape[1] if texts and array.ndim > 1 else None
@@ -66,16 +92,18 @@ def _classes(
     target = bench.target(candidate)
     found: list[list[object]] = []
     for batch, length in sorted(shapes, key=str):
-        key = {
-            "artifact": [[file.file, file.sha256] for file in artifact.files],
-            "toolchain": artifact.toolchain,
-            "opened_with": [candidate.compile, candidate.precision, candidate.serving, candidate.quantization.scheme],
-            "shape": [batch, length],
-            "code": closure_digest(type(target).__module__, "workbench.targets.classes", alone=(__name__,)),
-        }
-        name = bench.store.get_json("time_class", key)
-        if name is None:
-            name = time_class(target, artifact, directory, candidate, batch=batch, length=length)
-            bench.store.put_json("time_class", key, name)
-        found.append([batch, length, name])
+        key = _opened(candidate, bench, artifact) | {"shape": [batch, length]}
+        make = partial(time_class, target, artifact, directory, candidate, batch=batch, length=length)
+        found.append([batch, length, bench.store.json_of("time_class", key, make)])
     return found
+
+
+def _opened(candidate: Candidate, bench: Bench, artifact: Artifact) -> dict[str, object]:
+    """What decides a class: the files, and how they are opened."""
+    module = type(bench.target(candidate)).__module__
+    return {
+        "artifact": [[file.file, file.sha256] for file in artifact.files],
+        "toolchain": artifact.toolchain,
+        "opened_with": [candidate.compile, candidate.precision, candidate.serving, candidate.quantization.scheme],
+        "code": closure_digest(module, "workbench.targets.classes", alone=(__name__,)),
+    }
