@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.commands.console import err, out
+from workbench.commands.console import print_json, say, tell
 from workbench.commands.load_runs import Conditions, Runs, run_loads
 from workbench.commands.loading import (
     KSERVE,
@@ -142,17 +141,15 @@ def record(
     )
     write_baseline(found, to)
     if as_json:
-        print(json.dumps({"baseline": str(to), "answers": None if kept is None else str(kept), "lacks": list(lacks)}))
+        print_json({"baseline": str(to), "answers": None if kept is None else str(kept), "lacks": list(lacks)})
         return
     for sentence in lacks:
-        err.print(sentence, style="yellow", highlight=False, soft_wrap=True)
+        tell(sentence, style="yellow")
     for what, resource, unit in (("memory", found.memory, "GB"), ("power", found.power, "W")):
         if resource is not None:
-            out.print(f"{what}: {resource.value:.4g} {unit}, {resource.source}", highlight=False, soft_wrap=True)
+            say(f"{what}: {resource.value:.4g} {unit}, {resource.source}")
     also = f" and {kept}" if kept is not None else ""
-    out.print(
-        f"wrote {to}{also}: `workbench load BUNDLE --baseline {to}` judges by it", highlight=False, soft_wrap=True
-    )
+    say(f"wrote {to}{also}: `workbench load BUNDLE --baseline {to}` judges by it")
 
 
 def _answers(
@@ -171,7 +168,7 @@ def _answers(
 
     chosen = dataset_of(data, experiment)
     if how.protocol == PREDICT or asked.served is None or chosen is None:
-        err.print(f"no answers are kept: they take --protocol {KSERVE} and an --experiment", style="yellow")
+        tell(f"no answers are kept: they take --protocol {KSERVE} and an --experiment", style="yellow")
         return None
     found = []
     with open_asking(asked.served, asked.wire) as ask:
@@ -182,7 +179,7 @@ def _answers(
                 found.append(Answer(outputs={n: a[place] for n, a in outputs.items()}, digest=digest, row=row))
     source = f"{asked.served} at {server.url}, {asked.wire}, {_now()}"
     write_answers(to, found, source=source, split=split)
-    err.print(f"kept the answers to {len(found)} samples of the {split} split", highlight=False)
+    tell(f"kept the answers to {len(found)} samples of the {split} split")
     return to
 
 

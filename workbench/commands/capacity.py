@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from workbench.commands.console import err, out
+from workbench.commands.console import out, print_json, say, tell
 from workbench.commands.options import AsJson, command_line, pairs, share
 from workbench.values.errors import ConfigError
 
@@ -105,10 +104,10 @@ def plan_capacity(
         card_power_w=card_power_w,
     )
     if as_json:
-        print(json.dumps(replace(found, command=command_line()).to_json(), ensure_ascii=False))
+        print_json(replace(found, command=command_line()).to_json())
         return
     if found.emulated:
-        err.print("EMULATED: modelled times, not measured on a real device.", style="bold red")
+        tell("EMULATED: modelled times, not measured on a real device.", style="bold red")
     if found.plan is not None:
         _print_plan(found.plan)
     if found.fleet is not None:
@@ -116,18 +115,17 @@ def plan_capacity(
 
 
 def _print_plan(plan: CapacityPlan) -> None:
-    out.print(_title(plan), highlight=False, soft_wrap=True)
+    say(_title(plan))
     out.print(_fleet_table(plan))
     out.print(_card_table(plan))
     if any(m.highest is None for m in plan.members):
-        out.print(
+        say(
             f"No number of {_PLURAL[plan.unit]} keeps {plan.demand.p99_ms:g} ms where the highest rate is none: its "
-            "P99 is larger at any rate. Choose shorter bins or a faster candidate, or raise the limit.",
-            soft_wrap=True,
+            "P99 is larger at any rate. Choose shorter bins or a faster candidate, or raise the limit."
         )
-    out.print("\nThis rests on", highlight=False)
+    say("\nThis rests on")
     for sentence in plan.assumptions:
-        out.print(f"  - {sentence}", highlight=False, soft_wrap=True, markup=False)
+        say(f"  - {sentence}")
 
 
 def _any_fleet(cards_per_server: int) -> Fleet:

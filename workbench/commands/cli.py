@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from workbench import __version__
 from workbench.commands import llm, prepare, release, search, ship, signing, study
@@ -19,7 +18,7 @@ from workbench.commands.baseline import baseline
 from workbench.commands.cache import cache
 from workbench.commands.capacity import plan_capacity
 from workbench.commands.cluster import cluster
-from workbench.commands.console import err, out
+from workbench.commands.console import note, out
 from workbench.commands.emulator import emulator
 from workbench.commands.fidelity import fidelity
 from workbench.commands.guard import GUARDED, guarded
@@ -69,7 +68,7 @@ def main() -> None:
             app()
         except (WorkbenchError, DecodeError) as error:
             said = f"a stored file does not fit this version: {error}" if isinstance(error, DecodeError) else str(error)
-            err.print(Text.assemble(("error: ", "bold red"), said), soft_wrap=True)
+            note("error", said, "bold red")
             raise SystemExit(exit_code_of(error)) from error
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from workbench.commands.console import err, out
+from workbench.commands.console import out, print_json, say, tell
 from workbench.commands.options import AsJson
 
 
@@ -26,7 +25,7 @@ def cluster(
     waiting = sum(sweep.waiting for sweep in found.sweeps)
     if as_json:
         totals = {"cards": found.cards, "free": free, **counts, "waiting": waiting}
-        print(json.dumps({**encode(found), "totals": totals}, ensure_ascii=False))
+        print_json({**encode(found), "totals": totals})
         return
     nodes = Table("node", "id", "processors", "cards")
     for node in found.nodes:
@@ -34,9 +33,9 @@ def cluster(
         nodes.add_row(node.host, node.identity[:6], str(node.processors), cards or "none")
     out.print(nodes)
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
-    out.print(f"{found.cards} cards: {free} free, {said}; {waiting} candidates wait for one", highlight=False)
+    say(f"{found.cards} cards: {free} free, {said}; {waiting} candidates wait for one")
     if not found.sweeps:
-        out.print("No sweep uses it.")
+        say("No sweep uses it.")
         return
     held = Table("sweep", "experiment", "card", "state", "at")
     for sweep in found.sweeps:
@@ -47,6 +46,4 @@ def cluster(
     out.print(held)
     for sweep in found.sweeps:
         for identity, why in sweep.refused.items():
-            err.print(
-                f"{sweep.name}: node {identity[:6]} is refused: {why}", soft_wrap=True, markup=False, highlight=False
-            )
+            tell(f"{sweep.name}: node {identity[:6]} is refused: {why}")

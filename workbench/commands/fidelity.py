@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
-from workbench.commands.console import err, out
+from workbench.commands.console import print_json, say, tell
 from workbench.commands.options import AsJson, Workspace, command_line
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
@@ -56,7 +55,7 @@ def fidelity(
         chosen = ""
         if not is_bundle:
             chosen = candidate or recommended_of(question, summary_of(question, journal_of(question))).id
-        with Steps(lambda line: err.print(line, highlight=False, markup=False)) as steps:
+        with Steps(tell) as steps:
             found = measure_fidelity(
                 question,
                 chosen,
@@ -71,6 +70,6 @@ def fidelity(
     if to is not None:
         write_json_atomically(to, found.to_json())
     if as_json:
-        print(json.dumps(found.to_json(), ensure_ascii=False))
+        print_json(found.to_json())
         return
-    out.print(fidelity_text(found), highlight=False, soft_wrap=True, markup=False)
+    say(fidelity_text(found))

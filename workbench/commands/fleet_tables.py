@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from workbench.commands.console import out
+from workbench.commands.console import out, say
 from workbench.prediction.fleet_cost import Capacity, PowerBasis, StepCost
 from workbench.prediction.levers import Finding, FleetPlan, FleetStep, Lever, Step
 
@@ -27,9 +27,9 @@ def print_fleet(found: Capacity) -> None:
     out.print(_fleet_table(found, plan))
     if plan.classes:
         out.print(_class_table(plan))
-    out.print("\nThe steps rest on", highlight=False)
+    say("\nThe steps rest on")
     for sentence in assumptions(found):
-        out.print(f"  - {sentence}", highlight=False, soft_wrap=True, markup=False)
+        say(f"  - {sentence}")
 
 
 _LEVERS: dict[Lever, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.api.llm import FEW_WINDOWS, Alike, Judgement
-from workbench.commands.console import out
+from workbench.commands.console import out, say
 from workbench.report.columns import laid_out
 from workbench.report.groups import letters
 from workbench.values.documents.input_files import size_text
@@ -201,7 +201,7 @@ def _table(rows: Sequence[Sequence[str]]) -> None:
     least = [max(len(row[place]) for row in padded) + 2 for place in range(len(padded[0]))]
     for lines in laid_out(padded, least, min(out.width, _WIDEST)):
         for line in lines:
-            out.print(line, highlight=False, markup=False, soft_wrap=True)
+            say(line)
 
 
 def _say(text: str) -> None:

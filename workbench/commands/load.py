@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.commands.console import err, out
+from workbench.commands.console import print_json, say, tell
 from workbench.commands.load_runs import Runs, conditions_like, conditions_of, run_loads
 from workbench.commands.loading import (
     OPENAI,
@@ -193,12 +193,12 @@ def load(
         text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
         write_text_atomically(to / "verdict.json", text + "\n")
     if emulated:
-        err.print("the device is emulated: these times are the emulator's, not a device's", style="bold yellow")
+        tell("the device is emulated: these times are the emulator's, not a device's", style="bold yellow")
     if as_json:
         body: dict[str, Any] = {"loads": [r.to_json() for r in results.values()], "emulated": emulated}
-        print(json.dumps(body | ({"verdict": verdict.to_json()} if verdict is not None else {}), ensure_ascii=False))
+        print_json(body | ({"verdict": verdict.to_json()} if verdict is not None else {}))
     elif verdict is not None:
-        out.print("\n".join(verdict_lines(verdict)), highlight=False, soft_wrap=True, markup=False)
+        say("\n".join(verdict_lines(verdict)))
     if interrupted:
         raise SystemExit(INTERRUPTED)
     if verdict is not None and verdict.outcome == "failed":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.commands.console import err, out
+from workbench.commands.console import say, tell
 from workbench.commands.loading import Asking, Question, Server, question
 from workbench.values.errors import ConfigError
 from workbench.values.system.files import write_text_atomically
@@ -99,7 +99,7 @@ def run_loads(
         except ConfigError as error:
             if one.asked:
                 raise
-            err.print(f"not loaded with {one.load}, as the baseline was: {error}", style="yellow", soft_wrap=True)
+            tell(f"not loaded with {one.load}, as the baseline was: {error}", style="yellow")
             continue
         asked_with = questions[key]
         plan = LoadPlan(
@@ -114,12 +114,10 @@ def run_loads(
             seed=runs.seed,
             allowed_hosts=how.allowed_hosts,
         )
-        err.print(
-            f"loading {plan.url}: {plan.load}, {runs.warmup_s:g} + {runs.seconds:g} s", highlight=False, soft_wrap=True
-        )
+        tell(f"loading {plan.url}: {plan.load}, {runs.warmup_s:g} + {runs.seconds:g} s")
         result = _one(server, plan, asked_with, one, runs)
         if not runs.quiet:
-            out.print("\n".join(result_lines(result)), highlight=False, soft_wrap=True, markup=False)
+            say("\n".join(result_lines(result)))
         yield one, asked_with, result
         if result.interrupted:
             return

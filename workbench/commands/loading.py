@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from workbench.commands.console import err
+from workbench.commands.console import tell
 from workbench.commands.options import pairs
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
@@ -200,7 +200,7 @@ def open_server(target: str, settings: Mapping[str, float | int | None], api_key
 
     bundle = read_bundle(Path(target))
     with scratch_folder("load") as folder:
-        err.print(f"starting the service of {bundle.directory}", highlight=False, soft_wrap=True)
+        tell(f"starting the service of {bundle.directory}")
         with running_service(bundle.directory, log=folder / "serve.log", more=options) as running:
             devices = readers_of(bundle)
             yield Server(url=running.url, api_key=running.api_key, bundle=bundle, pid=running.pid, devices=devices)
@@ -289,7 +289,7 @@ def _of_another_platform(server: Server, how: Asking, data: Path | None, experim
         with open_asking(model, wire) as ask:
             ask(asked[0])  # an error in the server's own words, before thousands of requests fail
     requests = requests_of(model, (one for group in (asked, samples) for one in group if one is not None), wire)
-    err.print(f"asking {model}: {len(requests)} requests ready, {wire}", highlight=False, soft_wrap=True)
+    tell(f"asking {model}: {len(requests)} requests ready, {wire}")
     return Question(
         requests=requests,
         path=f"{path_of(model.name, model.version)}/infer",
@@ -328,11 +328,7 @@ def _bodies(server: Server, how: Asking, data: Path | None, experiment: Path | N
             return bodies_of_file(data)
         if server.bundle is not None:
             bodies = bodies_of_bundle(server.bundle)
-            err.print(
-                f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data",
-                highlight=False,
-                soft_wrap=True,
-            )
+            tell(f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data")
             return bodies
         raise ConfigError(
             "a URL does not say what to ask.", key="--data", hint="Name a file of texts, or an --experiment."

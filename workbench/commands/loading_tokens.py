@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.commands.console import err
+from workbench.commands.console import tell
 from workbench.commands.loading import OPENAI, Asking, Question, Server, dataset_of, metrics_of
 from workbench.values.errors import ConfigError
 
@@ -99,11 +99,11 @@ def question_of_tokens(server: Server, how: Asking, data: Path | None, experimen
     model = how.model or only_model(server.url, how.base, server.api_key)
     asked, path, endpoint = requests_of(prompts, how.generation, model, how.base)
     requests, with_usage = probed(server.url, path, asked, api_key=server.api_key, timeout_s=how.timeout_s)
-    err.print(f"asking {model}: {len(requests)} prompts ready, {path}", highlight=False, soft_wrap=True, markup=False)
+    tell(f"asking {model}: {len(requests)} prompts ready, {path}")
     if unsent := unsent_keys(prompts):
-        err.print(f"not sent: {', '.join(unsent)[:300]}", style="yellow", soft_wrap=True, markup=False)
+        tell(f"not sent: {', '.join(unsent)[:300]}", style="yellow")
     if not with_usage:
-        err.print("the server refuses stream_options, so usage is not asked for", style="yellow", soft_wrap=True)
+        tell("the server refuses stream_options, so usage is not asked for", style="yellow")
     return Question(
         requests=requests,
         path=path,

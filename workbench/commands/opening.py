@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.commands.console import err
+from workbench.commands.console import tell
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
@@ -21,7 +21,7 @@ def tell_damage(journal: Journal | None) -> None:
         return
     for damage in journal.damage():
         words = f"warning: damaged sweep {journal.root}: {damage.words()}."
-        err.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
+        tell(words, style="yellow")
 
 
 def tell_damage_of_last(workspace: Path, name: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import typer
 
-from workbench.commands.console import err, out
+from workbench.commands.console import print_json, say, tell
 from workbench.commands.opening import tell_damage_of_last
 from workbench.commands.options import AsJson, share
 from workbench.commands.release_words import aliases, already_words, still, verdict_words
@@ -161,18 +161,15 @@ def rollback(
             versions.note_refused("rollback", previous, str(error))
             raise type(error)(f"{error} Nothing was moved: {still(champion)}.") from error
         for warning in report.warnings:
-            err.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+            tell(f"warning: {warning}", style="yellow")
         moved = restore(versions, previous, over=champion, reason=report.summary)
     if as_json:
-        print(json.dumps({"version": 1, "name": name, **aliases(moved), "bundle": str(folder)}))
+        print_json({"version": 1, "name": name, **aliases(moved), "bundle": str(folder)})
         return
     before = moved.before.number if moved.before is not None else "none"
-    out.print(
+    say(
         f"{name}: champion is version {moved.champion.number} again, it was {before}. "
-        f"{report.summary}. Its bundle: {folder}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
+        f"{report.summary}. Its bundle: {folder}"
     )
 
 
@@ -237,7 +234,7 @@ def _loader(new: Bundle, holdout: Dataset | None, concurrency: int, seconds: flo
     bodies = bodies_of_bundle(new) if golden or holdout is None else bodies_of_dataset(holdout, "holdout")
 
     def load_once(folder: Path) -> ServiceFigures:
-        err.print(f"loading {folder}: {asked}, {seconds:g} s", highlight=False, soft_wrap=True, markup=False)
+        tell(f"loading {folder}: {asked}, {seconds:g} s")
         return load_bundle(folder, asked, seconds, bodies=bodies)
 
     return load_once

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from workbench.commands.console import out
+from workbench.commands.console import print_json, say
 
 if TYPE_CHECKING:  # types only: quick to start without them
     from workbench.bundle import Bundle
@@ -20,7 +19,7 @@ def verdict_words(verdict: Verdict, version: Version | None, moved: Moved | None
     if as_json:
         body: dict[str, Any] = {**verdict.to_json(), "promoted": moved is not None}
         body["registered"] = version.number if version is not None else None
-        print(json.dumps(body | (aliases(moved) if moved is not None else {}), ensure_ascii=False))
+        print_json(body | (aliases(moved) if moved is not None else {}))
         return
     width = max(len(check.name) for check in verdict.checks)
     for check in verdict.checks:
@@ -30,9 +29,7 @@ def verdict_words(verdict: Verdict, version: Version | None, moved: Moved | None
         if check.outcome == "passed" and check.proven is False:
             figure += "passed, NOT PROVEN: "
         line = f"{_MARKS[check.outcome]:<6}  {check.name:<{width}}  {figure}{check.reason}"
-        out.print(
-            line, style="bold red" if check.outcome == "failed" else None, highlight=False, soft_wrap=True, markup=False
-        )
+        say(line, style="bold red" if check.outcome == "failed" else None)
     if moved is not None:
         before = f"version {moved.previous.number} is previous" if moved.previous else "there was none before"
         end = f"promoted: {verdict.name} version {moved.champion.number} is champion; {before}"
@@ -42,16 +39,16 @@ def verdict_words(verdict: Verdict, version: Version | None, moved: Moved | None
         end = "would be promoted; nothing was registered or moved (--check-only)"
     if verdict.passed and verdict.unproven:
         end += f". Not proven: {', '.join(verdict.unproven)}, whose interval reaches beyond the limit"
-    out.print(end, highlight=False, soft_wrap=True, markup=False)
+    say(end)
 
 
 def already_words(bundle: Bundle, champion: Version, as_json: bool) -> None:
     words = f"version {champion.number} of {bundle.manifest.name!r} is this very bundle, and champion already"
     if as_json:
         same = {"name": bundle.manifest.name, "candidate": champion.manifest_sha256, "champion": champion.number}
-        print(json.dumps({"version": 1, "passed": True, "promoted": False, "checks": [], "reason": words, **same}))
+        print_json({"version": 1, "passed": True, "promoted": False, "checks": [], "reason": words, **same})
     else:
-        out.print(words, highlight=False, soft_wrap=True, markup=False)
+        say(words)
 
 
 def still(champion: Version | None) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from workbench.commands.console import err, out
+from workbench.commands.console import print_json, say, tell
 from workbench.commands.options import AsJson
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
@@ -51,18 +50,16 @@ def releases(
             "unmarked": log.unmarked,
             "overtaken": log.overtaken,
         }
-        print(json.dumps({**body, "lines": shown(log.lines)}, ensure_ascii=False))
+        print_json({**body, "lines": shown(log.lines)})
     else:
         if log.lines:
-            out.print("\n".join(_rows(shown(log.lines))), highlight=False, soft_wrap=True, markup=False)
+            say("\n".join(_rows(shown(log.lines))))
         end = f"sha256 of the last line: {log.lines[-1].sha256}" if log.lines else f"{name}: nothing was released yet"
-        out.print(end, highlight=False, soft_wrap=True, markup=False)
+        say(end)
         if log.unmarked == 1 and not problems:
-            err.print(
-                "the last line is not in the registry yet: a command was killed, or somebody added it", soft_wrap=True
-            )
+            tell("the last line is not in the registry yet: a command was killed, or somebody added it")
         for problem in problems:
-            err.print(f"DAMAGED  {file}: {problem}", style="bold red", highlight=False, soft_wrap=True, markup=False)
+            tell(f"DAMAGED  {file}: {problem}", style="bold red")
     if problems:
         raise SystemExit(FAILED)
 

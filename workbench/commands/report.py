@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.commands.console import err, out
+from workbench.commands.console import say, tell
 from workbench.commands.options import Workspace, command_line
 
 
@@ -73,10 +73,9 @@ def report(
     )
     files = run(subject, to, language=lang.value, candidate=candidate, given=given, workspace=workspace)
     if lang is _Language.zh and chinese_font() is None:
-        err.print(
+        tell(
             "this machine has no Chinese font: words in the pictures are English. Install one (fonts-noto-cjk).",
             style="yellow",
-            soft_wrap=True,
         )
     more = f", with {len(files) - 1} pictures in {files[1].parent}" if len(files) > 1 else ""
-    out.print(f"{files[0]}{more}", highlight=False, soft_wrap=True, markup=False)
+    say(f"{files[0]}{more}")

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from workbench.commands.console import err, out
+from workbench.commands.console import note, say, tell
 from workbench.commands.options import ExperimentFile, Workspace
 from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
 from workbench.values.errors import ConfigError
@@ -57,19 +56,16 @@ def export(
         settings=deployment,
         register=register,
     )
-    out.print(f"{to}: {done.candidate.short_id}, verified: {done.report.summary}", highlight=False, soft_wrap=True)
+    say(f"{to}: {done.candidate.short_id}, verified: {done.report.summary}")
     manifest = read_bundle(to).manifest
     if manifest.unconfirmed:
-        err.print(Text.assemble(("not confirmed: ", "bold yellow"), manifest.unconfirmed), soft_wrap=True)
+        note("not confirmed", manifest.unconfirmed)
     for sentence in unpinned(manifest, deployment):
-        err.print(Text.assemble(("note: ", "bold"), f"{sentence}."), soft_wrap=True)
+        note("note", f"{sentence}.", "bold")
     if done.version is not None:
-        out.print(
+        say(
             f"registered as {done.version.name} version {done.version.number}. To make it the champion: workbench "
-            f"promote {to} --against champion (none for the first) --workspace {question.workspace}",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
+            f"promote {to} --against champion (none for the first) --workspace {question.workspace}"
         )
 
 
@@ -94,15 +90,15 @@ def verify(
         raise ConfigError("means something beside --url alone.", key="--model")
     report = verify_bundle(bundle, replay=replay and url is None, trusted=trusted_keys_of(trusted_keys))
     for warning in report.warnings:
-        err.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
-    out.print(f"{bundle}: {report.summary}", highlight=False, soft_wrap=True)
+        note("warning", warning)
+    say(f"{bundle}: {report.summary}")
     if url is not None:
         from workbench.api.llm_bundle import verify_served
 
         found = verify_served(bundle, url, model=model, api_key_env=api_key_env)
-        out.print(f"{url}: {found.words}", highlight=False, soft_wrap=True)
+        say(f"{url}: {found.words}")
         for fault in found.faults:
-            err.print(Text.assemble(("fault: ", "bold red"), fault), soft_wrap=True)
+            note("fault", fault, "bold red")
         if found.faults:
             raise SystemExit(FAILED)
 
@@ -117,6 +113,6 @@ def lock(
     from workbench.bundle.lock import make_lock
     from workbench.bundle.requirements import every_pin
 
-    made = make_lock(every_pin(), to, lambda line: err.print(line, highlight=False))
+    made = make_lock(every_pin(), to, tell)
     wheels = sum(len(found) for found in made.wheels.values())
-    out.print(f"{to}: {len(made.wheels)} packages, {wheels} wheels", highlight=False, soft_wrap=True, markup=False)
+    say(f"{to}: {len(made.wheels)} packages, {wheels} wheels")
