@@ -7,8 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.api.device_compare import device_compare, free_folder, names_compiled
-from workbench.api.language_compare import FLOAT_MODEL, compare_candidates, compare_folders, is_model_folder
+from workbench.api.device_compare import (
+    FLOAT_MODEL,
+    compare_candidates,
+    compare_folders,
+    device_compare,
+    free_folder,
+    is_model_folder,
+    names_compiled,
+)
 from workbench.api.opening import named_candidate, opened
 from workbench.evaluation.build import lowered_file
 from workbench.evaluation.carried import calibration_feeds

@@ -130,7 +130,7 @@ def export_llm(
 ) -> None:
     """Write the bundle of a finished language model checkpoint and verify it: files for vLLM-Ascend and MindIE, golden
     prompts, sums."""
-    from workbench.api.llm_bundle import export_llm as run
+    from workbench.api.llm import export_llm as run
 
     secret = None if sign is None else opened_key(sign)  # a wrong password costs no work
     done = run(checkpoint, to, model=model, cfg=cfg, prompts=prompts, name=name, secret=secret)

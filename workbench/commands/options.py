@@ -1,17 +1,23 @@
-"""Arguments that several commands take, and values that typer has no type for: shares and durations, by one rule."""
+"""Arguments that several commands take, values that typer has no type for, and what several commands say."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.commands.console import tell
 from workbench.values.documents.yaml_reader import parse_seconds
 from workbench.values.errors import ConfigError
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.evaluation.journal import Journal
+    from workbench.report import Summary
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
 
@@ -76,3 +82,30 @@ def seconds(text: str, option: str) -> float:
         return parse_seconds(text)
     except ValueError as error:
         raise ConfigError(f"{error}.", key=option, hint="Write a duration such as 90s, 30m or 2h.") from error
+
+
+def tell_damage(journal: Journal | None) -> None:
+    """One warning on stderr for each damaged file of a sweep, for commands that show no report."""
+    if journal is None:
+        return
+    for damage in journal.damage():
+        words = f"warning: damaged sweep {journal.root}: {damage.words()}."
+        tell(words, style="yellow")
+
+
+def tell_damage_of_last(workspace: Path, name: str) -> None:
+    """The same of an experiment's last sweep, for commands that need none."""
+    from workbench.evaluation.sweep_folders import current_journal
+
+    with contextlib.suppress(ConfigError):  # one of another revision says nothing of damage
+        tell_damage(current_journal(workspace, name))
+
+
+def next_lines(experiment: Path, workspace: Path | None, summary: Summary) -> list[str]:
+    """The commands that follow a sweep: see its pages, ship what it recommends (nothing, where it recommends none)."""
+    given = [str(experiment)] if workspace is None else [str(experiment), "--workspace", str(workspace)]
+    found = [f"to open them:    {shlex.join(['workbench', 'ui', *given])}"]
+    if summary.recommended is not None:
+        emulated = ["--allow-emulated"] if summary.emulated else []
+        found.append(f"to ship it:      {shlex.join(['workbench', 'export', *given, '--to', 'bundle', *emulated])}")
+    return found

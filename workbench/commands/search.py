@@ -13,8 +13,15 @@ import typer
 
 from workbench.api.opening import find_candidate, journal_of, named_candidate, opened, summary_of
 from workbench.commands.console import out, print_json, say, tell
-from workbench.commands.opening import next_lines, tell_damage_of_last
-from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, seconds
+from workbench.commands.options import (
+    AsJson,
+    ExperimentFile,
+    Workspace,
+    command_line,
+    next_lines,
+    seconds,
+    tell_damage_of_last,
+)
 from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.lifeline import run_tied
 from workbench.values.system.steps import Steps
@@ -45,8 +52,8 @@ def sweep(
     workspace: Workspace = None,
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
+    from workbench.api.sweep import plan_lines, planned_words
     from workbench.api.sweep import sweep as run
-    from workbench.api.words import plan_lines, planned_words
     from workbench.commands.progress import Progress
     from workbench.inputs.experiment import read_experiment
     from workbench.report import lines, table
@@ -122,7 +129,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say how large the space is and what a sweep would cost, before any of it is done."""
-    from workbench.api.words import plan_lines
+    from workbench.api.sweep import plan_lines
     from workbench.search.executors import cards_of
     from workbench.search.plan import make_plan
     from workbench.values.documents.canonical import encode
@@ -214,7 +221,7 @@ def log(experiment: ExperimentFile, workspace: Workspace = None) -> None:
 
     Nothing is measured, and nothing is written twice.
     """
-    from workbench.api.log import log as run
+    from workbench.api.sweep import log as run
 
     say("\n".join(run(experiment, workspace=workspace)))
 

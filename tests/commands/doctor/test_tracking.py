@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.commands.doctor.tracking import tracking_findings
+from workbench.commands.doctor.machine import tracking_findings
 
 
 def test_without_a_server_nothing_is_said_of_one(tmp_path: Path) -> None:

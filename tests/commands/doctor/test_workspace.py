@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from workbench.commands.doctor.finding import exit_code
-from workbench.commands.doctor.workspace import disk_finding, workspace_findings
+from workbench.commands.doctor.machine import disk_finding, workspace_findings
 from workbench.values.finding import Finding
 
 
@@ -49,7 +49,7 @@ def test_a_read_only_mount_fails_even_for_root(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("a read-only mount needs root")
     code = (
-        "from pathlib import Path\nfrom workbench.commands.doctor.workspace import workspace_findings\n"
+        "from pathlib import Path\nfrom workbench.commands.doctor.machine import workspace_findings\n"
         f"print([f.status for f in workspace_findings(Path('{tmp_path}'))])"
     )
     script = f'mount -t tmpfs -o ro tmpfs {tmp_path} && exec {sys.executable} -c "{code}"'

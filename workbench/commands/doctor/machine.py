@@ -1,17 +1,23 @@
-"""The processor, its limits, the memory, and whether the machine is quiet enough to time anything."""
+"""The processor, its limits, memory and quiet of the machine; the targets, the workspace, the team's server."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import psutil
 
 from workbench.evaluation.noise import UNSTEADY, Steadiness, read_counters, steadiness, suspects
-from workbench.values.finding import Finding
+from workbench.targets import described, target_names
+from workbench.targets.description import TargetDescription
+from workbench.tracking.server_check import check_server
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.finding import Finding, Status
 from workbench.values.system.control_groups import control_group_limits as control_group_limits
 from workbench.values.system.cpu import Cpu, this_cpu
 
@@ -118,3 +124,95 @@ def quiet_finding(steady: Steadiness, causes: Sequence[str], load: float) -> Fin
         value="; ".join([f"equal work varies by {change:.1%}, load {load:.1f}", *causes]),
         remedy="Timing will be noisy and its intervals wide: close other programs before a sweep." if noisy else "",
     )
+
+
+def target_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Those that compute on the host first. A target that cannot be loaded is a warning and disturbs no other.
+
+    Args:
+        environment: what targets read to find their vendor's software.
+    """
+    found: list[TargetDescription] = []
+    broken: list[Finding] = []
+    for name in target_names():
+        try:
+            found.append(described(name))
+        except (ConfigError, ToolchainError) as error:
+            remedy = "Repair or uninstall it; the other targets are not concerned."
+            broken.append(Finding(group=_group(name), name="loading", status="warn", value=str(error), remedy=remedy))
+    for target in sorted(found, key=lambda target: not target.on_host):
+        yield from _plain_findings(target) if target.findings is None else target.findings(environment)
+    yield from broken
+
+
+def _plain_findings(target: TargetDescription) -> Iterator[Finding]:
+    """Of a target that says nothing of its own: whether its toolchain is there, and its versions."""
+    try:
+        toolchain = target.make().toolchain()
+    except ToolchainError as error:
+        remedy = "Optional: without it this target cannot be swept; the others are not concerned."
+        yield Finding(group=_group(target.name), name="usable", status="warn", value=f"no: {error}", remedy=remedy)
+        return
+    versions = ", ".join(f"{name} {version}" for name, version in toolchain.components.items())
+    yield Finding(group=_group(target.name), name="usable", status="ok", value=f"yes: {versions}")
+
+
+def _group(name: str) -> str:
+    return f"target {name}"
+
+
+ENOUGH_DISK_BYTES, LITTLE_DISK_BYTES = 5_000_000_000, 500_000_000
+"""60 candidates of a 30 MB model, lowered and compiled, take about 4 GB; below the second a sweep cannot begin."""
+
+
+def workspace_findings(workspace: Path) -> Iterator[Finding]:
+    folder = Path(os.path.realpath(workspace))
+    group = f"workspace {folder}"
+    cache = Path(os.path.realpath(folder / ".workbench"))  # perhaps a link to another disk
+    yield disk_finding(group, shutil.disk_usage(_nearest(cache)).free)
+    for name, use in ((".workbench", "cache and journals"), ("mlruns", "MLflow's store")):
+        yield _writable(group, folder / name, use)
+
+
+def disk_finding(group: str, free_bytes: int) -> Finding:
+    status: Status = "fail" if free_bytes < LITTLE_DISK_BYTES else "warn" if free_bytes < ENOUGH_DISK_BYTES else "ok"
+    return Finding(
+        group=group,
+        name="disk",
+        status=status,
+        value=f"{free_bytes / 1e9:.1f} GB free",
+        remedy=""
+        if status == "ok"
+        else "`workbench plan` says the need. Free some space (`workbench cache --prune` deletes what can be computed "
+        "again), or name a workspace on another disk with --workspace.",
+    )
+
+
+def _writable(group: str, folder: Path, use: str) -> Finding:
+    place = _nearest(folder)
+    # os.access also knows a read-only mount, where permission bits say nothing
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        value = f"{use}: {place} cannot be written"
+        remedy = "Make it a folder that this user can write into, or choose another place with --workspace."
+        return Finding(group=group, name=folder.name, status="fail", value=value, remedy=remedy)
+    found = "writable" if place == folder else "will be created"
+    return Finding(group=group, name=folder.name, status="ok", value=f"{use}: {found}")
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself, or its nearest parent that exists; a link to nowhere is in the way, so it exists."""
+    return next(p for p in (path, *path.parents) if os.path.lexists(p))
+
+
+def tracking_findings(workspace: Path) -> Iterator[Finding]:
+    """None without a server: runs are then kept in the workspace."""
+    group, name = "MLflow", "server"
+    try:
+        said = check_server(workspace)
+    except (ConfigError, ToolchainError) as error:
+        fact, _, remedy = str(error).partition(". ")
+        # a sweep goes on without its server, so that is no reason for doctor to fail
+        yield Finding(group=group, name=name, status="warn", value=fact, remedy=remedy)
+        return
+    if said:
+        yield Finding(group=group, name=name, status="ok", value=said)

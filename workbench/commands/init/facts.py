@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from workbench.commands.init.axes import FreeAxis
-from workbench.commands.init.data import Corpus
+from workbench.commands.init.data import Corpus, FreeAxis
 from workbench.commands.init.interface import Ask, Declared, with_outputs
-from workbench.commands.init.labels import first_label, held_against_labels
-from workbench.commands.init.manifest import manifest_text
-from workbench.commands.init.meanings import meanings_of
-from workbench.commands.init.metric import WishedMetric
+from workbench.commands.init.manifest import WishedMetric, manifest_text
+from workbench.commands.init.meanings import first_label, held_against_labels, meanings_of
 from workbench.commands.init.model import Outline
-from workbench.commands.init.read_back import judged_by
+from workbench.commands.init.targets import judged_by
 from workbench.evaluation.float_run import FloatRun, check_answers, run_float
 from workbench.evaluation.metric_check import refuse_imperfect
 from workbench.inputs.dataset import Dataset, read_manifest
@@ -102,7 +99,7 @@ def facts_of(
     if corpus.truths and metric is None and not known:  # labels are read where the manifest says something of outputs
         nothing = [OutputUse(name=spec.name, meaning="ignored") for spec in model.outputs]
         staged = with_outputs(declared, nothing)
-    texts = manifest_files(manifest, _absolute, outline, corpus, staged, metric, axes=axes, padded=padded)
+    texts = manifest_files(manifest, absolute, outline, corpus, staged, metric, axes=axes, padded=padded)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
@@ -163,5 +160,5 @@ def manifest_files(
     return {manifest: text, manifest.with_name(f"{manifest.stem}.labels.json"): labels}
 
 
-def _absolute(path: Path, file: Path) -> str:
+def absolute(path: Path, file: Path) -> str:
     return path.resolve().as_posix()

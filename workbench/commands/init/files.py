@@ -8,18 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.commands.init.axes import FreeAxis, compiled_lengths, differing_axes
-from workbench.commands.init.data import Corpus, examine_data
+from workbench.commands.init.data import Corpus, FreeAxis, compiled_lengths, differing_axes, examine_data
 from workbench.commands.init.experiment import experiment_text
-from workbench.commands.init.facts import Facts, Show, Wishes, facts_of, manifest_files
+from workbench.commands.init.facts import Facts, Show, Wishes, absolute, facts_of, manifest_files
 from workbench.commands.init.interface import declare
-from workbench.commands.init.manifest import max_length_of
-from workbench.commands.init.metric import wished_metric
+from workbench.commands.init.manifest import max_length_of, wished_metric
 from workbench.commands.init.model import examine_model
-from workbench.commands.init.read_back import about_the_users_files, read_back
 from workbench.commands.init.sizes import Sizes, sizes_of
 from workbench.commands.init.space import space_text
-from workbench.commands.init.targets import Chosen, choose_targets, present
+from workbench.commands.init.targets import Chosen, about_the_users_files, choose_targets, present, read_back
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import load_graph
@@ -116,7 +113,7 @@ def initialize(
                         padded=padded,
                     )
                 declared = facts[padded].declared
-            staged = _contents(facts, staging, chosen, _absolute)
+            staged = _contents(facts, staging, chosen, absolute)
             write_all(staged)
             experiments = [path for path in staged if path.parent.name == "experiments"]
             groups, notes = read_back(chosen, experiments, staging, one_size=not corpus.sizes)
@@ -243,10 +240,6 @@ def _commands(facts: Facts, to: Path, chosen: Chosen) -> tuple[str, ...]:
 def relative_path(path: Path, file: Path) -> str:
     """A path as a file refers to it."""
     return Path(os.path.relpath(path.resolve(), file.parent.resolve())).as_posix()
-
-
-def _absolute(path: Path, file: Path) -> str:
-    return path.resolve().as_posix()
 
 
 def write_all(texts: Mapping[Path, str]) -> None:

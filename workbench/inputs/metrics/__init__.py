@@ -35,12 +35,17 @@ from workbench.inputs.metrics.score import (
     outcomes_of,
     scored_output,
 )
-from workbench.inputs.metrics.scorer import Scorer, output_constraints, scorer_of
+from workbench.inputs.metrics.scorer import (
+    Scorer,
+    counted_in_a_sample,
+    output_constraints,
+    scorer_of,
+    scoring_words,
+    usual_loss,
+)
 from workbench.inputs.metrics.summary import by_length, by_type, per_sample, primary_metric, primary_of, summarize
 from workbench.inputs.metrics.user_scorer import library_metric
 from workbench.inputs.metrics.uses import not_by_distance, passed_outputs, uses_of
-from workbench.inputs.metrics.usual import counted_in_a_sample, usual_loss
-from workbench.inputs.metrics.words import scoring_words
 
 __all__ = [
     "CORRECT",

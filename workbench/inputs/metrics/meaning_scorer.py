@@ -12,7 +12,7 @@ import numpy as np
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.metrics.agreement import MEANINGS, Judge, MetricSpec, judges_of
 from workbench.inputs.metrics.agreement.judge import Fractions, joined, one_of, output_of
-from workbench.inputs.metrics.agreement.labelled import AGAINST, FLOAT, LabelledJudge
+from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT, LabelledJudge
 from workbench.inputs.metrics.extents import Extents, own_parts
 from workbench.inputs.metrics.outcomes import MeasuredOutcomes
 from workbench.inputs.metrics.score import Outputs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.inputs.dataset.batch import Batch, BoolArray, IntArray, Task
+from workbench.inputs.metrics.agreement.judge import cosines, flat, per_position
 from workbench.inputs.metrics.entities import count_entities, tag_set
 from workbench.inputs.metrics.outcomes import ClassificationOutcomes, FloatArray, NerOutcomes
 from workbench.values.errors import ConfigError, MeasureError
@@ -135,7 +135,7 @@ def agreement(runs: Iterable[tuple[Outputs, Outputs, Batch]], apart: Collection[
         safe = {
             name: np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0) for name, array in outputs.items()
         }
-        cosine.append(_distances(safe, reference, batch)[0])
+        cosine.append(_lowest_cosine(safe, reference, batch))
         finite.append(rows)
         indices.append(batch.indices)
         if outputs:
@@ -170,52 +170,23 @@ def cut_alike(outputs: Outputs, batch: Batch, reference: Outputs, other: Batch) 
     return ours, theirs, replace(batch, valid=batch.valid[:, :width])
 
 
-def _distances(outputs: Outputs, reference: Outputs, batch: Batch) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Per sample [n]: lowest cosine over the outputs, largest and mean absolute error over all of them."""
-    cosine = np.ones(len(batch))
-    largest, total, count = np.zeros(len(batch)), np.zeros(len(batch)), np.zeros(len(batch))
+def _lowest_cosine(outputs: Outputs, reference: Outputs, batch: Batch) -> FloatArray:
+    """[n] over the outputs."""
+    found = np.ones(len(batch))
     for name, array in outputs.items():
-        ours, theirs, valid = _flat(array, batch), _flat(reference[name], batch), _flat_valid(array, batch)
-        error = np.abs(ours - theirs)
-        norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-        same_if_zero = (error.max(axis=1, initial=0.0) == 0).astype(np.float64)  # a cosine with 0 is not defined
-        products = (ours * theirs).sum(axis=1)
-        cosine = np.minimum(cosine, np.divide(products, norms, out=same_if_zero, where=norms > 0))
-        largest = np.maximum(largest, error.max(axis=1, initial=0.0))
-        total += error.sum(axis=1)
-        count += valid
-    return cosine, largest, total / np.maximum(count, 1)
-
-
-def _is_per_position(array: npt.NDArray[np.generic], batch: Batch) -> bool:
-    """[n, length, ...] with the batch's own padded length: padding must not count."""
-    return batch.valid is not None and array.ndim >= 3 and array.shape[:2] == batch.valid.shape
-
-
-def _flat(array: npt.NDArray[np.generic], batch: Batch) -> FloatArray:
-    """[n, values] in float64, 0 on padding (which neither a cosine nor an error sees)."""
-    values = array.astype(np.float64)
-    if batch.valid is not None and _is_per_position(array, batch):
-        values[~batch.valid] = 0.0
-    return values.reshape(len(batch), -1)
-
-
-def _flat_valid(array: npt.NDArray[np.generic], batch: Batch) -> FloatArray:
-    """[n] how many values of a sample are not padding."""
-    if _is_per_position(array, batch):
-        return (batch.lengths * math.prod(array.shape[2:])).astype(np.float64)
-    return np.full(len(batch), float(math.prod(array.shape[1:])))
+        found = np.minimum(found, cosines(flat(array, batch), flat(reference[name], batch)))
+    return found
 
 
 def _signatures(outputs: Outputs, batch: Batch) -> FloatArray:
     """[n, values] that do not depend on padding: positions are averaged, other outputs are taken as they are."""
     parts = []
     for array in outputs.values():
-        flat = _flat(array, batch)
-        if _is_per_position(array, batch):
-            summed = flat.reshape(array.shape).sum(axis=1).reshape(len(batch), -1)
-            flat = summed / np.maximum(batch.lengths, 1)[:, None]
-        parts.append(flat)
+        values = flat(array, batch)
+        if per_position(array, batch):
+            summed = values.reshape(array.shape).sum(axis=1).reshape(len(batch), -1)
+            values = summed / np.maximum(batch.lengths, 1)[:, None]
+        parts.append(values)
     return np.concatenate(parts, axis=1)
 
 

@@ -298,14 +298,19 @@ def counted(array: Array, batch: Batch, *, least_rank: int = 3) -> BoolArray:
         least_rank: an array of fewer axes is not one per position, however long its second axis is.
     """
     kept: BoolArray = np.ones(array.shape, dtype=np.bool_)
-    if batch.valid is not None and array.ndim >= least_rank and array.shape[:2] == batch.valid.shape:
+    if batch.valid is not None and per_position(array, batch, least_rank):
         kept &= batch.valid.reshape(*batch.valid.shape, *(1 for _ in array.shape[2:]))
     return kept
 
 
-def flat(array: Floats, batch: Batch) -> Floats:
-    """[n, values], 0 on padding."""
-    return (array * counted(array, batch)).reshape(len(batch), -1)
+def per_position(array: Array, batch: Batch, least_rank: int = 3) -> bool:
+    """[n, length, ...] with the batch's own padded length: padding must not count."""
+    return batch.valid is not None and array.ndim >= least_rank and array.shape[:2] == batch.valid.shape
+
+
+def flat(array: Array, batch: Batch) -> Floats:
+    """[n, values] in float64, 0 on padding."""
+    return np.where(counted(array, batch), array.astype(np.float64), 0.0).reshape(len(batch), -1)
 
 
 def cosines(ours: Floats, theirs: Floats) -> Floats:
