@@ -15,39 +15,17 @@ from workbench.commands.console import print_json, say, tell
 from workbench.commands.load_runs import Runs, conditions_like, conditions_of, run_loads
 from workbench.commands.loading import (
     OPENAI,
-    PREDICT,
+    TIMEOUT_S,
+    TOKENS_TIMEOUT_S,
     Asking,
-    Batch,
-    Data,
-    ExperimentFile,
-    HostAllowed,
-    Length,
-    MapInput,
-    MetricsUrl,
-    ModelName,
-    ModelVersion,
-    Protocol,
     Server,
-    TensorsForm,
-    asking,
+    TokenOptions,
+    asking_tokens,
     check_host,
-    dataset_of,
     facts_of,
     open_server,
 )
-from workbench.commands.loading_tokens import (
-    AUTO,
-    TIMEOUT_S,
-    TOKENS_TIMEOUT_S,
-    EndpointName,
-    IgnoreEos,
-    LatencyMs,
-    MaxTokens,
-    TpotMs,
-    TtftMs,
-    asking_tokens,
-)
-from workbench.commands.options import AsJson, command_line
+from workbench.commands.options import AsJson, command_line, spelled_out
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
@@ -65,6 +43,7 @@ _WARMUP_SHARE = 0.1
 _MOST_FIDELITY_BYTES = 1 << 24
 
 
+@spelled_out
 def load(
     target: Annotated[
         str,
@@ -93,22 +72,9 @@ def load(
     timeout: Annotated[
         str | None, typer.Option(help=f"for one answer; default: {TIMEOUT_S:g}s, {OPENAI} {TOKENS_TIMEOUT_S:g}s")
     ] = None,
-    data: Data = None,
-    experiment: ExperimentFile = None,
-    protocol: Protocol = PREDICT,
-    model: ModelName = "",
-    model_version: ModelVersion = "",
-    tensors: TensorsForm = "auto",
-    map_input: MapInput = None,
-    length: Length = None,
-    batch: Batch = 1,
-    metrics_url: MetricsUrl = None,
-    endpoint: EndpointName = AUTO,
-    max_tokens: MaxTokens = None,
-    ignore_eos: IgnoreEos = False,
-    ttft_ms: TtftMs = None,
-    tpot_ms: TpotMs = None,
-    latency_ms: LatencyMs = None,
+    *,
+    how: Asking,
+    tokens: TokenOptions,
     baseline: Annotated[
         Path | None,
         typer.Option(
@@ -129,7 +95,6 @@ def load(
     api_key_env: Annotated[str, typer.Option(help="environment variable with the service's API key")] = (
         "WORKBENCH_API_KEY"
     ),
-    host_allowed: HostAllowed = None,
     seed: Annotated[int, typer.Option(min=0, help="of arrival times and of the order of texts")] = 0,
     to: Annotated[Path | None, typer.Option(help="folder for results (JSON) and every request's times (NPZ)")] = None,
     as_json: AsJson = False,
@@ -144,7 +109,7 @@ def load(
     from workbench.shipping.acceptance.text import verdict_lines
 
     asked = _load(concurrency, rate, trace)
-    if protocol == OPENAI and baseline is not None:
+    if how.protocol == OPENAI and baseline is not None:
         raise ConfigError("a verdict is of a service that classifies, not of tokens.", key="--baseline, --protocol")
     against = read_baseline(baseline) if baseline is not None else None
     if against is None and (float_bundle is not None or fidelity is not None):
@@ -157,7 +122,7 @@ def load(
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)
     if timeout is None:
-        timeout_s = TOKENS_TIMEOUT_S if protocol == OPENAI else TIMEOUT_S
+        timeout_s = TOKENS_TIMEOUT_S if how.protocol == OPENAI else TIMEOUT_S
     else:
         timeout_s = seconds_of(timeout, "--timeout")
     runs = Runs(
@@ -171,9 +136,7 @@ def load(
         command=command_line(),
         quiet=as_json,
     )
-    how = asking(protocol, model, model_version, tensors, map_input, length, batch, metrics_url, host_allowed)
-    limits = ttft_ms, tpot_ms, latency_ms
-    target, how = asking_tokens(target, how, endpoint, max_tokens, ignore_eos, limits, seed=seed, timeout_s=timeout_s)
+    target, how = asking_tokens(target, how, tokens, seed=seed, timeout_s=timeout_s)
     if "://" in target:
         check_host(target, how)
     key = os.environ.get(api_key_env)
@@ -181,15 +144,15 @@ def load(
         facts = facts_of(server)
         emulated = bool(facts.get("emulated"))
         conditions = conditions_of(asked, how, None if emulated else against)
-        results = {one.name: result for one, _, result in run_loads(server, how, conditions, runs, data, experiment)}
+        results = {one.name: result for one, _, result in run_loads(server, how, conditions, runs)}
     interrupted = any(r.interrupted for r in results.values())
     verdict = None
     if against is not None:
         floats: list[LoadFigures] = []
         if float_bundle is not None and not interrupted:
             runs = replace(runs, to=None)
-            floats = _float_loads(float_bundle, emulated, how, against, runs, key, data, experiment)
-        verdict = _verdict(against, list(results.values()), floats, server, facts, fidelity, data, experiment)
+            floats = _float_loads(float_bundle, emulated, how, against, runs, key)
+        verdict = _verdict(against, list(results.values()), floats, server, facts, fidelity, how)
         verdict = replace(verdict, command=runs.command)
     if verdict is not None and to is not None:
         text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
@@ -232,8 +195,6 @@ def _float_loads(
     against: Baseline,
     runs: Runs,
     api_key: str | None,
-    data: Path | None,
-    experiment: Path | None,
 ) -> list[LoadFigures]:
     """The float model's service, for what INT8 promises: under the baseline's load of most clients, or, as what it is
     held against, by the times that an emulated device's model gave."""
@@ -241,11 +202,11 @@ def _float_loads(
     from workbench.shipping.acceptance import of_load
 
     if emulated:
-        return modelled_loads(read_bundle(bundle), against, data, experiment)
+        return modelled_loads(read_bundle(bundle), against, how)
     theirs = [load for load in against.loads if load.throughput_per_s is not None]
     with open_server(str(bundle), {}, api_key) as server:
         conditions = [conditions_like(load) for load in sorted(theirs, key=lambda load: load.concurrency)[-1:]]
-        results = run_loads(server, how, conditions, runs, data, experiment)
+        results = run_loads(server, how, conditions, runs)
         return [found for _, _, result in results if (found := of_load(result)) is not None]
 
 
@@ -256,8 +217,7 @@ def _verdict(
     server: Server,
     facts: Mapping[str, Any],
     fidelity: Path | None,
-    data: Path | None,
-    experiment: Path | None,
+    how: Asking,
 ) -> Verdict:
     from workbench.shipping.acceptance import judge, of_load
     from workbench.values.measurement import Estimate
@@ -272,7 +232,7 @@ def _verdict(
     emulated = bool(facts.get("emulated"))
     loads = [found for result in results if (found := of_load(result)) is not None]
     if emulated and server.bundle is not None:
-        loads += modelled_loads(server.bundle, against, data, experiment)
+        loads += modelled_loads(server.bundle, against, how)
     scheme = ((facts.get("candidate") or {}).get("quantization") or {}).get("scheme")
     return judge(
         against,
@@ -306,7 +266,7 @@ def _fidelity(server: Server, file: Path | None) -> Fidelity | None:
 _REQUESTS = 20_000
 
 
-def modelled_loads(bundle: Bundle, against: Baseline, data: Path | None, experiment: Path | None) -> list[LoadFigures]:
+def modelled_loads(bundle: Bundle, against: Baseline, how: Asking) -> list[LoadFigures]:
     """One for each load of the baseline that the bundle's bins can serve, one sample a request.
 
     Texts of their own lengths are those of the experiment or the dataset; without one such loads are left out, and for
@@ -328,7 +288,7 @@ def modelled_loads(bundle: Bundle, against: Baseline, data: Path | None, experim
     bins = manifest.service.sequence_bins or (manifest.text.bins if manifest.text is not None else ())
     if manifest.text is None:  # arrays of one size have no lengths
         bins = ()
-    chosen = dataset_of(data, experiment)
+    chosen = how.dataset
     own = chosen[0].lengths("validation") if chosen is not None else None
     if manifest.text is None:
         own = np.zeros(1, dtype=np.int64)

@@ -82,8 +82,6 @@ def run_loads(
     how: Asking,
     conditions: Sequence[Conditions],
     runs: Runs,
-    data: Path | None,
-    experiment: Path | None,
 ) -> Iterator[tuple[Conditions, Question, LoadResult]]:
     """Run one load after the other; ends early where one was interrupted. A baseline's conditions that the data or the
     model cannot meet are left out with a word about it."""
@@ -95,7 +93,7 @@ def run_loads(
         key = one.length, one.batch
         try:
             if key not in questions:
-                questions[key] = question(server, replace(how, length=one.length, batch=one.batch), data, experiment)
+                questions[key] = question(server, replace(how, length=one.length, batch=one.batch))
         except ConfigError as error:
             if one.asked:
                 raise
@@ -112,7 +110,7 @@ def run_loads(
             connections=runs.connections,
             timeout_s=runs.timeout_s,
             seed=runs.seed,
-            allowed_hosts=how.allowed_hosts,
+            allowed_hosts=tuple(how.host_allowed or ()),
         )
         tell(f"loading {plan.url}: {plan.load}, {runs.warmup_s:g} + {runs.seconds:g} s")
         result = _one(server, plan, asked_with, one, runs)

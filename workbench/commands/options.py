@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import inspect
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
 
@@ -33,6 +36,40 @@ Constants = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")]
 
 
+def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
+    """The command for typer: a parameter that is a dataclass stands as the options that its fields are.
+
+    So options are declared once, with what is checked of them, for all commands that take them. Fields that are not
+    `Annotated` are no options.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    options = {name: list(_options(kind)) for name, kind in groups.items()}
+    parameters: list[inspect.Parameter] = []
+    for one in inspect.signature(command).parameters.values():
+        single = one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        parameters += options.get(one.name, [single])
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{option.name: given.pop(option.name) for option in options[name]})
+        command(**given)
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    called.__annotations__ = {}
+    return called
+
+
+def _options(kind: Any) -> Iterable[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    for one in dataclasses.fields(kind):
+        if get_origin(hints[one.name]) is Annotated:
+            yield inspect.Parameter(
+                one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name]
+            )
+
+
 def command_line() -> str:
     """Of this process, as it was typed, to be kept with what it makes."""
     return shlex.join(["workbench", *sys.argv[1:]])
@@ -42,9 +79,6 @@ def share(text: str, option: str) -> float:
     """'20%' or '0.2' as 0.2; '120%' as 1.2.
 
     A bare number above 1 is refused: 20 may mean 20 % as well as twenty times.
-
-    Raises:
-        ConfigError: not such a number, negative, or not finite.
     """
     try:
         value = float(text.removesuffix("%"))
@@ -56,11 +90,7 @@ def share(text: str, option: str) -> float:
 
 
 def pairs(written: Iterable[str], option: str) -> dict[str, str]:
-    """'sr=16000' as {'sr': '16000'}.
-
-    Raises:
-        ConfigError: no '=', or one name stands twice.
-    """
+    """'sr=16000' as {'sr': '16000'}."""
     found: dict[str, str] = {}
     for text in written:
         name, equal, value = text.partition("=")
@@ -73,11 +103,7 @@ def pairs(written: Iterable[str], option: str) -> dict[str, str]:
 
 
 def seconds(text: str, option: str) -> float:
-    """'90s', '30m' or '2h' in seconds; a bare number is seconds.
-
-    Raises:
-        ConfigError: not a positive duration.
-    """
+    """'90s', '30m' or '2h' in seconds; a bare number is seconds."""
     try:
         return parse_seconds(text)
     except ValueError as error:

@@ -72,22 +72,14 @@ def sign(
 
 
 def opened_key(file: Path) -> SecretKey:
-    """A secret key, its password asked for where it has one.
-
-    Raises:
-        ConfigError: no secret key, or another password.
-    """
+    """A secret key, its password asked for where it has one."""
     from workbench.bundle.signing import read_secret_key
 
     return read_secret_key(file, password)
 
 
 def password(*, twice: bool = False) -> str:
-    """From the file that the environment names, else from the terminal.
-
-    Raises:
-        ConfigError: neither is there, or two that were typed differ.
-    """
+    """From the file that the environment names, else from the terminal."""
     from workbench.bundle.signing import PASSWORD_VARIABLE
     from workbench.values.documents.input_files import read_text
 

@@ -364,11 +364,7 @@ def check_primary_limits(
     dataset: Dataset,
     model: Model,
 ) -> None:
-    """Refuse a drop in percentage points of a metric in decibels, and the like.
-
-    Raises:
-        ConfigError: names the constraint and what to write instead.
-    """
+    """Refuse a drop in percentage points of a metric in decibels, and the like."""
     with contextlib.closing(scorer_of(dataset, model)) as scorer:
         primary, unit, higher = scorer.primary, scorer.unit, scorer.higher
     right = drop_metric(unit)

@@ -88,9 +88,6 @@ def examine_data(
     Args:
         metric: arrays of labels are for a metric of the user's to read, whatever they hold.
         held: the user says that an output is held against them.
-
-    Raises:
-        ConfigError: a file cannot be read, no column of a known name holds texts, or an argument is missing.
     """
     if len(data) == 1 and (loader := _loader(data[0])) is not None:
         return _examine_loader(*loader, labels)
@@ -386,9 +383,6 @@ def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
 
     A test file is the holdout where another file can be the validation, else the validation; it is never the
     calibration. Without a holdout the manifest divides the validation.
-
-    Raises:
-        ConfigError: a file is missing or of an unknown kind, two claim one split, or no two splits can be filled.
     """
     for path in data:
         check_file(path, key="--data")

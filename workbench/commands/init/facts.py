@@ -89,9 +89,6 @@ def facts_of(
     Args:
         manifest: is written.
         declared: outputs that it tells already are not asked for again.
-
-    Raises:
-        ConfigError: data, model and wishes do not fit.
     """
     model = outline.model
     known = declared.interface.outputs

@@ -63,9 +63,6 @@ def declare(
         given: array of the data → its shape; None where the data are texts or come from a loader.
         constants: input → value as written.
         fixed_from: where so many axes are free, they are given the sizes of the data; None for never.
-
-    Raises:
-        ConfigError: an input is fed by nothing, or a constant is no number.
     """
     known = {spec.name: spec for spec in source.inputs}
     uses: dict[str, InputUse] = {}

@@ -50,11 +50,7 @@ class WishedMetric:
 
 
 def wished_metric(written: str) -> WishedMetric:
-    """`file.py:function`, `NAME`, or `NAME:OPTION=VALUE,OPTION=VALUE`.
-
-    Raises:
-        ConfigError: there is no such file or metric, or an option is no OPTION=VALUE.
-    """
+    """`file.py:function`, `NAME`, or `NAME:OPTION=VALUE,OPTION=VALUE`."""
     file, colon, function = written.rpartition(":")
     if colon and file.endswith(".py"):
         check_file(Path(file), key=_KEY)

@@ -45,9 +45,6 @@ def meanings_of(
 
     Args:
         written: output → meaning, of `--output NAME=MEANING`.
-
-    Raises:
-        ConfigError: no such output or meaning, or nothing tells what an output means and nobody can be asked.
     """
     names = [spec.name for spec in model.outputs]
     for name, word in written.items():
@@ -166,9 +163,6 @@ def labels_of(files: Sequence[Path], inputs: Collection[str], *, free: bool) -> 
 
     Args:
         free: an output is to be held against them, so that they are no classes.
-
-    Raises:
-        ConfigError: a file is damaged.
     """
     first = npz_arrays(files[0], texts=LABEL_COLUMNS)
     numbers = {n: len(a.shape) for n, a in first.items() if n not in inputs and _is_ids(n, a, first)}
@@ -204,9 +198,6 @@ def held_against_labels(
     Args:
         dataset: with targets of any kind.
         written: outputs of `--output`.
-
-    Raises:
-        ConfigError: labels are none that an output can be held against.
     """
     first = first_label(run)
     if isinstance(first, Mapping):
@@ -327,11 +318,7 @@ def _alone(held: OutputUse, uses: Sequence[OutputUse]) -> list[OutputUse]:
 
 
 def _try(dataset: Dataset, model: Model, run: FloatRun, uses: Sequence[OutputUse]) -> None:
-    """Ask the meanings' judges about the labels of the first samples.
-
-    Raises:
-        ConfigError: a label is missing, or none of its output's meaning.
-    """
+    """Ask the meanings' judges about the labels of the first samples."""
     tried = replace(dataset, interface=replace(dataset.interface, outputs=tuple(uses)))
     scorer = scorer_of(tried, model)
     with contextlib.closing(scorer):

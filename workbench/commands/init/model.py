@@ -78,9 +78,6 @@ def examine_model(
         source: the user's file, where the model was prepared from it.
         texts: the data are texts.
         kind: what the user says it is about.
-
-    Raises:
-        ConfigError: the file is no readable model, is quantized already, or a target refused it.
     """
     model = open_foreign(model) if isinstance(model, Path) else model
     targets = targets or (REFERENCE,)
@@ -176,11 +173,7 @@ def kind_of(model: Model, proto: onnx.ModelProto, *, texts: bool) -> tuple[Kind,
 
 
 def chosen_kind(written: str | None, found: tuple[Kind, str]) -> tuple[Kind, str]:
-    """The user's word where there is one.
-
-    Raises:
-        ConfigError: no such kind.
-    """
+    """The user's word where there is one."""
     if written is None:
         return found
     for kind in get_args(Kind):

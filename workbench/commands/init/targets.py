@@ -39,11 +39,7 @@ class Chosen:
 
 
 def choose_targets(written: Sequence[str]) -> Chosen:
-    """The targets of `--target a,b` or `--target a --target b`; all of them by 'all', those that cannot work left out.
-
-    Raises:
-        ConfigError: no such target, or one stands twice.
-    """
+    """The targets of `--target a,b` or `--target a --target b`; all by 'all', without those that cannot work."""
     names = [name.strip() for text in written for name in text.split(",") if name.strip()] or [REFERENCE]
     notes: list[str] = []
     named = ALL not in names
@@ -103,11 +99,7 @@ _SHOWN = 5
 
 
 def judged_by(dataset: Dataset, model: Model) -> str:
-    """What accuracy is, for people.
-
-    Raises:
-        ConfigError: nothing can be scored.
-    """
+    """What accuracy is, for people."""
     scorer = scorer_of(dataset, model)
     try:
         if dataset.metric is not None:
@@ -126,9 +118,6 @@ def read_back(
 
     Args:
         one_size: all samples of an input have the same size.
-
-    Raises:
-        ConfigError: the files do not fit the data or the model, or no target, or one that was named, can run it.
     """
     kept: list[tuple[str, ...]] = []
     notes: list[str] = []

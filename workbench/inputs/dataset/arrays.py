@@ -160,10 +160,6 @@ def read_arrays(
         tags: labels are tag ids [n, length] instead of class ids [n].
         truths: labels are numbers or texts of any shape, with `.sizes` of their own where samples differ, several as
             `LABEL.KEY`; and there may be none.
-
-    Raises:
-        ConfigError: a file is damaged, the arrays have different numbers of samples, a float is NaN or infinite,
-            or a label is out of range; names array and sample.
     """
     if isinstance(files, Path):
         place, arrays = files, npz_arrays(files, texts=(label,) if truths and label is not None else ())

@@ -23,11 +23,7 @@ MOST_CONSTANTS = 1 << 16
 
 
 def read_interface(path: Path) -> Interface:
-    """What a manifest says of the model; its other keys are looked at when its data are read.
-
-    Raises:
-        ConfigError: the file cannot be read, or one of these keys is wrong.
-    """
+    """What a manifest says of the model; its other keys are looked at when its data are read."""
     with read_yaml(path) as top:
         top.leave_the_rest()
         return interface_of(top)
@@ -159,9 +155,6 @@ def read_outputs(top: Section) -> tuple[OutputUse, ...]:
     """In the order of the manifest: the first is the primary one.
 
     Which options and limits a meaning has, and whether the model has such outputs, is checked where they are judged.
-
-    Raises:
-        ConfigError: a meaning is none, or an option or limit is no plain value.
     """
     found = []
     with top.section("outputs") as section:

@@ -116,12 +116,7 @@ def read_loader(
     truths: bool = False,
     sizing: Sizing = ONE_SIZE,
 ) -> LoaderRows | None:
-    """Run a loader once over a split; None when it returns None for the holdout.
-
-    Raises:
-        ConfigError: it returns None for another, cannot be imported, fails, or gives a sample that is not one (with its
-            number).
-    """
+    """Run a loader once over a split; None when it returns None for the holdout."""
     hasher = hashlib.sha256(code.sha256.encode())
     marks = bytearray()
     kinds: dict[Shapes, int] = {}

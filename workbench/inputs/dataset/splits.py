@@ -137,9 +137,6 @@ class Dataset:
         """The same samples, padded to other bins than the manifest's; None for those of the manifest.
 
         Data that are not text have the shapes they have, unless one of their axes has bins: these are replaced.
-
-        Raises:
-            ConfigError: no bin holds a text of `max_length`.
         """
         if bins is None:
             return self
@@ -204,9 +201,6 @@ class Dataset:
         samples of different sizes cannot share one (`sizing`).
 
         Deterministic. One batch exists at a time.
-
-        Raises:
-            ConfigError: a row cannot be made into feeds.
         """
         chosen = self.split(split)
         rows = chosen.rows()[start:stop]
@@ -252,9 +246,6 @@ class Dataset:
 
         Args:
             length: cut and pad every text to exactly this many tokens instead of to its batch's bin.
-
-        Raises:
-            ConfigError: a length was asked of data that are not text.
         """
         count = min(count, max(1, _MOST_DRAWN // batch))
         chosen = self.split(split)
@@ -277,9 +268,6 @@ def check_inputs(dataset: Dataset, model: Model) -> None:
     """Compare the first sample of every split, and one of every size, with what the model takes, before any work.
 
     The batch dimension is left out: candidates choose it. So is the axis of steps, along which the model runs.
-
-    Raises:
-        ConfigError: names the manifest, the input, what the model expects and what the data have.
     """
     carried = {name for _, name in dataset.interface.state}
     expected = {spec.name: spec for spec in model.inputs if spec.name not in carried}

@@ -113,9 +113,6 @@ def read_texts(
         labels: names; index = class or tag id. A label may also be written as its index.
         words: rows are lists of words with one tag each (JSONL only).
         truths: labels are of any kind, and taken as they stand.
-
-    Raises:
-        ConfigError: file and line of the first row that is broken: encoding, format, column, label, lengths.
     """
     ids = {name: index for index, name in enumerate(labels)}
     texts: list[Text] = []
@@ -160,11 +157,7 @@ def read_texts(
 
 
 def read_column(path: Path, column: str) -> tuple[str, ...]:
-    """The texts of one column of a CSV or JSONL file; a list of tokens becomes one text, as it was before.
-
-    Raises:
-        ConfigError: file and line of the first row that is broken.
-    """
+    """The texts of one column of a CSV or JSONL file; a list of tokens becomes one text, as it was before."""
     found = []
     for line, record in _records(path, column):
         row = _Row(path=path, line=line, record=record)

@@ -53,9 +53,6 @@ class MeaningScorer:
             declared: the manifest says what outputs mean; else the model and the code did.
             labelled: batches of the validation, for metrics that ask for the mean of its labels.
             extents: what tells of padded samples where their outputs end; None where nothing is padded.
-
-        Raises:
-            ConfigError: an option or a limit is none of its meaning's.
         """
         self.uses, self.file, self._declared, self._extents = tuple(uses), file, declared, extents
         self._labelled = labelled

@@ -37,11 +37,7 @@ class Agreement:
 
 
 def scored_output(names: Iterable[str]) -> str:
-    """The output that holds the scores: the one named 'logits', or the only one.
-
-    Raises:
-        ConfigError: there are several and none has that name.
-    """
+    """The output that holds the scores: the one named 'logits', or the only one."""
     found = tuple(names)
     if "logits" in found:
         return "logits"
@@ -55,11 +51,7 @@ def scored_output(names: Iterable[str]) -> str:
 
 
 def check_outputs(task: Task, labels: Sequence[str], model: Model) -> None:
-    """Compare the outputs a model declares with the task, before any work.
-
-    Raises:
-        ConfigError: no output can be scored, its rank is wrong, or it has another number of classes than `labels`.
-    """
+    """Compare the outputs a model declares with the task, before any work."""
     if task == "tensors":
         return
     name = scored_output(spec.name for spec in model.outputs)

@@ -118,9 +118,6 @@ def scorer_of(dataset: Dataset, model: Model | None) -> Scorer:
 
     Args:
         model: the float model, for what it says of its outputs; None where only a compiled one is at hand.
-
-    Raises:
-        ConfigError: nothing says how these outputs are compared.
     """
     if dataset.metric is not None:
         return UserScorer(dataset.metric, dataset)
@@ -144,11 +141,7 @@ def _labels_of(dataset: Dataset) -> tuple[Batch, ...]:
 
 
 def output_constraints(dataset: Dataset, model: Model) -> tuple[Constraint, ...]:
-    """What every candidate must keep of each output beside the constraints of the experiment.
-
-    Raises:
-        ConfigError: as `scorer_of`.
-    """
+    """What every candidate must keep of each output beside the constraints of the experiment."""
     if dataset.metric is not None or dataset.task != "tensors":
         return ()
     scorer = scorer_of(dataset, model)
@@ -159,9 +152,6 @@ def scoring_words(dataset: Dataset, model: Model) -> tuple[str, ...]:
     """A sentence for the primary metric, one for each output, and one for the limits beside the experiment's.
 
     Nothing where labels decide: that needs no words.
-
-    Raises:
-        ConfigError: as `scorer_of`.
     """
     if dataset.metric is not None or dataset.task != "tensors":
         return ()

@@ -142,11 +142,7 @@ class OneOutput(abc.ABC):
             yield ours, self.truth(label, ours.shape, int(batch.indices[row])), one
 
     def check_label(self, label: Any, sample: int) -> None:
-        """Whether a label is one of this meaning's, as far as it can be told without an output.
-
-        Raises:
-            ConfigError: it is not; names the sample.
-        """
+        """Whether a label is one of this meaning's, as far as it can be told without an output."""
         numbers_of(self.use, label, sample)
 
     def truth(self, label: Any, shape: tuple[int, ...], sample: int) -> Array:
@@ -158,11 +154,7 @@ class OneOutput(abc.ABC):
 
 
 def numbers_of(use: OutputUse, label: Any, sample: int, *, whole: bool = False) -> Array:
-    """A label as an array of numbers.
-
-    Raises:
-        ConfigError: it is something else; names the sample.
-    """
+    """A label as an array of numbers."""
     try:
         array = np.asarray(json.loads(label) if isinstance(label, str) else label)  # a CSV file holds texts alone
     except ValueError:  # no number, or lists of different lengths
@@ -209,11 +201,7 @@ def option(use: OutputUse, name: str, default: Option) -> Option:
 
 
 def number(use: OutputUse, name: str, default: float) -> float:
-    """A numeric option.
-
-    Raises:
-        ConfigError: it is no number.
-    """
+    """A numeric option."""
     found = option(use, name, default)
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise ConfigError(f"{found!r} is not a number.", key=f"outputs.{use.name}.{name}")
@@ -225,9 +213,6 @@ def index(use: OutputUse, name: str, among: Array | None = None, axis: int | Non
 
     Args:
         among: an array that has such an axis, or such a place along `axis`; counted from its end below 0.
-
-    Raises:
-        ConfigError: it is something else.
     """
     found = dict(use.options).get(name)
     if found is not None and (isinstance(found, bool) or not isinstance(found, int)):
@@ -242,11 +227,7 @@ def index(use: OutputUse, name: str, among: Array | None = None, axis: int | Non
 
 
 def word(use: OutputUse, name: str, choices: tuple[str, ...]) -> str:
-    """An option that is one of some words; the first is the default.
-
-    Raises:
-        ConfigError: it is none of them.
-    """
+    """An option that is one of some words; the first is the default."""
     found = option(use, name, choices[0])
     if found not in choices:
         raise ConfigError(

@@ -55,11 +55,7 @@ MEANINGS: Mapping[Meaning, MeaningRules] = {
 
 
 def judges_of(uses: Sequence[OutputUse]) -> tuple[Judge, ...]:
-    """Fresh judges in the order of the uses, but states last: they only inform, and keep their limits.
-
-    Raises:
-        ConfigError: nothing is left to judge, scores belong to no boxes, or an output's metric has no such limit.
-    """
+    """Fresh judges in the order of the uses, but states last: they only inform, and keep their limits."""
     first = [use for use in uses if use.meaning != "state"]
     states = [use for use in uses if use.meaning == "state"]
     judges: list[Judge] = []
@@ -95,10 +91,6 @@ class LabelledJudge:
     """Another judge's metrics twice: against the labels, which lead, and against the float model."""
 
     def __init__(self, judge: Judge) -> None:
-        """
-        Raises:
-            ConfigError: the meaning has no labels, or `against` does not say where they are.
-        """
         self.use, self.reads, self._judge = judge.use, judge.reads, judge
         self._key, self._learned = _key(judge.use), False
         if not judge.label_metrics:
@@ -136,11 +128,7 @@ class LabelledJudge:
             self.check_label(label, sample)
 
     def _labels(self, batch: Batch) -> list[Any]:
-        """What the data say of each sample.
-
-        Raises:
-            ConfigError: they say nothing of one.
-        """
+        """What the data say of each sample."""
         found = []
         for sample, truth in zip(batch.indices.tolist(), batch.truths or [None] * len(batch), strict=True):
             label = truth
