@@ -17,7 +17,7 @@ import collections
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ class LoaderRows:
         kind_of: [size] which of them each sample has.
     """
 
+    sequential: ClassVar = True
     code: UserCode
     split: Split
     task: Task
@@ -54,10 +55,6 @@ class LoaderRows:
     kinds: tuple[Shapes, ...]
     kind_of: tuple[int, ...]
     sizing: Sizing = ONE_SIZE
-
-    @property
-    def sequential(self) -> Literal[True]:
-        return True
 
     def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
         if length is not None:

@@ -10,7 +10,7 @@ import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class TextRows:
         truths: what a metric looks at, of any kind, in place of `targets`.
     """
 
+    sequential: ClassVar = False
     path: Path
     sha256: str
     preprocessor: Preprocessor
@@ -51,10 +52,6 @@ class TextRows:
     @property
     def size(self) -> int:
         return len(self.texts)
-
-    @property
-    def sequential(self) -> Literal[False]:
-        return False
 
     def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
         preprocessor = self.preprocessor

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -82,26 +82,14 @@ class TaskScorer:
     """By the task alone: classes and tags against labels."""
 
     data: Dataset
-
-    @property
-    def needs_reference(self) -> bool:
-        return False
+    needs_reference: ClassVar = False
+    unit: ClassVar = ""
+    higher: ClassVar = True
+    identity: ClassVar = None
 
     @property
     def primary(self) -> str:
         return primary_metric(self.data.task)
-
-    @property
-    def unit(self) -> str:
-        return ""
-
-    @property
-    def higher(self) -> bool:
-        return True
-
-    @property
-    def identity(self) -> None:
-        return None
 
     def check(self, model: Model) -> None:
         check_outputs(self.data.task, self.data.labels, model)

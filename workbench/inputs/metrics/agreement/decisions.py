@@ -13,8 +13,8 @@ from workbench.inputs.metrics.agreement.judge import (
     Array,
     Floats,
     Fractions,
+    Judge,
     MetricSpec,
-    OneOutput,
     Outputs,
     columns,
     cosines,
@@ -32,7 +32,7 @@ from workbench.inputs.metrics.agreement.judge import (
 _SUMS_TO_ONE = 1e-2
 
 
-class _Decisions(OneOutput):
+class _Decisions(Judge):
     """What classes and probabilities share: a label is the right class of every decision."""
 
     @property
@@ -169,7 +169,7 @@ def _log_softmax(scores: Floats) -> Floats:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), dtype=np.float64)
 
 
-class IdsJudge(OneOutput):
+class IdsJudge(Judge):
     """Whole numbers [n], [n, length] or [n, ..., length]: is the sequence the very same, and how many edits apart?
 
     A sequence ends before the first `end` id; `pad` ids at its tail do not count. The two may differ in length.
@@ -228,7 +228,7 @@ def edit_distance(a: IntArray, b: IntArray) -> int:
     return int(row[-1])
 
 
-class MaskJudge(OneOutput):
+class MaskJudge(Judge):
     """A map [n, height, width] or [n, 1, height, width] cut at `threshold` (0.5), class ids of that shape, or one map
     per class along `axis` (1), of which the largest decides.
 

@@ -13,8 +13,8 @@ from workbench.inputs.metrics.agreement.judge import (
     Array,
     Floats,
     Fractions,
+    Judge,
     MetricSpec,
-    OneOutput,
     Outputs,
     columns,
     no_label,
@@ -24,7 +24,7 @@ from workbench.inputs.metrics.agreement.judge import (
 )
 
 
-class DetectionsJudge(OneOutput):
+class DetectionsJudge(Judge):
     """Boxes of one class match one to one, the best score first, where they overlap by at least `match` (0.5).
 
     A sample on which neither model finds anything says nothing. Labels are [k, 4], or [k, 5] with the class at the end,

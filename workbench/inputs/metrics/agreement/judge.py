@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -54,47 +54,13 @@ class MetricSpec:
         return math.inf if self.higher else 0.0
 
 
-class Judge(Protocol):
-    """Agreement in one output, or in a few that mean something only together.
+class Judge(abc.ABC):
+    """Agreement in one output, or in a few that mean something only together; metrics are the same against the float
+    model and against labels.
 
     Attributes:
         use: the output that is judged, with its options and limits.
-        reads: names of all outputs it looks at.
-        metrics: in the order of the columns of `judge`; the first is the meaning's primary one.
-        label_metrics: those of `labelled`; empty where the meaning has no labels.
     """
-
-    @property
-    def use(self) -> OutputUse: ...
-    @property
-    def reads(self) -> tuple[str, ...]: ...
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]: ...
-    @property
-    def label_metrics(self) -> tuple[MetricSpec, ...]: ...
-
-    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
-        """Fractions of every sample of a batch.
-
-        Raises:
-            MeasureError: an output is missing, holds NaN or infinity, or has another shape than the reference.
-        """
-        ...
-
-    def check_label(self, label: Any, sample: int) -> None: ...
-
-    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
-        """The same against what the data say of each sample.
-
-        Raises:
-            MeasureError: as `judge`.
-            ConfigError: a label is none of this meaning's; names the sample.
-        """
-        ...
-
-
-class OneOutput(abc.ABC):
-    """What judges share: one output, and metrics that are the same against the float model and against labels."""
 
     can_have_labels = True
 
@@ -103,14 +69,17 @@ class OneOutput(abc.ABC):
 
     @property
     def reads(self) -> tuple[str, ...]:
+        """Names of all outputs it looks at."""
         return (self.use.name,)
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
+        """In the order of the columns of `judge`; the first is the meaning's primary one."""
         return self.specs("the float model's")
 
     @property
     def label_metrics(self) -> tuple[MetricSpec, ...]:
+        """Those of `labelled`; empty where the meaning has no labels."""
         return self.specs("the labels'") if self.can_have_labels else ()
 
     @abc.abstractmethod
@@ -118,7 +87,12 @@ class OneOutput(abc.ABC):
         """The metrics, by what they compare with."""
 
     @abc.abstractmethod
-    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions: ...
+    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        """Fractions of every sample of a batch.
+
+        Raises:
+            MeasureError: an output is missing, holds NaN or infinity, or has another shape than the reference.
+        """
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         """Sample by sample, each label as the answer of a model that is always right."""

@@ -11,7 +11,7 @@ import numpy as np
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.metrics.agreement.decisions import IdsJudge, LogitsJudge, MaskJudge, ProbabilitiesJudge
 from workbench.inputs.metrics.agreement.detections import DetectionsJudge
-from workbench.inputs.metrics.agreement.judge import Fractions, Judge, Outputs, no_label
+from workbench.inputs.metrics.agreement.judge import Fractions, Judge, MetricSpec, Outputs, no_label
 from workbench.inputs.metrics.agreement.vectors import EmbeddingJudge, SignalJudge, ValuesJudge
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Meaning, OutputUse
@@ -87,11 +87,12 @@ FLOAT = "float_"
 """Before the name of a metric that compares with the float model, where its own name is that against labels."""
 
 
-class LabelledJudge:
+class LabelledJudge(Judge):
     """Another judge's metrics twice: against the labels, which lead, and against the float model."""
 
     def __init__(self, judge: Judge) -> None:
-        self.use, self.reads, self._judge = judge.use, judge.reads, judge
+        super().__init__(use=judge.use)
+        self._judge = judge
         self._key, self._learned = _key(judge.use), False
         if not judge.label_metrics:
             raise ConfigError(
@@ -99,11 +100,17 @@ class LabelledJudge:
                 key=f"outputs.{judge.use.name}.{AGAINST}",
                 hint="Leave it out, or write a metric of your own: metric: file.py:function.",
             )
-        self.label_metrics = judge.label_metrics
-        self.metrics = (
-            *judge.label_metrics,
-            *(replace(spec, name=FLOAT + spec.name) for spec in judge.metrics),
-        )
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self._judge.reads
+
+    @property
+    def label_metrics(self) -> tuple[MetricSpec, ...]:
+        return self._judge.label_metrics
+
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
+        return (*self.label_metrics, *(replace(spec, name=FLOAT + spec.name) for spec in self._judge.specs(whose)))
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         right, right_of = self.labelled(outputs, self._labels(batch), batch)

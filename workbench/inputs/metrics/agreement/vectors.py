@@ -13,8 +13,8 @@ from workbench.inputs.metrics.agreement.judge import (
     Array,
     Floats,
     Fractions,
+    Judge,
     MetricSpec,
-    OneOutput,
     Outputs,
     columns,
     cosines,
@@ -33,7 +33,7 @@ GALLERY = 512
 """Neighbours are looked for among so many samples before this one."""
 
 
-class ValuesJudge(OneOutput):
+class ValuesJudge(Judge):
     """Numbers of any kind, and states: the error beside the size of the float model's numbers.
 
     Against labels also R²: how much less the squared error is than that of always giving the mean of the validation's
@@ -92,7 +92,7 @@ class ValuesJudge(OneOutput):
         )
 
 
-class EmbeddingJudge(OneOutput):
+class EmbeddingJudge(Judge):
     """Vectors [n, ...]: their direction, and whether they have the same nearest neighbours.
 
     Neighbours are the `k` (10) samples, among up to `GALLERY` before this one, whose vectors of the same model point
@@ -144,7 +144,7 @@ _FLOOR = 1e-5
 """Amplitudes below are not told apart: 100 dB under full scale."""
 
 
-class SignalJudge(OneOutput):
+class SignalJudge(Judge):
     """Waveforms [n, ..., samples].
 
     Where the two differ in length (a model may decide how long it speaks), the shorter one is filled with silence for
