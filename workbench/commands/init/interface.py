@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from workbench.graph.intake.assume import numbers_of
 from workbench.graph.intake.ports import is_batch_name
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.interface import BATCH, NOTHING_DECLARED, InputUse, Interface, OutputUse
+from workbench.values.interface import BATCH, InputUse, Interface, OutputUse
 from workbench.values.model import Model, TensorSpec
 
 Ask = Callable[[str, Sequence[str]], str]
@@ -43,9 +43,6 @@ class Declared:
 
     interface: Interface
     reasons: Mapping[str, str]
-
-
-NOTHING = Declared(interface=NOTHING_DECLARED, reasons={})
 
 
 def declare(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.commands.init.data import Corpus, FreeAxis
-from workbench.commands.init.interface import NOTHING, Declared
+from workbench.commands.init.interface import Declared
 from workbench.commands.init.model import Outline
 from workbench.inputs.library_metrics import NAMED
 from workbench.inputs.metrics.agreement import AGAINST
@@ -75,24 +75,26 @@ LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 _LONGEST = 512  # what BERT and its relatives take, where the model does not tell
 
 
-def manifest_text(
-    name: str,
-    show: Callable[[Path], str],
-    outline: Outline,
-    corpus: Corpus,
-    declared: Declared = NOTHING,
-    *,
-    axes: Sequence[FreeAxis] = (),
-    padded: bool = False,
-    metric: WishedMetric | None = None,
-) -> str:
-    """The dataset manifest.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a manifest is about.
 
-    Args:
-        show: gives the path to write for a file.
+    Attributes:
         axes: along which samples differ.
         padded: they are padded, because a target compiles every length; else that stands as a comment.
     """
+
+    outline: Outline
+    corpus: Corpus
+    declared: Declared
+    metric: WishedMetric | None
+    axes: tuple[FreeAxis, ...]
+    padded: bool
+
+
+def manifest_text(name: str, show: Callable[[Path], str], subject: Subject) -> str:
+    """The dataset manifest; `show` gives the path to write for a file."""
+    outline, corpus, declared, metric = subject.outline, subject.corpus, subject.declared, subject.metric
     about = {
         "calibration": "which values do activations take?",
         "validation": "scores candidates during the search",
@@ -128,7 +130,7 @@ def manifest_text(
         lines += [f"tokenizer: {scalar(show(corpus.tokenizer))}", *_length_lines(outline, corpus.lengths)]
         roles = _role_lines(outline.model)
     lines += interface_lines(declared, roles)
-    lines += _axis_lines(axes, padded=padded)
+    lines += _axis_lines(subject.axes, padded=subject.padded)
     return "\n".join(lines) + "\n"
 
 
