@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,7 +27,7 @@ from workbench.commands.loading import (
     facts_of,
     open_server,
 )
-from workbench.commands.options import AsJson, pairs, spelled_out
+from workbench.commands.options import AsJson, one_of, pairs, spelled_out
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import INTERRUPTED
@@ -92,8 +92,7 @@ def record(
 
     if "://" not in url:
         raise ConfigError(f"{url!r} is no URL of a running server.", key="url", hint="Write http://HOST:PORT.")
-    if split not in ("validation", "holdout"):
-        raise ConfigError(f"{split!r} is none of validation, holdout.", key="--split")
+    answered: Split = one_of(split, Literal["validation", "holdout"], "--split")
     if how.protocol == OPENAI:
         raise ConfigError(f"{OPENAI} is for `workbench load`: a baseline is of a classifier.", key="--protocol")
     limits = read_baseline(limits_of).limits if limits_of is not None else USUAL_LIMITS
@@ -119,7 +118,7 @@ def record(
             raise SystemExit(INTERRUPTED)
         kept = None
         if answers and asked is not None:
-            kept = _answers(server, how, asked, to.with_suffix(".npz"), split, answers)  # type: ignore[arg-type]  # one of the splits
+            kept = _answers(server, how, asked, to.with_suffix(".npz"), answered, answers)
     found, lacks = recorded(
         results,
         name=name or _name(asked, url),

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -73,6 +73,13 @@ def _options(kind: Any) -> Iterable[inspect.Parameter]:
 def command_line() -> str:
     """Of this process, as it was typed, to be kept with what it makes."""
     return shlex.join(["workbench", *sys.argv[1:]])
+
+
+def one_of(value: str, kind: Any, option: str) -> Any:
+    """One of a Literal's words."""
+    if value not in get_args(kind):
+        raise ConfigError(f"{value!r} is none of {', '.join(get_args(kind))}.", key=option)
+    return value
 
 
 def share(text: str, option: str) -> float:

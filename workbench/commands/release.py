@@ -9,19 +9,18 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.commands.console import print_json, say, tell
-from workbench.commands.options import AsJson, share, tell_damage_of_last
+from workbench.commands.options import AsJson, one_of, share, tell_damage_of_last
 from workbench.commands.signing import TrustedKeysFile
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
 from workbench.values.exit_codes import FAILED
 
 if TYPE_CHECKING:  # types only: quick to start without them
     from workbench.bundle import Bundle
-    from workbench.bundle.fingerprint import Policy
     from workbench.inputs.dataset import Dataset
     from workbench.shipping.promotion import LoadOnce, Verdict
     from workbench.tracking.champion import Moved
@@ -73,6 +72,7 @@ def promote(
     """
     from workbench.api.registered import kept_bundle, version_of, versions_of
     from workbench.bundle import manifest_sha256, read_bundle
+    from workbench.bundle.fingerprint import Policy
     from workbench.bundle.signing import trusted_keys_of
     from workbench.shipping.promotion import Limits, judge
     from workbench.tracking.champion import promote as make_champion
@@ -90,7 +90,8 @@ def promote(
         min_throughput=share(min_throughput, "--min-throughput"),
         max_size_increase=share(max_size_increase, "--max-size-increase"),
     )
-    chosen_policy, trusted = _policy(policy), trusted_keys_of(trusted_keys)
+    chosen_policy: Policy = one_of(policy, Policy, "--policy")
+    trusted = trusted_keys_of(trusted_keys)
     opened = read_bundle(bundle)
     tell_damage_of_last(workspace, opened.manifest.name)
     holdout = _holdout(experiment)
@@ -236,14 +237,6 @@ def _loader(new: Bundle, holdout: Dataset | None, concurrency: int, seconds: flo
         return load_bundle(folder, asked, seconds, bodies=bodies)
 
     return load_once
-
-
-def _policy(text: str) -> Policy:
-    from workbench.bundle.fingerprint import Policy
-
-    if text not in get_args(Policy):
-        raise ConfigError(f"{text!r} is none of {', '.join(get_args(Policy))}.", key="--policy")
-    return cast(Literal["refuse", "warn"], text)
 
 
 _MARKS = {"passed": "ok", "failed": "FAILED", "not checked": "-"}

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -181,11 +180,6 @@ def fidelity(
     say(fidelity_text(found))
 
 
-class _Language(StrEnum):
-    zh = "zh"
-    en = "en"
-
-
 def report(
     subject: Annotated[
         str,
@@ -196,7 +190,7 @@ def report(
         ),
     ],
     to: Annotated[Path, typer.Option(help="report.docx, .html or .md", show_default=False)],
-    lang: Annotated[_Language, typer.Option(help="language of the report")] = _Language.zh,
+    lang: Annotated[Literal["zh", "en"], typer.Option(help="language of the report")] = "zh",
     candidate: Annotated[str | None, typer.Option(help="id; default: the recommended candidate")] = None,
     verdict: Annotated[
         Path | None,
@@ -237,8 +231,8 @@ def report(
         prices=prices,
         command=command_line(),
     )
-    files = run(subject, to, language=lang.value, candidate=candidate, given=given, workspace=workspace)
-    if lang is _Language.zh and chinese_font() is None:
+    files = run(subject, to, language=lang, candidate=candidate, given=given, workspace=workspace)
+    if lang == "zh" and chinese_font() is None:
         tell(
             "this machine has no Chinese font: words in the pictures are English. Install one (fonts-noto-cjk).",
             style="yellow",

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import out, print_json, say, tell
-from workbench.commands.options import AsJson, Constants, ExperimentFile, Workspace
+from workbench.commands.options import AsJson, Constants, ExperimentFile, Workspace, one_of
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
 from workbench.values.system.files import write_text_atomically
@@ -175,8 +175,8 @@ def sensitivity(
     from workbench.values.candidate import FloatUnit, SensitivityMetric
     from workbench.values.documents.canonical import encode
 
-    chosen_metric: SensitivityMetric = _one_of(metric, SensitivityMetric, "--metric")
-    chosen_unit: FloatUnit = _one_of(unit, FloatUnit, "--unit")
+    chosen_metric: SensitivityMetric = one_of(metric, SensitivityMetric, "--metric")
+    chosen_unit: FloatUnit = one_of(unit, FloatUnit, "--unit")
     with opened(experiment, workspace, scratch=True) as (question, bench):
         if question.model.is_language_model:
             if candidate is not None or (metric, unit, html) != ("sqnr", "group", None):
@@ -223,12 +223,6 @@ def sensitivity(
 
 def _only(given: dict[str, float | None]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _one_of(value: str, kind: Any, option: str) -> Any:
-    if value not in get_args(kind):
-        raise ConfigError(f"{value!r} is none of {', '.join(get_args(kind))}.", key=option)
-    return value
 
 
 def _calibrated_title(done: Calibrated) -> str:

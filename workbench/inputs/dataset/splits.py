@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -64,16 +64,6 @@ def _first(rows: SplitRows, count: int | None) -> SplitRows:
     if count > rows.size:
         raise ValueError(f"{count} samples asked of {rows.size}")
     return replace(rows, stop=rows.start + count)
-
-
-def _prepared(rows: SplitRows, preprocessor: Preprocessor) -> SplitRows:
-    assert isinstance(rows.source, TextRows)  # a preprocessor belongs to text
-    return replace(rows, source=replace(rows.source, preprocessor=preprocessor))
-
-
-def _padded(rows: SplitRows, sizing: Sizing) -> SplitRows:
-    assert isinstance(rows.source, ArrayRows | LoaderRows)  # nothing else has axes
-    return replace(rows, source=replace(rows.source, sizing=sizing))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,23 +135,17 @@ class Dataset:
             if sizing is None or sizing.with_bins(bins) == sizing:
                 return self
             sizing = sizing.with_bins(bins)
-            return replace(
-                self,
-                interface=replace(self.interface, axes=sizing.uses),
-                calibration=_padded(self.calibration, sizing),
-                validation=_padded(self.validation, sizing),
-                holdout=_padded(self.holdout, sizing),
-            )
+            return replace(self._made_with(sizing=sizing), interface=replace(self.interface, axes=sizing.uses))
         if bins == self.preprocessor.bins:
             return self
         preprocessor = replace(self.preprocessor, bins=bins)
-        return replace(
-            self,
-            preprocessor=preprocessor,
-            calibration=_prepared(self.calibration, preprocessor),
-            validation=_prepared(self.validation, preprocessor),
-            holdout=_prepared(self.holdout, preprocessor),
-        )
+        return replace(self._made_with(preprocessor=preprocessor), preprocessor=preprocessor)
+
+    def _made_with(self, **changed: Any) -> Dataset:
+        """The same rows of all splits, whose sources differ in this."""
+        splits: dict[str, Any] = {split: self.split(split) for split in get_args(Split)}
+        made = {split: replace(rows, source=replace(rows.source, **changed)) for split, rows in splits.items()}
+        return replace(self, **made)
 
     @property
     def sizing(self) -> Sizing | None:
