@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
 from workbench.values.documents.canonical import encode
-from workbench.values.finding import Finding
+from workbench.values.finding import Finding, Status
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -82,33 +82,28 @@ _PYTHON_WANTED = (3, 11)
 _GROUP = "packages"
 
 
+def judged(group: str, name: str, value: str, remedy: str = "", *, wrong: bool, worse: Status = "warn") -> Finding:
+    """A finding that has a remedy only where something is wrong."""
+    return Finding(group=group, name=name, status=worse if wrong else "ok", value=value, remedy=remedy if wrong else "")
+
+
 def python_finding(version: Sequence[int]) -> Finding:
     value = f"{'.'.join(map(str, version))} on {platform.system()} {platform.machine()}"
-    if tuple(version) < _PYTHON_WANTED:
-        wanted = ".".join(map(str, _PYTHON_WANTED))
-        remedy = f"Install Python {wanted} or newer, then the workbench in a new virtual environment."
-        return Finding(group=_GROUP, name="Python", status="fail", value=value, remedy=remedy)
-    return Finding(group=_GROUP, name="Python", status="ok", value=value)
+    wanted = ".".join(map(str, _PYTHON_WANTED))
+    remedy = f"Install Python {wanted} or newer, then the workbench in a new virtual environment."
+    return judged(_GROUP, "Python", value, remedy, wrong=tuple(version) < _PYTHON_WANTED, worse="fail")
 
 
 def package_findings(base: Sequence[str] = BASE_PACKAGES, export: Sequence[str] = EXPORT_PACKAGES) -> Iterator[Finding]:
     yield Finding(group=_GROUP, name="workbench", status="ok", value=__version__)
-    missing = [name for name in base if not _is_there(name)]
-    yield Finding(
-        group=_GROUP,
-        name="required",
-        status="fail" if missing else "ok",
-        value=f"missing: {', '.join(missing)}" if missing else _versions(base),
-        remedy="Install the workbench again: pip install int8-workbench" if missing else "",
+    sets: tuple[tuple[str, Sequence[str], str, Status], ...] = (
+        ("required", base, "Install the workbench again: pip install int8-workbench", "fail"),
+        ("export", export, "Needed by convert and example only: pip install 'int8-workbench[export]'", "warn"),
     )
-    absent = [name for name in export if not _is_there(name)]
-    yield Finding(
-        group=_GROUP,
-        name="export",
-        status="warn" if absent else "ok",
-        value=f"missing: {', '.join(absent)}" if absent else _versions(export),
-        remedy="Needed by convert and example only: pip install 'int8-workbench[export]'" if absent else "",
-    )
+    for name, packages, remedy, worse in sets:
+        missing = [package for package in packages if not _is_there(package)]
+        value = f"missing: {', '.join(missing)}" if missing else _versions(packages)
+        yield judged(_GROUP, name, value, remedy, wrong=bool(missing), worse=worse)
 
 
 def _is_there(package: str) -> bool:

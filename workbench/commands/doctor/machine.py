@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from workbench.commands.doctor.finding import judged
 from workbench.evaluation.noise import UNSTEADY, Steadiness, read_counters, steadiness, suspects
 from workbench.targets import described, target_names
 from workbench.targets.description import TargetDescription
@@ -30,7 +31,7 @@ def machine_findings() -> Iterator[Finding]:
     cpu = this_cpu()
     cpu_quota, memory_limit_bytes = control_group_limits()
     memory = psutil.virtual_memory()
-    yield Finding(group=_GROUP, name="CPU", status="ok", value=cpu.name)
+    yield judged(_GROUP, "CPU", cpu.name, wrong=False)
     yield int8_finding(cpu)
     yield cores_finding(os.cpu_count() or 1, cpu.cores, cpu_quota)
     yield memory_finding(memory.total, memory.available, memory_limit_bytes)
@@ -44,12 +45,11 @@ def machine_findings() -> Iterator[Finding]:
 def int8_finding(cpu: Cpu) -> Finding:
     """What the CPU's instructions mean for INT8; how much is gained is the sweep's to measure."""
     flags = ", ".join(cpu.features) or "no known instruction"
+    value = f"{cpu.kind}: 8-bit products are added without overflow ({flags})"
     if cpu.saturates:
         value = f"{cpu.kind}: pairs of 8-bit products may be added in 16 bits, which overflow ({flags})"
-        remedy = "INT8 takes operands that are exact here and gains less; sweep on the kind of machine that will serve."
-    else:
-        value, remedy = f"{cpu.kind}: 8-bit products are added without overflow ({flags})", ""
-    return Finding(group=_GROUP, name="INT8", status="warn" if remedy else "ok", value=value, remedy=remedy)
+    remedy = "INT8 takes operands that are exact here and gains less; sweep on the kind of machine that will serve."
+    return judged(_GROUP, "INT8", value, remedy, wrong=cpu.saturates)
 
 
 def cores_finding(installed: int, affinity: int, quota: float | None) -> Finding:
@@ -66,16 +66,12 @@ def cores_finding(installed: int, affinity: int, quota: float | None) -> Finding
         limits.append(f"this process may run on {affinity}")
     if throttled:
         limits.append(f"the container may use the time of {quota:g}")
-    return Finding(
-        group=_GROUP,
-        name="cores",
-        status="warn" if throttled else "ok",
-        value=f"{usable} of {installed} usable" + (f" ({', '.join(limits)})" if limits else ""),
-        remedy=f"A thread beyond {usable} is stopped by the kernel in mid-call, which ruins P95 and P99: pin the "
-        f"container to cores (--cpuset-cpus), or offer serving.intra_op_threads up to {usable} only."
-        if throttled
-        else "",
+    value = f"{usable} of {installed} usable" + (f" ({', '.join(limits)})" if limits else "")
+    remedy = (
+        f"A thread beyond {usable} is stopped by the kernel in mid-call, which ruins P95 and P99: pin the container to "
+        f"cores (--cpuset-cpus), or offer serving.intra_op_threads up to {usable} only."
     )
+    return judged(_GROUP, "cores", value, remedy, wrong=throttled)
 
 
 # --- memory --------------------------------------------------------------------------------------------------------
@@ -85,16 +81,10 @@ def memory_finding(total_bytes: int, available_bytes: int, limit_bytes: int | No
     """Args: limit_bytes: what the control groups allow, None without a limit."""
     limited = limit_bytes is not None and limit_bytes < total_bytes
     little = min(available_bytes, limit_bytes or available_bytes) < LITTLE_MEMORY_BYTES
-    return Finding(
-        group=_GROUP,
-        name="memory",
-        status="warn" if little else "ok",
-        value=f"{available_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB available"
-        + (f", limited to {limit_bytes / 1e9:.1f} GB by the container" if limit_bytes and limited else ""),
-        remedy="A BERT-base needs about 2 GB while it is quantized: close programs, or raise the limit."
-        if little
-        else "",
-    )
+    value = f"{available_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB available"
+    value += f", limited to {limit_bytes / 1e9:.1f} GB by the container" if limit_bytes and limited else ""
+    remedy = "A BERT-base needs about 2 GB while it is quantized: close programs, or raise the limit."
+    return judged(_GROUP, "memory", value, remedy, wrong=little)
 
 
 # --- quiet ---------------------------------------------------------------------------------------------------------
@@ -117,13 +107,9 @@ def quiet_finding(steady: Steadiness, causes: Sequence[str], load: float) -> Fin
     """Args: load: processes ready to run, averaged over the last minute; shown, not judged."""
     change = max(steady.spread, abs(steady.drift))
     noisy = change >= UNSTEADY or bool(causes)
-    return Finding(
-        group=_GROUP,
-        name="quiet",
-        status="warn" if noisy else "ok",
-        value="; ".join([f"equal work varies by {change:.1%}, load {load:.1f}", *causes]),
-        remedy="Timing will be noisy and its intervals wide: close other programs before a sweep." if noisy else "",
-    )
+    value = "; ".join([f"equal work varies by {change:.1%}, load {load:.1f}", *causes])
+    remedy = "Timing will be noisy and its intervals wide: close other programs before a sweep."
+    return judged(_GROUP, "quiet", value, remedy, wrong=noisy)
 
 
 def target_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -139,7 +125,7 @@ def target_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
             found.append(described(name))
         except (ConfigError, ToolchainError) as error:
             remedy = "Repair or uninstall it; the other targets are not concerned."
-            broken.append(Finding(group=_group(name), name="loading", status="warn", value=str(error), remedy=remedy))
+            broken.append(judged(f"target {name}", "loading", str(error), remedy, wrong=True))
     for target in sorted(found, key=lambda target: not target.on_host):
         yield from _plain_findings(target) if target.findings is None else target.findings(environment)
     yield from broken
@@ -151,14 +137,10 @@ def _plain_findings(target: TargetDescription) -> Iterator[Finding]:
         toolchain = target.make().toolchain()
     except ToolchainError as error:
         remedy = "Optional: without it this target cannot be swept; the others are not concerned."
-        yield Finding(group=_group(target.name), name="usable", status="warn", value=f"no: {error}", remedy=remedy)
+        yield judged(f"target {target.name}", "usable", f"no: {error}", remedy, wrong=True)
         return
     versions = ", ".join(f"{name} {version}" for name, version in toolchain.components.items())
-    yield Finding(group=_group(target.name), name="usable", status="ok", value=f"yes: {versions}")
-
-
-def _group(name: str) -> str:
-    return f"target {name}"
+    yield judged(f"target {target.name}", "usable", f"yes: {versions}", wrong=False)
 
 
 ENOUGH_DISK_BYTES, LITTLE_DISK_BYTES = 5_000_000_000, 500_000_000
@@ -175,28 +157,22 @@ def workspace_findings(workspace: Path) -> Iterator[Finding]:
 
 
 def disk_finding(group: str, free_bytes: int) -> Finding:
-    status: Status = "fail" if free_bytes < LITTLE_DISK_BYTES else "warn" if free_bytes < ENOUGH_DISK_BYTES else "ok"
-    return Finding(
-        group=group,
-        name="disk",
-        status=status,
-        value=f"{free_bytes / 1e9:.1f} GB free",
-        remedy=""
-        if status == "ok"
-        else "`workbench plan` says the need. Free some space (`workbench cache --prune` deletes what can be computed "
-        "again), or name a workspace on another disk with --workspace.",
+    remedy = (
+        "`workbench plan` says the need. Free some space (`workbench cache --prune` deletes what can be computed "
+        "again), or name a workspace on another disk with --workspace."
     )
+    worse: Status = "fail" if free_bytes < LITTLE_DISK_BYTES else "warn"
+    value = f"{free_bytes / 1e9:.1f} GB free"
+    return judged(group, "disk", value, remedy, wrong=free_bytes < ENOUGH_DISK_BYTES, worse=worse)
 
 
 def _writable(group: str, folder: Path, use: str) -> Finding:
     place = _nearest(folder)
     # os.access also knows a read-only mount, where permission bits say nothing
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        value = f"{use}: {place} cannot be written"
-        remedy = "Make it a folder that this user can write into, or choose another place with --workspace."
-        return Finding(group=group, name=folder.name, status="fail", value=value, remedy=remedy)
-    found = "writable" if place == folder else "will be created"
-    return Finding(group=group, name=folder.name, status="ok", value=f"{use}: {found}")
+    wrong = not place.is_dir() or not os.access(place, os.W_OK | os.X_OK)
+    found = f"{place} cannot be written" if wrong else "writable" if place == folder else "will be created"
+    remedy = "Make it a folder that this user can write into, or choose another place with --workspace."
+    return judged(group, folder.name, f"{use}: {found}", remedy, wrong=wrong, worse="fail")
 
 
 def _nearest(path: Path) -> Path:
@@ -206,13 +182,12 @@ def _nearest(path: Path) -> Path:
 
 def tracking_findings(workspace: Path) -> Iterator[Finding]:
     """None without a server: runs are then kept in the workspace."""
-    group, name = "MLflow", "server"
     try:
         said = check_server(workspace)
     except (ConfigError, ToolchainError) as error:
         fact, _, remedy = str(error).partition(". ")
         # a sweep goes on without its server, so that is no reason for doctor to fail
-        yield Finding(group=group, name=name, status="warn", value=fact, remedy=remedy)
+        yield judged("MLflow", "server", fact, remedy, wrong=True)
         return
     if said:
-        yield Finding(group=group, name=name, status="ok", value=said)
+        yield judged("MLflow", "server", said, wrong=False)
