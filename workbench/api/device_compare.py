@@ -21,6 +21,7 @@ from workbench.study.device_side import DeviceSide, looker, prefixes
 from workbench.study.first_bad import first_bad
 from workbench.study.language import SAMPLES, TOKENS, compare_language, comparing_target
 from workbench.study.limits import Limits
+from workbench.study.model_data import RANDOM_LENGTH
 from workbench.study.single_operator import run_alone
 from workbench.values.artifact import Artifact
 from workbench.values.documents.canonical import DecodeError, decode
@@ -47,7 +48,7 @@ def device_compare(
     limits: Limits | None,
     to: Path,
     single: str | None = None,
-    random_length: int | None = None,
+    random: bool = False,
     question: Experiment | None = None,
     bench: Bench | None = None,
 ) -> Comparison:
@@ -58,7 +59,7 @@ def device_compare(
         feeds: for a run; not read for a dump, which holds what was fed.
         to: folder of the dump and of the NPY files.
         single: an operator or a node to run by itself.
-        random_length: of the free axes of random feeds; None where the feeds are real.
+        random: the feeds are no real samples.
 
     Raises:
         ConfigError: the source is none of those, or of another model.
@@ -74,14 +75,9 @@ def device_compare(
         try:
             recording = looks.record(files, artifact, model, list(feeds), to)
         except MeasureError as error:
-            if random_length is None:
+            if not random:
                 raise
-            raise ConfigError(
-                f"it does not run on random values, whose free axes are all {random_length} long: {error}",
-                file=files,
-                key="data",
-                hint="Give real samples: --data samples.npz, or a dataset manifest.",
-            ) from error
+            raise not_on_random(error, files) from error
     device = DeviceSide(recording, model)
     mark = " (EMULATED)" if recording.emulated else ""
     b = Side(about=f"{recording.about}{mark}", engine=prefix, path=recording.folder, device=device)
@@ -95,6 +91,16 @@ def device_compare(
         single=None if single is None else run_alone(single, a, device, looks, found.limits, to / _SINGLE),
     )
     return replace(found, device=findings)
+
+
+def not_on_random(error: MeasureError, file: Path) -> ConfigError:
+    """Of a model whose data were random."""
+    return ConfigError(
+        f"it does not run on random values, whose free axes are all {RANDOM_LENGTH} long: {error}",
+        file=file,
+        key="data",
+        hint="Give real samples: --data samples.npz, or a dataset manifest.",
+    )
 
 
 def free_folder(inside: Path, name: str) -> Path:
