@@ -20,9 +20,8 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics.agreement import MEANINGS
 from workbench.inputs.metrics.extents import Extents
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
-from workbench.inputs.metrics.outcomes import Outcomes
+from workbench.inputs.metrics.outcomes import Outcomes, primary_metric
 from workbench.inputs.metrics.score import Outputs, check_outputs, outcomes_of
-from workbench.inputs.metrics.summary import primary_metric
 from workbench.inputs.metrics.user_scorer import UserScorer
 from workbench.inputs.metrics.uses import uses_of
 from workbench.values.model import Model
