@@ -19,7 +19,7 @@ from tests.evaluations import evaluation, figures, service
 from tests.serve.making import make_bundle, running
 from tests.tiny import write_workspace
 from tests.tiny_texts import LABELS, WORDS, write_text_workspace
-from workbench.api.rows import front_rows, search_rows
+from workbench.api.result import front_rows, search_rows
 from workbench.bundle import golden_batches, read_bundle
 from workbench.bundle.signing import make_keys, read_secret_key
 from workbench.commands.cli import app

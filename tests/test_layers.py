@@ -132,8 +132,7 @@ VENDOR = re.compile(
 NAMED = {
     "commands/emulator.py": ({"cann", "910b"}, "it starts the emulated kit as a program"),
     "commands/llm.py": ({"ascend"}, "`workbench calibrate-llm` writes what that vendor's serving engines read"),
-    "api/llm.py": ({"ascend"}, "it does what that command does"),
-    "api/llm_bundle.py": ({"ascend"}, "`workbench export-llm` takes what that vendor's quantizer wrote"),
+    "api/llm.py": ({"ascend"}, "its commands take and write what that vendor's quantizer does"),
     "commands/study.py": ({"amct", "atc"}, "`workbench calibrate` does what AMCT's own command does"),
     "api/study.py": ({"amct"}, "it does what that command does"),
     "study/__init__.py": ({"amct"}, "it names that command"),
@@ -151,7 +150,7 @@ NAMED = {
 """Where a vendor is named outside of `targets` all the same, by which names, and why."""
 ONNXRUNTIME = {
     "bundle/requirements.py": "a package of pip's",
-    "commands/doctor/packages.py": "a package of pip's",
+    "commands/doctor/finding.py": "a package of pip's",
     "evaluation/reference.py": "the version of the float reference engine, part of a key",
     "evaluation/statistics.py": "the version of the float reference engine, part of a key",
     "graph/door.py": "the version of the float reference engine, part of a key",

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from workbench.api.bundle import Exported, LoadedBundle, export, load_bundle
     from workbench.api.llm import CalibratedLlm, calibrate_llm
     from workbench.api.opening import read_experiment
-    from workbench.api.result import SweepResult, read_sweep
-    from workbench.api.rows import Row
+    from workbench.api.result import Row, SweepResult, read_sweep
     from workbench.api.study import calibrate, compare
     from workbench.api.sweep import sweep
     from workbench.inputs.experiment import Experiment
@@ -84,8 +83,7 @@ _HOMES = {
     "workbench.api.bundle": ("Exported", "LoadedBundle", "export", "load_bundle"),
     "workbench.api.llm": ("CalibratedLlm", "calibrate_llm"),
     "workbench.api.opening": ("read_experiment",),
-    "workbench.api.result": ("SweepResult", "read_sweep"),
-    "workbench.api.rows": ("Row",),
+    "workbench.api.result": ("Row", "SweepResult", "read_sweep"),
     "workbench.api.study": ("calibrate", "compare"),
     "workbench.api.sweep": ("sweep",),
     "workbench.inputs.experiment": ("Experiment",),

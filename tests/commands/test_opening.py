@@ -8,7 +8,7 @@ import pytest
 
 from tests.evaluations import evaluation
 from tests.tiny import write_model
-from workbench.commands.opening import next_lines
+from workbench.commands.options import next_lines
 from workbench.evaluation.statistics import calibration_line
 from workbench.graph.read import read_model
 from workbench.quantization.observe import observe

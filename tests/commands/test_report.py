@@ -15,7 +15,7 @@ from tests.prediction.test_capacity import served
 from tests.report.written.materials import FIDELITY, LOAD, VERDICT
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.commands.capacity import plan_capacity
-from workbench.commands.report import report
+from workbench.commands.ship import report
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.values.documents.canonical import encode

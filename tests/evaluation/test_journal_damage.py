@@ -12,7 +12,7 @@ import pytest
 from tests.search.sweeping import Recorder, silent
 from tests.tiny import write_workspace
 from workbench.api.opening import find_candidate, journal_of, summary_of
-from workbench.commands.opening import tell_damage_of_last
+from workbench.commands.options import tell_damage_of_last
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store

@@ -12,7 +12,7 @@ import torch
 from onnx import numpy_helper
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel
 
-from workbench.commands.example.files import character_tokenizer, write_tokenizer
+from workbench.commands.example.build import character_tokenizer, write_tokenizer
 from workbench.commands.example.texts import documents
 from workbench.graph.export import (
     ExportLimits,

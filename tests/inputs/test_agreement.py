@@ -12,7 +12,7 @@ from workbench.inputs.dataset import Batch
 from workbench.inputs.metrics import summarize
 from workbench.inputs.metrics.agreement import MEANINGS
 from workbench.inputs.metrics.agreement.boxes import detections_of
-from workbench.inputs.metrics.agreement.sequences import edit_distance
+from workbench.inputs.metrics.agreement.decisions import edit_distance
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.interface import Meaning, OutputUse

@@ -11,7 +11,7 @@ import workbench
 from tests.evaluations import evaluation
 from tests.search.sweeping import Recorder, silent
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench.api.words import plan_lines, planned_words
+from workbench.api.sweep import plan_lines, planned_words
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store

@@ -43,9 +43,6 @@ def plan_capacity(
         demand: None where only the present fleet is known; there is then no plan by candidates.
         candidate: id or its first digits; None for the front, and for the recommended one.
         fleet: None for no levers.
-
-    Raises:
-        ConfigError: the experiment has no service, no such candidate, or nothing to say in proportion to.
     """
     refuse_language_model(question, "plan of capacity")
     if question.service is None or question.space.service is None:

@@ -10,8 +10,5 @@ def cluster_overview(cluster: str = "auto") -> Overview:
 
     Args:
         cluster: as `sweep`.
-
-    Raises:
-        ConfigError: it is no cluster's name, or nobody answers.
     """
     return overview_of(cluster_settings(cluster))

@@ -7,13 +7,26 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from workbench.bundle import VerifyReport, check_free, read_bundle, verify_bundle
+from workbench.bundle.prompts import golden_prompts
+from workbench.bundle.signing import SecretKey, only_key
+from workbench.load.openai.asking import address_of, only_model
+from workbench.load.openai.golden import ServedReplay, asked_of_server
 from workbench.quantization.llm.differences import FEW_WINDOWS
+from workbench.shipping.handover import hand_over
+from workbench.shipping.language_handover import checkpoint_contents
+from workbench.study.language import language_target_name
+from workbench.targets import open_target
 from workbench.targets.ascend_llm.calibrate import CalibratedLlm
 from workbench.targets.ascend_llm.calibrate import calibrate_llm as _calibrate
 from workbench.targets.ascend_llm.judge import Alike, JudgedModel, Judgement, Judging
 from workbench.targets.ascend_llm.judge import judge as _judge
 from workbench.targets.ascend_llm.roofline import ServedShape
+from workbench.targets.ascend_llm.texts import read_texts
+from workbench.values.errors import ConfigError
+from workbench.values.system.files import check_apart
 
 __all__ = [
     "FEW_WINDOWS",
@@ -89,3 +102,77 @@ def judge_llm(
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     kept = judging.kept_in or home / "workbench" / "judged"
     return _judge(Path(model), [Path(each) for each in checkpoints], replace(judging, kept_in=kept), report=on_message)
+
+
+def export_llm(
+    checkpoint: Path | str,
+    to: Path | str,
+    *,
+    model: Path | str,
+    cfg: Path | str,
+    prompts: Path | str,
+    name: str | None = None,
+    secret: SecretKey | None = None,
+) -> VerifyReport:
+    """Write the bundle of a finished checkpoint, and verify it.
+
+    Args:
+        to: folder to create.
+        model: folder of the float model that it was made from.
+        cfg: the quantizer's YAML that it was made by.
+        prompts: texts whose beginnings become golden prompts.
+        name: of the bundle; the checkpoint folder's when None.
+        secret: key to sign the bundle with.
+
+    Raises:
+        ConfigError: a file is missing or damaged, or the folder exists.
+        BundleError: the engine that serves such checkpoints would refuse it.
+        ToolchainError: a package of the extra `[llm]` is missing, or the folder cannot be written.
+    """
+    folder, source = Path(to), Path(checkpoint)
+    check_free(folder)
+    check_apart(folder, source, Path(model), key="--to")
+    contents = checkpoint_contents(
+        source,
+        Path(model),
+        open_target(language_target_name()),
+        name=name or source.resolve().name,
+        recipe=Path(cfg),
+        texts=read_texts(Path(prompts)),
+    )
+    hand_over(folder, contents, secret=secret)
+    return verify_bundle(folder, trusted=None if secret is None else only_key(secret.public))
+
+
+def verify_served(
+    bundle: Path | str, url: str, *, model: str | None = None, api_key_env: str = "WORKBENCH_API_KEY"
+) -> ServedReplay:
+    """Ask a running server, which speaks OpenAI's API, for the answers to a bundle's golden prompts.
+
+    Args:
+        url: with or without '/v1'.
+        model: the server's name for it; the only one it has when None.
+        api_key_env: environment variable with its key, where it asks for one.
+
+    Raises:
+        BundleError: it is no bundle of a language model.
+        ConfigError: the URL is none of HTTP, nobody answers, or the server refuses what it is asked.
+        MeasureError: its answers are none.
+    """
+    api_key = os.environ.get(api_key_env)
+    golden = golden_prompts(read_bundle(Path(bundle)))
+    _check_url(url)
+    address, base, _ = address_of(url)
+    chosen = model or only_model(address, base, api_key)
+    return asked_of_server(golden, address, base, chosen, api_key=api_key)
+
+
+def _check_url(url: str) -> None:
+    hint = "Write http://HOST:PORT/v1; TLS ends at a proxy in front of it."
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme == "http" and parts.hostname and parts.port != 0
+    except ValueError as error:
+        raise ConfigError(f"{url!r} is no URL: {error}.", key="--url", hint=hint) from error
+    if not sound or parts.username or parts.query or parts.fragment:
+        raise ConfigError(f"{url!r} is no address of a server.", key="--url", hint=hint)

@@ -45,11 +45,7 @@ def read_experiment(file: Path | str, *, workspace: Path | str | None = None) ->
 
 
 def question_of(experiment: Experiment | Path | str, workspace: Path | str | None = None) -> Experiment:
-    """The experiment itself, or what its file says.
-
-    Raises:
-        ConfigError: its file is wrong, or an experiment that was read for one workspace is asked for in another.
-    """
+    """The experiment itself, or what its file says."""
     from workbench.inputs.experiment import Experiment, read_experiment
 
     folder = None if workspace is None else Path(workspace)
@@ -157,10 +153,6 @@ def tracked(question: Experiment, journal: Journal, *, later: bool = True) -> Ab
 
 
 def recommended_of(question: Experiment, summary: Summary) -> Candidate:
-    """
-    Raises:
-        ConfigError: the sweep recommends none; says why.
-    """
     if summary.recommended is None:
         raise ConfigError(
             summary.why_none,
@@ -221,11 +213,7 @@ def _candidate_file(text: str) -> Candidate:
 
 
 def named_candidate(text: str, question: Experiment) -> Candidate:
-    """'baseline', a candidate JSON file, or an id of the last sweep; only the last needs a sweep.
-
-    Raises:
-        ConfigError: nothing, or more than one candidate, is called so.
-    """
+    """'baseline', a candidate JSON file, or an id of the last sweep; only the last needs a sweep."""
     if text == "baseline":
         return question.baseline
     if text.endswith(".json"):
@@ -249,9 +237,6 @@ def summary_of(question: Experiment, journal: Journal, *, measured: MeasuredCloc
 
     Args:
         measured: unknowns of a modelled clock that were measured on a device; modelled times are priced by them.
-
-    Raises:
-        ConfigError: times were not modelled, or by a clock that has no such unknown.
     """
     from workbench.evaluation.card_notes import read_set_aside
     from workbench.evaluation.last_run import read_last_run
@@ -294,12 +279,7 @@ def _presets(question: Experiment) -> dict[str, str]:
 
 
 def priced(evaluations: Mapping[str, Evaluation], measured: MeasuredClock) -> dict[str, Evaluation]:
-    """Modelled evaluations by a clock of which this was measured.
-
-    Raises:
-        ConfigError: none of them is modelled with stated costs, the clock has no such unknown, or it is that of another
-            device.
-    """
+    """Modelled evaluations by a clock of which this was measured."""
     from workbench.values.clocks.figures import clock_of
     from workbench.values.clocks.measured import at_measured
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from workbench import __version__
 from workbench.api.opening import find_candidate, journal_of, question_of, refuse_language_model, summary_of
 from workbench.bundle import Bundle, bundle_fidelity, check_files, read_bundle
+from workbench.bundle.manifest import SourceModel
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.load.result import LoadResult, read_result
@@ -31,6 +32,7 @@ from workbench.values.documents.json_reader import loads, read_json
 from workbench.values.errors import ConfigError
 from workbench.values.fidelity import Fidelity, fidelity_from_json
 from workbench.values.measurement import Split
+from workbench.values.model import Model
 from workbench.values.results import Evaluation
 
 _MOST_JSON = 1 << 26
@@ -120,7 +122,6 @@ def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str)
     confirmed = summary.confirmations.get(chosen.candidate.id)
     evaluations = [e for e in (chosen, confirmed) if e is not None and e.status == "complete"]
     model, data = question.model, question.dataset
-    origin = model.origin
     return Material(
         name=question.name,
         about=question.about,
@@ -135,21 +136,27 @@ def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str)
         baseline_confirmed=summary.confirmations.get(summary.baseline_id),
         none_fits=not fits,
         named=candidate is not None,
-        model=ModelFacts(
-            file=model.path.name if origin is None else origin.path.name,
-            sha256=model.sha256 if origin is None else origin.sha256,
-            size_bytes=model.size_bytes if origin is None else origin.size_bytes,
-            opset=model.opset,
-            inputs=model.inputs,
-            outputs=model.outputs,
-            steps=() if origin is None else tuple(step.words for step in origin.steps),
-        ),
+        model=_facts(model.path.name, model),
         data={split: (data.digest(split), _scored(evaluations, split)) for split in get_args(Split)},
         settings=service_settings(chosen.candidate, evaluations) if question.service is not None else None,
         layers=_layers_of(journal.record(chosen.candidate.id)),
         summary=summary,
         fidelity=_own_fidelity(evaluations),
         changes=tuple(_changes_of_sweep(question, summary, at)),
+    )
+
+
+def _facts(file: str, model: Model | SourceModel) -> ModelFacts:
+    """Of the file that the user brought."""
+    origin = model.origin
+    return ModelFacts(
+        file=file if origin is None else origin.path.name,
+        sha256=model.sha256 if origin is None else origin.sha256,
+        size_bytes=model.size_bytes if origin is None else origin.size_bytes,
+        opset=model.opset,
+        inputs=model.inputs,
+        outputs=model.outputs,
+        steps=() if origin is None else tuple(step.words for step in origin.steps),
     )
 
 
@@ -225,7 +232,6 @@ def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
     baseline, baseline_confirmed = _by_split(m.baseline)
     if chosen is None:
         raise ConfigError("holds no evaluation of its candidate.", file=bundle.directory)
-    origin = m.model.origin
     record = None if m.record is None else record_from_json(loads(bundle.read(m.record)))
     return Material(
         name=m.name,
@@ -239,15 +245,7 @@ def _of_bundle(bundle: Bundle, source: str, at: str) -> Material:
         confirmed=confirmed,
         baseline=baseline,
         baseline_confirmed=baseline_confirmed,
-        model=ModelFacts(
-            file=m.model.file if origin is None else origin.path.name,
-            sha256=m.model.sha256 if origin is None else origin.sha256,
-            size_bytes=m.model.size_bytes if origin is None else origin.size_bytes,
-            opset=m.model.opset,
-            inputs=m.model.inputs,
-            outputs=m.model.outputs,
-            steps=() if origin is None else tuple(step.words for step in origin.steps),
-        ),
+        model=_facts(m.model.file, m.model),
         data={split: (digest, _scored(m.evaluations, split)) for split, digest in m.datasets.items()},
         files=m.artifact.files,
         settings=m.service,

@@ -7,8 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.api.device_compare import device_compare, free_folder, names_compiled
-from workbench.api.language_compare import FLOAT_MODEL, compare_candidates, compare_folders, is_model_folder
+from workbench.api.device_compare import (
+    FLOAT_MODEL,
+    compare_candidates,
+    compare_folders,
+    device_compare,
+    free_folder,
+    is_model_folder,
+    names_compiled,
+    not_on_random,
+)
 from workbench.api.opening import named_candidate, opened
 from workbench.evaluation.build import lowered_file
 from workbench.evaluation.carried import calibration_feeds
@@ -22,7 +30,7 @@ from workbench.study.comparison import Side, engine_of, side_of
 from workbench.study.comparison import compare as compare_sides
 from workbench.study.limits import Limits
 from workbench.study.meaning import DatasetScoring, scoring_of
-from workbench.study.model_data import RANDOM_LENGTH, open_data, opened_for, random_data
+from workbench.study.model_data import open_data, opened_for, random_data
 from workbench.targets import REFERENCE
 from workbench.values.errors import ConfigError, MeasureError
 
@@ -127,7 +135,7 @@ def compare(
             limits=limits,
             to=folder,
             single=single_operator,
-            random_length=RANDOM_LENGTH if data is None else None,
+            random=data is None,
         )
     if experiment is None:
         side_a, side_b = _prepared_sides(side_of(str(a)), side_of(str(b)), _path(data), constants)
@@ -137,12 +145,7 @@ def compare(
         except MeasureError as error:
             if data is not None:
                 raise
-            raise ConfigError(
-                f"it does not run on random values, whose free axes are all {RANDOM_LENGTH} long: {error}",
-                file=side_a.path,
-                key="data",
-                hint="Give real samples: --data samples.npz, or a dataset manifest.",
-            ) from error
+            raise not_on_random(error, side_a.path) from error
     if data is not None:
         raise ConfigError("is not read beside an experiment, whose validation split is taken.", key="data")
     with opened(experiment, workspace, scratch=True) as (question, bench):
@@ -162,8 +165,9 @@ def compare(
         if compiled:
             first = side(str(a))
             model = read_model(first.path)
-            given = question.dataset, question.model
-            feeds = calibration_feeds(*given, batch=batch, samples=samples, split="validation")
+            feeds = calibration_feeds(
+                question.dataset, question.model, batch=batch, samples=samples, split="validation"
+            )
             return device_compare(
                 first,
                 str(b),

@@ -5,41 +5,29 @@
 
 from __future__ import annotations
 
-import json
 import os
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from workbench.commands.console import err, out
+from workbench.commands.console import print_json, say, tell
 from workbench.commands.load_runs import Conditions, Runs, run_loads
 from workbench.commands.loading import (
     KSERVE,
     OPENAI,
     PREDICT,
     Asking,
-    Batch,
-    Data,
-    ExperimentFile,
-    HostAllowed,
-    Length,
-    MapInput,
-    MetricsUrl,
-    ModelName,
-    ModelVersion,
     Protocol,
     Question,
     Server,
-    TensorsForm,
-    asking,
     check_host,
-    dataset_of,
     facts_of,
     open_server,
 )
-from workbench.commands.options import AsJson
+from workbench.commands.options import AsJson, one_of, pairs, spelled_out
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import INTERRUPTED
@@ -56,7 +44,22 @@ def _group() -> None:
     """Keeps `record` a command of its own, although it is the only one."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recorded(Asking):
+    """The same of another platform, whose outputs may have other names than ours."""
+
+    protocol: Protocol = KSERVE
+    map_output: Annotated[
+        list[str] | None, typer.Option(help="SERVER=OURS: which of our outputs the server's is; repeat")
+    ] = None
+
+    @property
+    def renamed_outputs(self) -> dict[str, str]:
+        return pairs(self.map_output or (), "--map-output")
+
+
 @baseline.command()
+@spelled_out
 def record(
     url: Annotated[str, typer.Argument(help="http://HOST:PORT or grpc://HOST:PORT of its server", show_default=False)],
     to: Annotated[Path, typer.Option(dir_okay=False, help="baseline file (YAML); answers go beside it, .npz")],
@@ -65,19 +68,8 @@ def record(
     ] = None,
     duration: Annotated[str, typer.Option(help="of each load, such as 30s or 10m")] = "60s",
     warmup: Annotated[str, typer.Option(help="before each")] = "5s",
-    protocol: Protocol = KSERVE,
-    model: ModelName = "",
-    model_version: ModelVersion = "",
-    tensors: TensorsForm = "auto",
-    map_input: MapInput = None,
-    map_output: Annotated[
-        list[str] | None, typer.Option(help="SERVER=OURS: which of our outputs the server's is; repeat")
-    ] = None,
-    length: Length = None,
-    batch: Batch = 1,
-    metrics_url: MetricsUrl = None,
-    data: Data = None,
-    experiment: ExperimentFile = None,
+    *,
+    how: Recorded,
     answers: Annotated[int, typer.Option(min=0, help="samples whose answers are kept; 0 for none")] = 1000,
     split: Annotated[str, typer.Option(help="of the experiment, whose samples are answered")] = "holdout",
     name: Annotated[str, typer.Option(help="of the platform; default: what its server calls itself")] = "",
@@ -88,7 +80,6 @@ def record(
     api_key_env: Annotated[str, typer.Option(help="environment variable with the server's API key")] = (
         "WORKBENCH_API_KEY"
     ),
-    host_allowed: HostAllowed = None,
     timeout: Annotated[str, typer.Option(help="for one answer")] = "30s",
     seed: Annotated[int, typer.Option(min=0, help="of the order of texts")] = 0,
     as_json: AsJson = False,
@@ -101,14 +92,10 @@ def record(
 
     if "://" not in url:
         raise ConfigError(f"{url!r} is no URL of a running server.", key="url", hint="Write http://HOST:PORT.")
-    if split not in ("validation", "holdout"):
-        raise ConfigError(f"{split!r} is none of validation, holdout.", key="--split")
-    if protocol == OPENAI:
+    answered: Split = one_of(split, Literal["validation", "holdout"], "--split")
+    if how.protocol == OPENAI:
         raise ConfigError(f"{OPENAI} is for `workbench load`: a baseline is of a classifier.", key="--protocol")
     limits = read_baseline(limits_of).limits if limits_of is not None else USUAL_LIMITS
-    how = asking(
-        protocol, model, model_version, tensors, map_input, length, batch, metrics_url, host_allowed, map_output
-    )
     check_host(url, how)
     runs = Runs(
         seconds=seconds_of(duration, "--duration"),
@@ -118,20 +105,20 @@ def record(
         quiet=as_json,
     )
     counts = list(dict.fromkeys(concurrency or (1, 100)))
-    conditions = [Conditions(load=ServiceLoad(concurrency=n), length=length, batch=batch) for n in counts]
+    conditions = [Conditions(load=ServiceLoad(concurrency=n), length=how.length, batch=how.batch) for n in counts]
     results: list[LoadResult] = []
     with open_server(url, {}, os.environ.get(api_key_env)) as server:
         if facts_of(server).get("emulated"):
             raise ConfigError(f"{url} serves an emulated device: its times are no figures.", key="url")
         asked: Question | None = None
-        for _, question, result in run_loads(server, how, conditions, runs, data, experiment):
+        for _, question, result in run_loads(server, how, conditions, runs):
             asked = question
             results.append(result)
         if any(result.interrupted for result in results):
             raise SystemExit(INTERRUPTED)
         kept = None
         if answers and asked is not None:
-            kept = _answers(server, how, asked, to.with_suffix(".npz"), data, experiment, split, answers)  # type: ignore[arg-type]  # one of the splits
+            kept = _answers(server, how, asked, to.with_suffix(".npz"), answered, answers)
     found, lacks = recorded(
         results,
         name=name or _name(asked, url),
@@ -142,17 +129,15 @@ def record(
     )
     write_baseline(found, to)
     if as_json:
-        print(json.dumps({"baseline": str(to), "answers": None if kept is None else str(kept), "lacks": list(lacks)}))
+        print_json({"baseline": str(to), "answers": None if kept is None else str(kept), "lacks": list(lacks)})
         return
     for sentence in lacks:
-        err.print(sentence, style="yellow", highlight=False, soft_wrap=True)
+        tell(sentence, style="yellow")
     for what, resource, unit in (("memory", found.memory, "GB"), ("power", found.power, "W")):
         if resource is not None:
-            out.print(f"{what}: {resource.value:.4g} {unit}, {resource.source}", highlight=False, soft_wrap=True)
+            say(f"{what}: {resource.value:.4g} {unit}, {resource.source}")
     also = f" and {kept}" if kept is not None else ""
-    out.print(
-        f"wrote {to}{also}: `workbench load BUNDLE --baseline {to}` judges by it", highlight=False, soft_wrap=True
-    )
+    say(f"wrote {to}{also}: `workbench load BUNDLE --baseline {to}` judges by it")
 
 
 def _answers(
@@ -160,8 +145,6 @@ def _answers(
     how: Asking,
     asked: Question,
     to: Path,
-    data: Path | None,
-    experiment: Path | None,
     split: Split,
     most: int,
 ) -> Path | None:
@@ -169,9 +152,9 @@ def _answers(
     from workbench.inputs.answers import Answer, write_answers
     from workbench.load.kserve.asking import open_asking, samples_of
 
-    chosen = dataset_of(data, experiment)
+    chosen = how.dataset
     if how.protocol == PREDICT or asked.served is None or chosen is None:
-        err.print(f"no answers are kept: they take --protocol {KSERVE} and an --experiment", style="yellow")
+        tell(f"no answers are kept: they take --protocol {KSERVE} and an --experiment", style="yellow")
         return None
     found = []
     with open_asking(asked.served, asked.wire) as ask:
@@ -182,7 +165,7 @@ def _answers(
                 found.append(Answer(outputs={n: a[place] for n, a in outputs.items()}, digest=digest, row=row))
     source = f"{asked.served} at {server.url}, {asked.wire}, {_now()}"
     write_answers(to, found, source=source, split=split)
-    err.print(f"kept the answers to {len(found)} samples of the {split} split", highlight=False)
+    tell(f"kept the answers to {len(found)} samples of the {split} split")
     return to
 
 

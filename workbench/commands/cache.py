@@ -1,4 +1,4 @@
-"""`workbench cache`: what the store holds, what machines share, and making room."""
+"""The commands around it: `cache`, what the store holds and what machines share; `cluster`, who uses a cluster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 
 from workbench.api.opening import open_store
-from workbench.commands.console import out
-from workbench.commands.options import seconds
+from workbench.commands.console import out, print_json, say, tell
+from workbench.commands.options import AsJson, seconds
 from workbench.values.errors import ConfigError, ToolchainError
 
 
@@ -39,7 +39,7 @@ def cache(
             age = None if older_than is None else seconds(older_than, "--older-than")
             done = opened.prune(keep_bytes=int(keep * 1e9), older_than_s=age, kinds=kind)
             busy = f"; {done.in_use} in use were left" if done.in_use else ""
-            out.print(f"removed {done.removed} entries, {done.freed_bytes / 1e6:.1f} MB{busy}", highlight=False)
+            say(f"removed {done.removed} entries, {done.freed_bytes / 1e6:.1f} MB{busy}")
         table = Table("kind", "entries", "MB")
         for usage in opened.usage():
             table.add_row(usage.kind, str(usage.entries), f"{usage.size_bytes / 1e6:.1f}")
@@ -47,7 +47,7 @@ def cache(
     out.print(table)
     if left:
         where = f"{shared.url} does" if shared is not None else "a shared store does"
-        out.print(f"{left} results are here that {where} not have yet", highlight=False, soft_wrap=True)
+        say(f"{left} results are here that {where} not have yet")
 
 
 def _shared(url: str, *, prune: bool, older_than_s: float | None) -> None:
@@ -58,10 +58,7 @@ def _shared(url: str, *, prune: bool, older_than_s: float | None) -> None:
         shared.look()
         if prune:
             done = clean(shared, older_than_s=older_than_s)
-            out.print(
-                f"removed {done.entries} entries and {done.left_over} files of none, {done.freed_bytes / 1e6:.1f} MB",
-                highlight=False,
-            )
+            say(f"removed {done.entries} entries and {done.left_over} files of none, {done.freed_bytes / 1e6:.1f} MB")
         usage, left = usage_of(shared), clean(shared, dry=True)
     except Away as away:
         raise ToolchainError(f"{shared.url} is away: {away}.") from away
@@ -69,11 +66,47 @@ def _shared(url: str, *, prune: bool, older_than_s: float | None) -> None:
     for kind, entries in sorted(usage.entries.items()):
         table.add_row(kind, str(entries))
     out.print(table)
-    out.print(f"{usage.files} files, {usage.size_bytes / 1e6:.1f} MB, in {shared.url}", highlight=False, soft_wrap=True)
+    say(f"{usage.files} files, {usage.size_bytes / 1e6:.1f} MB, in {shared.url}")
     if left.left_over:
-        out.print(
+        say(
             f"{left.left_over} files, {left.freed_bytes / 1e6:.1f} MB, were left by interrupted writers a day ago or "
-            "longer; --prune removes them",
-            highlight=False,
-            soft_wrap=True,
+            "longer; --prune removes them"
         )
+
+
+def cluster(
+    address: Annotated[str, typer.Argument(help="HOST:PORT of its head, auto, or a cluster's YAML file")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Show the nodes and cards of a Ray cluster: free, busy, quarantined, and what waits for them."""
+    from workbench.api.cluster import cluster_overview
+    from workbench.values.documents.canonical import encode
+
+    found = cluster_overview(address)
+    counts = {state: found.counted(state) for state in ("busy", "quarantined")}
+    free = found.cards - sum(counts.values())
+    waiting = sum(sweep.waiting for sweep in found.sweeps)
+    if as_json:
+        totals = {"cards": found.cards, "free": free, **counts, "waiting": waiting}
+        print_json({**encode(found), "totals": totals})
+        return
+    nodes = Table("node", "id", "processors", "cards")
+    for node in found.nodes:
+        cards = ", ".join(f"{count} {name}" for name, count in node.cards.items())
+        nodes.add_row(node.host, node.identity[:6], str(node.processors), cards or "none")
+    out.print(nodes)
+    said = ", ".join(f"{count} {state}" for state, count in counts.items())
+    say(f"{found.cards} cards: {free} free, {said}; {waiting} candidates wait for one")
+    if not found.sweeps:
+        say("No sweep uses it.")
+        return
+    held = Table("sweep", "experiment", "card", "state", "at")
+    for sweep in found.sweeps:
+        for card in sweep.cards:
+            held.add_row(sweep.name, sweep.experiment, f"{card.host} {card.card}".strip(), card.state, card.what)
+        if not sweep.cards:
+            held.add_row(sweep.name, sweep.experiment, "none", f"wants {sweep.wants}", "")
+    out.print(held)
+    for sweep in found.sweeps:
+        for identity, why in sweep.refused.items():
+            tell(f"{sweep.name}: node {identity[:6]} is refused: {why}")

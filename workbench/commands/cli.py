@@ -11,21 +11,16 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from workbench import __version__
 from workbench.commands import llm, prepare, release, search, ship, signing, study
 from workbench.commands.baseline import baseline
-from workbench.commands.cache import cache
+from workbench.commands.cache import cache, cluster
 from workbench.commands.capacity import plan_capacity
-from workbench.commands.cluster import cluster
-from workbench.commands.console import err, out
+from workbench.commands.console import note, out
 from workbench.commands.emulator import emulator
-from workbench.commands.fidelity import fidelity
 from workbench.commands.guard import GUARDED, guarded
 from workbench.commands.load import load
-from workbench.commands.releases import releases
-from workbench.commands.report import report
 from workbench.commands.serve import api_key, serve
 from workbench.values.documents.canonical import DecodeError
 from workbench.values.errors import WorkbenchError
@@ -37,8 +32,8 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare": (*(prepare.doctor, prepare.inspect, prepare.space, prepare.init, prepare.convert, prepare.example),),
     "Search": (search.sweep, search.plan, search.show, search.evaluate, search.ui, search.log),
     "Ship": (
-        *(ship.export, ship.verify, fidelity, serve, api_key, load, plan_capacity, report),
-        *(release.promote, release.rollback, releases, signing.sign, signing.keygen, ship.lock),
+        *(ship.export, ship.verify, ship.fidelity, serve, api_key, load, plan_capacity, ship.report),
+        *(release.promote, release.rollback, release.releases, signing.sign, signing.keygen, ship.lock),
     ),
     "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile),
     "Language models": (llm.calibrate_llm, llm.judge_llm, llm.export_llm),
@@ -69,7 +64,7 @@ def main() -> None:
             app()
         except (WorkbenchError, DecodeError) as error:
             said = f"a stored file does not fit this version: {error}" if isinstance(error, DecodeError) else str(error)
-            err.print(Text.assemble(("error: ", "bold red"), said), soft_wrap=True)
+            note("error", said, "bold red")
             raise SystemExit(exit_code_of(error)) from error
 
 

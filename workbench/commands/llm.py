@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from workbench.commands.console import err, out
+from workbench.commands.console import print_json, say, tell
 from workbench.commands.options import AsJson
 from workbench.commands.signing import SigningKey, opened_key
 from workbench.values.documents.canonical import encode
@@ -38,20 +37,20 @@ def calibrate_llm(
         data=data,
         anti_data=anti_data,
         strict=serving is not None,
-        on_message=lambda line: err.print(line, highlight=False, soft_wrap=True),
+        on_message=tell,
     )
     if as_json:
-        out.print_json(json.dumps(encode(done)))
+        print_json(encode(done))
         return
-    out.print(f"calibrated on {done.samples} texts, {done.tokens} tokens, by msModelSlim's procedure", highlight=False)
+    say(f"calibrated on {done.samples} texts, {done.tokens} tokens, by msModelSlim's procedure")
     for kind, count in done.types.items():
-        out.print(f"{count:6} linears {kind}", highlight=False)
+        say(f"{count:6} linears {kind}")
     for name in done.left_float:
-        out.print(f"left float by rank: {name}", highlight=False)
+        say(f"left float by rank: {name}")
     for warning in done.warnings:
-        err.print(f"warning: {warning}", highlight=False, soft_wrap=True)
+        tell(f"warning: {warning}")
     for name in done.files:
-        out.print(f"wrote {done.folder / name}", highlight=False, soft_wrap=True)
+        say(f"wrote {done.folder / name}")
 
 
 def judge_llm(
@@ -108,10 +107,10 @@ def judge_llm(
             stage=stage,
             shape=ServedShape(batch=batch, prompt_tokens=prompt_tokens, context=context),
         ),
-        on_message=lambda line: err.print(line, highlight=False, soft_wrap=True),
+        on_message=tell,
     )
     if as_json:
-        out.print_json(json.dumps(encode(found)))
+        print_json(encode(found))
         return
     print_judgement(found)
 
@@ -131,10 +130,10 @@ def export_llm(
 ) -> None:
     """Write the bundle of a finished language model checkpoint and verify it: files for vLLM-Ascend and MindIE, golden
     prompts, sums."""
-    from workbench.api.llm_bundle import export_llm as run
+    from workbench.api.llm import export_llm as run
 
     secret = None if sign is None else opened_key(sign)  # a wrong password costs no work
     done = run(checkpoint, to, model=model, cfg=cfg, prompts=prompts, name=name, secret=secret)
     for warning in done.warnings:
-        err.print(f"warning: {warning}", highlight=False, soft_wrap=True)
-    out.print(f"{to}: verified: {done.summary}", highlight=False, soft_wrap=True)
+        tell(f"warning: {warning}")
+    say(f"{to}: verified: {done.summary}")

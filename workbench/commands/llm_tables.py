@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from workbench.api.llm import FEW_WINDOWS, Alike, Judgement
-from workbench.commands.console import out
+from workbench.api.llm import FEW_WINDOWS, Alike, JudgedModel, Judgement
+from workbench.commands.console import out, say
 from workbench.report.columns import laid_out
 from workbench.report.groups import letters
 from workbench.values.documents.input_files import size_text
@@ -37,13 +37,13 @@ def print_judgement(found: Judgement) -> None:
         _table(_answer_rows(found))
     _say("")
     _say("Sizes: files as they are; weights and cache on one card, by shapes and types")
-    _table(_size_rows(found))
+    _table(_rows(_SIZES, (found.model, *found.checkpoints)))
     _say("")
     _say(
         f"Times MODELLED, not measured ({found.clock}): batch {found.shape.batch}, prompts of "
         f"{found.shape.prompt_tokens} tokens, context {found.shape.context}; 95 % of the clocks that may be right"
     )
-    _table(_time_rows(found))
+    _table(_rows(_TIMES, (found.model, *found.checkpoints)))
     notes: dict[str, list[str]] = {}
     for each in found.checkpoints:
         for note in each.notes:
@@ -52,23 +52,29 @@ def print_judgement(found: Judgement) -> None:
         _say(f"{', '.join(names)}: {note}")
 
 
+Column = tuple[str, Callable[[JudgedModel], str]]
+
+
+def _rows(columns: Sequence[Column], models: Iterable[JudgedModel]) -> list[list[str]]:
+    return [[head for head, _ in columns], *([cell(each) for _, cell in columns] for each in models)]
+
+
+def _of(estimate: Estimate | None, digits: int) -> str:
+    return "" if estimate is None else _interval(estimate, digits)
+
+
 def _text_rows(found: Judgement) -> list[list[str]]:
     alike = _letters(found.perplexity)
     rows = [["", "perplexity", "of float", "KL (nats)", "top-1", "alike"]]
     for each in (found.model, *found.checkpoints):
         text = each.text
         assert text is not None  # all of them have it where there are windows
-        first = each is found.model
-        rows.append(
-            [
-                each.name + ("*" if each.stopped else ""),
-                _perplexity(text.perplexity.value),
-                "" if first else _interval(text.ratio, 5),
-                "" if first else _margin(text.kl),
-                "" if first else f"{text.top1.value:.1%}",
-                "stopped" if each.stopped else alike.get(each.name, ""),
-            ]
-        )
+        beside = ["", "", ""]
+        if each is not found.model:
+            beside = [_interval(text.ratio, 5), _margin(text.kl), f"{text.top1.value:.1%}"]
+        name = each.name + ("*" if each.stopped else "")
+        end = "stopped" if each.stopped else alike.get(each.name, "")
+        rows.append([name, _perplexity(text.perplexity.value), *beside, end])
     return rows
 
 
@@ -111,18 +117,10 @@ def _choice_rows(found: Judgement) -> list[list[str]]:
     rows = [["", "right", "drop (pp)", "p", "lost", "won", "changed", "alike"]]
     for each in found.checkpoints:
         if (choices := each.choices) is not None:
-            rows.append(
-                [
-                    each.name,
-                    f"{choices.accuracy:.1%}",
-                    _interval(choices.drop.drop_pp, 3, signed=True),
-                    f"{choices.drop.p_value:.3f}",
-                    f"{choices.lost}",
-                    f"{choices.won}",
-                    f"{choices.changed} of {choices.questions}",
-                    alike.get(each.name, ""),
-                ]
-            )
+            drop = _interval(choices.drop.drop_pp, 3, signed=True)
+            row = [each.name, f"{choices.accuracy:.1%}", drop, f"{choices.drop.p_value:.3f}"]
+            row += [f"{choices.lost}", f"{choices.won}", f"{choices.changed} of {choices.questions}"]
+            rows.append([*row, alike.get(each.name, "")])
     return rows
 
 
@@ -134,36 +132,25 @@ def _answer_rows(found: Judgement) -> list[list[str]]:
     return rows
 
 
-def _size_rows(found: Judgement) -> list[list[str]]:
-    rows = [["", "on disk", "on card", "cache a token", "linears"]]
-    for each in (found.model, *found.checkpoints):
-        kinds = " ".join(f"{count} {kind}" for kind, count in each.types.items())
-        rows.append(
-            [
-                each.name,
-                size_text(each.figures.disk_bytes),
-                size_text(each.figures.size.weights_bytes),
-                size_text(each.figures.size.kv_bytes_per_token),
-                kinds + (" C8" if each.quantized_cache else ""),
-            ]
-        )
-    return rows
+def _linears(each: JudgedModel) -> str:
+    kinds = " ".join(f"{count} {kind}" for kind, count in each.types.items())
+    return kinds + (" C8" if each.quantized_cache else "")
 
 
-def _time_rows(found: Judgement) -> list[list[str]]:
-    rows = [["", "prefill ms", "of float", "decode ms", "of float"]]
-    for each in (found.model, *found.checkpoints):
-        figures = each.figures
-        rows.append(
-            [
-                each.name,
-                f"{figures.prefill_ms.value:.3g}",
-                "" if figures.prefill_ratio is None else _interval(figures.prefill_ratio, 3),
-                f"{figures.decode_ms.value:.3g}",
-                "" if figures.decode_ratio is None else _interval(figures.decode_ratio, 3),
-            ]
-        )
-    return rows
+_SIZES: tuple[Column, ...] = (
+    ("", lambda each: each.name),
+    ("on disk", lambda each: size_text(each.figures.disk_bytes)),
+    ("on card", lambda each: size_text(each.figures.size.weights_bytes)),
+    ("cache a token", lambda each: size_text(each.figures.size.kv_bytes_per_token)),
+    ("linears", _linears),
+)
+_TIMES: tuple[Column, ...] = (
+    ("", lambda each: each.name),
+    ("prefill ms", lambda each: f"{each.figures.prefill_ms.value:.3g}"),
+    ("of float", lambda each: _of(each.figures.prefill_ratio, 3)),
+    ("decode ms", lambda each: f"{each.figures.decode_ms.value:.3g}"),
+    ("of float", lambda each: _of(each.figures.decode_ratio, 3)),
+)
 
 
 def _letters(alike: Alike | None) -> dict[str, str]:
@@ -201,7 +188,7 @@ def _table(rows: Sequence[Sequence[str]]) -> None:
     least = [max(len(row[place]) for row in padded) + 2 for place in range(len(padded[0]))]
     for lines in laid_out(padded, least, min(out.width, _WIDEST)):
         for line in lines:
-            out.print(line, highlight=False, markup=False, soft_wrap=True)
+            say(line)
 
 
 def _say(text: str) -> None:

@@ -11,42 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.commands.console import err, out
+from workbench.commands.console import print_json, say, tell
 from workbench.commands.load_runs import Runs, conditions_like, conditions_of, run_loads
 from workbench.commands.loading import (
     OPENAI,
-    PREDICT,
+    TIMEOUT_S,
+    TOKENS_TIMEOUT_S,
     Asking,
-    Batch,
-    Data,
-    ExperimentFile,
-    HostAllowed,
-    Length,
-    MapInput,
-    MetricsUrl,
-    ModelName,
-    ModelVersion,
-    Protocol,
     Server,
-    TensorsForm,
-    asking,
+    TokenOptions,
+    asking_tokens,
     check_host,
     facts_of,
     open_server,
 )
-from workbench.commands.loading_tokens import (
-    AUTO,
-    TIMEOUT_S,
-    TOKENS_TIMEOUT_S,
-    EndpointName,
-    IgnoreEos,
-    LatencyMs,
-    MaxTokens,
-    TpotMs,
-    TtftMs,
-    asking_tokens,
-)
-from workbench.commands.options import AsJson, command_line
+from workbench.commands.options import AsJson, command_line, spelled_out
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
@@ -54,6 +33,7 @@ from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.files import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.bundle import Bundle
     from workbench.load import LoadResult
     from workbench.shipping.acceptance import Baseline, LoadFigures, Verdict
     from workbench.values.fidelity import Fidelity
@@ -63,6 +43,7 @@ _WARMUP_SHARE = 0.1
 _MOST_FIDELITY_BYTES = 1 << 24
 
 
+@spelled_out
 def load(
     target: Annotated[
         str,
@@ -91,22 +72,9 @@ def load(
     timeout: Annotated[
         str | None, typer.Option(help=f"for one answer; default: {TIMEOUT_S:g}s, {OPENAI} {TOKENS_TIMEOUT_S:g}s")
     ] = None,
-    data: Data = None,
-    experiment: ExperimentFile = None,
-    protocol: Protocol = PREDICT,
-    model: ModelName = "",
-    model_version: ModelVersion = "",
-    tensors: TensorsForm = "auto",
-    map_input: MapInput = None,
-    length: Length = None,
-    batch: Batch = 1,
-    metrics_url: MetricsUrl = None,
-    endpoint: EndpointName = AUTO,
-    max_tokens: MaxTokens = None,
-    ignore_eos: IgnoreEos = False,
-    ttft_ms: TtftMs = None,
-    tpot_ms: TpotMs = None,
-    latency_ms: LatencyMs = None,
+    *,
+    how: Asking,
+    tokens: TokenOptions,
     baseline: Annotated[
         Path | None,
         typer.Option(
@@ -127,7 +95,6 @@ def load(
     api_key_env: Annotated[str, typer.Option(help="environment variable with the service's API key")] = (
         "WORKBENCH_API_KEY"
     ),
-    host_allowed: HostAllowed = None,
     seed: Annotated[int, typer.Option(min=0, help="of arrival times and of the order of texts")] = 0,
     to: Annotated[Path | None, typer.Option(help="folder for results (JSON) and every request's times (NPZ)")] = None,
     as_json: AsJson = False,
@@ -142,7 +109,7 @@ def load(
     from workbench.shipping.acceptance.text import verdict_lines
 
     asked = _load(concurrency, rate, trace)
-    if protocol == OPENAI and baseline is not None:
+    if how.protocol == OPENAI and baseline is not None:
         raise ConfigError("a verdict is of a service that classifies, not of tokens.", key="--baseline, --protocol")
     against = read_baseline(baseline) if baseline is not None else None
     if against is None and (float_bundle is not None or fidelity is not None):
@@ -155,7 +122,7 @@ def load(
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)
     if timeout is None:
-        timeout_s = TOKENS_TIMEOUT_S if protocol == OPENAI else TIMEOUT_S
+        timeout_s = TOKENS_TIMEOUT_S if how.protocol == OPENAI else TIMEOUT_S
     else:
         timeout_s = seconds_of(timeout, "--timeout")
     runs = Runs(
@@ -169,9 +136,7 @@ def load(
         command=command_line(),
         quiet=as_json,
     )
-    how = asking(protocol, model, model_version, tensors, map_input, length, batch, metrics_url, host_allowed)
-    limits = ttft_ms, tpot_ms, latency_ms
-    target, how = asking_tokens(target, how, endpoint, max_tokens, ignore_eos, limits, seed=seed, timeout_s=timeout_s)
+    target, how = asking_tokens(target, how, tokens, seed=seed, timeout_s=timeout_s)
     if "://" in target:
         check_host(target, how)
     key = os.environ.get(api_key_env)
@@ -179,26 +144,26 @@ def load(
         facts = facts_of(server)
         emulated = bool(facts.get("emulated"))
         conditions = conditions_of(asked, how, None if emulated else against)
-        results = {one.name: result for one, _, result in run_loads(server, how, conditions, runs, data, experiment)}
+        results = {one.name: result for one, _, result in run_loads(server, how, conditions, runs)}
     interrupted = any(r.interrupted for r in results.values())
     verdict = None
     if against is not None:
         floats: list[LoadFigures] = []
         if float_bundle is not None and not interrupted:
             runs = replace(runs, to=None)
-            floats = _float_loads(float_bundle, emulated, how, against, runs, key, data, experiment)
-        verdict = _verdict(against, list(results.values()), floats, server, facts, fidelity, data, experiment)
+            floats = _float_loads(float_bundle, emulated, how, against, runs, key)
+        verdict = _verdict(against, list(results.values()), floats, server, facts, fidelity, how)
         verdict = replace(verdict, command=runs.command)
     if verdict is not None and to is not None:
         text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
         write_text_atomically(to / "verdict.json", text + "\n")
     if emulated:
-        err.print("the device is emulated: these times are the emulator's, not a device's", style="bold yellow")
+        tell("the device is emulated: these times are the emulator's, not a device's", style="bold yellow")
     if as_json:
         body: dict[str, Any] = {"loads": [r.to_json() for r in results.values()], "emulated": emulated}
-        print(json.dumps(body | ({"verdict": verdict.to_json()} if verdict is not None else {}), ensure_ascii=False))
+        print_json(body | ({"verdict": verdict.to_json()} if verdict is not None else {}))
     elif verdict is not None:
-        out.print("\n".join(verdict_lines(verdict)), highlight=False, soft_wrap=True, markup=False)
+        say("\n".join(verdict_lines(verdict)))
     if interrupted:
         raise SystemExit(INTERRUPTED)
     if verdict is not None and verdict.outcome == "failed":
@@ -230,21 +195,18 @@ def _float_loads(
     against: Baseline,
     runs: Runs,
     api_key: str | None,
-    data: Path | None,
-    experiment: Path | None,
 ) -> list[LoadFigures]:
     """The float model's service, for what INT8 promises: under the baseline's load of most clients, or, as what it is
     held against, by the times that an emulated device's model gave."""
     from workbench.bundle import read_bundle
-    from workbench.commands.modelled_loads import modelled_loads
     from workbench.shipping.acceptance import of_load
 
     if emulated:
-        return modelled_loads(read_bundle(bundle), against, data, experiment)
+        return modelled_loads(read_bundle(bundle), against, how)
     theirs = [load for load in against.loads if load.throughput_per_s is not None]
     with open_server(str(bundle), {}, api_key) as server:
         conditions = [conditions_like(load) for load in sorted(theirs, key=lambda load: load.concurrency)[-1:]]
-        results = run_loads(server, how, conditions, runs, data, experiment)
+        results = run_loads(server, how, conditions, runs)
         return [found for _, _, result in results if (found := of_load(result)) is not None]
 
 
@@ -255,10 +217,8 @@ def _verdict(
     server: Server,
     facts: Mapping[str, Any],
     fidelity: Path | None,
-    data: Path | None,
-    experiment: Path | None,
+    how: Asking,
 ) -> Verdict:
-    from workbench.commands.modelled_loads import modelled_loads
     from workbench.shipping.acceptance import judge, of_load
     from workbench.values.measurement import Estimate
 
@@ -272,7 +232,7 @@ def _verdict(
     emulated = bool(facts.get("emulated"))
     loads = [found for result in results if (found := of_load(result)) is not None]
     if emulated and server.bundle is not None:
-        loads += modelled_loads(server.bundle, against, data, experiment)
+        loads += modelled_loads(server.bundle, against, how)
     scheme = ((facts.get("candidate") or {}).get("quantization") or {}).get("scheme")
     return judge(
         against,
@@ -301,3 +261,49 @@ def _fidelity(server: Server, file: Path | None) -> Fidelity | None:
         except ValueError as error:
             raise ConfigError(f"is no result of `workbench fidelity`: {error}.", file=file, key="--fidelity") from error
     return None if server.bundle is None else bundle_fidelity(server.bundle)
+
+
+_REQUESTS = 20_000
+
+
+def modelled_loads(bundle: Bundle, against: Baseline, how: Asking) -> list[LoadFigures]:
+    """One for each load of the baseline that the bundle's bins can serve, one sample a request.
+
+    Texts of their own lengths are those of the experiment or the dataset; without one such loads are left out, and for
+    a model of arrays so are those of a length. Empty where the sweep measured no curve of the service.
+    """
+    import numpy as np
+
+    from workbench.prediction.other_clocks import with_other_clocks
+    from workbench.prediction.simulation import figures, simulate
+    from workbench.shipping.acceptance import of_prediction
+    from workbench.values.service import ServiceLoad
+
+    manifest = bundle.manifest
+    measurement = next((e.measurement for e in reversed(manifest.evaluations) if e.measurement.service), None)
+    service = measurement.service if measurement is not None else None
+    predicted = (service.best or service.closest) if service is not None else None
+    if measurement is None or service is None or predicted is None or predicted.host is None:
+        return []
+    bins = manifest.service.sequence_bins or (manifest.text.bins if manifest.text is not None else ())
+    if manifest.text is None:  # arrays of one size have no lengths
+        bins = ()
+    chosen = how.dataset
+    own = chosen[0].lengths("validation") if chosen is not None else None
+    if manifest.text is None:
+        own = np.zeros(1, dtype=np.int64)
+    memory = measurement.device.memory_bytes * manifest.service.workers if measurement.device is not None else None
+    found = []
+    for theirs in against.loads:
+        lengths = own if theirs.length is None else np.full(1, theirs.length, dtype=np.int64)
+        unmet = manifest.text is None and theirs.length is not None
+        if unmet or theirs.batch > 1 or lengths is None or (bins and int(lengths.max()) > bins[-1]):
+            continue
+        load = ServiceLoad(concurrency=theirs.concurrency)
+        curve = service.curve
+        simulated = simulate(
+            curve, manifest.service, load, predicted.host, lengths, bins, devices=1, requests=_REQUESTS, seed=0
+        )
+        shown = with_other_clocks(service, figures(simulated), predicted.host, lengths, bins, seed=0)
+        found.append(of_prediction(shown, theirs.length, service_memory=memory))
+    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.commands.console import err, out
+from workbench.commands.console import say, tell
 from workbench.commands.loading import Asking, Question, Server, question
 from workbench.values.errors import ConfigError
 from workbench.values.system.files import write_text_atomically
@@ -82,8 +82,6 @@ def run_loads(
     how: Asking,
     conditions: Sequence[Conditions],
     runs: Runs,
-    data: Path | None,
-    experiment: Path | None,
 ) -> Iterator[tuple[Conditions, Question, LoadResult]]:
     """Run one load after the other; ends early where one was interrupted. A baseline's conditions that the data or the
     model cannot meet are left out with a word about it."""
@@ -95,11 +93,11 @@ def run_loads(
         key = one.length, one.batch
         try:
             if key not in questions:
-                questions[key] = question(server, replace(how, length=one.length, batch=one.batch), data, experiment)
+                questions[key] = question(server, replace(how, length=one.length, batch=one.batch))
         except ConfigError as error:
             if one.asked:
                 raise
-            err.print(f"not loaded with {one.load}, as the baseline was: {error}", style="yellow", soft_wrap=True)
+            tell(f"not loaded with {one.load}, as the baseline was: {error}", style="yellow")
             continue
         asked_with = questions[key]
         plan = LoadPlan(
@@ -112,14 +110,12 @@ def run_loads(
             connections=runs.connections,
             timeout_s=runs.timeout_s,
             seed=runs.seed,
-            allowed_hosts=how.allowed_hosts,
+            allowed_hosts=tuple(how.host_allowed or ()),
         )
-        err.print(
-            f"loading {plan.url}: {plan.load}, {runs.warmup_s:g} + {runs.seconds:g} s", highlight=False, soft_wrap=True
-        )
+        tell(f"loading {plan.url}: {plan.load}, {runs.warmup_s:g} + {runs.seconds:g} s")
         result = _one(server, plan, asked_with, one, runs)
         if not runs.quiet:
-            out.print("\n".join(result_lines(result)), highlight=False, soft_wrap=True, markup=False)
+            say("\n".join(result_lines(result)))
         yield one, asked_with, result
         if result.interrupted:
             return

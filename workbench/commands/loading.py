@@ -7,17 +7,18 @@ our own over a bundle.
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from workbench.commands.console import err
+from workbench.commands.console import tell
 from workbench.commands.options import pairs
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
@@ -39,33 +40,13 @@ PREDICT, KSERVE, OPENAI = "predict", "kserve-v2", "openai"
 _MOST_INFO_BYTES = 1 << 20
 _TRITON_METRICS = 8002
 
+AUTO = "auto"
+TIMEOUT_S, TOKENS_TIMEOUT_S = 30.0, 300.0
 _PLATFORMS = f"{PREDICT} (our service), {KSERVE} (Triton, KServe, MLServer; grpc://HOST:PORT for gRPC)"
+_PANEL = "Streams of tokens (--protocol openai)"
+
 Protocol = Annotated[
     str, typer.Option(help=f"{_PLATFORMS}, or {OPENAI} (vLLM, MindIE and others that stream tokens; only `load`)")
-]
-ModelName = Annotated[str, typer.Option("--model", help=f"of a {KSERVE} or {OPENAI} server; default: the only one")]
-ModelVersion = Annotated[str, typer.Option(help="of that model; default: the server's choice")]
-TensorsForm = Annotated[
-    str, typer.Option("--tensors", help="of kserve-v2 over HTTP: json, binary, or auto: binary where the server has it")
-]
-MapInput = Annotated[
-    list[str] | None,
-    typer.Option(help="SERVER=OURS: which of our inputs the server's is, such as INPUT__0=input_ids; repeat"),
-]
-Length = Annotated[int | None, typer.Option(min=1, help="tokens of every text, made of the data's; default: their own")]
-Batch = Annotated[int, typer.Option(min=1, help="samples in each request")]
-MetricsUrl = Annotated[
-    str | None, typer.Option(help="http://HOST:PORT with the server's /metrics; default: the URL's, of kserve-v2 :8002")
-]
-Data = Annotated[
-    Path | None, typer.Option(exists=True, help="texts to send: .txt, .jsonl, .csv, or a dataset manifest (.yaml)")
-]
-ExperimentFile = Annotated[
-    Path | None,
-    typer.Option("--experiment", exists=True, dir_okay=False, help="send the texts of its validation split"),
-]
-HostAllowed = Annotated[
-    list[str] | None, typer.Option(help="another host than this one that may be loaded; repeat for more")
 ]
 
 
@@ -80,36 +61,89 @@ class Server:
     devices: DeviceReaders | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
+class TokenOptions:
+    """What servers that stream tokens are asked besides, and held to."""
+
+    endpoint: Annotated[
+        str,
+        typer.Option("--endpoint", help="chat, completions, or auto: by what the prompts are", rich_help_panel=_PANEL),
+    ] = AUTO
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="of prompts whose line does not say it; default 128", rich_help_panel=_PANEL),
+    ] = None
+    ignore_eos: Annotated[
+        bool,
+        typer.Option("--ignore-eos", help="generate all of them (vLLM and others take it)", rich_help_panel=_PANEL),
+    ] = False
+    ttft_ms: Annotated[
+        float | None, typer.Option(help="limit of goodput: to the first token", rich_help_panel=_PANEL)
+    ] = None
+    tpot_ms: Annotated[
+        float | None, typer.Option(help="limit of goodput: per token after it", rich_help_panel=_PANEL)
+    ] = None
+    latency_ms: Annotated[float | None, typer.Option(help="limit of goodput: to the end", rich_help_panel=_PANEL)] = (
+        None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """How tokens are asked for: `base` is the path of the server's API, `timeout_s` for one answer."""
+
+    generation: Generation
+    limits: TokenLimits
+    base: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Asking:
-    """How a server is asked, as the command line says it.
+    """What is sent, and how a server is asked, as the command line says it.
 
     Attributes:
         model: name on the server.
-        generation, limits: of servers that stream tokens; `base` the path of their API, `timeout_s` for one answer.
+        stream: of servers that stream tokens.
     """
 
-    protocol: str = PREDICT
-    model: str = ""
-    version: str = ""
-    tensors: str = "auto"
-    renamed_inputs: Mapping[str, str] = field(default_factory=dict)
-    renamed_outputs: Mapping[str, str] = field(default_factory=dict)
-    length: int | None = None
-    batch: int = 1
-    metrics_url: str | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    generation: Generation | None = None
-    limits: TokenLimits | None = None
-    base: str = ""
-    timeout_s: float = 30.0
+    data: Annotated[
+        Path | None, typer.Option(exists=True, help="texts to send: .txt, .jsonl, .csv, or a dataset manifest (.yaml)")
+    ] = None
+    experiment: Annotated[
+        Path | None,
+        typer.Option("--experiment", exists=True, dir_okay=False, help="send the texts of its validation split"),
+    ] = None
+    protocol: Protocol = PREDICT
+    model: Annotated[str, typer.Option("--model", help=f"of a {KSERVE} or {OPENAI} server; default: the only one")] = ""
+    model_version: Annotated[str, typer.Option(help="of that model; default: the server's choice")] = ""
+    tensors: Annotated[
+        str,
+        typer.Option("--tensors", help="of kserve-v2 over HTTP: json, binary, or auto: binary where the server has it"),
+    ] = "auto"
+    map_input: Annotated[
+        list[str] | None,
+        typer.Option(help="SERVER=OURS: which of our inputs the server's is, such as INPUT__0=input_ids; repeat"),
+    ] = None
+    length: Annotated[
+        int | None, typer.Option(min=1, help="tokens of every text, made of the data's; default: their own")
+    ] = None
+    batch: Annotated[int, typer.Option(min=1, help="samples in each request")] = 1
+    metrics_url: Annotated[
+        str | None,
+        typer.Option(help="http://HOST:PORT with the server's /metrics; default: the URL's, of kserve-v2 :8002"),
+    ] = None
+    host_allowed: Annotated[
+        list[str] | None, typer.Option(help="another host than this one that may be loaded; repeat for more")
+    ] = None
+    stream: Stream | None = None
 
     def __post_init__(self) -> None:
         if self.protocol not in (PREDICT, KSERVE, OPENAI):
             raise ConfigError(f"{self.protocol!r} is none of {PREDICT}, {KSERVE}, {OPENAI}.", key="--protocol")
         if self.protocol == PREDICT and self.model:
             raise ConfigError(f"is for --protocol {KSERVE} or {OPENAI}.", key="--model")
-        if self.protocol != KSERVE and (self.version or self.renamed_inputs or self.tensors != "auto"):
+        if self.protocol != KSERVE and (self.model_version or self.renamed_inputs or self.tensors != "auto"):
             raise ConfigError(f"is for --protocol {KSERVE}.", key="--model-version, --map-input, --tensors")
         if self.protocol == OPENAI and (self.length is not None or self.batch > 1):
             raise ConfigError(
@@ -117,6 +151,29 @@ class Asking:
                 key="--length, --batch",
                 hint="Lengths of answers: max_tokens in a prompt's line, or --max-tokens.",
             )
+
+    @functools.cached_property
+    def renamed_inputs(self) -> dict[str, str]:
+        """Server's input → ours."""
+        return pairs(self.map_input or (), "--map-input")
+
+    @property
+    def renamed_outputs(self) -> dict[str, str]:
+        """Server's output → ours."""
+        return {}
+
+    @functools.cached_property
+    def dataset(self) -> tuple[Dataset, Model | None] | None:
+        """What the experiment, or a dataset's manifest, holds; None where neither is named."""
+        from workbench.inputs.dataset import read_manifest
+        from workbench.inputs.experiment import read_experiment
+
+        if self.experiment is not None:
+            found = read_experiment(self.experiment)
+            return found.dataset, found.model
+        if self.data is not None and self.data.suffix in (".yaml", ".yml"):
+            return read_manifest(self.data), None
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,38 +204,11 @@ class Question:
             "path": self.path,
             "wire": self.wire,
             "model": self.served.name if self.served is not None else self.model,
-            **({"limits": self.asking.limits} if self.asking.limits is not None else {}),
+            **({"limits": self.asking.stream.limits} if self.asking.stream is not None else {}),
             "batch": self.asking.batch,
             "length": self.asking.length,
             "metrics": self.metrics,
         }
-
-
-def asking(
-    protocol: str,
-    model: str,
-    version: str,
-    tensors: str,
-    map_input: Sequence[str] | None,
-    length: int | None,
-    batch: int,
-    metrics_url: str | None,
-    host_allowed: Sequence[str] | None,
-    map_output: Sequence[str] | None = None,
-) -> Asking:
-    """From the options of a command."""
-    return Asking(
-        protocol=protocol,
-        model=model,
-        version=version,
-        tensors=tensors,
-        renamed_inputs=pairs(map_input or (), "--map-input"),
-        renamed_outputs=pairs(map_output or (), "--map-output"),
-        length=length,
-        batch=batch,
-        metrics_url=metrics_url,
-        allowed_hosts=tuple(host_allowed or ()),
-    )
 
 
 @contextlib.contextmanager
@@ -200,7 +230,7 @@ def open_server(target: str, settings: Mapping[str, float | int | None], api_key
 
     bundle = read_bundle(Path(target))
     with scratch_folder("load") as folder:
-        err.print(f"starting the service of {bundle.directory}", highlight=False, soft_wrap=True)
+        tell(f"starting the service of {bundle.directory}")
         with running_service(bundle.directory, log=folder / "serve.log", more=options) as running:
             devices = readers_of(bundle)
             yield Server(url=running.url, api_key=running.api_key, bundle=bundle, pid=running.pid, devices=devices)
@@ -223,29 +253,14 @@ def readers_of(bundle: Bundle) -> DeviceReaders | None:
     return DeviceReaders(readers=readers, source="the vendor's tool", emulated=artifact.toolchain.emulated)
 
 
-def question(server: Server, how: Asking, data: Path | None, experiment: Path | None) -> Question:
+def question(server: Server, how: Asking) -> Question:
     """The requests, from the experiment's texts, from a file, or from the bundle's golden samples."""
     if how.protocol == KSERVE:
-        return _of_another_platform(server, how, data, experiment)
+        return _of_another_platform(server, how)
     if how.protocol == OPENAI:
-        from workbench.commands.loading_tokens import question_of_tokens
-
-        return question_of_tokens(server, how, data, experiment)
-    requests = _bodies(server, how, data, experiment)
+        return _of_tokens(server, how)
+    requests = _bodies(server, how)
     return Question(requests=requests, path="/predict", wire="predict", metrics=metrics_of(how), asking=how)
-
-
-def dataset_of(data: Path | None, experiment: Path | None) -> tuple[Dataset, Model | None] | None:
-    """What an experiment, or a dataset's manifest, holds; None where neither is named."""
-    from workbench.inputs.dataset import read_manifest
-    from workbench.inputs.experiment import read_experiment
-
-    if experiment is not None:
-        found = read_experiment(experiment)
-        return found.dataset, found.model
-    if data is not None and data.suffix in (".yaml", ".yml"):
-        return read_manifest(data), None
-    return None
 
 
 def facts_of(server: Server) -> dict[str, Any]:
@@ -265,31 +280,31 @@ def facts_of(server: Server) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _of_another_platform(server: Server, how: Asking, data: Path | None, experiment: Path | None) -> Question:
+def _of_another_platform(server: Server, how: Asking) -> Question:
     from workbench.load.kserve.asking import open_asking, requests_of, samples_of, served_model, wire_of
     from workbench.load.kserve.http import path_of
 
     if server.bundle is not None:
         raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
     model = served_model(
-        server.url, how.model, how.version, renamed_inputs=how.renamed_inputs, renamed_outputs=how.renamed_outputs
+        server.url, how.model, how.model_version, renamed_inputs=how.renamed_inputs, renamed_outputs=how.renamed_outputs
     )
     wire = wire_of(model, how.tensors)  # type: ignore[arg-type]  # checked there
-    chosen = dataset_of(data, experiment)
+    chosen = how.dataset
     if chosen is None:
         raise ConfigError(
             f"{model} takes {', '.join(t.name for t in model.inputs)}; nothing says which samples to send.",
             key="--experiment",
             hint="Name an --experiment, or a dataset's manifest with --data: its tokenizer makes the inputs.",
         )
-    texts = _texts_of(data) if data is not None and experiment is not None else None
+    texts = _texts_of(how.data) if how.data is not None and how.experiment is not None else None
     samples = samples_of(chosen[0], "validation", model, batch=how.batch, length=how.length, texts=texts)
     asked = [next(samples, None)]
     if asked[0] is not None:
         with open_asking(model, wire) as ask:
             ask(asked[0])  # an error in the server's own words, before thousands of requests fail
     requests = requests_of(model, (one for group in (asked, samples) for one in group if one is not None), wire)
-    err.print(f"asking {model}: {len(requests)} requests ready, {wire}", highlight=False, soft_wrap=True)
+    tell(f"asking {model}: {len(requests)} requests ready, {wire}")
     return Question(
         requests=requests,
         path=f"{path_of(model.name, model.version)}/infer",
@@ -301,43 +316,35 @@ def _of_another_platform(server: Server, how: Asking, data: Path | None, experim
 
 
 def check_host(url: str, how: Asking) -> None:
-    """Before anything is asked of it, as before a load.
-
-    Raises:
-        ConfigError: no address, or a host other than this one that nobody allowed to be loaded.
-    """
+    """Before anything is asked of it, as before a load."""
     from workbench.load import LoadPlan
     from workbench.values.service import ServiceLoad
 
     wire: Wire = "kserve-v2/grpc" if url.startswith("grpc://") else "kserve-v2/json"
-    LoadPlan(url=url, wire=wire, load=ServiceLoad(concurrency=1), allowed_hosts=how.allowed_hosts)
+    LoadPlan(url=url, wire=wire, load=ServiceLoad(concurrency=1), allowed_hosts=tuple(how.host_allowed or ()))
 
 
-def _bodies(server: Server, how: Asking, data: Path | None, experiment: Path | None) -> list[str]:
+def _bodies(server: Server, how: Asking) -> list[str]:
     from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
     from workbench.load.lengths import texts_of_length
     from workbench.load.requests import MOST_BODIES, bodies_of_several, bodies_of_texts
 
-    if data is not None and experiment is not None:
+    if how.data is not None and how.experiment is not None:
         raise ConfigError("two sources of texts.", key="--data, --experiment", hint="Name one.")
-    chosen = dataset_of(data, experiment)
+    chosen = how.dataset
     if how.length is None and how.batch == 1:
         if chosen is not None:
             return bodies_of_dataset(chosen[0], model=chosen[1])
-        if data is not None:
-            return bodies_of_file(data)
+        if how.data is not None:
+            return bodies_of_file(how.data)
         if server.bundle is not None:
             bodies = bodies_of_bundle(server.bundle)
-            err.print(
-                f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data",
-                highlight=False,
-                soft_wrap=True,
-            )
+            tell(f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data")
             return bodies
         raise ConfigError(
             "a URL does not say what to ask.", key="--data", hint="Name a file of texts, or an --experiment."
         )
-    texts, preprocessor = _texts_and_tokenizer(server, data, chosen)
+    texts, preprocessor = _texts_and_tokenizer(server, how.data, chosen)
     if how.length is not None:
         texts = texts_of_length(preprocessor, texts, how.length, MOST_BODIES)
     bodies = bodies_of_texts(texts) if how.batch == 1 else bodies_of_several(texts, how.batch)
@@ -393,3 +400,65 @@ def metrics_of(how: Asking, url: str | None = None) -> tuple[str, int] | None:
             raise ConfigError(f"{how.metrics_url!r} is no http://HOST:PORT.", key="--metrics-url")
         return parts.hostname, parts.port or 80
     return None if url is None else (urlsplit(url).hostname or "", _TRITON_METRICS)
+
+
+def asking_tokens(target: str, how: Asking, tokens: TokenOptions, *, seed: int, timeout_s: float) -> tuple[str, Asking]:
+    """(address, how it is asked): the same as given where another protocol is spoken."""
+    if how.protocol != OPENAI:
+        if tokens != TokenOptions():
+            raise ConfigError(
+                f"is for --protocol {OPENAI}.",
+                key="--endpoint, --max-tokens, --ignore-eos, --ttft-ms, --tpot-ms, --latency-ms",
+            )
+        return target, how
+    from workbench.load.openai.asking import address_of
+    from workbench.load.openai.prompts import Generation
+    from workbench.load.token_figures import TokenLimits
+
+    if "://" not in target:
+        raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")
+    address, base, told = address_of(target)
+    named: Any = told if tokens.endpoint == AUTO else tokens.endpoint
+    generation = Generation(endpoint=named, max_tokens=tokens.max_tokens, ignore_eos=tokens.ignore_eos, seed=seed)
+    limits = TokenLimits(ttft_ms=tokens.ttft_ms, tpot_ms=tokens.tpot_ms, latency_ms=tokens.latency_ms)
+    return address, replace(how, stream=Stream(generation=generation, limits=limits, base=base, timeout_s=timeout_s))
+
+
+def _of_tokens(server: Server, how: Asking) -> Question:
+    """The prompts, after one of them was answered."""
+    from workbench.load import bodies_of_dataset
+    from workbench.load.openai.asking import only_model, probed
+    from workbench.load.openai.prompts import prompts_of_bodies, prompts_of_file, requests_of, unsent_keys
+
+    stream = how.stream
+    assert stream is not None  # `asking_tokens` gave it
+    if how.data is not None and how.experiment is not None:
+        raise ConfigError("two sources of prompts.", key="--data, --experiment", hint="Name one.")
+    if how.data is None and how.experiment is None:
+        raise ConfigError(
+            "a URL does not say what to ask.",
+            key="--data",
+            hint='Name a file of prompts: lines of {"messages": […], "max_tokens": 128}, of {"prompt": "…"}, or texts.',
+        )
+    chosen = how.dataset
+    if chosen is not None:
+        prompts = prompts_of_bodies(bodies_of_dataset(chosen[0], model=chosen[1]), chosen[0].path)
+    else:
+        assert how.data is not None  # there is no dataset without either
+        prompts = prompts_of_file(how.data)
+    model = how.model or only_model(server.url, stream.base, server.api_key)
+    asked, path, endpoint = requests_of(prompts, stream.generation, model, stream.base)
+    requests, with_usage = probed(server.url, path, asked, api_key=server.api_key, timeout_s=stream.timeout_s)
+    tell(f"asking {model}: {len(requests)} prompts ready, {path}")
+    if unsent := unsent_keys(prompts):
+        tell(f"not sent: {', '.join(unsent)[:300]}", style="yellow")
+    if not with_usage:
+        tell("the server refuses stream_options, so usage is not asked for", style="yellow")
+    return Question(
+        requests=requests,
+        path=path,
+        wire="openai/chat" if endpoint == "chat" else "openai/completions",
+        metrics=metrics_of(how),
+        asking=how,
+        model=model,
+    )

@@ -1,17 +1,26 @@
-"""Arguments that several commands take, and values that typer has no type for: shares and durations, by one rule."""
+"""Arguments that several commands take, values that typer has no type for, and what several commands say."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
+import inspect
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from workbench.commands.console import tell
 from workbench.values.documents.yaml_reader import parse_seconds
 from workbench.values.errors import ConfigError
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.evaluation.journal import Journal
+    from workbench.report import Summary
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
 
@@ -27,18 +36,56 @@ Constants = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")]
 
 
+def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
+    """The command for typer: a parameter that is a dataclass stands as the options that its fields are.
+
+    So options are declared once, with what is checked of them, for all commands that take them. Fields that are not
+    `Annotated` are no options.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    options = {name: list(_options(kind)) for name, kind in groups.items()}
+    parameters: list[inspect.Parameter] = []
+    for one in inspect.signature(command).parameters.values():
+        single = one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        parameters += options.get(one.name, [single])
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{option.name: given.pop(option.name) for option in options[name]})
+        command(**given)
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    called.__annotations__ = {}
+    return called
+
+
+def _options(kind: Any) -> Iterable[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    for one in dataclasses.fields(kind):
+        if get_origin(hints[one.name]) is Annotated:
+            yield inspect.Parameter(
+                one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name]
+            )
+
+
 def command_line() -> str:
     """Of this process, as it was typed, to be kept with what it makes."""
     return shlex.join(["workbench", *sys.argv[1:]])
+
+
+def one_of(value: str, kind: Any, option: str) -> Any:
+    """One of a Literal's words."""
+    if value not in get_args(kind):
+        raise ConfigError(f"{value!r} is none of {', '.join(get_args(kind))}.", key=option)
+    return value
 
 
 def share(text: str, option: str) -> float:
     """'20%' or '0.2' as 0.2; '120%' as 1.2.
 
     A bare number above 1 is refused: 20 may mean 20 % as well as twenty times.
-
-    Raises:
-        ConfigError: not such a number, negative, or not finite.
     """
     try:
         value = float(text.removesuffix("%"))
@@ -50,11 +97,7 @@ def share(text: str, option: str) -> float:
 
 
 def pairs(written: Iterable[str], option: str) -> dict[str, str]:
-    """'sr=16000' as {'sr': '16000'}.
-
-    Raises:
-        ConfigError: no '=', or one name stands twice.
-    """
+    """'sr=16000' as {'sr': '16000'}."""
     found: dict[str, str] = {}
     for text in written:
         name, equal, value = text.partition("=")
@@ -67,12 +110,35 @@ def pairs(written: Iterable[str], option: str) -> dict[str, str]:
 
 
 def seconds(text: str, option: str) -> float:
-    """'90s', '30m' or '2h' in seconds; a bare number is seconds.
-
-    Raises:
-        ConfigError: not a positive duration.
-    """
+    """'90s', '30m' or '2h' in seconds; a bare number is seconds."""
     try:
         return parse_seconds(text)
     except ValueError as error:
         raise ConfigError(f"{error}.", key=option, hint="Write a duration such as 90s, 30m or 2h.") from error
+
+
+def tell_damage(journal: Journal | None) -> None:
+    """One warning on stderr for each damaged file of a sweep, for commands that show no report."""
+    if journal is None:
+        return
+    for damage in journal.damage():
+        words = f"warning: damaged sweep {journal.root}: {damage.words()}."
+        tell(words, style="yellow")
+
+
+def tell_damage_of_last(workspace: Path, name: str) -> None:
+    """The same of an experiment's last sweep, for commands that need none."""
+    from workbench.evaluation.sweep_folders import current_journal
+
+    with contextlib.suppress(ConfigError):  # one of another revision says nothing of damage
+        tell_damage(current_journal(workspace, name))
+
+
+def next_lines(experiment: Path, workspace: Path | None, summary: Summary) -> list[str]:
+    """The commands that follow a sweep: see its pages, ship what it recommends (nothing, where it recommends none)."""
+    given = [str(experiment)] if workspace is None else [str(experiment), "--workspace", str(workspace)]
+    found = [f"to open them:    {shlex.join(['workbench', 'ui', *given])}"]
+    if summary.recommended is not None:
+        emulated = ["--allow-emulated"] if summary.emulated else []
+        found.append(f"to ship it:      {shlex.join(['workbench', 'export', *given, '--to', 'bundle', *emulated])}")
+    return found

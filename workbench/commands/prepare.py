@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from workbench.commands.console import out
+from workbench.commands.console import out, print_json, say
 from workbench.commands.options import AsJson, Constants, Workspace, pairs
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
@@ -32,7 +31,7 @@ def doctor(
 
     findings = examine(workspace)
     if as_json:
-        print(json.dumps(findings_json(findings), ensure_ascii=False))
+        print_json(findings_json(findings))
     else:
         out.print(findings_table(findings))
     raise SystemExit(exit_code(findings))
@@ -52,7 +51,7 @@ def inspect(
 
     found = inspect_model(model, target, manifest=data, constants=constant or ())
     if as_json:
-        print(json.dumps(inspection_json(found), ensure_ascii=False))
+        print_json(inspection_json(found))
     else:
         out.print(inspection_table(found))
 
@@ -79,11 +78,11 @@ def _advise(experiment: Path, workspace: Path | None) -> None:
 
     found = narrow_space(experiment, workspace=workspace)
     for sentence in found.advice.sentences():
-        out.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        say(sentence)
     for one in found.kept:
-        out.print(f"{one.name} {one.choice} stays: the space needs it", highlight=False, markup=False, soft_wrap=True)
+        say(f"{one.name} {one.choice} stays: the space needs it")
     words = "nothing to leave out; wrote nothing" if found.file is None else f"wrote {found.file}"
-    out.print(words, highlight=False, markup=False, soft_wrap=True)
+    say(words)
 
 
 def _explain(file: Path) -> None:
@@ -92,27 +91,25 @@ def _explain(file: Path) -> None:
     from workbench.space.space import BINS, explain, size
 
     read = read_space(file)
-    out.print(f"{file}, for target {', '.join(read.targets)}\n", highlight=False, markup=False)
+    say(f"{file}, for target {', '.join(read.targets)}\n")
     for name, choices, when, meaning, excludes, source in explain(read):
         out.print(f"[bold]{escape(name)}[/bold]  {escape(choices)}", highlight=False, soft_wrap=True)
         notes = [meaning, f"applies when {when}" if when != "always" else "", excludes and f"excludes: {excludes}"]
         for note in [*notes, source and f"source: {source}"]:
             if note:
                 out.print(Padding(Text(note), (0, 0, 0, 4)))
-    out.print("the first choice is the default\n")
+    say("the first choice is the default\n")
     for rule in read.forbid:
         values = ", ".join(f"{name} in {list(choices)}" for name, choices in rule.values.items())
-        out.print(f"never: {values} ({rule.reason})", highlight=False, markup=False)
+        say(f"never: {values} ({rule.reason})")
     counted = size(read)
     bound = "" if counted.exact else "at most "
-    out.print(f"{bound}{counted.candidates} candidates, {counted.compiles} distinct compiles", highlight=False)
+    say(f"{bound}{counted.candidates} candidates, {counted.compiles} distinct compiles")
     served = to_service(read, ())
     if served is not read:
-        out.print(
+        say(
             f"where the experiment has a service, {BINS} is a choice of the service, and {bound}"
-            f"{size(served).candidates} candidates are left: nothing is compiled for padded lengths",
-            highlight=False,
-            soft_wrap=True,
+            f"{size(served).candidates} candidates are left: nothing is compiled for padded lengths"
         )
 
 
@@ -151,8 +148,8 @@ def init(
         from workbench.graph.door import open_foreign
 
         write_template(open_foreign(model), loader_template)
-        out.print(f"wrote {loader_template}\nfill it in, then:", highlight=False, soft_wrap=True)
-        out.print(f"  workbench init {model} --data {loader_template}:load", highlight=False, soft_wrap=True)
+        say(f"wrote {loader_template}\nfill it in, then:")
+        say(f"  workbench init {model} --data {loader_template}:load")
         return
     if not data:
         hint = "Give --data train.npz --data valid.npz; or --loader-template loader.py for a loader to be filled in."
@@ -180,9 +177,9 @@ def init(
 
 def _tell(started: Started) -> None:
     for line in (*started.notes, *(f"wrote {file}" for file in started.files), "next:"):
-        out.print(line, highlight=False, soft_wrap=True, markup=False)
+        say(line)
     for command in started.commands:
-        out.print(f"  {command}", highlight=False, soft_wrap=True, markup=False)
+        say(f"  {command}")
 
 
 def _ask(question: str, answers: Sequence[str]) -> str:
@@ -232,7 +229,7 @@ def convert(
             verdict.name, f"{verdict.value:.3g}", f"{sign} {verdict.limit:g}", "ok" if verdict.passed else "FAILED"
         )
     out.print(table)
-    out.print(f"{report.model} (opset {report.opset}), compared on {report.samples} samples", highlight=False)
+    say(f"{report.model} (opset {report.opset}), compared on {report.samples} samples")
     if not report.passed:
         raise SystemExit(FAILED)
 
@@ -246,4 +243,4 @@ def example(
 
     folder = (workspace / ".workbench" / "examples" / name).resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    build_example(name, folder, lambda line: out.print(line, highlight=False, soft_wrap=True))  # type: ignore[arg-type]  # checked there
+    build_example(name, folder, say)  # type: ignore[arg-type]  # checked there

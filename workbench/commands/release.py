@@ -1,4 +1,4 @@
-"""`workbench promote` and `workbench rollback`.
+"""`workbench promote`, `rollback` and `releases`: which bundle is in production, and the log of how it came to be.
 
 `cli` registers the commands; heavy libraries are imported inside them. The gate itself is
 `workbench.shipping.promotion`, the registry `workbench.tracking.versions`.
@@ -9,23 +9,20 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.commands.console import err, out
-from workbench.commands.opening import tell_damage_of_last
-from workbench.commands.options import AsJson, share
-from workbench.commands.release_words import aliases, already_words, still, verdict_words
+from workbench.commands.console import print_json, say, tell
+from workbench.commands.options import AsJson, one_of, share, tell_damage_of_last
 from workbench.commands.signing import TrustedKeysFile
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
 from workbench.values.exit_codes import FAILED
 
-if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+if TYPE_CHECKING:  # types only: quick to start without them
     from workbench.bundle import Bundle
-    from workbench.bundle.fingerprint import Policy
     from workbench.inputs.dataset import Dataset
-    from workbench.shipping.promotion import LoadOnce
+    from workbench.shipping.promotion import LoadOnce, Verdict
     from workbench.tracking.champion import Moved
     from workbench.tracking.versions import Version, Versions
     from workbench.values.measurement import ServiceFigures
@@ -75,6 +72,7 @@ def promote(
     """
     from workbench.api.registered import kept_bundle, version_of, versions_of
     from workbench.bundle import manifest_sha256, read_bundle
+    from workbench.bundle.fingerprint import Policy
     from workbench.bundle.signing import trusted_keys_of
     from workbench.shipping.promotion import Limits, judge
     from workbench.tracking.champion import promote as make_champion
@@ -92,7 +90,8 @@ def promote(
         min_throughput=share(min_throughput, "--min-throughput"),
         max_size_increase=share(max_size_increase, "--max-size-increase"),
     )
-    chosen_policy, trusted = _policy(policy), trusted_keys_of(trusted_keys)
+    chosen_policy: Policy = one_of(policy, Policy, "--policy")
+    trusted = trusted_keys_of(trusted_keys)
     opened = read_bundle(bundle)
     tell_damage_of_last(workspace, opened.manifest.name)
     holdout = _holdout(experiment)
@@ -161,18 +160,15 @@ def rollback(
             versions.note_refused("rollback", previous, str(error))
             raise type(error)(f"{error} Nothing was moved: {still(champion)}.") from error
         for warning in report.warnings:
-            err.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+            tell(f"warning: {warning}", style="yellow")
         moved = restore(versions, previous, over=champion, reason=report.summary)
     if as_json:
-        print(json.dumps({"version": 1, "name": name, **aliases(moved), "bundle": str(folder)}))
+        print_json({"version": 1, "name": name, **aliases(moved), "bundle": str(folder)})
         return
     before = moved.before.number if moved.before is not None else "none"
-    out.print(
+    say(
         f"{name}: champion is version {moved.champion.number} again, it was {before}. "
-        f"{report.summary}. Its bundle: {folder}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
+        f"{report.summary}. Its bundle: {folder}"
     )
 
 
@@ -237,15 +233,142 @@ def _loader(new: Bundle, holdout: Dataset | None, concurrency: int, seconds: flo
     bodies = bodies_of_bundle(new) if golden or holdout is None else bodies_of_dataset(holdout, "holdout")
 
     def load_once(folder: Path) -> ServiceFigures:
-        err.print(f"loading {folder}: {asked}, {seconds:g} s", highlight=False, soft_wrap=True, markup=False)
+        tell(f"loading {folder}: {asked}, {seconds:g} s")
         return load_bundle(folder, asked, seconds, bodies=bodies)
 
     return load_once
 
 
-def _policy(text: str) -> Policy:
-    from workbench.bundle.fingerprint import Policy
+_MARKS = {"passed": "ok", "failed": "FAILED", "not checked": "-"}
 
-    if text not in get_args(Policy):
-        raise ConfigError(f"{text!r} is none of {', '.join(get_args(Policy))}.", key="--policy")
-    return cast(Literal["refuse", "warn"], text)
+
+def verdict_words(verdict: Verdict, version: Version | None, moved: Moved | None, as_json: bool) -> None:
+    if as_json:
+        body: dict[str, Any] = {**verdict.to_json(), "promoted": moved is not None}
+        body["registered"] = version.number if version is not None else None
+        print_json(body | (aliases(moved) if moved is not None else {}))
+        return
+    width = max(len(check.name) for check in verdict.checks)
+    for check in verdict.checks:
+        figure = ""
+        if check.figure is not None and check.limit is not None:
+            figure = f"{check.figure:.3g}{_unit(check.unit)}, limit {check.limit:g}{_unit(check.unit)}: "
+        if check.outcome == "passed" and check.proven is False:
+            figure += "passed, NOT PROVEN: "
+        line = f"{_MARKS[check.outcome]:<6}  {check.name:<{width}}  {figure}{check.reason}"
+        say(line, style="bold red" if check.outcome == "failed" else None)
+    if moved is not None:
+        before = f"version {moved.previous.number} is previous" if moved.previous else "there was none before"
+        end = f"promoted: {verdict.name} version {moved.champion.number} is champion; {before}"
+    elif not verdict.passed:
+        end = "not promoted: nothing was moved"
+    else:
+        end = "would be promoted; nothing was registered or moved (--check-only)"
+    if verdict.passed and verdict.unproven:
+        end += f". Not proven: {', '.join(verdict.unproven)}, whose interval reaches beyond the limit"
+    say(end)
+
+
+def already_words(bundle: Bundle, champion: Version, as_json: bool) -> None:
+    words = f"version {champion.number} of {bundle.manifest.name!r} is this very bundle, and champion already"
+    if as_json:
+        same = {"name": bundle.manifest.name, "candidate": champion.manifest_sha256, "champion": champion.number}
+        print_json({"version": 1, "passed": True, "promoted": False, "checks": [], "reason": words, **same})
+    else:
+        say(words)
+
+
+def still(champion: Version | None) -> str:
+    return "there is no champion" if champion is None else f"version {champion.number} is still champion"
+
+
+def aliases(moved: Moved) -> dict[str, int | None]:
+    return {
+        "champion": moved.champion.number,
+        "previous": moved.previous.number if moved.previous is not None else None,
+        "before": moved.before.number if moved.before is not None else None,
+    }
+
+
+def _unit(unit: str) -> str:
+    return unit if unit in ("", "%") else f" {unit}"
+
+
+_SHORT = 12
+
+
+def releases(
+    name: Annotated[str, typer.Argument(help="name of the experiment whose releases are meant", show_default=False)],
+    workspace: Annotated[Path, typer.Option("--workspace", help="folder of mlruns/")] = Path(),
+    contains: Annotated[
+        str | None, typer.Option(help="sha256 of a line, kept elsewhere: the log must still hold that line")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Who released what and when, and whether the log is as it was written; exit code 1 when it is not.
+
+    Keep the digest of the last line elsewhere (a ticket, a mail): with --contains it proves later that nothing up to
+    there was changed, not even by someone who can write to log and registry.
+    """
+    from workbench.tracking.champion import open_versions
+    from workbench.tracking.releases import shown
+
+    with open_versions(workspace, name, create=False, finish=False) as versions:
+        log, file = versions.releases(), versions.log_name
+    problems = list(log.problems)
+    if contains is not None:
+        wanted = contains.strip().lower()
+        if len(wanted) != 64 or not all(character in "0123456789abcdef" for character in wanted):
+            raise ConfigError(f"{contains!r} is no sha256.", key="--contains", hint="Write its 64 hexadecimal digits.")
+        if all(line.sha256 != wanted for line in log.lines):
+            problems.append(f"no line has sha256 {wanted}: it was changed or removed")
+    if as_json:
+        body = {
+            "version": 1,
+            "name": name,
+            "file": file,
+            "whole": not problems,
+            "problems": problems,
+            "unmarked": log.unmarked,
+            "overtaken": log.overtaken,
+        }
+        print_json({**body, "lines": shown(log.lines)})
+    else:
+        if log.lines:
+            say("\n".join(_rows(shown(log.lines))))
+        end = f"sha256 of the last line: {log.lines[-1].sha256}" if log.lines else f"{name}: nothing was released yet"
+        say(end)
+        if log.unmarked == 1 and not problems:
+            tell("the last line is not in the registry yet: a command was killed, or somebody added it")
+        for problem in problems:
+            tell(f"DAMAGED  {file}: {problem}", style="bold red")
+    if problems:
+        raise SystemExit(FAILED)
+
+
+def _rows(lines: list[dict[str, Any]]) -> list[str]:
+    """One line each, in columns; no column is ever cut, so a narrow terminal folds the lines."""
+    rows = [["line", "when (UTC)", "what", "version", "champion", "manifest", "who", "verdict"]]
+    for line in lines:
+        said = line.get("release", {})
+        before, after = said.get("champion_before"), said.get("champion_after")
+        rows.append(
+            [
+                *(_plain(line.get("number")), _plain(line.get("at"))[:19], _plain(said.get("act"))),
+                _number(said.get("version")),
+                f"{_number(before)} -> {_number(after)}" if before != after else _number(after),
+                *(_plain(said.get("manifest_sha256"))[:_SHORT], _plain(line.get("by"))),
+                _plain(" ".join(filter(None, (said.get("verdict"), said.get("reason"))))),
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _number(value: object) -> str:
+    return "none" if value is None else _plain(value)
+
+
+def _plain(value: object) -> str:
+    """A line may have been written by anybody: nothing in it may command the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in str("" if value is None else value))

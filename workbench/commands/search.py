@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.api.opening import find_candidate, journal_of, named_candidate, opened, summary_of
-from workbench.commands.console import err, out
-from workbench.commands.opening import next_lines, tell_damage_of_last
-from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, seconds
+from workbench.commands.console import out, print_json, say, tell
+from workbench.commands.options import (
+    AsJson,
+    ExperimentFile,
+    Workspace,
+    command_line,
+    next_lines,
+    seconds,
+    tell_damage_of_last,
+)
 from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.lifeline import run_tied
 from workbench.values.system.steps import Steps
@@ -45,8 +52,8 @@ def sweep(
     workspace: Workspace = None,
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
+    from workbench.api.sweep import plan_lines, planned_words
     from workbench.api.sweep import sweep as run
-    from workbench.api.words import plan_lines, planned_words
     from workbench.commands.progress import Progress
     from workbench.inputs.experiment import read_experiment
     from workbench.report import lines, table
@@ -57,11 +64,11 @@ def sweep(
     progress = Progress(question, trials or question.trials, out, limit_s=timeout_s)
 
     def planned(plan: Plan) -> None:
-        out.print("\n".join(plan_lines(plan)), highlight=False, soft_wrap=True)
+        say("\n".join(plan_lines(plan)))
         progress.begin(plan.candidate_s, max(0.0, plan.whole_s - plan.total_s - START_S))
 
     def damaged(damage: Damage) -> None:
-        err.print(f"damaged: {damage.words('this sweep')}", highlight=False, soft_wrap=True, markup=False)
+        tell(f"damaged: {damage.words('this sweep')}")
 
     try:
         with progress:
@@ -84,18 +91,18 @@ def sweep(
             )
     except KeyboardInterrupt:
         flight = progress.in_flight()
-        out.print("\nStopped; everything measured is kept." + (f" {flight}" if flight else ""), soft_wrap=True)
-        out.print(f"Go on with: workbench sweep {experiment}", soft_wrap=True)
+        say("\nStopped; everything measured is kept." + (f" {flight}" if flight else ""))
+        say(f"Go on with: workbench sweep {experiment}")
         raise SystemExit(INTERRUPTED) from None
     if found.end is not None:
-        out.print(_end_words(found.end), highlight=False, soft_wrap=True)
+        say(_end_words(found.end))
     summary = found.summary
     out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
     said = [*([found.calibration] if found.calibration else []), *found.links]
     if found.plan is not None and found.plan.whole_s:
         said.append(planned_words(found.plan, found.took_s, sum(e.compiled for e in summary.evaluations)))
     said += next_lines(experiment, workspace, summary)
-    out.print("\n".join(said), highlight=False, soft_wrap=True, markup=False)
+    say("\n".join(said))
 
 
 def _end_words(end: SweepEnd) -> str:
@@ -123,18 +130,18 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say how large the space is and what a sweep would cost, before any of it is done."""
-    from workbench.api.words import plan_lines
+    from workbench.api.sweep import plan_lines
     from workbench.search.executors import cards_of
     from workbench.search.plan import make_plan
     from workbench.values.documents.canonical import encode
 
-    err.print(f"reading {experiment} and its model, then timing the float model", highlight=False, soft_wrap=True)
+    tell(f"reading {experiment} and its model, then timing the float model")
     with opened(experiment, workspace) as (question, bench):
         made = make_plan(question, bench, trials=trials, cards=max(1, len(cards_of(bench))))
     if as_json:
-        print(json.dumps(encode(made)))
+        print_json(encode(made))
     else:
-        out.print("\n".join(plan_lines(made)), highlight=False, soft_wrap=True)
+        say("\n".join(plan_lines(made)))
 
 
 def show(
@@ -165,15 +172,15 @@ def show(
         print(json.dumps(journal.evaluations()[chosen.id].to_json(), ensure_ascii=False) if as_json else text)
     elif as_json:
         more = {"advice": encode(advice_of(question, journal)), "clock": None if measured is None else encode(measured)}
-        print(json.dumps(to_json(summary) | more, ensure_ascii=False))
+        print_json(to_json(summary) | more)
     else:
         if measured is not None:
-            out.print(f"Modelled times are priced by {measured.words()}.", highlight=False, markup=False)
+            say(f"Modelled times are priced by {measured.words()}.")
         out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
         said = advice_of(question, journal).sentences()
-        out.print("\n".join(["", "On the search space:", *(f"  {one}" for one in said)]), markup=False, highlight=False)
+        say("\n".join(["", "On the search space:", *(f"  {one}" for one in said)]))
         if not question.model.is_language_model and (inside := layers_inside(question.model)):
-            out.print(f"Mind: {inside}", highlight=False, soft_wrap=True, markup=False)
+            say(f"Mind: {inside}")
 
 
 def evaluate(
@@ -190,7 +197,7 @@ def evaluate(
     from workbench.values.errors import CrashError
 
     with (
-        Steps(lambda line: err.print(line, highlight=False, markup=False)) as steps,
+        Steps(tell) as steps,
         opened(experiment, workspace, scratch=True, report=lambda _, stage: steps(stage)) as (question, bench),
         ChildProcess(question, bench) as executor,
     ):
@@ -202,11 +209,11 @@ def evaluate(
             result = failed_evaluation(question, chosen, bench, split, crash)
         result = _with_kept_log(result, question.workspace)
     if as_json:
-        print(json.dumps(result.to_json(), ensure_ascii=False))
+        print_json(result.to_json())
     else:
-        out.print(f"{chosen.short_id}: {outcome_words(result)}", highlight=False, soft_wrap=True, markup=False)
+        say(f"{chosen.short_id}: {outcome_words(result)}")
     if result.failure is not None:
-        err.print(f"Its log: {result.failure.log_path}", highlight=False, soft_wrap=True, markup=False)
+        tell(f"Its log: {result.failure.log_path}")
         raise SystemExit(FAILED)
 
 
@@ -215,9 +222,9 @@ def log(experiment: ExperimentFile, workspace: Workspace = None) -> None:
 
     Nothing is measured, and nothing is written twice.
     """
-    from workbench.api.log import log as run
+    from workbench.api.sweep import log as run
 
-    out.print("\n".join(run(experiment, workspace=workspace)), highlight=False, soft_wrap=True, markup=False)
+    say("\n".join(run(experiment, workspace=workspace)))
 
 
 def _with_kept_log(result: Evaluation, workspace: Path) -> Evaluation:
@@ -246,8 +253,8 @@ def ui(
     if place.server:
         found = links_of(question.workspace, question.name) or [f"nothing of {question.name} was logged yet"]
         said = [f"MLflow's UI is the server's own: {place.name}", *found]
-        out.print("\n".join(said), highlight=False, soft_wrap=True, markup=False)
+        say("\n".join(said))
         return
     command, environment = ui_command(question.workspace, host, port)
-    out.print("\n".join(links_of(question.workspace, question.name, host, port)), highlight=False, soft_wrap=True)
+    say("\n".join(links_of(question.workspace, question.name, host, port)))
     raise SystemExit(run_tied(command, {**os.environ, **environment}))

@@ -1,4 +1,4 @@
-"""`workbench export`, `workbench verify` and `workbench lock`: writing a bundle, checking one, and pinning its wheels.
+"""What ships: `export`, `verify` and `lock` of a bundle, `fidelity` of its outputs, and the acceptance `report`.
 
 `cli` registers the commands; heavy libraries are imported inside them. Bundles themselves are `workbench.bundle`.
 """
@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import typer
-from rich.text import Text
 
-from workbench.commands.console import err, out
-from workbench.commands.options import ExperimentFile, Workspace
+from workbench.commands.console import note, print_json, say, tell
+from workbench.commands.options import AsJson, ExperimentFile, Workspace, command_line, tell_damage_of_last
 from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
+from workbench.values.measurement import Split
+from workbench.values.system.files import write_json_atomically
+from workbench.values.system.steps import Steps
 
 
 def export(
@@ -41,7 +43,6 @@ def export(
     from workbench.api.opening import question_of
     from workbench.bundle import read_bundle
     from workbench.bundle.lock import read_lock
-    from workbench.commands.opening import tell_damage_of_last
     from workbench.shipping.deployment import DeploymentSettings, unpinned
 
     deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
@@ -57,19 +58,16 @@ def export(
         settings=deployment,
         register=register,
     )
-    out.print(f"{to}: {done.candidate.short_id}, verified: {done.report.summary}", highlight=False, soft_wrap=True)
+    say(f"{to}: {done.candidate.short_id}, verified: {done.report.summary}")
     manifest = read_bundle(to).manifest
     if manifest.unconfirmed:
-        err.print(Text.assemble(("not confirmed: ", "bold yellow"), manifest.unconfirmed), soft_wrap=True)
+        note("not confirmed", manifest.unconfirmed)
     for sentence in unpinned(manifest, deployment):
-        err.print(Text.assemble(("note: ", "bold"), f"{sentence}."), soft_wrap=True)
+        note("note", f"{sentence}.", "bold")
     if done.version is not None:
-        out.print(
+        say(
             f"registered as {done.version.name} version {done.version.number}. To make it the champion: workbench "
-            f"promote {to} --against champion (none for the first) --workspace {question.workspace}",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
+            f"promote {to} --against champion (none for the first) --workspace {question.workspace}"
         )
 
 
@@ -94,15 +92,15 @@ def verify(
         raise ConfigError("means something beside --url alone.", key="--model")
     report = verify_bundle(bundle, replay=replay and url is None, trusted=trusted_keys_of(trusted_keys))
     for warning in report.warnings:
-        err.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
-    out.print(f"{bundle}: {report.summary}", highlight=False, soft_wrap=True)
+        note("warning", warning)
+    say(f"{bundle}: {report.summary}")
     if url is not None:
-        from workbench.api.llm_bundle import verify_served
+        from workbench.api.llm import verify_served
 
         found = verify_served(bundle, url, model=model, api_key_env=api_key_env)
-        out.print(f"{url}: {found.words}", highlight=False, soft_wrap=True)
+        say(f"{url}: {found.words}")
         for fault in found.faults:
-            err.print(Text.assemble(("fault: ", "bold red"), fault), soft_wrap=True)
+            note("fault", fault, "bold red")
         if found.faults:
             raise SystemExit(FAILED)
 
@@ -117,6 +115,127 @@ def lock(
     from workbench.bundle.lock import make_lock
     from workbench.bundle.requirements import every_pin
 
-    made = make_lock(every_pin(), to, lambda line: err.print(line, highlight=False))
+    made = make_lock(every_pin(), to, tell)
     wheels = sum(len(found) for found in made.wheels.values())
-    out.print(f"{to}: {len(made.wheels)} packages, {wheels} wheels", highlight=False, soft_wrap=True, markup=False)
+    say(f"{to}: {len(made.wheels)} packages, {wheels} wheels")
+
+
+def fidelity(
+    what: Annotated[
+        Path,
+        typer.Argument(metavar="EXPERIMENT|BUNDLE", help="experiment file, or folder of a bundle", show_default=False),
+    ],
+    candidate: Annotated[
+        str | None, typer.Option(help="id, JSON file, or baseline; default: the recommended candidate")
+    ] = None,
+    experiment: Annotated[
+        Path | None, typer.Option(help="of a bundle: the file it comes from, for its model and data")
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="file of the old platform's answers (NPZ; docs/fidelity.md)")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="folder of the model in PyTorch; default: checkpoint/ beside the ONNX file")
+    ] = None,
+    split: Annotated[str, typer.Option(help="validation or holdout")] = "holdout",
+    samples: Annotated[int | None, typer.Option(min=1, help="only the first so many; default: all")] = None,
+    to: Annotated[Path | None, typer.Option(help="JSON file to write")] = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare what ships with float32, PyTorch, today's float model and the old platform, over the same samples."""
+    from workbench.api.fidelity import fidelity_of, measure_fidelity
+    from workbench.api.opening import journal_of, question_of, recommended_of, summary_of
+    from workbench.report.fidelity_text import fidelity_text
+
+    if split not in get_args(Split):
+        raise ConfigError(f"{split!r} is no split.", key="--split", hint="Use validation or holdout.")
+    is_bundle = what.is_dir()
+    if experiment is not None and not is_bundle:
+        raise ConfigError("belongs to a bundle.", key="--experiment", hint="Name the experiment alone.")
+    if is_bundle and experiment is None:
+        found = fidelity_of(what, answers=reference)
+    else:
+        question = question_of(experiment or what, workspace)
+        chosen = ""
+        if not is_bundle:
+            chosen = candidate or recommended_of(question, summary_of(question, journal_of(question))).id
+        with Steps(tell) as steps:
+            found = measure_fidelity(
+                question,
+                chosen,
+                bundle=what if is_bundle else None,
+                answers=reference,
+                checkpoint=checkpoint,
+                split=split,  # type: ignore[arg-type]  # checked above
+                samples=samples,
+                report=steps,
+                command=command_line(),
+            )
+    if to is not None:
+        write_json_atomically(to, found.to_json())
+    if as_json:
+        print_json(found.to_json())
+        return
+    say(fidelity_text(found))
+
+
+def report(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="EXPERIMENT|BUNDLE",
+            help="experiment file that was swept, or folder of a bundle",
+            show_default=False,
+        ),
+    ],
+    to: Annotated[Path, typer.Option(help="report.docx, .html or .md", show_default=False)],
+    lang: Annotated[Literal["zh", "en"], typer.Option(help="language of the report")] = "zh",
+    candidate: Annotated[str | None, typer.Option(help="id; default: the recommended candidate")] = None,
+    verdict: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="verdict.json of `workbench load --baseline … --to`"),
+    ] = None,
+    fidelity: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="outputs of what ships, compared path by path (JSON)"),
+    ] = None,
+    load: Annotated[
+        list[Path] | None, typer.Option(exists=True, help="result of `workbench load --to`, or its folder; repeat")
+    ] = None,
+    layers: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="what `workbench compare … --json` printed")
+    ] = None,
+    capacity: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="what `workbench plan-capacity … --json` printed")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="prices (YAML) instead of those of --capacity")
+    ] = None,
+    workspace: Workspace = None,
+) -> None:
+    """Write the acceptance report of a sweep or a bundle: goals, precision, performance, cost, risks; zh or en.
+
+    What nobody measured stands in it as not measured; emulated and predicted figures carry their mark.
+    """
+    from workbench.api.report import Given
+    from workbench.api.report import report as run
+    from workbench.report.written.drawing import chinese_font
+
+    given = Given(
+        verdict=verdict,
+        fidelity=fidelity,
+        loads=tuple(load or ()),
+        layers=layers,
+        capacity=capacity,
+        prices=prices,
+        command=command_line(),
+    )
+    files = run(subject, to, language=lang, candidate=candidate, given=given, workspace=workspace)
+    if lang == "zh" and chinese_font() is None:
+        tell(
+            "this machine has no Chinese font: words in the pictures are English. Install one (fonts-noto-cjk).",
+            style="yellow",
+        )
+    more = f", with {len(files) - 1} pictures in {files[1].parent}" if len(files) > 1 else ""
+    say(f"{files[0]}{more}")

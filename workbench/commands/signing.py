@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.commands.console import out
+from workbench.commands.console import say
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: quick to start without them
@@ -51,12 +51,9 @@ def keygen(
 
     public_file = public if public is not None else secret.with_suffix(".pub")
     made = make_keys(secret, public_file, None if plain else password(twice=True))
-    out.print(
+    say(
         f"{secret}: the secret key; keep it off the machines that serve\n{public_file}: the public key\n\n"
-        f"Its line for a file of trusted keys:\n{made.text} WHOSE IT IS",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
+        f"Its line for a file of trusted keys:\n{made.text} WHOSE IT IS"
     )
 
 
@@ -71,31 +68,18 @@ def sign(
     check_files(opened)
     secret = opened_key(key)
     sign_bundle(bundle, opened.manifest.name, opened.manifest_sha256, secret)
-    out.print(
-        f"{bundle}: manifest {opened.manifest_sha256[:12]} signed by key {secret.public.name}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
-    )
+    say(f"{bundle}: manifest {opened.manifest_sha256[:12]} signed by key {secret.public.name}")
 
 
 def opened_key(file: Path) -> SecretKey:
-    """A secret key, its password asked for where it has one.
-
-    Raises:
-        ConfigError: no secret key, or another password.
-    """
+    """A secret key, its password asked for where it has one."""
     from workbench.bundle.signing import read_secret_key
 
     return read_secret_key(file, password)
 
 
 def password(*, twice: bool = False) -> str:
-    """From the file that the environment names, else from the terminal.
-
-    Raises:
-        ConfigError: neither is there, or two that were typed differ.
-    """
+    """From the file that the environment names, else from the terminal."""
     from workbench.bundle.signing import PASSWORD_VARIABLE
     from workbench.values.documents.input_files import read_text
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from workbench.commands.console import err, out
-from workbench.commands.options import AsJson, Constants, ExperimentFile, Workspace
+from workbench.commands.console import out, print_json, say, tell
+from workbench.commands.options import AsJson, Constants, ExperimentFile, Workspace, one_of
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
 from workbench.values.system.files import write_text_atomically
@@ -47,28 +47,24 @@ def calibrate(
         cfg=cfg,
         record=record,
         constants=constant or (),
-        on_message=lambda line: out.print(line, highlight=False),
+        on_message=say,
     )
     out.print(_layers_table(done))
     if done.ignored:
-        out.print(f"{done.ignored} batches beyond batch_num were not used, as AMCT ignores them", highlight=False)
+        say(f"{done.ignored} batches beyond batch_num were not used, as AMCT ignores them")
     if done.agreement is not None:
         seen = done.agreement
-        out.print(
+        say(
             f"on the first batch the deploy model, run on integers (simulated), has cosine {seen.cosine:.6f} "
-            f"with the float model and {seen.qdq_cosine:.6f} with the QDQ model in ONNX Runtime",
-            highlight=False,
-            soft_wrap=True,
+            f"with the float model and {seen.qdq_cosine:.6f} with the QDQ model in ONNX Runtime"
         )
         if seen.other_sizes:
-            out.print(
+            say(
                 f"output {', '.join(seen.other_sizes)} has another length than the float model's, which depends on the "
-                "data: the common part is compared",
-                highlight=False,
-                soft_wrap=True,
+                "data: the common part is compared"
             )
     for file in done.files:
-        out.print(f"wrote {file}", highlight=False, soft_wrap=True)
+        say(f"wrote {file}")
 
 
 def compare(
@@ -146,13 +142,13 @@ def compare(
 
         write_text_atomically(html, comparison_html(found))
     if as_json:
-        print(json.dumps(found.to_json(), ensure_ascii=False))
+        print_json(found.to_json())
     else:
         from workbench.report.layers_text import comparison_text
 
         out.print(comparison_text(found, every=every), highlight=False)
         if html is not None:
-            out.print(f"wrote {html}", highlight=False, soft_wrap=True)
+            say(f"wrote {html}")
     if not found.passed:
         raise SystemExit(FAILED)
 
@@ -179,8 +175,8 @@ def sensitivity(
     from workbench.values.candidate import FloatUnit, SensitivityMetric
     from workbench.values.documents.canonical import encode
 
-    chosen_metric: SensitivityMetric = _one_of(metric, SensitivityMetric, "--metric")
-    chosen_unit: FloatUnit = _one_of(unit, FloatUnit, "--unit")
+    chosen_metric: SensitivityMetric = one_of(metric, SensitivityMetric, "--metric")
+    chosen_unit: FloatUnit = one_of(unit, FloatUnit, "--unit")
     with opened(experiment, workspace, scratch=True) as (question, bench):
         if question.model.is_language_model:
             if candidate is not None or (metric, unit, html) != ("sqnr", "group", None):
@@ -207,7 +203,7 @@ def sensitivity(
             metric=chosen_metric,
             unit=chosen_unit,
             ladder=LADDER if measure else (),
-            report=lambda line: err.print(line, highlight=False),
+            report=tell,
         )
         folder = question.workspace / ".workbench" / "sensitivity" / question.name
         page = html or folder / "sensitivity.html"
@@ -215,24 +211,18 @@ def sensitivity(
         written = write_recipe(study, question, bench, folder)
         write_text_atomically(page, sensitivity_html(study, written))
     if as_json:
-        print(json.dumps(study.to_json(), ensure_ascii=False))
+        print_json(study.to_json())
         return
     from workbench.report.layers_text import study_text
 
     out.print(study_text(study), highlight=False)
     for line in written:
-        out.print(line, highlight=False, soft_wrap=True, markup=False)
-    out.print(f"wrote {page}", highlight=False, soft_wrap=True)
+        say(line)
+    say(f"wrote {page}")
 
 
 def _only(given: dict[str, float | None]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _one_of(value: str, kind: Any, option: str) -> Any:
-    if value not in get_args(kind):
-        raise ConfigError(f"{value!r} is none of {', '.join(get_args(kind))}.", key=option)
-    return value
 
 
 def _calibrated_title(done: Calibrated) -> str:
@@ -295,10 +285,10 @@ def profile(
         folder = to or question.workspace / ".workbench" / "profiles" / chosen.short_id
         if overflow:
             if bench.toolchain(chosen).emulated:
-                err.print(_MODELLED, style="bold red")
+                tell(_MODELLED, style="bold red")
             words = overflows(directory, artifact, chosen, feeds, folder / "overflow-check").text
-            out.print(words, highlight=False, soft_wrap=True)
-            out.print(f"files in {folder}", highlight=False, soft_wrap=True)
+            say(words)
+            say(f"files in {folder}")
             return
         if read is not None:
             found = profile_of(read, directory, artifact, chosen)
@@ -307,7 +297,7 @@ def profile(
         tried = tries(levers_of(found, chosen, question), chosen, question.space, question.path, folder)
     title = f"{question.name}, {chosen.short_id}"
     if found.modelled:
-        err.print(_MODELLED, style="bold red")
+        tell(_MODELLED, style="bold red")
     if timeline is not None:
         from workbench.report.profile_page import profile_html
 
@@ -318,14 +308,14 @@ def profile(
         write_text_atomically(trace, json.dumps(chrome_trace(found, title), ensure_ascii=False, allow_nan=False))
     if as_json:
         body = {**found.to_json(), "candidate": chosen.id, "tries": [one.to_json() for one in tried]}
-        print(json.dumps(body, ensure_ascii=False, allow_nan=False))
+        print_json(body)
         return
     from workbench.report.profile_text import profile_lines
 
-    out.print("\n".join(profile_lines(found, tried)), highlight=False, soft_wrap=True, markup=False)
+    say("\n".join(profile_lines(found, tried)))
     for file in (folder if read is None else read, timeline, trace):
         if file is not None:
-            out.print(f"files in {file}" if file == folder else f"wrote {file}", highlight=False, soft_wrap=True)
+            say(f"files in {file}" if file == folder else f"wrote {file}")
 
 
 _MODELLED = "EMULATED: modelled, not measured on a real device."

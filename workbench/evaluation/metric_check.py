@@ -35,7 +35,7 @@ from workbench.inputs.metrics import (
 )
 from workbench.inputs.metrics.agreement import AGAINST, reading_of
 from workbench.inputs.metrics.agreement.judge import Array
-from workbench.inputs.metrics.agreement.labelled import FLOAT
+from workbench.inputs.metrics.agreement.judges import FLOAT
 from workbench.targets.base import Session
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import OutputUse

@@ -83,11 +83,7 @@ class Answers:
         return str(self.about.get("source", "")) or self.path.name
 
     def of(self, digests: Sequence[str], rows: IntArray) -> IntArray:
-        """[n] the place of each sample's answer, -1 where there is none.
-
-        Raises:
-            ConfigError: an answer of this row was given to another input.
-        """
+        """[n] the place of each sample's answer, -1 where there is none."""
         found = np.full(len(rows), -1, dtype=np.int64)
         for at, (own, row) in enumerate(zip(digests, rows.tolist(), strict=True)):
             found[at] = self.places.get(own if self.digests else row, -1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,8 +13,7 @@ from workbench.graph.intake.prepared import prepared, workspace_folder
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.inputs.dataset.interface_reader import read_interface
 from workbench.inputs.language import LOAD, read_load, read_question_of_language
-from workbench.inputs.metrics import output_constraints
-from workbench.inputs.primary_limits import check_primary_limits
+from workbench.inputs.metrics import output_constraints, scorer_of
 from workbench.space.dimensions import TARGET
 from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space, read_targets
@@ -27,6 +28,7 @@ from workbench.values.documents.canonical import digest
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.measurement import LanguageLoad, Split
+from workbench.values.metrics import drop_metric
 from workbench.values.model import Model
 from workbench.values.objectives import METRICS, Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
@@ -353,3 +355,30 @@ def _model_hint(path: Path) -> str:
     if ".workbench/real-models" in path.as_posix():
         return "experiments/models.md says with which package and which command it comes."
     return "Paths are relative to this file."
+
+
+def check_primary_limits(
+    top: Section,
+    objectives: Sequence[Objective],
+    constraints: Sequence[Constraint],
+    dataset: Dataset,
+    model: Model,
+) -> None:
+    """Refuse a drop in percentage points of a metric in decibels, and the like."""
+    with contextlib.closing(scorer_of(dataset, model)) as scorer:
+        primary, unit, higher = scorer.primary, scorer.unit, scorer.higher
+    right = drop_metric(unit)
+    wrong = {"accuracy_drop", "accuracy_drop_pp"} - {right}
+    said = f"the primary metric {primary} is " + (f"in {unit}" if unit else "a share of 0..1")
+    for key, names in (
+        ("objectives", [o.metric for o in objectives]),
+        ("constraints", [c.metric for c in constraints]),
+    ):
+        for name in names:
+            section = top.section("constraints") if key == "constraints" else top
+            place = name if key == "constraints" else key
+            if name in wrong:
+                amount = f"in {unit}" if unit else "in percentage points"
+                raise section.error(place, f"{said}.", f"Write {right}, {amount}.")
+            if name == "accuracy" and key == "constraints" and not higher:
+                raise section.error(place, f"{primary} is better when it is less.", f"Limit {right} instead.")

@@ -10,9 +10,9 @@ from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import GOLD, scorer_of
 from workbench.inputs.metrics.agreement import MetricSpec
-from workbench.inputs.metrics.agreement.labelled import AGAINST, FLOAT
-from workbench.inputs.metrics.entities import count_entities, tag_set
+from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
+from workbench.inputs.metrics.score import count_entities, tag_set
 from workbench.values.interface import OutputUse
 from workbench.values.measurement import AccuracyComparison, Split
 from workbench.values.objectives import Constraint

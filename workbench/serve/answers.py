@@ -86,7 +86,7 @@ def classes(logits: Array, labels: Sequence[str]) -> list[Answer]:
 def entities(logits: Array, samples: Sequence[TextSample], tags: Sequence[str]) -> list[Answer]:
     """Entities of [rows, length, tags] logits. A word's first token decides for the word, as in training and scoring.
 
-    BIO tags by the rules of `workbench.inputs.metrics.entities`. An entity's score is the mean of its words'.
+    BIO tags by the rules of `workbench.inputs.metrics.score`. An entity's score is the mean of its words'.
     """
     scores = softmax(logits)
     best = scores.argmax(axis=-1)

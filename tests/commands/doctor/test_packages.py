@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from workbench.commands.doctor.finding import exit_code
-from workbench.commands.doctor.packages import BASE_PACKAGES, EXPORT_PACKAGES, package_findings, python_finding
+from workbench.commands.doctor.finding import (
+    BASE_PACKAGES,
+    EXPORT_PACKAGES,
+    exit_code,
+    package_findings,
+    python_finding,
+)
 from workbench.values.finding import Finding
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from workbench.commands.doctor.finding import exit_code
-from workbench.commands.doctor.workspace import disk_finding, workspace_findings
+from workbench.commands.doctor.machine import disk_finding, tracking_findings, workspace_findings
 from workbench.values.finding import Finding
 
 
@@ -49,7 +49,7 @@ def test_a_read_only_mount_fails_even_for_root(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("a read-only mount needs root")
     code = (
-        "from pathlib import Path\nfrom workbench.commands.doctor.workspace import workspace_findings\n"
+        "from pathlib import Path\nfrom workbench.commands.doctor.machine import workspace_findings\n"
         f"print([f.status for f in workspace_findings(Path('{tmp_path}'))])"
     )
     script = f'mount -t tmpfs -o ro tmpfs {tmp_path} && exec {sys.executable} -c "{code}"'
@@ -65,3 +65,26 @@ def test_disk_space_is_judged() -> None:
     sizes = (250_000_000, 1_000_000_000, 50_000_000_000)
 
     assert [disk_finding("workspace", size).status for size in sizes] == ["fail", "warn", "ok"]
+
+
+def test_without_a_server_nothing_is_said_of_one(tmp_path: Path) -> None:
+    assert list(tracking_findings(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "value"),
+    [
+        ("http://127.0.0.1:9", "MLflow's server http://127.0.0.1:9 failed: the connection was refused"),
+        ("mlruns", "MLFLOW_TRACKING_URI: 'mlruns' is no address of an MLflow server"),
+    ],
+)
+def test_a_server_that_cannot_be_used_is_a_warning_with_what_to_do(
+    address: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+
+    (finding,) = tracking_findings(tmp_path)
+
+    assert finding.status == "warn"
+    assert finding.value.startswith(value)
+    assert finding.remedy

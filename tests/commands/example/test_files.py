@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from workbench.commands.example.files import (
+from workbench.commands.example.build import (
     character_tokenizer,
     write_classification,
     write_labels,

@@ -6,8 +6,7 @@ import unicodedata
 
 import pytest
 
-from workbench.commands.example.phrases import SUBJECTS
-from workbench.commands.example.texts import CLASSES, ENTITIES, TAGS, Document, documents
+from workbench.commands.example.texts import CLASSES, ENTITIES, SUBJECTS, TAGS, Document, documents
 
 MANY = tuple(documents(3000, seed=7))
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.small_graphs import write_graph
 from tests.values.test_preprocess import VOCABULARY
 from workbench.commands.init import Wishes, initialize
 from workbench.evaluation.data_check import check_data
@@ -33,20 +33,11 @@ def write_text_model(
     """Tokens and positions embedded, one product of two activations, one dense layer, classes."""
     rng = np.random.default_rng(0)
 
-    def table(name: str, *shape: int) -> TensorProto:
-        return numpy_helper.from_array(rng.normal(0, 1, shape).astype(np.float32), name)
-
-    def numbers(name: str, *values: int) -> TensorProto:
-        return numpy_helper.from_array(np.array(values, dtype=np.int64), name)
-
-    constants = [
-        table("tokens", len(VOCABULARY), WIDTH),
-        table("places", positions, WIDTH),
-        table("w", WIDTH, WIDTH),
-        table("head", WIDTH, classes),
-        numpy_helper.from_array(np.arange(positions, dtype=np.int64)[None], "all_places"),
-        *(numbers("zero", 0), numbers("one", 1), numbers("last", -1)),
-    ]
+    sizes = {"tokens": len(VOCABULARY), "places": positions, "w": WIDTH}
+    tables = {name: rng.normal(0, 1, (size, WIDTH)).astype(np.float32) for name, size in sizes.items()}
+    tables["head"] = rng.normal(0, 1, (WIDTH, classes)).astype(np.float32)
+    tables["all_places"] = np.arange(positions, dtype=np.int64)[None]
+    tables |= {"zero": np.array([0]), "one": np.array([1])}
     nodes = [
         helper.make_node("Gather", ["tokens", names[0]], ["embedded"]),
         helper.make_node("Shape", [names[0]], ["extent"], start=1),
@@ -62,16 +53,9 @@ def write_text_model(
         helper.make_node("ReduceMean", ["relu"], ["pooled"], axes=[1], keepdims=0),
         helper.make_node("MatMul", ["relu" if ner else "pooled", "head"], ["logits"]),
     ]
-    graph = helper.make_graph(
-        nodes[:-2] + nodes[-1:] if ner else nodes,
-        "text",
-        [helper.make_tensor_value_info(name, TensorProto.INT64, [batch, length]) for name in names],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, *([length] if ner else []), classes])],
-        constants,
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    fed = {name: (TensorProto.INT64, [batch, length]) for name in names}
+    told = {"logits": [batch, *([length] if ner else []), classes]}
+    return write_graph(path, nodes[:-2] + nodes[-1:] if ner else nodes, fed, told, **tables)
 
 
 def write_csv(path: Path, labels: Sequence[Any], words: int = 3) -> Path:

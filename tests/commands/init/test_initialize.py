@@ -74,15 +74,6 @@ def test_lists_of_tokens_are_tags_to_predict(folder: Path) -> None:
     assert experiment.dataset.labels == ("O", "B-SUM", "I-SUM")
 
 
-def test_tags_without_their_names_are_refused(folder: Path) -> None:
-    for name in ("calib.jsonl", "valid.jsonl"):
-        (folder / name).write_text('{"tokens": ["loan"], "tags": ["O"]}\n')
-
-    message = refused(folder, "calib.jsonl", "valid.jsonl", labels=None)
-
-    assert message.startswith("--labels: tags need their names")
-
-
 def test_numbered_classes_need_no_labels_file(folder: Path) -> None:
     write_csv(folder / "train.csv", [0, 1] * 10)
     write_csv(folder / "dev.csv", [1, 0] * 10)
@@ -163,75 +154,50 @@ def test_a_failing_last_step_leaves_no_file(folder: Path) -> None:
     assert [p for p in (folder.parent / "workspace").rglob("*") if p.is_file()] == [blocked]
 
 
-def test_names_of_labels_without_their_order_are_refused(folder: Path) -> None:
-    message = refused(folder, "train.csv", "dev.csv", labels=None)
-
-    assert "--labels: the 2 labels are names (loan, payment)" in message
-    assert "id2label" in message
-
-
-def test_labels_counted_from_one_are_refused(folder: Path) -> None:
-    write_csv(folder / "train.csv", [1, 2] * 10)
-    write_csv(folder / "dev.csv", [1, 2] * 10)
-
-    message = refused(folder, "train.csv", "dev.csv", labels=None)
-
-    assert "go from 1 to 2, but the model's classes are 0 to 1" in message
-
-
-def test_labels_that_are_not_as_many_as_the_model_s_classes_are_refused(folder: Path) -> None:
-    (folder / "labels.json").write_text('["loan", "payment", "other"]')
-
-    assert "3" in refused(folder, "train.csv", "dev.csv")
-
-
-def test_text_without_a_tokenizer_is_refused(folder: Path) -> None:
-    assert refused(folder, "train.csv", "dev.csv", tokenizer=None).startswith("--tokenizer: train.csv holds texts")
-
-
 def test_a_tokenizer_of_another_model_is_refused(folder: Path) -> None:
     write_tokenizer(folder / "tokenizer.json", [*VOCABULARY, "more", "words"])
 
     assert "its ids go up to 12" in refused(folder, "train.csv", "dev.csv")
 
 
-def test_a_label_the_model_does_not_know_is_refused_with_its_file_and_line(folder: Path) -> None:
-    write_csv(folder / "dev.csv", ["loan", "laon"])
-
-    message = refused(folder, "train.csv", "dev.csv")
-
-    assert "dev.csv:3: unknown label 'laon'" in message
+def rows(*labels: object) -> str:
+    return "text,label\n" + "".join(f"loan due,{label}\n" for label in labels)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "its first line names no columns"),
-        (b"a,b\n1,2\n", "none of its columns (a, b) is known to hold the text"),
-        (b"text,label\n", "has no rows"),
-        (b"text,label\n\xff\xfe,loan\n", "is not UTF-8"),
-    ],
-    ids=["empty", "unknown-columns", "header-only", "not-utf8"],
-)
-def test_a_broken_csv_is_refused(folder: Path, content: bytes, says: str) -> None:
-    (folder / "train.csv").write_bytes(content)
-
-    assert says in refused(folder, "train.csv", "dev.csv")
+CSV, JSONL = ("train.csv", "dev.csv"), ("train.jsonl", "dev.jsonl")
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("data", "contents", "given", "says"),
     [
-        ('{"text": "loan"', "not valid JSON"),
-        ("[1, 2]", "names no columns"),
-        ('{"tokens": ["loan"], "other": ["O"]}', "no list of tags beside 'tokens'"),
+        (JSONL, '{"tokens": ["loan"], "tags": ["O"]}\n', {"labels": None}, "--labels: tags need their names"),
+        (CSV, rows("loan", "payment"), {"labels": None}, "--labels: the 2 labels are names (loan, payment)"),
+        (CSV, rows("loan", "payment"), {"labels": None}, "id2label"),
+        (CSV, rows(1, 2), {"labels": None}, "go from 1 to 2, but the model's classes are 0 to 1"),
+        (CSV, rows("loan", "payment"), {"tokenizer": None}, "--tokenizer: train.csv holds texts"),
+        (CSV, rows("loan", "laon"), {}, "train.csv:3: unknown label 'laon'"),
+        (CSV, "", {}, "its first line names no columns"),
+        (CSV, "a,b\n1,2\n", {}, "none of its columns (a, b) is known to hold the text"),
+        (CSV, rows(), {}, "has no rows"),
+        (CSV, b"text,label\n\xff\xfe,loan\n", {}, "is not UTF-8"),
+        (JSONL, '{"text": "loan"', {}, "not valid JSON"),
+        (JSONL, "[1, 2]", {}, "names no columns"),
+        (JSONL, '{"tokens": ["loan"], "other": ["O"]}', {}, "no list of tags beside 'tokens'"),
     ],
 )
-def test_a_broken_jsonl_is_refused(folder: Path, line: str, says: str) -> None:
-    (folder / "train.jsonl").write_text(line)
-    (folder / "dev.jsonl").write_text(line)
+def test_data_that_nobody_can_use_are_refused_with_what_to_do(
+    folder: Path, data: tuple[str, ...], contents: str | bytes, given: dict[str, None], says: str
+) -> None:
+    for name in data:
+        (folder / name).write_bytes(contents if isinstance(contents, bytes) else contents.encode())
 
-    assert says in refused(folder, "train.jsonl", "dev.jsonl")
+    assert says in refused(folder, *data, **given)
+
+
+def test_labels_that_are_not_as_many_as_the_model_s_classes_are_refused(folder: Path) -> None:
+    (folder / "labels.json").write_text('["loan", "payment", "other"]')
+
+    assert "3" in refused(folder, *CSV)
 
 
 def test_a_truncated_npz_is_refused(folder: Path) -> None:

@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.commands.init.batch_axis import declared_axes
-from workbench.commands.init.interface import declare, state_pairs
-from workbench.commands.init.limit import limit_pp
+from workbench.commands.init.interface import declare, declared_axes, state_pairs
+from workbench.commands.init.sizes import limit_pp
 from workbench.commands.init.targets import choose_targets
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, TensorSpec

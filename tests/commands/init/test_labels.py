@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
+from tests.small_graphs import write_graph
 from workbench.commands.init import Wishes, initialize
 from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
@@ -17,16 +17,11 @@ ROWS = 12
 def write_model(path: Path, outputs: dict[str, int], last: str) -> None:
     """One product and one last operator for each output, of so many values."""
     rng = np.random.default_rng(0)
-    info, float_ = helper.make_tensor_value_info, TensorProto.FLOAT
-    weights = [
-        helper.make_tensor(f"w_{name}", float_, [4, size], rng.normal(size=4 * size).astype(np.float32))
-        for name, size in outputs.items()
-    ]
+    weights = {f"w_{name}": rng.normal(size=4 * size).astype(np.float32) for name, size in outputs.items()}
+    weights = {name: array.reshape(4, -1) for name, array in weights.items()}
     nodes = [helper.make_node("MatMul", ["x", f"w_{name}"], [f"z_{name}"]) for name in outputs]
     nodes += [helper.make_node(last, [f"z_{name}"], [name]) for name in outputs]
-    shapes = [info("x", float_, ["n", 4])], [info(name, float_, ["n", size]) for name, size in outputs.items()]
-    graph = helper.make_graph(nodes, "g", *shapes, weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    write_graph(path, nodes, {"x": ["n", 4]}, {name: ["n", size] for name, size in outputs.items()}, **weights)
 
 
 def started(folder: Path, wishes: Wishes, **labels: np.ndarray) -> dict[str, dict[str, object]]:
@@ -81,14 +76,10 @@ def test_labels_that_no_output_takes_are_refused_with_what_to_write(
 
 
 def test_boxes_and_classes_are_of_the_boxes(tmp_path: Path) -> None:
-    info, float_ = helper.make_tensor_value_info, TensorProto.FLOAT
     nodes = [helper.make_node("Relu", ["b"], ["boxes"]), helper.make_node("Sigmoid", ["s"], ["scores"])]
-    shapes = (
-        [info("b", float_, ["n", 6, 4]), info("s", float_, ["n", 6, 2])],
-        [info("boxes", float_, ["n", 6, 4]), info("scores", float_, ["n", 6, 2])],
-    )
-    graph = helper.make_graph(nodes, "g", *shapes)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    boxes_of, scores_of = ["n", 6, 4], ["n", 6, 2]
+    shapes = {"b": boxes_of, "s": scores_of}, {"boxes": boxes_of, "scores": scores_of}
+    write_graph(tmp_path / "m.onnx", nodes, *shapes)
     rng = np.random.default_rng(0)
     corner = rng.random((ROWS, 6, 2)).astype(np.float32)
     boxes = np.concatenate([corner, corner + 0.2], axis=2)

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 
+from tests.small_graphs import write_graph
 from workbench.commands.init import initialize
 from workbench.inputs.experiment import read_experiment
 
@@ -21,16 +21,13 @@ def load(split):
 
 
 def test_sizes_and_labels_of_samples_are_those_that_the_loader_gives(tmp_path: Path) -> None:
-    weight = np.random.default_rng(0).normal(size=12).astype(np.float32)
-    info, float_ = helper.make_tensor_value_info, TensorProto.FLOAT
+    weight = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     nodes = [
         helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=0),
         helper.make_node("MatMul", ["mean", "w"], ["z"]),
         helper.make_node("Softmax", ["z"], ["kind"]),
     ]
-    shapes = [info("x", float_, ["n", "frames", 4])], [info("kind", float_, ["n", 3])]
-    graph = helper.make_graph(nodes, "g", *shapes, [helper.make_tensor("w", float_, [4, 3], weight)])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    write_graph(tmp_path / "m.onnx", nodes, {"x": ["n", "frames", 4]}, {"kind": ["n", 3]}, w=weight)
     (tmp_path / "loader.py").write_text(LOADER)
     loader = Path(f"{tmp_path / 'loader.py'}:load")
 

@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.small_graphs import Shape, write_graph
 from workbench.commands.init import Wishes, initialize
 from workbench.evaluation.float_run import run_float
 from workbench.evaluation.metric_check import refuse_imperfect
@@ -17,32 +18,13 @@ from workbench.inputs.metrics import concatenate, scorer_of, summarize
 from workbench.values.errors import ConfigError
 from workbench.values.interface import OutputUse
 
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+INT64 = TensorProto.INT64
 ROWS, FEATURES = 24, 12
-Shape = Sequence[int | str] | None
 Floats = npt.NDArray[np.float32]
 
 
 def drawn(*shape: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def write(
-    path: Path,
-    nodes: Sequence[NodeProto],
-    given: tuple[str, int, Shape],
-    outputs: dict[str, tuple[int, Shape]],
-    opset: int = 17,
-    **weights: npt.ArrayLike,
-) -> None:
-    graph = helper.make_graph(
-        list(nodes),
-        "g",
-        [helper.make_tensor_value_info(*given)],
-        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in outputs.items()],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
 
 
 def write_head(path: Path, size: int, *last: str, name: str = "y", bias: float = 0.0) -> Floats:
@@ -56,7 +38,7 @@ def write_head(path: Path, size: int, *last: str, name: str = "y", bias: float =
     ]
     weight = drawn(FEATURES, size) * np.float32(0.3)
     bias_values = np.full(size, bias, np.float32)
-    write(path, nodes, ("x", FLOAT, ["n", FEATURES]), {name: (FLOAT, ["n", size])}, w=weight, b=bias_values)
+    write_graph(path, nodes, {"x": ["n", FEATURES]}, {name: ["n", size]}, w=weight, b=bias_values)
     return weight
 
 
@@ -154,14 +136,15 @@ def test_an_echo_of_an_input_is_named_and_judges_nothing(tmp_path: Path) -> None
         helper.make_node("Shape", ["rows"], ["shape"]),
         helper.make_node("ReduceSum", ["input_ids", "one"], ["sum"], keepdims=0),
     ]
-    kinds: dict[str, tuple[int, Shape]] = {
+    kinds: dict[str, Shape] = {
         "echo": (INT64, ["n", "t"]),
-        "logits": (FLOAT, ["n", 4]),
+        "logits": ["n", 4],
         "shape": (INT64, [3]),
         "sum": (INT64, ["n"]),
     }
+    fed: dict[str, Shape] = {"input_ids": (INT64, ["n", "t"])}
     weights = {"table": drawn(32, 8), "w": drawn(8, 4), "one": np.array([1])}
-    write(tmp_path / "m.onnx", nodes, ("input_ids", INT64, ["n", "t"]), kinds, **weights)
+    write_graph(tmp_path / "m.onnx", nodes, fed, kinds, **weights)
 
     found = started(tmp_path, ids, Wishes(outputs={"echo": "ids"}))  # type: ignore[arg-type]  # ids
 
@@ -175,9 +158,8 @@ def test_an_echo_of_an_input_is_named_and_judges_nothing(tmp_path: Path) -> None
     scorer = scorer_of(written.dataset, written.model)
     assert scorer.primary == "top1_agreement", "a manifest that says ids is told, and judged without it"
 
-    (tmp_path / "alone").mkdir()
     kinds.pop("logits")
-    write(tmp_path / "alone/m.onnx", nodes, ("input_ids", INT64, ["n", "t"]), kinds, **weights)
+    write_graph(tmp_path / "alone/m.onnx", nodes, fed, kinds, **weights)
     with pytest.raises(ConfigError, match=r"every output .*echo, shape, sum.* no candidate can change it"):
         started(tmp_path / "alone", ids)  # type: ignore[arg-type]  # ids
 
@@ -199,9 +181,9 @@ def detector(path: Path, *, objectness: bool = False, transposed: bool = False) 
     if transposed:
         nodes[-1].attribute.append(helper.make_attribute("perm", [0, 2, 1]))
     size = table.shape[1]
-    shape: Shape = ["n", anchors, size] if transposed else ["n", size, anchors]
+    shape: list[int | str] = ["n", anchors, size] if transposed else ["n", size, anchors]
     eye = np.eye(size, dtype=np.float32)[..., None]
-    write(path, nodes, ("x", FLOAT, ["n", size, anchors]), {"output0": (FLOAT, shape)}, w=eye)
+    write_graph(path, nodes, {"x": ["n", size, anchors]}, {"output0": shape}, w=eye)
     return table
 
 
@@ -235,12 +217,10 @@ def test_time_first_is_taken_from_the_axis_of_samples_or_told_with_what_to_decla
     samples = drawn(ROWS, 20, FEATURES, seed=2)
     nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]), helper.make_node("MatMul", ["t", "w"], ["y"])]
 
-    def made(batch: int | str, declared: Shape, opset: int = 17) -> Path:
-        folder = tmp_path / f"{batch}{opset}{''.join(map(str, declared or ()))}"
-        folder.mkdir()
-        given = ("x", FLOAT, [batch, 20, FEATURES])
-        write(folder / "m.onnx", nodes, given, {"y": (FLOAT, declared)}, opset, w=drawn(FEATURES, 11))
-        return folder
+    def made(batch: int | str, declared: list[int | str], opset: int = 17) -> Path:
+        folder = tmp_path / f"{batch}{opset}{''.join(map(str, declared))}"
+        shapes = {"x": [batch, 20, FEATURES]}, {"y": declared}
+        return write_graph(folder / "m.onnx", nodes, *shapes, opset, w=drawn(FEATURES, 11)).parent
 
     for batch in (1, "n"):
         said = rf"'y' has the shape \[20, 1, 11\] for 1 sample, and its file declares \[{batch}, seqlen\].*"

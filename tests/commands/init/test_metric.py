@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
+from tests.small_graphs import write_graph
 from workbench.commands.init import Wishes, initialize
 from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
@@ -15,11 +15,9 @@ from workbench.values.errors import ConfigError
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
     """A model whose output nobody can name, and data with labels that are no classes."""
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [4, 4], np.eye(4, dtype=np.float32).ravel())
-    info = helper.make_tensor_value_info
-    shapes = (info("x", TensorProto.FLOAT, ["batch", 4]),), (info("y", TensorProto.FLOAT, ["batch", 4]),)
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", *shapes, [weight])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    shapes = {"x": ["batch", 4]}, {"y": ["batch", 4]}
+    write_graph(tmp_path / "m.onnx", nodes, *shapes, w=np.eye(4, dtype=np.float32))
     x = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     for split in ("train", "valid"):
         np.savez(tmp_path / f"{split}.npz", x=x, labels=x + 0.1)

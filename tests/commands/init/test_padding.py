@@ -3,21 +3,18 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 
+from tests.small_graphs import write_graph
 from workbench.commands.init import initialize
 from workbench.inputs.experiment import read_experiment
 
 
 def test_only_a_device_gets_a_manifest_that_pads(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [4, 3], rng.normal(size=12).astype(np.float32))
-    info = helper.make_tensor_value_info
-    shapes = (info("x", TensorProto.FLOAT, ["n", "steps", 4]),), (info("y", TensorProto.FLOAT, ["n", "steps", 3]),)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Softmax", ["z"], ["y"], axis=-1)]
-    graph = helper.make_graph(nodes, "g", *shapes, [weight])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    shapes = {"x": ["n", "steps", 4]}, {"y": ["n", "steps", 3]}
+    write_graph(tmp_path / "m.onnx", nodes, *shapes, w=rng.normal(size=(4, 3)).astype(np.float32))
     equal, differing = [tmp_path / "train.npz", tmp_path / "valid.npz"], []
     for path in equal:
         x = rng.normal(size=(20, 9, 4)).astype(np.float32)

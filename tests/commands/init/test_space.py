@@ -2,12 +2,12 @@ import re
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from tests.commands.init.making import parameters, start, write_text_model
 from tests.model_zoo import write_cnn
+from tests.small_graphs import write_graph
 from workbench.commands.init.model import examine_model
 from workbench.commands.init.space import space_text
 from workbench.space.reader import read_space
@@ -26,16 +26,9 @@ def test_only_fusions_that_change_the_model_get_a_switch(folder: Path) -> None:
 
 def test_levels_that_come_to_the_same_operators_stand_once(tmp_path: Path) -> None:
     write_cnn(tmp_path / "cnn.onnx")
-    product = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "product",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
-        [numpy_helper.from_array(np.ones((4, 4), np.float32), "w")],
-    )
-    onnx.save(
-        helper.make_model(product, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "one.onnx"
-    )
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    shapes = {"x": ["batch", 4]}, {"y": ["batch", 4]}
+    write_graph(tmp_path / "one.onnx", nodes, *shapes, w=np.ones((4, 4), np.float32))
 
     assert levels_that_differ(tmp_path / "cnn.onnx") == ("all", "extended", "basic")
     assert levels_that_differ(tmp_path / "one.onnx") == ("all",)
@@ -65,15 +58,8 @@ def test_average_pooling_is_no_product_of_activations(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_int8_gets_a_space_without_it(tmp_path: Path) -> None:
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])],
-        "relu",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (tmp_path / "data").mkdir()
-    onnx.save(model, tmp_path / "data" / "model.onnx")
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    write_graph(tmp_path / "data" / "model.onnx", nodes, {"x": ["batch", 4]}, {"y": ["batch", 4]})
     for name in ("calib", "valid"):
         values = np.random.default_rng(len(name)).normal(size=(20, 4)).astype(np.float32)
         np.savez(tmp_path / "data" / f"{name}.npz", x=values)
@@ -106,16 +92,8 @@ def test_a_model_with_layers_may_be_balanced_and_says_what_else_there_is(folder:
 
 def test_products_of_activations_alone_are_not_balanced(tmp_path: Path) -> None:
     shape = ["batch", 4, 4]
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["a", "b"], ["y"], name="product")],
-        "product",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("a", "b")],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-    )
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx"
-    )
-
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["y"], name="product")]
+    write_graph(tmp_path / "model.onnx", nodes, {"a": shape, "b": shape}, {"y": shape})
     (tmp_path / "space.yaml").write_text(space_text("m", examine_model(tmp_path / "model.onnx"), 2), encoding="utf-8")
     space = read_space(tmp_path / "space.yaml")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.commands.init.making import refused
-from workbench.commands.init.splits import assign_splits
+from workbench.commands.init.data import assign_splits
 from workbench.values.errors import ConfigError
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.bundle.language import language_bundle
-from workbench.api.llm_bundle import verify_served
+from workbench.api.llm import verify_served
 from workbench.bundle import read_bundle
 from workbench.bundle.prompts import golden_prompts
 from workbench.commands.cli import app

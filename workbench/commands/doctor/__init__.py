@@ -3,8 +3,7 @@
     findings = examine(Path())
     exit_code(findings)         # 1 when the workbench cannot work here
 
-`finding` shows them. `packages`, `machine` and `workspace` look at what no target owns; each target looks at what it
-needs itself.
+`finding` shows them and looks at packages, `machine` at the rest; each target looks at what it needs itself.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.commands.doctor.finding import exit_code, findings_json, findings_table
-from workbench.commands.doctor.packages import package_findings, python_finding
+from workbench.commands.doctor.finding import exit_code, findings_json, findings_table, package_findings, python_finding
 from workbench.values.finding import Finding
 
 __all__ = ["Finding", "examine", "exit_code", "findings_json", "findings_table"]
@@ -34,10 +32,12 @@ def examine(workspace: Path) -> tuple[Finding, ...]:
 def _beyond_packages(workspace: Path) -> Iterator[Finding]:
     try:
         # Not at the top: these load numpy, onnx and psutil, whose absence is a finding and not an exception
-        from workbench.commands.doctor.machine import machine_findings
-        from workbench.commands.doctor.targets import target_findings
-        from workbench.commands.doctor.tracking import tracking_findings
-        from workbench.commands.doctor.workspace import workspace_findings
+        from workbench.commands.doctor.machine import (
+            machine_findings,
+            target_findings,
+            tracking_findings,
+            workspace_findings,
+        )
         from workbench.quantization import observe as _reference_engine  # noqa: F401  every sweep runs the float model
     except ImportError as error:
         yield Finding(

@@ -1,12 +1,16 @@
-"""How findings are shown, for people and for scripts."""
+"""Findings about Python and its packages, none of which is imported here; and how all findings are shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import importlib.metadata
+import importlib.util
+import platform
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench import __version__
 from workbench.values.documents.canonical import encode
-from workbench.values.finding import Finding
+from workbench.values.finding import Finding, Status
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,3 +48,77 @@ def findings_table(findings: Iterable[Finding]) -> Table:
             Text(finding.value + remedy, overflow="fold"),
         )
     return table
+
+
+BASE_PACKAGES = (
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "optuna",
+    "mlflow",
+    "ruamel.yaml",
+    "tokenizers",
+    "typer",
+    "rich",
+    "plotly",
+    "matplotlib",
+    "psutil",
+    "scipy",
+    "scikit-learn",
+    "litserve",
+    "prometheus-client",
+    "uvloop",
+    "httptools",
+    "fsspec",
+    "cryptography",
+)
+EXPORT_PACKAGES = ("torch", "transformers", "safetensors")
+"""As pyproject.toml requires them, by the names that pip knows."""
+
+_MODULES = {"scikit-learn": "sklearn", "prometheus-client": "prometheus_client"}
+"""Where a package's module has another name."""
+
+_PYTHON_WANTED = (3, 11)
+_GROUP = "packages"
+
+
+def judged(group: str, name: str, value: str, remedy: str = "", *, wrong: bool, worse: Status = "warn") -> Finding:
+    """A finding that has a remedy only where something is wrong."""
+    return Finding(group=group, name=name, status=worse if wrong else "ok", value=value, remedy=remedy if wrong else "")
+
+
+def python_finding(version: Sequence[int]) -> Finding:
+    value = f"{'.'.join(map(str, version))} on {platform.system()} {platform.machine()}"
+    wanted = ".".join(map(str, _PYTHON_WANTED))
+    remedy = f"Install Python {wanted} or newer, then the workbench in a new virtual environment."
+    return judged(_GROUP, "Python", value, remedy, wrong=tuple(version) < _PYTHON_WANTED, worse="fail")
+
+
+def package_findings(base: Sequence[str] = BASE_PACKAGES, export: Sequence[str] = EXPORT_PACKAGES) -> Iterator[Finding]:
+    yield Finding(group=_GROUP, name="workbench", status="ok", value=__version__)
+    sets: tuple[tuple[str, Sequence[str], str, Status], ...] = (
+        ("required", base, "Install the workbench again: pip install int8-workbench", "fail"),
+        ("export", export, "Needed by convert and example only: pip install 'int8-workbench[export]'", "warn"),
+    )
+    for name, packages, remedy, worse in sets:
+        missing = [package for package in packages if not _is_there(package)]
+        value = f"missing: {', '.join(missing)}" if missing else _versions(packages)
+        yield judged(_GROUP, name, value, remedy, wrong=bool(missing), worse=worse)
+
+
+def _is_there(package: str) -> bool:
+    # The module, not the package's metadata: onnxruntime also comes as onnxruntime-gpu
+    try:
+        return importlib.util.find_spec(_MODULES.get(package, package)) is not None
+    except ModuleNotFoundError:  # of `ruamel.yaml` even `ruamel` is missing
+        return False
+
+
+def _versions(packages: Sequence[str]) -> str:
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(package)  # a build of one's own, without metadata
+    return ", ".join(found)

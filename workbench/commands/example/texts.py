@@ -14,10 +14,66 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from workbench.commands.example import phrases
-from workbench.commands.example.phrases import SUBJECTS
+from workbench.values.documents.canonical import decode
+from workbench.values.documents.json_reader import loads
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One class of document or request.
+
+    Attributes:
+        sentences: full sentences that belong to this class.
+        notes: what a clerk writes in one line; 8 to 20 characters once filled.
+        near: classes whose sentences stray into this one, and with which annotators confuse it.
+    """
+
+    sentences: tuple[str, ...]
+    notes: tuple[str, ...]
+    near: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phrases:
+    """What an approval desk reads, as templates: the table `phrases.json`, the only place with Chinese wording.
+
+    Two marks: `[a|b|c]` is a choice, `{slot}` is filled below. Slots named after an entity type are tagged with it;
+    `{bank} {ratio} {months} {number} {product}` are not entities, and some of them (contract numbers, bank names) look
+    like one on purpose.
+
+    Attributes:
+        subjects: class name → its wording. The order is the order of the labels.
+        shared: sentences that say nothing about the class.
+        weak_notes: notes whose class only the person who wrote them knows.
+        remarks: what is added to a note; it says nothing about the class.
+        places: province or municipality with city, and districts inside it.
+        confusable: what a scanner reads instead of a character.
+    """
+
+    subjects: Mapping[str, Subject]
+    shared: tuple[str, ...]
+    weak_notes: tuple[str, ...]
+    remarks: tuple[str, ...]
+    surnames: str
+    compound_surnames: tuple[str, ...]
+    given: str
+    titles: tuple[str, ...]
+    places: tuple[tuple[str, tuple[str, ...]], ...]
+    roads: tuple[str, ...]
+    estates: tuple[str, ...]
+    firm_names: tuple[str, ...]
+    firm_trades: tuple[str, ...]
+    firm_forms: tuple[str, ...]
+    banks: tuple[str, ...]
+    branches: tuple[str, ...]
+    products: tuple[str, ...]
+    confusable: Mapping[str, str]
+
+
+PHRASES: Phrases = decode(Phrases, loads(Path(__file__).with_name("phrases.json").read_bytes()), "phrases.json")
+SUBJECTS = PHRASES.subjects
 CLASSES: tuple[str, ...] = tuple(SUBJECTS)
 ENTITIES = ("PERSON", "COMPANY", "AMOUNT", "DATE", "ID_NUMBER", "ADDRESS", "PHONE", "BANK_ACCOUNT")
 TAGS: tuple[str, ...] = ("O", *(f"{prefix}-{entity}" for entity in ENTITIES for prefix in ("B", "I")))
@@ -72,10 +128,10 @@ def _document(rng: random.Random, label: str) -> Document:
 
 def _note(rng: random.Random, label: str, goal: int) -> Characters:
     """One line of a clerk, with a remark added where it would be too short."""
-    stock = phrases.WEAK_NOTES if rng.random() < _WEAK_NOTE else SUBJECTS[label].notes
+    stock = PHRASES.weak_notes if rng.random() < _WEAK_NOTE else SUBJECTS[label].notes
     written = _fill(rng, rng.choice(stock))
     if len(written) < goal:
-        written += _fill(rng, rng.choice(phrases.REMARKS))
+        written += _fill(rng, rng.choice(PHRASES.remarks))
     return written
 
 
@@ -101,7 +157,7 @@ def _page(rng: random.Random, label: str, goal: int) -> Characters:
             neighbour = rng.choice(subject.near)
             written += draw(neighbour, SUBJECTS[neighbour].sentences)
         else:
-            written += draw("", phrases.SHARED)
+            written += draw("", PHRASES.shared)
     return written
 
 
@@ -137,22 +193,22 @@ def _tagged(text: str, entity: str | None) -> Characters:
 
 
 def _person(rng: random.Random) -> str:
-    surname = rng.choice(phrases.SURNAMES) if rng.random() < 0.96 else rng.choice(phrases.COMPOUND_SURNAMES)
+    surname = rng.choice(PHRASES.surnames) if rng.random() < 0.96 else rng.choice(PHRASES.compound_surnames)
     form = rng.random()
     if form < 0.06:
         return surname + "某" * rng.choice((1, 2))
     if form < 0.12:
-        return surname + rng.choice(phrases.TITLES)
-    return surname + "".join(rng.choice(phrases.GIVEN) for _ in range(rng.choice((1, 2, 2))))
+        return surname + rng.choice(PHRASES.titles)
+    return surname + "".join(rng.choice(PHRASES.given) for _ in range(rng.choice((1, 2, 2))))
 
 
 def _company(rng: random.Random) -> str:
-    name = rng.choice(phrases.FIRM_NAMES)
-    trade = rng.choice(phrases.FIRM_TRADES)
+    name = rng.choice(PHRASES.firm_names)
+    trade = rng.choice(PHRASES.firm_trades)
     if rng.random() < 0.15:
         return name + trade  # what people write once the full name has been given
-    city = rng.choice(phrases.PLACES)[0][-3:-1] if rng.random() < 0.8 else ""
-    return f"{city}{name}{trade}{rng.choice(phrases.FIRM_FORMS)}"
+    city = rng.choice(PHRASES.places)[0][-3:-1] if rng.random() < 0.8 else ""
+    return f"{city}{name}{trade}{rng.choice(PHRASES.firm_forms)}"
 
 
 def _amount(rng: random.Random) -> str:
@@ -210,11 +266,11 @@ def _id_number(rng: random.Random) -> str:
 
 
 def _address(rng: random.Random) -> str:
-    city, districts = rng.choice(phrases.PLACES)
+    city, districts = rng.choice(PHRASES.places)
     place = city if rng.random() < 0.6 else city[-3:-1]
     place += rng.choice(districts)
-    road = f"{rng.choice(phrases.ROADS)}{rng.randrange(1, 999)}号"
-    estate = f"{rng.choice(phrases.ESTATES)}{rng.randrange(1, 30)}{rng.choice(('栋', '幢', '号楼'))}"
+    road = f"{rng.choice(PHRASES.roads)}{rng.randrange(1, 999)}号"
+    estate = f"{rng.choice(PHRASES.estates)}{rng.randrange(1, 30)}{rng.choice(('栋', '幢', '号楼'))}"
     room = f"{rng.randrange(1, 30)}{rng.randrange(1, 9):02d}室"
     return place + rng.choice((road, road + estate + room, estate + room, estate, road + room))
 
@@ -238,7 +294,7 @@ def _bank_account(rng: random.Random) -> str:
 
 
 def _bank(rng: random.Random) -> str:
-    return rng.choice(phrases.BANKS) + rng.choice(phrases.BRANCHES)
+    return rng.choice(PHRASES.banks) + rng.choice(PHRASES.branches)
 
 
 def _number(rng: random.Random) -> str:
@@ -263,7 +319,7 @@ def _months(rng: random.Random) -> str:
 
 
 def _product(rng: random.Random) -> str:
-    return rng.choice(phrases.PRODUCTS)
+    return rng.choice(PHRASES.products)
 
 
 _SLOTS: Mapping[str, Callable[[random.Random], str]] = {
@@ -296,7 +352,7 @@ def _scan(rng: random.Random, written: Characters) -> Characters:
         if rng.random() < (0.25 if character in _PUNCTUATION else 0.004):
             continue
         if rng.random() < 0.04:
-            character = phrases.CONFUSABLE.get(character, character)
+            character = PHRASES.confusable.get(character, character)
         if full_width:
             character = _FULL_WIDTH.get(character, character)
         seen.append((character, tag))

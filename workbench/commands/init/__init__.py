@@ -5,9 +5,9 @@
 What can be read off the model and the data is written with a comment saying why; what nobody can know (the order of
 the classes) is asked for. The files are read back as `workbench sweep` reads them before anything appears in place.
 
-`splits`, `data` and `axes` look at the data, `model`, `kind` and `interface` at the model, `meanings` at what the one
-gives for the other; `facts` gathers it; `experiment`, `manifest` and `space` each write one file,
-`read_back` asks the targets, and `files` puts everything in place, all or none.
+`data` looks at the data, `model` and `interface` at the model, `meanings` at what the one gives for the other and at
+labels; `facts` gathers it; `experiment`, `manifest` and `space` each write one file, `targets` asks the targets, and
+`files` puts everything in place, all or none.
 """
 
 from workbench.commands.init.facts import Wishes

@@ -1,8 +1,11 @@
-"""Looking at the data: what it is for, which columns hold what, what the labels are, how long the texts."""
+"""Looking at the data: which file is for what, which columns hold what, the labels, how long the texts and how large
+the samples are.
+"""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from workbench.commands.init.labels import LABEL_COLUMNS, LABELS, RANK_OF_TAGS, labels_of, match
-from workbench.commands.init.splits import KINDS, assign_splits
+from workbench.commands.init.meanings import LABEL_COLUMNS, LABELS, RANK_OF_TAGS, labels_of, match
 from workbench.inputs.dataset import Task, read_column
 from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.dataset.batch import IntArray
@@ -20,9 +22,11 @@ from workbench.inputs.dataset.stored import load_array, npz_arrays
 from workbench.inputs.dataset.text import MOST_BYTES, read_texts
 from workbench.inputs.metrics import scored_output
 from workbench.inputs.user_code import read_code
+from workbench.values.bins import optimal_bins
 from workbench.values.documents.input_files import check_file, open_lines
 from workbench.values.documents.json_reader import parse_json
 from workbench.values.errors import ConfigError
+from workbench.values.interface import AxisUse
 from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.preprocess import open_preprocessor
@@ -84,9 +88,6 @@ def examine_data(
     Args:
         metric: arrays of labels are for a metric of the user's to read, whatever they hold.
         held: the user says that an output is held against them.
-
-    Raises:
-        ConfigError: a file cannot be read, no column of a known name holds texts, or an argument is missing.
     """
     if len(data) == 1 and (loader := _loader(data[0])) is not None:
         return _examine_loader(*loader, labels)
@@ -308,3 +309,134 @@ def _first_record(path: Path) -> Mapping[str, Any]:
     if not isinstance(found, dict) or not found:
         raise ConfigError("its first line names no columns.", file=path, key="--data")
     return found
+
+
+_BINS = 4
+_EDGES = 256
+"""So many lengths are looked at as bins: a recording has ten thousands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeAxis:
+    """
+    Attributes:
+        use: with bins that hold every sample.
+        sizes: of the samples, ascending.
+    """
+
+    use: AxisUse
+    sizes: tuple[int, ...]
+
+
+def differing_axes(corpus: Corpus, model: Model, *, steps: bool = False) -> tuple[FreeAxis, ...]:
+    """The named axes of the prepared model along which samples have different true sizes.
+
+    Args:
+        steps: the first axis of every sample counts steps, which are fed one by one.
+    """
+    found: dict[str, list[IntArray]] = {}
+    shapes = {spec.name: spec.shape for spec in model.inputs}
+    for name, sizes in corpus.sizes.items():
+        for column, axis in zip(sizes.T[steps:], shapes.get(name, ())[1:], strict=False):
+            if isinstance(axis, str):
+                found.setdefault(axis, []).append(column)
+    together = {axis: np.sort(np.concatenate(columns)) for axis, columns in found.items()}
+    return tuple(
+        FreeAxis(use=AxisUse(name=axis, bins=_bins(sizes)), sizes=tuple(sizes.tolist()))
+        for axis, sizes in together.items()
+        if sizes[0] != sizes[-1]
+    )
+
+
+def compiled_lengths(corpus: Corpus, model: Model, axes: Sequence[FreeAxis], *, steps: bool = False) -> tuple[int, ...]:
+    """What a target that compiles every length has to compile for arrays; empty where no axis is free."""
+    bins = {length for axis in axes for length in axis.use.bins}
+    shapes = corpus.arrays or {}
+    named = {axis.use.name for axis in axes}
+    for spec in model.inputs:
+        for size, axis in zip(shapes.get(spec.name, ())[1 + steps :], spec.shape[1:], strict=False):
+            if not isinstance(axis, int) and axis not in named:
+                bins.add(size)
+    return tuple(sorted(bins))
+
+
+def _bins(sizes: IntArray) -> tuple[int, ...]:
+    longest = int(sizes[-1])
+    step = max(8, -(-longest // _EDGES // 8) * 8)
+    last = -(-longest // 8) * 8 if longest > 64 else longest
+    return optimal_bins(sizes, _BINS, last, multiple=step)
+
+
+KINDS = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
+"""What files hold, by their suffix."""
+
+_WORDS_OF_SPLITS: Mapping[Split, tuple[str, ...]] = {
+    "holdout": ("hold",),
+    "calibration": ("calib", "train"),
+    "validation": ("val", "dev", "eval"),
+}
+"""Beginnings of the words in a file's name."""
+
+
+def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
+    """Which file is which split, by the words in their names, else by their order.
+
+    A test file is the holdout where another file can be the validation, else the validation; it is never the
+    calibration. Without a holdout the manifest divides the validation.
+    """
+    for path in data:
+        check_file(path, key="--data")
+        if path.suffix not in KINDS:
+            hint = f"Write {path}:load for a loader." if path.suffix == ".py" else "Use CSV, JSONL or NPZ."
+            raise ConfigError(f"{path.suffix or 'no suffix'} is of no known kind.", file=path, hint=hint)
+    if len({path.resolve() for path in data}) != len(data):
+        raise ConfigError(
+            "one file stands twice.", key="--data", hint="Scales chosen on the rows that judge them look too good."
+        )
+    if len(data) == 1:
+        raise ConfigError(
+            f"{data[0].name} alone cannot both calibrate and judge: scales look too good on their own rows.",
+            key="--data",
+            hint="Give a second file, such as a part of the training data: --data train.csv --data dev.csv. "
+            "The validation file is divided into validation and holdout.",
+        )
+    if not 2 <= len(data) <= 3:
+        raise ConfigError(
+            f"{len(data)} files.", key="--data", hint="Give a calibration and a validation file, and perhaps a holdout."
+        )
+    found: dict[Split, Path] = {}
+
+    def claim(split: Split, path: Path) -> None:
+        if split in found:
+            raise ConfigError(
+                f"{found[split].name} and {path.name} both look like the {split} file.",
+                key="--data",
+                hint="Their names must tell calibration, validation and holdout apart.",
+            )
+        found[split] = path
+
+    unnamed: list[Path] = []
+    tests: list[Path] = []
+    for path in data:
+        split = next((s for s, beginnings in _WORDS_OF_SPLITS.items() if _has_word(path, beginnings)), None)
+        if split is not None:
+            claim(split, path)
+        else:
+            (tests if _has_word(path, ("test",)) else unnamed).append(path)
+    for path in tests:  # never the calibration: what it is, the search should not see, or only judge by
+        spare = "validation" in found or len(data) == 3
+        claim("holdout" if spare and "holdout" not in found else "validation", path)
+    free = [split for split in get_args(Split) if split not in found]
+    found.update(zip(free, unnamed, strict=False))
+    for split in ("calibration", "validation"):
+        if split not in found:
+            raise ConfigError(
+                f"no {split} file among {', '.join(path.name for path in data)}.",
+                key="--data",
+                hint=f"Put {'calib or train' if split == 'calibration' else 'valid or dev'} into its name.",
+            )
+    return {split: found[split] for split in get_args(Split) if split in found}
+
+
+def _has_word(path: Path, beginnings: tuple[str, ...]) -> bool:
+    return any(word.startswith(beginnings) for word in re.split("[^a-z]+", path.stem.lower()))

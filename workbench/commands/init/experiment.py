@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.commands.init.limit import Limit
+from workbench.commands.init.manifest import scalar
 from workbench.commands.init.model import Outline
-from workbench.commands.init.scalar import scalar
-from workbench.commands.init.sizes import Sizes, concurrency, p99_ms
+from workbench.commands.init.sizes import Limit, Sizes, concurrency, p99_ms
 from workbench.targets import described
 
 _CALLS = (1000, 500, 200, 100, 60)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from workbench.commands.init.axes import FreeAxis
-from workbench.commands.init.data import Corpus
-from workbench.commands.init.interface import Ask, Declared, with_outputs
-from workbench.commands.init.labels import first_label, held_against_labels
-from workbench.commands.init.manifest import manifest_text
-from workbench.commands.init.meanings import meanings_of
-from workbench.commands.init.metric import WishedMetric
-from workbench.commands.init.model import Outline
-from workbench.commands.init.read_back import judged_by
+from workbench.commands.init.interface import Ask, with_outputs
+from workbench.commands.init.manifest import Subject, manifest_text
+from workbench.commands.init.meanings import first_label, held_against_labels, meanings_of
+from workbench.commands.init.targets import judged_by
 from workbench.evaluation.float_run import FloatRun, check_answers, run_float
 from workbench.evaluation.metric_check import refuse_imperfect
 from workbench.inputs.dataset import Dataset, read_manifest
@@ -53,56 +48,31 @@ class Facts:
     """
     Attributes:
         name: of the model.
-        axes: along which samples differ.
-        padded: to the bins of these axes.
         judged: what accuracy is, in words.
     """
 
     name: str
-    outline: Outline
-    corpus: Corpus
-    declared: Declared
-    metric: WishedMetric | None
-    axes: tuple[FreeAxis, ...]
-    padded: bool
+    subject: Subject
     run: FloatRun
     dataset: Dataset
     judged: str
 
-    @property
-    def labels(self) -> bool:
-        """The data say something of the first samples that is no class."""
-        return first_label(self.run) is not None
 
-
-def facts_of(
-    name: str,
-    manifest: Path,
-    outline: Outline,
-    corpus: Corpus,
-    declared: Declared,
-    wishes: Wishes,
-    metric: WishedMetric | None,
-    *,
-    axes: tuple[FreeAxis, ...],
-    padded: bool,
-) -> Facts:
+def facts_of(name: str, manifest: Path, subject: Subject, wishes: Wishes) -> Facts:
     """Read the data as a manifest says, and run the float model on them.
 
     Args:
         manifest: is written.
-        declared: outputs that it tells already are not asked for again.
-
-    Raises:
-        ConfigError: data, model and wishes do not fit.
+        subject: outputs that it tells already are not asked for again.
     """
+    outline, corpus, declared, metric = subject.outline, subject.corpus, subject.declared, subject.metric
     model = outline.model
     known = declared.interface.outputs
     staged = declared
     if corpus.truths and metric is None and not known:  # labels are read where the manifest says something of outputs
         nothing = [OutputUse(name=spec.name, meaning="ignored") for spec in model.outputs]
         staged = with_outputs(declared, nothing)
-    texts = manifest_files(manifest, _absolute, outline, corpus, staged, metric, axes=axes, padded=padded)
+    texts = manifest_files(manifest, absolute, replace(subject, declared=staged))
     manifest.parent.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
@@ -121,47 +91,19 @@ def facts_of(
         )
         raise ConfigError(f"means nothing for the task {corpus.task}, which has labels.", key="--output", hint=hint)
     refuse_imperfect(dataset, model, run.rows)
-    return Facts(
-        name=name,
-        outline=outline,
-        corpus=replace(corpus, truths=corpus.truths and first_label(run) is not None),
-        declared=declared,
-        metric=metric,
-        axes=axes,
-        padded=padded,
-        run=run,
-        dataset=dataset,
-        judged=judged_by(dataset, model),
-    )
+    known_truths = corpus.truths and first_label(run) is not None
+    subject = replace(subject, declared=declared, corpus=replace(corpus, truths=known_truths))
+    return Facts(name=name, subject=subject, run=run, dataset=dataset, judged=judged_by(dataset, model))
 
 
-def manifest_files(
-    manifest: Path,
-    show: Show,
-    outline: Outline,
-    corpus: Corpus,
-    declared: Declared,
-    metric: WishedMetric | None,
-    *,
-    axes: Sequence[FreeAxis],
-    padded: bool,
-) -> dict[Path, str]:
+def manifest_files(manifest: Path, show: Show, subject: Subject) -> dict[Path, str]:
     """The manifest's text, and that of the labels where they are no file of the user's."""
-    text = manifest_text(
-        manifest.stem,
-        lambda path: show(path, manifest),
-        outline,
-        corpus,
-        declared,
-        axes=axes,
-        padded=padded,
-        metric=metric,
-    )
-    if not isinstance(corpus.labels, tuple):
+    text = manifest_text(manifest.stem, lambda path: show(path, manifest), subject)
+    if not isinstance(subject.corpus.labels, tuple):
         return {manifest: text}
-    labels = json.dumps(corpus.labels, indent=1) + "\n"
+    labels = json.dumps(subject.corpus.labels, indent=1) + "\n"
     return {manifest: text, manifest.with_name(f"{manifest.stem}.labels.json"): labels}
 
 
-def _absolute(path: Path, file: Path) -> str:
+def absolute(path: Path, file: Path) -> str:
     return path.resolve().as_posix()

@@ -8,18 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.commands.init.axes import FreeAxis, compiled_lengths, differing_axes
-from workbench.commands.init.data import Corpus, examine_data
+from workbench.commands.init.data import Corpus, FreeAxis, compiled_lengths, differing_axes, examine_data
 from workbench.commands.init.experiment import experiment_text
-from workbench.commands.init.facts import Facts, Show, Wishes, facts_of, manifest_files
+from workbench.commands.init.facts import Facts, Show, Wishes, absolute, facts_of, manifest_files
 from workbench.commands.init.interface import declare
-from workbench.commands.init.manifest import max_length_of
-from workbench.commands.init.metric import wished_metric
+from workbench.commands.init.manifest import Subject, max_length_of, wished_metric
+from workbench.commands.init.meanings import first_label
 from workbench.commands.init.model import examine_model
-from workbench.commands.init.read_back import about_the_users_files, read_back
 from workbench.commands.init.sizes import Sizes, sizes_of
 from workbench.commands.init.space import space_text
-from workbench.commands.init.targets import Chosen, choose_targets, present
+from workbench.commands.init.targets import Chosen, about_the_users_files, choose_targets, present, read_back
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import load_graph
@@ -104,19 +102,12 @@ def initialize(
             for padded in sorted(unread):
                 manifest = staging / "data" / f"{chosen_name}{padded:d}.yaml"
                 with about_the_users_files(staging):
-                    facts[padded] = facts_of(
-                        chosen_name,
-                        manifest,
-                        outline,
-                        corpus,
-                        declared,
-                        wishes,
-                        metric,
-                        axes=axes,
-                        padded=padded,
+                    subject = Subject(
+                        outline=outline, corpus=corpus, declared=declared, metric=metric, axes=axes, padded=padded
                     )
-                declared = facts[padded].declared
-            staged = _contents(facts, staging, chosen, _absolute)
+                    facts[padded] = facts_of(chosen_name, manifest, subject, wishes)
+                declared = facts[padded].subject.declared
+            staged = _contents(facts, staging, chosen, absolute)
             write_all(staged)
             experiments = [path for path in staged if path.parent.name == "experiments"]
             groups, notes = read_back(chosen, experiments, staging, one_size=not corpus.sizes)
@@ -180,11 +171,12 @@ def _contents(facts: Mapping[bool, Facts], root: Path, chosen: Chosen, show: Sho
     manifests: dict[Path, str] = {}
     spaces: dict[Path, str] = {}
     cores = this_cpu().cores  # what this process may run on; `workbench doctor` warns of a quota below it
-    axes = next(iter(facts.values())).axes
+    axes = next(iter(facts.values())).subject.axes
     for number, group in enumerate(chosen.groups):
         of = facts[_padded(group, axes)]
-        name, outline, corpus = _group_name(of.name, chosen, number), of.outline.on(group), of.corpus
-        steps = bool(of.declared.interface.state)
+        subject = of.subject
+        name, outline, corpus = _group_name(of.name, chosen, number), subject.outline.on(group), subject.corpus
+        steps = bool(subject.declared.interface.state)
         experiment = root / "experiments" / f"{name}.yaml"
         manifest = root / "calibration" / f"{_data_name(of.name, chosen, number, axes)}.yaml"
         sizes: Sizes = sizes_of(of.dataset, outline, of.run)
@@ -207,24 +199,22 @@ def _contents(facts: Mapping[bool, Facts], root: Path, chosen: Chosen, show: Sho
             text=bool(corpus.lengths),
             lengths=corpus.lengths,
             max_length=max_length_of(outline, corpus),
-            compiled_lengths=compiled_lengths(corpus, outline.model, axes if of.padded else (), steps=steps),
+            compiled_lengths=compiled_lengths(corpus, outline.model, axes if subject.padded else (), steps=steps),
             service=not steps,
             about=of.name,
         )
         if manifest not in manifests:
-            manifests |= manifest_files(
-                manifest, show, of.outline, corpus, of.declared, of.metric, axes=axes, padded=of.padded
-            )
+            manifests |= manifest_files(manifest, show, subject)
     return {**experiments, **manifests, **spaces}
 
 
 def _said(facts: Facts) -> list[str]:
-    kind = f"taken for a model of kind {facts.outline.kind!r}: {facts.outline.kind_reason} (--kind says otherwise)"
-    reasons = facts.declared.reasons
-    state = [f"state {o} → {i}: {reasons.get(f'state.{o}', '')}" for o, i in facts.declared.interface.state]
-    outputs = [f"output {u.name}: {u.meaning}, {u.reason}" for u in facts.declared.interface.outputs]
-    uses = facts.declared.interface.outputs
-    unused = uses and facts.labels and not any(AGAINST in dict(use.options) for use in uses)
+    outline, declared = facts.subject.outline, facts.subject.declared
+    kind = f"taken for a model of kind {outline.kind!r}: {outline.kind_reason} (--kind says otherwise)"
+    state = [f"state {o} → {i}: {declared.reasons.get(f'state.{o}', '')}" for o, i in declared.interface.state]
+    uses = declared.interface.outputs
+    outputs = [f"output {u.name}: {u.meaning}, {u.reason}" for u in uses]
+    unused = uses and first_label(facts.run) is not None and not any(AGAINST in dict(use.options) for use in uses)
     labels = ["the data's labels are not used: --output NAME=MEANING:against=labels would"] if unused else []
     return [kind, *state, *outputs, *labels]
 
@@ -233,7 +223,7 @@ def _commands(facts: Facts, to: Path, chosen: Chosen) -> tuple[str, ...]:
     lines: list[str] = []
     for number, group in enumerate(chosen.groups):
         experiment = to / "experiments" / f"{_group_name(facts.name, chosen, number)}.yaml"
-        start = facts.outline.on(group).start
+        start = facts.subject.outline.on(group).start
         if start.rehearsal and present(group[0]):
             lines.append(f"{start.rehearsal}    # {group[0]} is not on this machine: every time is modelled then")
         lines += [f"workbench plan {experiment}", f"workbench sweep {experiment}"]
@@ -243,10 +233,6 @@ def _commands(facts: Facts, to: Path, chosen: Chosen) -> tuple[str, ...]:
 def relative_path(path: Path, file: Path) -> str:
     """A path as a file refers to it."""
     return Path(os.path.relpath(path.resolve(), file.parent.resolve())).as_posix()
-
-
-def _absolute(path: Path, file: Path) -> str:
-    return path.resolve().as_posix()
 
 
 def write_all(texts: Mapping[Path, str]) -> None:

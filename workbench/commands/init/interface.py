@@ -1,4 +1,5 @@
-"""How the model's inputs are fed: by the data, by constants, or by a state that is carried from step to step."""
+"""How the model's inputs are fed: by the data, by constants, or by a state that is carried from step to step; and which
+axis of each counts samples, as the shape of one sample in the data tells."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from workbench.commands.init.batch_axis import declared_axes
 from workbench.graph.intake.assume import numbers_of
+from workbench.graph.intake.ports import is_batch_name
 from workbench.values.errors import ConfigError, nearest
-from workbench.values.interface import NOTHING_DECLARED, InputUse, Interface, OutputUse
+from workbench.values.interface import BATCH, InputUse, Interface, OutputUse
 from workbench.values.model import Model, TensorSpec
 
 Ask = Callable[[str, Sequence[str]], str]
@@ -44,9 +45,6 @@ class Declared:
     reasons: Mapping[str, str]
 
 
-NOTHING = Declared(interface=NOTHING_DECLARED, reasons={})
-
-
 def declare(
     source: Model,
     given: Mapping[str, tuple[int, ...]] | None,
@@ -62,9 +60,6 @@ def declare(
         given: array of the data → its shape; None where the data are texts or come from a loader.
         constants: input → value as written.
         fixed_from: where so many axes are free, they are given the sizes of the data; None for never.
-
-    Raises:
-        ConfigError: an input is fed by nothing, or a constant is no number.
     """
     known = {spec.name: spec for spec in source.inputs}
     uses: dict[str, InputUse] = {}
@@ -85,7 +80,7 @@ def declare(
     for spec in (spec for spec in missing if spec.name not in carried):
         if ask is None:
             continue
-        answer = ask(f"The input {_words(spec)} is not in the data. Which constant feeds it?", ())
+        answer = ask(f"The input {_input_words(spec)} is not in the data. Which constant feeds it?", ())
         uses[spec.name] = InputUse(name=spec.name, constant=numbers_of(spec.name, answer))
         reasons[f"inputs.{spec.name}"] = "as it was answered"
     unfed = [spec for spec in missing if spec.name not in carried and spec.name not in uses]
@@ -137,7 +132,7 @@ def _bare(name: str) -> str:
 def _nothing_feeds(
     unfed: Sequence[TensorSpec], known: Mapping[str, TensorSpec], given: Mapping[str, tuple[int, ...]] | None
 ) -> ConfigError:
-    names = " and ".join(_words(spec) for spec in unfed)
+    names = " and ".join(_input_words(spec) for spec in unfed)
     one = unfed[0]
     fixed = all(isinstance(size, int) for size in one.shape)
     value = f"--constant {one.name}=VALUE" if not one.shape else f"--constant '{one.name}=[VALUES]'"
@@ -147,6 +142,98 @@ def _nothing_feeds(
     return ConfigError(f"nothing feeds the input {names}.{mistaken}", key="inputs", hint=hint)
 
 
-def _words(spec: TensorSpec) -> str:
+def _input_words(spec: TensorSpec) -> str:
     shape = ", ".join("?" if size is None else str(size) for size in spec.shape)
     return f"{spec.name!r} ({spec.dtype}, {f'[{shape}]' if spec.shape else 'a single number'})"
+
+
+Axes = tuple[str | int, ...]
+Shape = Sequence[int | str | None]
+
+
+def declared_axes(
+    inputs: Sequence[TensorSpec],
+    given: Mapping[str, tuple[int, ...]],
+    carried: set[str],
+    *,
+    fixed_from: int | None = None,
+) -> dict[str, tuple[Axes, str]]:
+    """Input → (its axes, why), for those that are not fed as an exporter's usual model is, batch first.
+
+    Args:
+        given: array of the data → its shape, samples first.
+        carried: inputs that hold a state; then arrays have an axis of steps too.
+        fixed_from: where so many axes beside the batch are free, all get the sizes of the data; None for never.
+    """
+    found: dict[str, tuple[Axes, str]] = {}
+    free_axes = {name for spec in inputs if spec.name in given for name in _free_axes(spec)}
+    fixed = fixed_from is not None and len(free_axes) >= fixed_from
+    for spec in inputs:
+        if spec.name in carried:
+            free = [axis for axis, size in enumerate(spec.shape) if not isinstance(size, int)]
+            if len(free) == 1 and free[0] > 0:
+                found[spec.name] = (_named(spec, free[0]), "its one free axis counts samples")
+            continue
+        if spec.name not in given or not spec.shape:
+            continue
+        sample = given[spec.name][2:] if carried else given[spec.name][1:]
+        if len(sample) == len(spec.shape) and _fits(spec.shape, sample):
+            why = f"one sample, {_words(sample)}, has the input's own shape: one call is one sample"
+            found[spec.name] = (_named(spec, None), why)
+            continue
+        places = [k for k in range(len(spec.shape)) if _fits(_without(spec.shape, k), sample)]
+        places = [k for k in places if not isinstance(spec.shape[k], int)] or [k for k in places if _may_count(spec, k)]
+        if fixed and 0 in places:
+            found[spec.name] = ((BATCH, *sample), "the sizes that all samples have")
+        elif places and 0 not in places:
+            found[spec.name] = (
+                _named(spec, places[0]),
+                f"one sample is {_words(sample)}, so that this axis counts them",
+            )
+    return found
+
+
+def _free_axes(spec: TensorSpec) -> list[str]:
+    """Free axes behind the first; each without a name is one of its own."""
+    return [
+        size if isinstance(size, str) and any(c.isalnum() for c in size) else f"{spec.name} {axis}"
+        for axis, size in enumerate(spec.shape[1:], 1)
+        if not isinstance(size, int) or size < 1
+    ]
+
+
+def _may_count(spec: TensorSpec, axis: int) -> bool:
+    """Whether an axis of a fixed size may count samples: not beside one whose name says that it does, nor beside a free
+    one, unless it is 1."""
+    others = _without(spec.shape, axis)
+    if any(isinstance(size, str) and is_batch_name(size) for size in others):
+        return axis == 0
+    return axis == 0 or spec.shape[axis] == 1 or all(isinstance(size, int) and size > 0 for size in others)
+
+
+def _without(shape: Shape, axis: int) -> Shape:
+    return [*shape[:axis], *shape[axis + 1 :]]
+
+
+def _fits(shape: Shape, sample: Sequence[int]) -> bool:
+    return len(shape) == len(sample) and all(
+        not isinstance(size, int) or size < 1 or size == n for size, n in zip(shape, sample, strict=True)
+    )
+
+
+def _named(spec: TensorSpec, batch: int | None) -> Axes:
+    """Sizes and names as the model has them, others made from the input's own name."""
+    return tuple(
+        BATCH
+        if axis == batch
+        else size
+        if isinstance(size, int) and size > 0
+        else size
+        if isinstance(size, str) and size not in ("", BATCH) and any(c.isalnum() for c in size)
+        else f"{spec.name}_{axis}"
+        for axis, size in enumerate(spec.shape)
+    )
+
+
+def _words(sample: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, sample))}]"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workbench.commands.init.files import Started, relative_path, write_all
-from workbench.commands.init.scalar import scalar
+from workbench.commands.init.manifest import scalar
 from workbench.inputs.dataset.language import MOST_BYTES
 from workbench.inputs.experiment import read_experiment
 from workbench.targets import described, descriptions

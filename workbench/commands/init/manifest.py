@@ -1,20 +1,73 @@
-"""Writing the dataset manifest, with the lengths and the inputs of text."""
+"""Writing the dataset manifest, with the lengths and the inputs of text, and a reason behind each line."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.commands.init.axes import FreeAxis
-from workbench.commands.init.data import Corpus
-from workbench.commands.init.interface import NOTHING, Declared
-from workbench.commands.init.interface_text import interface_lines
-from workbench.commands.init.metric import WishedMetric
+from workbench.commands.init.data import Corpus, FreeAxis
+from workbench.commands.init.interface import Declared
 from workbench.commands.init.model import Outline
-from workbench.commands.init.scalar import scalar
+from workbench.inputs.library_metrics import NAMED
 from workbench.inputs.metrics.agreement import AGAINST
+from workbench.values.documents.input_files import check_file
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.interface import InputUse, OutputUse
 from workbench.values.model import Model
 from workbench.values.preprocess import WELL_KNOWN_INPUTS, Role
+
+_KEY = "--metric"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WishedMetric:
+    """
+    Attributes:
+        file: of the function; None for a library's metric.
+        name: of the function, or of the metric.
+        options: as written, those that are files as paths.
+    """
+
+    file: Path | None
+    name: str
+    options: tuple[tuple[str, str | Path], ...] = ()
+
+    def text(self, show: Callable[[Path], str]) -> str:
+        """The value of the manifest's key."""
+        if self.file is not None:
+            return scalar(f"{show(self.file)}:{self.name}")
+        parts = [f"name: {self.name}"]
+        for key, value in self.options:
+            if isinstance(value, Path):
+                parts.append(f"{key}: {scalar(show(value))}")
+            else:
+                whole = NAMED[self.name].options.get(key) in ("integer", "number")
+                parts.append(f"{key}: {value if whole else scalar(value)}")
+        return f"{{{', '.join(parts)}}}"
+
+
+def wished_metric(written: str) -> WishedMetric:
+    """`file.py:function`, `NAME`, or `NAME:OPTION=VALUE,OPTION=VALUE`."""
+    file, colon, function = written.rpartition(":")
+    if colon and file.endswith(".py"):
+        check_file(Path(file), key=_KEY)
+        return WishedMetric(file=Path(file), name=function)
+    name, _, rest = written.partition(":")
+    if name not in NAMED:
+        able = [metric for metric, known in NAMED.items() if not known.refused]
+        hint = f"Write file.py:function; or {nearest(name, able)}"
+        raise ConfigError(f"{name!r} is no metric of a library, nor a function of a file.", key=_KEY, hint=hint)
+    options: list[tuple[str, str | Path]] = []
+    for part in filter(None, rest.split(",")):
+        key, equal, value = (piece.strip() for piece in part.partition("="))
+        if not equal:
+            raise ConfigError(f"{part!r} is no option.", key=_KEY, hint="Write NAME:OPTION=VALUE,OPTION=VALUE.")
+        options.append((key, Path(value) if NAMED[name].options.get(key) == "file" else value))
+    return WishedMetric(file=None, name=name, options=tuple(options))
+
 
 LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 """Padded lengths to choose from: steps of at most 2x, so that less than half of a long text's work is padding."""
@@ -22,24 +75,26 @@ LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 _LONGEST = 512  # what BERT and its relatives take, where the model does not tell
 
 
-def manifest_text(
-    name: str,
-    show: Callable[[Path], str],
-    outline: Outline,
-    corpus: Corpus,
-    declared: Declared = NOTHING,
-    *,
-    axes: Sequence[FreeAxis] = (),
-    padded: bool = False,
-    metric: WishedMetric | None = None,
-) -> str:
-    """The dataset manifest.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a manifest is about.
 
-    Args:
-        show: gives the path to write for a file.
+    Attributes:
         axes: along which samples differ.
         padded: they are padded, because a target compiles every length; else that stands as a comment.
     """
+
+    outline: Outline
+    corpus: Corpus
+    declared: Declared
+    metric: WishedMetric | None
+    axes: tuple[FreeAxis, ...]
+    padded: bool
+
+
+def manifest_text(name: str, show: Callable[[Path], str], subject: Subject) -> str:
+    """The dataset manifest; `show` gives the path to write for a file."""
+    outline, corpus, declared, metric = subject.outline, subject.corpus, subject.declared, subject.metric
     about = {
         "calibration": "which values do activations take?",
         "validation": "scores candidates during the search",
@@ -75,7 +130,7 @@ def manifest_text(
         lines += [f"tokenizer: {scalar(show(corpus.tokenizer))}", *_length_lines(outline, corpus.lengths)]
         roles = _role_lines(outline.model)
     lines += interface_lines(declared, roles)
-    lines += _axis_lines(axes, padded=padded)
+    lines += _axis_lines(subject.axes, padded=subject.padded)
     return "\n".join(lines) + "\n"
 
 
@@ -164,3 +219,64 @@ def _axis_lines(axes: Sequence[FreeAxis], *, padded: bool) -> list[str]:
         return [*lines, "# what the model gives, bins must be the sizes that samples have.", *written]
     lines.append("# Those of one size share a batch. If padding does not change what the model gives, more can share:")
     return [*lines, *(f"# {line}" for line in written)]
+
+
+def interface_lines(declared: Declared, roles: Sequence[str] = ()) -> list[str]:
+    """
+    Args:
+        roles: entries of `inputs:` for texts, as lines.
+    """
+    found, reasons = declared.interface, declared.reasons
+    inputs = [
+        f"  {scalar(use.name)}: {{{_use(use)}}}{_because(reasons.get(f'inputs.{use.name}', ''))}"
+        for use in found.inputs
+    ]
+    lines = ["inputs:", *roles, *inputs] if roles or inputs else []
+    if found.state:
+        lines.append(
+            "# Output: the input it is carried to from step to step. Arrays have an axis of steps behind that of"
+        )
+        lines.append("# samples: [samples, steps, ...].")
+        lines.append("state:")
+        lines += [f"  {scalar(o)}: {scalar(i)}{_because(reasons.get(f'state.{o}', ''))}" for o, i in found.state]
+    if found.outputs:
+        lines.append(
+            "# What each output means decides how a candidate is compared with the float model; the first one's"
+        )
+        lines.append("# metric is the accuracy. Limits of others: limits: {METRIC: WORST VALUE} in the mapping.")
+        lines.append("outputs:")
+        lines += [f"  {scalar(use.name)}: {_meaning(use)}{_because(use.reason)}" for use in found.outputs]
+    return lines
+
+
+def _use(use: InputUse) -> str:
+    if use.constant is not None:
+        return f"constant: {json.dumps(use.constant)}"
+    return f"axes: [{', '.join(scalar(axis) if isinstance(axis, str) else str(axis) for axis in use.axes)}]"
+
+
+def _meaning(use: OutputUse) -> str:
+    if not use.options and not use.limits:
+        return use.meaning
+    parts = [f"meaning: {use.meaning}", *(f"{key}: {_plain(value)}" for key, value in use.options)]
+    if use.limits:
+        parts.append(f"limits: {{{', '.join(f'{key}: {value:g}' for key, value in use.limits)}}}")
+    return f"{{{', '.join(parts)}}}"
+
+
+def _plain(value: str | int | float | bool) -> str:
+    return scalar(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _because(reason: str) -> str:
+    return f"  # {' '.join(reason.split())}" if reason else ""
+
+
+_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*")
+_NOT_TEXT = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "."}  # of YAML 1.1 and 1.2
+
+
+def scalar(text: str) -> str:
+    """A YAML scalar that every reader takes for this very text."""
+    plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT
+    return text if plain else json.dumps(text, ensure_ascii=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,6 +66,7 @@ class ArrayRows:
             of the file; only inputs whose samples differ.
     """
 
+    sequential: ClassVar = False
     inputs: tuple[tuple[str, StoredArray], ...]
     targets: StoredArray | None
     size: int
@@ -73,10 +74,6 @@ class ArrayRows:
     truths: StoredLabels | None = None
     sizes: tuple[tuple[str, StoredArray], ...] = ()
     sizing: Sizing = ONE_SIZE
-
-    @property
-    def sequential(self) -> Literal[False]:
-        return False
 
     def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
         if length is not None:
@@ -160,10 +157,6 @@ def read_arrays(
         tags: labels are tag ids [n, length] instead of class ids [n].
         truths: labels are numbers or texts of any shape, with `.sizes` of their own where samples differ, several as
             `LABEL.KEY`; and there may be none.
-
-    Raises:
-        ConfigError: a file is damaged, the arrays have different numbers of samples, a float is NaN or infinite,
-            or a label is out of range; names array and sample.
     """
     if isinstance(files, Path):
         place, arrays = files, npz_arrays(files, texts=(label,) if truths and label is not None else ())

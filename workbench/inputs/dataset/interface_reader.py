@@ -12,9 +12,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from workbench.inputs.dataset.outputs_reader import read_outputs
 from workbench.values.documents.yaml_reader import Section, read_yaml
-from workbench.values.interface import BATCH, AxisUse, InputUse, Interface
+from workbench.values.interface import BATCH, AxisUse, InputUse, Interface, Meaning, OutputUse
 from workbench.values.preprocess import Role
 
 LARGEST_SIZE = 1 << 31
@@ -24,11 +23,7 @@ MOST_CONSTANTS = 1 << 16
 
 
 def read_interface(path: Path) -> Interface:
-    """What a manifest says of the model; its other keys are looked at when its data are read.
-
-    Raises:
-        ConfigError: the file cannot be read, or one of these keys is wrong.
-    """
+    """What a manifest says of the model; its other keys are looked at when its data are read."""
     with read_yaml(path) as top:
         top.leave_the_rest()
         return interface_of(top)
@@ -151,3 +146,44 @@ def _state(top: Section) -> tuple[tuple[str, str], ...]:
         if inputs.count(name) > 1:
             raise section.error(output, f"{name!r} is fed by two outputs.", "Write state: {OUTPUT: INPUT}.")
     return pairs
+
+
+_KEYS = ("meaning", "limits")
+
+
+def read_outputs(top: Section) -> tuple[OutputUse, ...]:
+    """In the order of the manifest: the first is the primary one.
+
+    Which options and limits a meaning has, and whether the model has such outputs, is checked where they are judged.
+    """
+    found = []
+    with top.section("outputs") as section:
+        for name in section.names():
+            if isinstance(section.raw(name), dict):
+                found.append(_mapping(section.section(name), name))
+            else:
+                found.append(OutputUse(name=name, meaning=_meaning(section, name)))
+    return tuple(found)
+
+
+def _mapping(section: Section, name: str) -> OutputUse:
+    with section:
+        meaning = _meaning(section, "meaning")
+        options = {}
+        for key in section.names():
+            if key in _KEYS:
+                continue
+            value = section.raw(key)
+            if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and math.isnan(value)):
+                raise section.error(key, f"expected a number or a word, got {value!r}.")
+            options[key] = value
+        with section.section("limits") as written:
+            limits = {metric: written.number(metric) for metric in written.names()}
+    return OutputUse(
+        name=name, meaning=meaning, options=tuple(sorted(options.items())), limits=tuple(sorted(limits.items()))
+    )
+
+
+def _meaning(section: Section, key: str) -> Meaning:
+    found: Meaning = section.text(key, choices=get_args(Meaning))  # type: ignore[assignment]  # one of the choices
+    return found

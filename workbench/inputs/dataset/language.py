@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class TokenRows:
         firsts: of every row the first token that is predicted, counted from 0.
     """
 
+    sequential: ClassVar = False
     path: Path
     sha256: str
     ids: tuple[Ids, ...] = field(repr=False)
@@ -55,10 +56,6 @@ class TokenRows:
     @property
     def size(self) -> int:
         return len(self.ids)
-
-    @property
-    def sequential(self) -> Literal[False]:
-        return False
 
     def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
         for rows in groups:

@@ -17,7 +17,7 @@ import collections
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ class LoaderRows:
         kind_of: [size] which of them each sample has.
     """
 
+    sequential: ClassVar = True
     code: UserCode
     split: Split
     task: Task
@@ -54,10 +55,6 @@ class LoaderRows:
     kinds: tuple[Shapes, ...]
     kind_of: tuple[int, ...]
     sizing: Sizing = ONE_SIZE
-
-    @property
-    def sequential(self) -> Literal[True]:
-        return True
 
     def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
         if length is not None:
@@ -116,12 +113,7 @@ def read_loader(
     truths: bool = False,
     sizing: Sizing = ONE_SIZE,
 ) -> LoaderRows | None:
-    """Run a loader once over a split; None when it returns None for the holdout.
-
-    Raises:
-        ConfigError: it returns None for another, cannot be imported, fails, or gives a sample that is not one (with its
-            number).
-    """
+    """Run a loader once over a split; None when it returns None for the holdout."""
     hasher = hashlib.sha256(code.sha256.encode())
     marks = bytearray()
     kinds: dict[Shapes, int] = {}

@@ -123,7 +123,7 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
             if key not in _KEYS:
                 top.refuse(key, "unknown key.", nearest(key, _KEYS))
         task: Task = top.text("task", choices=GRAPH_TASKS)  # type: ignore[assignment]  # one of the choices
-        loader = _loader(top) if top.has("loader") else None
+        loader = named_code(top, "loader", top.text("loader")) if top.has("loader") else None
         files = {} if loader else _files(top)
         kind = "loader" if loader else _kind(top, files)
         truths = top.has("metric") or top.has("outputs")
@@ -323,7 +323,3 @@ def _inputs(top: Section, model: Model | None) -> tuple[TokenInput, ...] | None:
     elif model is None:
         return None
     return tuple(TokenInput(name=name, role=role, dtype=dtypes.get(name, "int64")) for name, role in roles.items())
-
-
-def _loader(top: Section) -> UserCode:
-    return named_code(top, "loader", top.text("loader"))

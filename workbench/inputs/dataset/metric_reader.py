@@ -74,11 +74,7 @@ def _without_places(options: str) -> dict[str, object]:
 
 
 def metric_of(top: Section) -> MetricUse | None:
-    """Read the key; None where it is absent.
-
-    Raises:
-        ConfigError: it names no function and no library's metric, or a library is not installed.
-    """
+    """Read the key; None where it is absent."""
     if not top.has("metric"):
         return None
     written = top.raw("metric")

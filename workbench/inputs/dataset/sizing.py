@@ -116,12 +116,7 @@ class Sizing:
             yield rows[start:]
 
     def stacked(self, samples: Sequence[Sample], rows: IntArray, file: Path) -> tuple[Feeds, dict[str, IntArray]]:
-        """(feeds of a batch, axis → true size of each sample [n] for the axes that are padded).
-
-        Raises:
-            ConfigError: a sample has another shape than its batch, a size beyond every bin, or inputs with different
-                numbers of steps; names the row.
-        """
+        """(feeds of a batch, axis → true size of each sample [n] for the axes that are padded)."""
         shapes = [shapes_of(sample) for sample in samples]
         sizes: dict[str, IntArray] = {}
         targets: dict[str, int] = {}
@@ -165,11 +160,7 @@ ONE_SIZE = Sizing()
 
 
 def sizing_of(interface: Interface, model: Model | None, file: Path) -> Sizing:
-    """From the names of the model's axes, and those that the manifest gives where there is no model.
-
-    Raises:
-        ConfigError: `axes:` names an axis that no input has.
-    """
+    """From the names of the model's axes, and those that the manifest gives where there is no model."""
     carried = {name for _, name in interface.state}
     fixed = {use.name for use in interface.inputs if use.constant is not None}
     known: dict[str, tuple[str | None, ...]] = {}

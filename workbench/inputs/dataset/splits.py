@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -64,16 +64,6 @@ def _first(rows: SplitRows, count: int | None) -> SplitRows:
     if count > rows.size:
         raise ValueError(f"{count} samples asked of {rows.size}")
     return replace(rows, stop=rows.start + count)
-
-
-def _prepared(rows: SplitRows, preprocessor: Preprocessor) -> SplitRows:
-    assert isinstance(rows.source, TextRows)  # a preprocessor belongs to text
-    return replace(rows, source=replace(rows.source, preprocessor=preprocessor))
-
-
-def _padded(rows: SplitRows, sizing: Sizing) -> SplitRows:
-    assert isinstance(rows.source, ArrayRows | LoaderRows)  # nothing else has axes
-    return replace(rows, source=replace(rows.source, sizing=sizing))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +127,6 @@ class Dataset:
         """The same samples, padded to other bins than the manifest's; None for those of the manifest.
 
         Data that are not text have the shapes they have, unless one of their axes has bins: these are replaced.
-
-        Raises:
-            ConfigError: no bin holds a text of `max_length`.
         """
         if bins is None:
             return self
@@ -148,23 +135,17 @@ class Dataset:
             if sizing is None or sizing.with_bins(bins) == sizing:
                 return self
             sizing = sizing.with_bins(bins)
-            return replace(
-                self,
-                interface=replace(self.interface, axes=sizing.uses),
-                calibration=_padded(self.calibration, sizing),
-                validation=_padded(self.validation, sizing),
-                holdout=_padded(self.holdout, sizing),
-            )
+            return replace(self._made_with(sizing=sizing), interface=replace(self.interface, axes=sizing.uses))
         if bins == self.preprocessor.bins:
             return self
         preprocessor = replace(self.preprocessor, bins=bins)
-        return replace(
-            self,
-            preprocessor=preprocessor,
-            calibration=_prepared(self.calibration, preprocessor),
-            validation=_prepared(self.validation, preprocessor),
-            holdout=_prepared(self.holdout, preprocessor),
-        )
+        return replace(self._made_with(preprocessor=preprocessor), preprocessor=preprocessor)
+
+    def _made_with(self, **changed: Any) -> Dataset:
+        """The same rows of all splits, whose sources differ in this."""
+        splits: dict[str, Any] = {split: self.split(split) for split in get_args(Split)}
+        made = {split: replace(rows, source=replace(rows.source, **changed)) for split, rows in splits.items()}
+        return replace(self, **made)
 
     @property
     def sizing(self) -> Sizing | None:
@@ -204,9 +185,6 @@ class Dataset:
         samples of different sizes cannot share one (`sizing`).
 
         Deterministic. One batch exists at a time.
-
-        Raises:
-            ConfigError: a row cannot be made into feeds.
         """
         chosen = self.split(split)
         rows = chosen.rows()[start:stop]
@@ -252,9 +230,6 @@ class Dataset:
 
         Args:
             length: cut and pad every text to exactly this many tokens instead of to its batch's bin.
-
-        Raises:
-            ConfigError: a length was asked of data that are not text.
         """
         count = min(count, max(1, _MOST_DRAWN // batch))
         chosen = self.split(split)
@@ -277,9 +252,6 @@ def check_inputs(dataset: Dataset, model: Model) -> None:
     """Compare the first sample of every split, and one of every size, with what the model takes, before any work.
 
     The batch dimension is left out: candidates choose it. So is the axis of steps, along which the model runs.
-
-    Raises:
-        ConfigError: names the manifest, the input, what the model expects and what the data have.
     """
     carried = {name for _, name in dataset.interface.state}
     expected = {spec.name: spec for spec in model.inputs if spec.name not in carried}

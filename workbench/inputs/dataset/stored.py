@@ -73,9 +73,6 @@ def npz_arrays(path: Path, *, texts: Collection[str] = ()) -> dict[str, StoredAr
 
     Args:
         texts: names of arrays that may hold texts instead of numbers.
-
-    Raises:
-        ConfigError: not an NPZ file, or one whose members are not what their headers say.
     """
     arrays: dict[str, StoredArray] = {}
     packed_bytes = 0

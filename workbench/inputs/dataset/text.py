@@ -10,7 +10,7 @@ import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class TextRows:
         truths: what a metric looks at, of any kind, in place of `targets`.
     """
 
+    sequential: ClassVar = False
     path: Path
     sha256: str
     preprocessor: Preprocessor
@@ -51,10 +52,6 @@ class TextRows:
     @property
     def size(self) -> int:
         return len(self.texts)
-
-    @property
-    def sequential(self) -> Literal[False]:
-        return False
 
     def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
         preprocessor = self.preprocessor
@@ -113,9 +110,6 @@ def read_texts(
         labels: names; index = class or tag id. A label may also be written as its index.
         words: rows are lists of words with one tag each (JSONL only).
         truths: labels are of any kind, and taken as they stand.
-
-    Raises:
-        ConfigError: file and line of the first row that is broken: encoding, format, column, label, lengths.
     """
     ids = {name: index for index, name in enumerate(labels)}
     texts: list[Text] = []
@@ -160,11 +154,7 @@ def read_texts(
 
 
 def read_column(path: Path, column: str) -> tuple[str, ...]:
-    """The texts of one column of a CSV or JSONL file; a list of tokens becomes one text, as it was before.
-
-    Raises:
-        ConfigError: file and line of the first row that is broken.
-    """
+    """The texts of one column of a CSV or JSONL file; a list of tokens becomes one text, as it was before."""
     found = []
     for line, record in _records(path, column):
         row = _Row(path=path, line=line, record=record)

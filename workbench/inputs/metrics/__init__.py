@@ -4,8 +4,7 @@
     parts = [scorer.score(session.run(b.feeds), b, None) for b in dataset.batches("validation", 16)]
     summarize(concatenate(parts))        # {'accuracy': ..., 'macro_f1': ...}
 
-outputs → `scorer` → outcomes (`outcomes`: join, select, keep on disk) → `summary` → numbers. By task: `score`, with
-`entities`.
+outputs → `scorer` → `outcomes` (join, select, keep on disk) → numbers. By task: `score`.
 """
 
 from workbench.inputs.metrics.inference import InferredOutput, infer_outputs
@@ -18,12 +17,18 @@ from workbench.inputs.metrics.outcomes import (
     MeasuredOutcomes,
     NerOutcomes,
     Outcomes,
+    by_length,
+    by_type,
     concatenate,
     load_outcomes,
+    per_sample,
+    primary_metric,
+    primary_of,
     same_outcomes,
     save_outcomes,
     select,
     size,
+    summarize,
     take,
 )
 from workbench.inputs.metrics.score import (
@@ -35,12 +40,16 @@ from workbench.inputs.metrics.score import (
     outcomes_of,
     scored_output,
 )
-from workbench.inputs.metrics.scorer import Scorer, output_constraints, scorer_of
-from workbench.inputs.metrics.summary import by_length, by_type, per_sample, primary_metric, primary_of, summarize
+from workbench.inputs.metrics.scorer import (
+    Scorer,
+    counted_in_a_sample,
+    output_constraints,
+    scorer_of,
+    scoring_words,
+    usual_loss,
+)
 from workbench.inputs.metrics.user_scorer import library_metric
 from workbench.inputs.metrics.uses import not_by_distance, passed_outputs, uses_of
-from workbench.inputs.metrics.usual import counted_in_a_sample, usual_loss
-from workbench.inputs.metrics.words import scoring_words
 
 __all__ = [
     "CORRECT",

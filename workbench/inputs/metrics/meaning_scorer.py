@@ -12,7 +12,7 @@ import numpy as np
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.metrics.agreement import MEANINGS, Judge, MetricSpec, judges_of
 from workbench.inputs.metrics.agreement.judge import Fractions, joined, one_of, output_of
-from workbench.inputs.metrics.agreement.labelled import AGAINST, FLOAT, LabelledJudge
+from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT, LabelledJudge
 from workbench.inputs.metrics.extents import Extents, own_parts
 from workbench.inputs.metrics.outcomes import MeasuredOutcomes
 from workbench.inputs.metrics.score import Outputs
@@ -53,9 +53,6 @@ class MeaningScorer:
             declared: the manifest says what outputs mean; else the model and the code did.
             labelled: batches of the validation, for metrics that ask for the mean of its labels.
             extents: what tells of padded samples where their outputs end; None where nothing is padded.
-
-        Raises:
-            ConfigError: an option or a limit is none of its meaning's.
         """
         self.uses, self.file, self._declared, self._extents = tuple(uses), file, declared, extents
         self._labelled = labelled

@@ -1,4 +1,8 @@
-"""Model outputs → outcomes, and how two models' outputs agree."""
+"""Model outputs → outcomes, and how two models' outputs agree; entities in BIO tags, counted per sentence.
+
+The rules of entities are seqeval's default mode, which are conlleval's: one begins at B-X, and at an I-X that does not
+continue an X; it goes on over the I-X that follow. Two are equal when type, first and last word are.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from workbench.inputs.dataset.batch import Batch, BoolArray, IntArray, Task
-from workbench.inputs.metrics.entities import count_entities, tag_set
-from workbench.inputs.metrics.outcomes import ClassificationOutcomes, FloatArray, NerOutcomes
+from workbench.inputs.dataset.batch import NOT_SCORED, Batch, BoolArray, IntArray, Task
+from workbench.inputs.metrics.agreement.judge import cosines, flat, per_position
+from workbench.inputs.metrics.outcomes import CORRECT, GOLD, PREDICTED, ClassificationOutcomes, FloatArray, NerOutcomes
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
 
@@ -37,11 +41,7 @@ class Agreement:
 
 
 def scored_output(names: Iterable[str]) -> str:
-    """The output that holds the scores: the one named 'logits', or the only one.
-
-    Raises:
-        ConfigError: there are several and none has that name.
-    """
+    """The output that holds the scores: the one named 'logits', or the only one."""
     found = tuple(names)
     if "logits" in found:
         return "logits"
@@ -55,11 +55,7 @@ def scored_output(names: Iterable[str]) -> str:
 
 
 def check_outputs(task: Task, labels: Sequence[str], model: Model) -> None:
-    """Compare the outputs a model declares with the task, before any work.
-
-    Raises:
-        ConfigError: no output can be scored, its rank is wrong, or it has another number of classes than `labels`.
-    """
+    """Compare the outputs a model declares with the task, before any work."""
     if task == "tensors":
         return
     name = scored_output(spec.name for spec in model.outputs)
@@ -135,7 +131,7 @@ def agreement(runs: Iterable[tuple[Outputs, Outputs, Batch]], apart: Collection[
         safe = {
             name: np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0) for name, array in outputs.items()
         }
-        cosine.append(_distances(safe, reference, batch)[0])
+        cosine.append(_lowest_cosine(safe, reference, batch))
         finite.append(rows)
         indices.append(batch.indices)
         if outputs:
@@ -170,52 +166,23 @@ def cut_alike(outputs: Outputs, batch: Batch, reference: Outputs, other: Batch) 
     return ours, theirs, replace(batch, valid=batch.valid[:, :width])
 
 
-def _distances(outputs: Outputs, reference: Outputs, batch: Batch) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Per sample [n]: lowest cosine over the outputs, largest and mean absolute error over all of them."""
-    cosine = np.ones(len(batch))
-    largest, total, count = np.zeros(len(batch)), np.zeros(len(batch)), np.zeros(len(batch))
+def _lowest_cosine(outputs: Outputs, reference: Outputs, batch: Batch) -> FloatArray:
+    """[n] over the outputs."""
+    found = np.ones(len(batch))
     for name, array in outputs.items():
-        ours, theirs, valid = _flat(array, batch), _flat(reference[name], batch), _flat_valid(array, batch)
-        error = np.abs(ours - theirs)
-        norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-        same_if_zero = (error.max(axis=1, initial=0.0) == 0).astype(np.float64)  # a cosine with 0 is not defined
-        products = (ours * theirs).sum(axis=1)
-        cosine = np.minimum(cosine, np.divide(products, norms, out=same_if_zero, where=norms > 0))
-        largest = np.maximum(largest, error.max(axis=1, initial=0.0))
-        total += error.sum(axis=1)
-        count += valid
-    return cosine, largest, total / np.maximum(count, 1)
-
-
-def _is_per_position(array: npt.NDArray[np.generic], batch: Batch) -> bool:
-    """[n, length, ...] with the batch's own padded length: padding must not count."""
-    return batch.valid is not None and array.ndim >= 3 and array.shape[:2] == batch.valid.shape
-
-
-def _flat(array: npt.NDArray[np.generic], batch: Batch) -> FloatArray:
-    """[n, values] in float64, 0 on padding (which neither a cosine nor an error sees)."""
-    values = array.astype(np.float64)
-    if batch.valid is not None and _is_per_position(array, batch):
-        values[~batch.valid] = 0.0
-    return values.reshape(len(batch), -1)
-
-
-def _flat_valid(array: npt.NDArray[np.generic], batch: Batch) -> FloatArray:
-    """[n] how many values of a sample are not padding."""
-    if _is_per_position(array, batch):
-        return (batch.lengths * math.prod(array.shape[2:])).astype(np.float64)
-    return np.full(len(batch), float(math.prod(array.shape[1:])))
+        found = np.minimum(found, cosines(flat(array, batch), flat(reference[name], batch)))
+    return found
 
 
 def _signatures(outputs: Outputs, batch: Batch) -> FloatArray:
     """[n, values] that do not depend on padding: positions are averaged, other outputs are taken as they are."""
     parts = []
     for array in outputs.values():
-        flat = _flat(array, batch)
-        if _is_per_position(array, batch):
-            summed = flat.reshape(array.shape).sum(axis=1).reshape(len(batch), -1)
-            flat = summed / np.maximum(batch.lengths, 1)[:, None]
-        parts.append(flat)
+        values = flat(array, batch)
+        if per_position(array, batch):
+            summed = values.reshape(array.shape).sum(axis=1).reshape(len(batch), -1)
+            values = summed / np.maximum(batch.lengths, 1)[:, None]
+        parts.append(values)
     return np.concatenate(parts, axis=1)
 
 
@@ -249,3 +216,94 @@ def _label_count(name: str, classes: int, labels: int) -> ConfigError:
         hint="Use the label file the model was trained with. Where labels are no classes: "
         f"outputs: {{{name}: {{meaning: values, against: labels}}}} (--output {name}=values:against=labels).",
     )
+
+
+_OUTSIDE, _BEGIN, _INSIDE = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TagSet:
+    """What each tag id means.
+
+    Attributes:
+        types: entity types, sorted.
+        prefix: [tags] O, B or I.
+        kind: [tags] index into `types`, -1 for O.
+    """
+
+    types: tuple[str, ...]
+    prefix: IntArray
+    kind: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Spans:
+    """Entities of a run of words: type, first word, last word; each [entities]."""
+
+    kind: IntArray
+    first: IntArray
+    last: IntArray
+
+    def keys(self, words: int) -> IntArray:
+        """One number per entity, equal exactly when type and both ends are."""
+        return (self.kind * words + self.first) * words + self.last
+
+
+def tag_set(tags: Sequence[str]) -> TagSet:
+    """Split BIO tags; their order gives the ids."""
+    types = sorted({tag[2:] for tag in tags if tag != "O"})
+    prefixes = {"O": _OUTSIDE, "B": _BEGIN, "I": _INSIDE}
+    return TagSet(
+        types=tuple(types),
+        prefix=np.array([prefixes[tag[0]] for tag in tags], dtype=np.int64),
+        kind=np.array([types.index(tag[2:]) if tag != "O" else -1 for tag in tags], dtype=np.int64),
+    )
+
+
+def count_entities(tags: TagSet, predicted: IntArray, gold: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Counts per sentence over the positions that `gold` scores.
+
+    Args:
+        predicted, gold: tag ids [n, length]; where gold is NOT_SCORED neither is looked at.
+
+    Returns:
+        entities [n, types, 3] and tokens [n, 3], columns CORRECT, PREDICTED, GOLD; scored tokens [n].
+    """
+    sentences, scored = len(gold), gold != NOT_SCORED
+    sentence = np.nonzero(scored)[0]
+    flat_predicted, flat_gold = predicted[scored], gold[scored]
+    words = len(sentence)
+
+    found, wanted = _spans(tags, flat_predicted, sentence), _spans(tags, flat_gold, sentence)
+    hits = np.isin(found.keys(words), wanted.keys(words))
+    per_type = (sentences, len(tags.types))
+    entities = np.empty((*per_type, 3), dtype=np.int64)
+    entities[..., CORRECT] = _counts(per_type, sentence[found.first[hits]], found.kind[hits])
+    entities[..., PREDICTED] = _counts(per_type, sentence[found.first], found.kind)
+    entities[..., GOLD] = _counts(per_type, sentence[wanted.first], wanted.kind)
+
+    inside_predicted, inside_gold = tags.prefix[flat_predicted] != _OUTSIDE, tags.prefix[flat_gold] != _OUTSIDE
+    tokens = np.empty((sentences, 3), dtype=np.int64)
+    tokens[:, CORRECT] = _counts((sentences,), sentence[inside_gold & (flat_predicted == flat_gold)])
+    tokens[:, PREDICTED] = _counts((sentences,), sentence[inside_predicted])
+    tokens[:, GOLD] = _counts((sentences,), sentence[inside_gold])
+    return entities, tokens, _counts((sentences,), sentence)
+
+
+def _counts(shape: tuple[int, ...], *index: IntArray) -> IntArray:
+    """How often each cell of `shape` is named by the index arrays."""
+    cells = math.prod(shape)
+    if cells == 0:
+        return np.zeros(shape, dtype=np.int64)
+    return np.bincount(np.ravel_multi_index(index, shape), minlength=cells).astype(np.int64).reshape(shape)
+
+
+def _spans(tags: TagSet, flat: IntArray, sentence: IntArray) -> _Spans:
+    """Entities of consecutive sentences; none reaches over the end of its sentence."""
+    prefix, kind = tags.prefix[flat], tags.kind[flat]
+    joins = np.zeros(len(flat), dtype=np.bool_)  # an I- that goes on with the entity before it
+    joins[1:] = (prefix[1:] == _INSIDE) & (kind[1:] == kind[:-1]) & (sentence[1:] == sentence[:-1])
+    first = np.flatnonzero((prefix != _OUTSIDE) & ~joins)
+    breaks = np.append(np.flatnonzero(~joins), len(flat))  # every word that begins something, O included
+    last = breaks[np.searchsorted(breaks, first, side="right")] - 1
+    return _Spans(kind=kind[first], first=first, last=last)

@@ -10,16 +10,18 @@ may remember what it saw (a rank among samples needs the samples before).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
+
+import numpy as np
 
 from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.metrics.agreement import MEANINGS
 from workbench.inputs.metrics.extents import Extents
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
-from workbench.inputs.metrics.outcomes import Outcomes
+from workbench.inputs.metrics.outcomes import Outcomes, primary_metric
 from workbench.inputs.metrics.score import Outputs, check_outputs, outcomes_of
-from workbench.inputs.metrics.summary import primary_metric
 from workbench.inputs.metrics.user_scorer import UserScorer
 from workbench.inputs.metrics.uses import uses_of
 from workbench.values.model import Model
@@ -79,26 +81,14 @@ class TaskScorer:
     """By the task alone: classes and tags against labels."""
 
     data: Dataset
-
-    @property
-    def needs_reference(self) -> bool:
-        return False
+    needs_reference: ClassVar = False
+    unit: ClassVar = ""
+    higher: ClassVar = True
+    identity: ClassVar = None
 
     @property
     def primary(self) -> str:
         return primary_metric(self.data.task)
-
-    @property
-    def unit(self) -> str:
-        return ""
-
-    @property
-    def higher(self) -> bool:
-        return True
-
-    @property
-    def identity(self) -> None:
-        return None
 
     def check(self, model: Model) -> None:
         check_outputs(self.data.task, self.data.labels, model)
@@ -115,9 +105,6 @@ def scorer_of(dataset: Dataset, model: Model | None) -> Scorer:
 
     Args:
         model: the float model, for what it says of its outputs; None where only a compiled one is at hand.
-
-    Raises:
-        ConfigError: nothing says how these outputs are compared.
     """
     if dataset.metric is not None:
         return UserScorer(dataset.metric, dataset)
@@ -141,12 +128,54 @@ def _labels_of(dataset: Dataset) -> tuple[Batch, ...]:
 
 
 def output_constraints(dataset: Dataset, model: Model) -> tuple[Constraint, ...]:
-    """What every candidate must keep of each output beside the constraints of the experiment.
-
-    Raises:
-        ConfigError: as `scorer_of`.
-    """
+    """What every candidate must keep of each output beside the constraints of the experiment."""
     if dataset.metric is not None or dataset.task != "tensors":
         return ()
     scorer = scorer_of(dataset, model)
     return scorer.limits() if isinstance(scorer, MeaningScorer) else ()
+
+
+def scoring_words(dataset: Dataset, model: Model) -> tuple[str, ...]:
+    """A sentence for the primary metric, one for each output, and one for the limits beside the experiment's.
+
+    Nothing where labels decide: that needs no words.
+    """
+    if dataset.metric is not None or dataset.task != "tensors":
+        return ()
+    scorer = scorer_of(dataset, model)
+    assert isinstance(scorer, MeaningScorer)  # of tensors without a metric of the user's own
+    spec = scorer.specs[0]
+    unit = f", in {spec.unit}" if spec.unit else ""
+    better = "" if spec.higher else ", less is better"
+    found = [f"accuracy is {spec.name}{unit}{better}: {spec.about}"]
+    found += [f"output {use.name!r} is taken as {use.meaning}: {use.reason}" for use in scorer.uses if use.reason]
+    limits = ", ".join(map(str, scorer.limits()))
+    return (*found, *([f"every candidate must keep {limits}"] if limits else []))
+
+
+def usual_loss(scorer: Scorer) -> float | None:
+    """How far the primary metric may be from that of two equal models, by the limits of its output's meaning; in its
+    own unit, a share where it has none. None where no limit is usual.
+
+    A metric that has no limit of its own (F1 beside recall and precision) has that of the others.
+    """
+    if not isinstance(scorer, MeaningScorer):
+        return None
+    judge, order = scorer.judges[0], scorer.order[0]
+    first, limits = judge.metrics[order[0]], MEANINGS[judge.use.meaning].limits
+    specs = {spec.name: spec for spec in judge.metrics}
+    alike = {name: limit for name, limit in limits.items() if name in specs and specs[name].unit == first.unit}
+    losses = {name: abs(specs[name].best - limit) for name, limit in alike.items()}
+    return losses.get(first.name, max(losses.values(), default=None))
+
+
+def counted_in_a_sample(scorer: Scorer, runs: Iterable[tuple[Batch, Outputs]]) -> float | None:
+    """Things of one weight that the primary metric counts, in the mean over these samples; None where it counts none.
+
+    Args:
+        runs: of the float model.
+    """
+    if not isinstance(scorer, MeaningScorer) or not scorer.specs[0].counts:
+        return None
+    weights = [scorer.score(outputs, batch, outputs).denominators[:, 0] for batch, outputs in runs]
+    return float(np.concatenate(weights).mean()) if weights else None

@@ -17,9 +17,6 @@ def uses_of(dataset: Dataset, model: Model | None) -> tuple[OutputUse, ...]:
     """Every output, those of the manifest first and in its order; what was inferred has its reason.
 
     An output that no candidate can change judges nothing, whatever the manifest says it means.
-
-    Raises:
-        ConfigError: nothing tells what an output means; says what to write. Or no candidate can change any.
     """
     declared = dataset.interface.outputs
     if model is None:

@@ -47,11 +47,7 @@ class UserCode:
 
 
 def named_code(top: Section, key: str, written: str) -> UserCode:
-    """The code that a manifest names as `file.py:function`, below its folder or by an absolute path.
-
-    Raises:
-        ConfigError: it is written otherwise, or there is no such file.
-    """
+    """The code that a manifest names as `file.py:function`, below its folder or by an absolute path."""
     name, _, function = written.rpartition(":")
     if not name or not function.isidentifier():
         raise top.error(key, f"{written!r} is not file.py:function.")
@@ -62,11 +58,7 @@ def named_code(top: Section, key: str, written: str) -> UserCode:
 
 
 def read_code(file: Path, function: str, *, key: str) -> UserCode:
-    """Read a file, run nothing.
-
-    Raises:
-        ConfigError: it is no Python (with its line), or cannot be read.
-    """
+    """Read a file, run nothing."""
     file = file.resolve()
     folder = file.parent
     found: dict[str, str] = {}
@@ -101,9 +93,6 @@ def read_code(file: Path, function: str, *, key: str) -> UserCode:
 def files_of(file: Path) -> list[Path]:
     """What a user's file needs from its folder to run elsewhere: what `read_code` digests, and data of any size that it
     names as strings; of a folder it names, all that is in it.
-
-    Raises:
-        ConfigError: a file is no Python, or there are too many.
     """
     file = file.resolve()
     folder, waiting = file.parent, [file]

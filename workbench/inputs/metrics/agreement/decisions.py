@@ -1,4 +1,4 @@
-"""Agreement of classes: logits, and probabilities with their distance."""
+"""Agreement of classes: logits, probabilities with their distance, ids in sequences, and masks of pixels."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import numpy as np
 
 from workbench.inputs.dataset.batch import NOT_SCORED, Batch, BoolArray, IntArray
 from workbench.inputs.metrics.agreement.judge import (
+    Array,
     Floats,
     Fractions,
+    Judge,
     MetricSpec,
-    OneOutput,
     Outputs,
     columns,
     cosines,
     counted,
     finite,
     flat,
+    index,
     no_label,
     number,
     numbers_of,
@@ -30,7 +32,7 @@ from workbench.inputs.metrics.agreement.judge import (
 _SUMS_TO_ONE = 1e-2
 
 
-class _Decisions(OneOutput):
+class _Decisions(Judge):
     """What classes and probabilities share: a label is the right class of every decision."""
 
     @property
@@ -165,3 +167,124 @@ def _divergence(ours: Floats, theirs: Floats) -> Floats:
 def _log_softmax(scores: Floats) -> Floats:
     shifted = scores - scores.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), dtype=np.float64)
+
+
+class IdsJudge(Judge):
+    """Whole numbers [n], [n, length] or [n, ..., length]: is the sequence the very same, and how many edits apart?
+
+    A sequence ends before the first `end` id; `pad` ids at its tail do not count. The two may differ in length.
+    """
+
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
+        return (
+            MetricSpec(name="exact_match", about=f"sequences that are identical to {whose}", counts="sequences"),
+            MetricSpec(name="edit_rate", about=f"edits per id of {whose} sequences", higher=False, bounds=None),
+        )
+
+    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        return _compared(self._sequences(outputs, batch), self._sequences(reference, batch))
+
+    def check_label(self, label: Any, sample: int) -> None:
+        numbers_of(self.use, label, sample, whole=True)
+
+    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
+        samples = zip(labels, batch.indices.tolist(), strict=True)
+        theirs = [numbers_of(self.use, label, sample, whole=True).reshape(-1) for label, sample in samples]
+        return _compared(self._sequences(outputs, batch), [self._trimmed(ids.astype(np.int64)) for ids in theirs])
+
+    def _sequences(self, outputs: Outputs, batch: Batch) -> list[IntArray]:
+        array = output_of(outputs, self.use.name)
+        rows = array.reshape(len(batch), -1).astype(np.int64)
+        valid = batch.valid if batch.valid is not None and array.shape == batch.valid.shape else None
+        return [self._trimmed(ids if valid is None else ids[valid[row]]) for row, ids in enumerate(rows)]
+
+    def _trimmed(self, ids: IntArray) -> IntArray:
+        end, pad = index(self.use, "end"), index(self.use, "pad")
+        if end is not None and (ids == end).any():
+            ids = ids[: int(np.argmax(ids == end))]
+        if pad is not None:
+            real = np.flatnonzero(ids != pad)
+            ids = ids[: int(real[-1]) + 1] if real.size else ids[:0]
+        return ids
+
+
+def _compared(ours: Sequence[IntArray], theirs: Sequence[IntArray]) -> Fractions:
+    edits = np.array([edit_distance(a, b) for a, b in zip(ours, theirs, strict=True)], dtype=np.float64)
+    lengths = np.array([max(len(ids), 1) for ids in theirs], dtype=np.float64)
+    return columns(((edits == 0).astype(np.float64), 1.0), (edits, lengths))
+
+
+def edit_distance(a: IntArray, b: IntArray) -> int:
+    """Least number of insertions, deletions and substitutions from one sequence to the other (Levenshtein)."""
+    if np.array_equal(a, b):
+        return 0
+    row = np.arange(len(b) + 1)
+    steps = np.arange(len(b) + 1)
+    for position, symbol in enumerate(a, start=1):
+        # without insertions first; these are a running minimum of what they cost from the left
+        best = np.minimum(row[1:] + 1, row[:-1] + (b != symbol))
+        best = np.concatenate([[position], best])
+        row = np.minimum.accumulate(best - steps) + steps
+    return int(row[-1])
+
+
+class MaskJudge(Judge):
+    """A map [n, height, width] or [n, 1, height, width] cut at `threshold` (0.5), class ids of that shape, or one map
+    per class along `axis` (1), of which the largest decides.
+
+    The intersection over the union is that of each sample, as a mean over the classes either model sees there; with a
+    threshold there is one class. Where neither sees anything, a sample says nothing. A label is the class of every
+    pixel, negative where it does not count.
+    """
+
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
+        return (
+            MetricSpec(name="iou", about="intersection over union, a mean over samples"),
+            MetricSpec(name="pixel_agreement", about=f"pixels of {whose} class"),
+        )
+
+    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        pair(outputs, reference, self.use.name, batch)
+        (ours, first), (theirs, _) = (self._classes(output_of(of, self.use.name)) for of in (outputs, reference))
+        return _masks_compared(ours, theirs, np.ones_like(ours, dtype=np.bool_), first)
+
+    def check_label(self, label: Any, sample: int) -> None:
+        numbers_of(self.use, label, sample, whole=True)
+
+    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
+        ours, first = self._classes(output_of(outputs, self.use.name))
+        theirs = np.zeros_like(ours)
+        for row, (label, sample) in enumerate(zip(labels, batch.indices.tolist(), strict=True)):
+            classes = numbers_of(self.use, label, sample, whole=True)
+            if classes.size != ours[row].size:
+                raise no_label(self.use, sample, f"has {classes.size} pixels, the output {ours[row].size}")
+            theirs[row] = classes.reshape(ours[row].shape)
+        return _masks_compared(ours, theirs, theirs >= 0, first)
+
+    def _classes(self, array: Array) -> tuple[IntArray, int]:
+        """Class of every pixel, and the first class that counts: 1 behind a threshold, where 0 is 'not there'."""
+        if array.dtype.kind in "iu":
+            return array.astype(np.int64), 0
+        axis = index(self.use, "axis", array)
+        axis = 1 if axis is None else axis
+        several = array.ndim >= 4 and array.shape[axis] > 1 and "threshold" not in dict(self.use.options)
+        if several:
+            return np.asarray(array.argmax(axis=axis), dtype=np.int64), 0
+        reaches = array.astype(np.float64) > number(self.use, "threshold", 0.5)
+        return reaches.astype(np.int64), 1
+
+
+def _masks_compared(ours: IntArray, theirs: IntArray, scored: BoolArray, first: int) -> Fractions:
+    overlap, seen, right, there = np.zeros((4, len(ours)))
+    for row, counts in enumerate(scored):
+        mine, other = ours[row][counts], theirs[row][counts]
+        classes = [kind for kind in np.union1d(mine, other) if kind >= first]
+        if classes:
+            overlap[row] = np.mean([_iou(mine == kind, other == kind) for kind in classes])
+            seen[row] = 1.0
+        right[row], there[row] = np.count_nonzero(mine == other), mine.size
+    return columns((overlap, seen), (right, there))
+
+
+def _iou(mine: Array, other: Array) -> float:
+    return float(np.count_nonzero(mine & other) / np.count_nonzero(mine | other))  # type: ignore[operator]  # both bool

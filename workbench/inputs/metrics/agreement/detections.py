@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
-from workbench.inputs.metrics.agreement.average_precision import average_precision
 from workbench.inputs.metrics.agreement.boxes import Detections, corners_of, detections_of, overlaps
 from workbench.inputs.metrics.agreement.judge import (
     Array,
     Floats,
     Fractions,
+    Judge,
     MetricSpec,
-    OneOutput,
     Outputs,
     columns,
     no_label,
@@ -25,7 +24,7 @@ from workbench.inputs.metrics.agreement.judge import (
 )
 
 
-class DetectionsJudge(OneOutput):
+class DetectionsJudge(Judge):
     """Boxes of one class match one to one, the best score first, where they overlap by at least `match` (0.5).
 
     A sample on which neither model finds anything says nothing. Labels are [k, 4], or [k, 5] with the class at the end,
@@ -112,3 +111,35 @@ def match(ours: Detections, theirs: Detections, least: float) -> Floats:
             found[row] = shared[row, best]
             shared[:, best] = 0.0
     return found
+
+
+_IOUS = np.linspace(0.5, 0.95, 10)
+_RECALLS = np.linspace(0.0, 1.0, 101)
+_MOST = 100
+"""Of an image and class, so many of the best count."""
+
+
+def average_precision(ours: Detections, theirs: Detections) -> float:
+    """Of `ours` where `theirs` are right; 0 where these are none."""
+    found = []
+    for kind in np.unique(theirs.classes):
+        mine = np.flatnonzero(ours.classes == kind)
+        mine = mine[np.argsort(-ours.scores[mine], kind="stable")][:_MOST]
+        shared = overlaps(ours.boxes[mine], theirs.boxes[theirs.classes == kind])
+        found += [_at(shared, least) for least in _IOUS]
+    return float(np.mean(found)) if found else 0.0
+
+
+def _at(shared: Floats, least: float) -> float:
+    """Of overlaps [ranked detections, boxes that are there]."""
+    ranked, there = shared.shape
+    taken, right = np.zeros(there, dtype=np.bool_), np.zeros(ranked)
+    for row in range(ranked):
+        free = np.where(taken, -1.0, shared[row])
+        best = int(free.argmax())
+        if free[best] >= least - 1e-10:
+            taken[best], right[row] = True, 1.0
+    hits = right.cumsum()
+    precision = np.maximum.accumulate((hits / np.arange(1, ranked + 1))[::-1])[::-1]
+    places = np.searchsorted(hits / there, _RECALLS, side="left")
+    return float(np.append(precision, 0.0)[np.minimum(places, ranked)].mean())

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -54,47 +54,13 @@ class MetricSpec:
         return math.inf if self.higher else 0.0
 
 
-class Judge(Protocol):
-    """Agreement in one output, or in a few that mean something only together.
+class Judge(abc.ABC):
+    """Agreement in one output, or in a few that mean something only together; metrics are the same against the float
+    model and against labels.
 
     Attributes:
         use: the output that is judged, with its options and limits.
-        reads: names of all outputs it looks at.
-        metrics: in the order of the columns of `judge`; the first is the meaning's primary one.
-        label_metrics: those of `labelled`; empty where the meaning has no labels.
     """
-
-    @property
-    def use(self) -> OutputUse: ...
-    @property
-    def reads(self) -> tuple[str, ...]: ...
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]: ...
-    @property
-    def label_metrics(self) -> tuple[MetricSpec, ...]: ...
-
-    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
-        """Fractions of every sample of a batch.
-
-        Raises:
-            MeasureError: an output is missing, holds NaN or infinity, or has another shape than the reference.
-        """
-        ...
-
-    def check_label(self, label: Any, sample: int) -> None: ...
-
-    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
-        """The same against what the data say of each sample.
-
-        Raises:
-            MeasureError: as `judge`.
-            ConfigError: a label is none of this meaning's; names the sample.
-        """
-        ...
-
-
-class OneOutput(abc.ABC):
-    """What judges share: one output, and metrics that are the same against the float model and against labels."""
 
     can_have_labels = True
 
@@ -103,14 +69,17 @@ class OneOutput(abc.ABC):
 
     @property
     def reads(self) -> tuple[str, ...]:
+        """Names of all outputs it looks at."""
         return (self.use.name,)
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
+        """In the order of the columns of `judge`; the first is the meaning's primary one."""
         return self.specs("the float model's")
 
     @property
     def label_metrics(self) -> tuple[MetricSpec, ...]:
+        """Those of `labelled`; empty where the meaning has no labels."""
         return self.specs("the labels'") if self.can_have_labels else ()
 
     @abc.abstractmethod
@@ -118,7 +87,12 @@ class OneOutput(abc.ABC):
         """The metrics, by what they compare with."""
 
     @abc.abstractmethod
-    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions: ...
+    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        """Fractions of every sample of a batch.
+
+        Raises:
+            MeasureError: an output is missing, holds NaN or infinity, or has another shape than the reference.
+        """
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         """Sample by sample, each label as the answer of a model that is always right."""
@@ -142,11 +116,7 @@ class OneOutput(abc.ABC):
             yield ours, self.truth(label, ours.shape, int(batch.indices[row])), one
 
     def check_label(self, label: Any, sample: int) -> None:
-        """Whether a label is one of this meaning's, as far as it can be told without an output.
-
-        Raises:
-            ConfigError: it is not; names the sample.
-        """
+        """Whether a label is one of this meaning's, as far as it can be told without an output."""
         numbers_of(self.use, label, sample)
 
     def truth(self, label: Any, shape: tuple[int, ...], sample: int) -> Array:
@@ -158,11 +128,7 @@ class OneOutput(abc.ABC):
 
 
 def numbers_of(use: OutputUse, label: Any, sample: int, *, whole: bool = False) -> Array:
-    """A label as an array of numbers.
-
-    Raises:
-        ConfigError: it is something else; names the sample.
-    """
+    """A label as an array of numbers."""
     try:
         array = np.asarray(json.loads(label) if isinstance(label, str) else label)  # a CSV file holds texts alone
     except ValueError:  # no number, or lists of different lengths
@@ -209,11 +175,7 @@ def option(use: OutputUse, name: str, default: Option) -> Option:
 
 
 def number(use: OutputUse, name: str, default: float) -> float:
-    """A numeric option.
-
-    Raises:
-        ConfigError: it is no number.
-    """
+    """A numeric option."""
     found = option(use, name, default)
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise ConfigError(f"{found!r} is not a number.", key=f"outputs.{use.name}.{name}")
@@ -225,9 +187,6 @@ def index(use: OutputUse, name: str, among: Array | None = None, axis: int | Non
 
     Args:
         among: an array that has such an axis, or such a place along `axis`; counted from its end below 0.
-
-    Raises:
-        ConfigError: it is something else.
     """
     found = dict(use.options).get(name)
     if found is not None and (isinstance(found, bool) or not isinstance(found, int)):
@@ -242,11 +201,7 @@ def index(use: OutputUse, name: str, among: Array | None = None, axis: int | Non
 
 
 def word(use: OutputUse, name: str, choices: tuple[str, ...]) -> str:
-    """An option that is one of some words; the first is the default.
-
-    Raises:
-        ConfigError: it is none of them.
-    """
+    """An option that is one of some words; the first is the default."""
     found = option(use, name, choices[0])
     if found not in choices:
         raise ConfigError(
@@ -298,14 +253,19 @@ def counted(array: Array, batch: Batch, *, least_rank: int = 3) -> BoolArray:
         least_rank: an array of fewer axes is not one per position, however long its second axis is.
     """
     kept: BoolArray = np.ones(array.shape, dtype=np.bool_)
-    if batch.valid is not None and array.ndim >= least_rank and array.shape[:2] == batch.valid.shape:
+    if batch.valid is not None and per_position(array, batch, least_rank):
         kept &= batch.valid.reshape(*batch.valid.shape, *(1 for _ in array.shape[2:]))
     return kept
 
 
-def flat(array: Floats, batch: Batch) -> Floats:
-    """[n, values], 0 on padding."""
-    return (array * counted(array, batch)).reshape(len(batch), -1)
+def per_position(array: Array, batch: Batch, least_rank: int = 3) -> bool:
+    """[n, length, ...] with the batch's own padded length: padding must not count."""
+    return batch.valid is not None and array.ndim >= least_rank and array.shape[:2] == batch.valid.shape
+
+
+def flat(array: Array, batch: Batch) -> Floats:
+    """[n, values] in float64, 0 on padding."""
+    return np.where(counted(array, batch), array.astype(np.float64), 0.0).reshape(len(batch), -1)
 
 
 def cosines(ours: Floats, theirs: Floats) -> Floats:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from workbench.inputs.metrics.agreement.decisions import LogitsJudge, ProbabilitiesJudge
+import numpy as np
+
+from workbench.inputs.dataset.batch import Batch
+from workbench.inputs.metrics.agreement.decisions import IdsJudge, LogitsJudge, MaskJudge, ProbabilitiesJudge
 from workbench.inputs.metrics.agreement.detections import DetectionsJudge
-from workbench.inputs.metrics.agreement.judge import Judge
-from workbench.inputs.metrics.agreement.labelled import AGAINST, LabelledJudge
-from workbench.inputs.metrics.agreement.masks import MaskJudge
-from workbench.inputs.metrics.agreement.sequences import IdsJudge
-from workbench.inputs.metrics.agreement.signals import SignalJudge
-from workbench.inputs.metrics.agreement.vectors import EmbeddingJudge, ValuesJudge
+from workbench.inputs.metrics.agreement.judge import Fractions, Judge, MetricSpec, Outputs, no_label
+from workbench.inputs.metrics.agreement.vectors import EmbeddingJudge, SignalJudge, ValuesJudge
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Meaning, OutputUse
 
@@ -55,11 +55,7 @@ MEANINGS: Mapping[Meaning, MeaningRules] = {
 
 
 def judges_of(uses: Sequence[OutputUse]) -> tuple[Judge, ...]:
-    """Fresh judges in the order of the uses, but states last: they only inform, and keep their limits.
-
-    Raises:
-        ConfigError: nothing is left to judge, scores belong to no boxes, or an output's metric has no such limit.
-    """
+    """Fresh judges in the order of the uses, but states last: they only inform, and keep their limits."""
     first = [use for use in uses if use.meaning != "state"]
     states = [use for use in uses if use.meaning == "state"]
     judges: list[Judge] = []
@@ -83,3 +79,85 @@ def judges_of(uses: Sequence[OutputUse]) -> tuple[Judge, ...]:
                 hint=f"Write outputs: {{BOXES: {{meaning: boxes, scores: {use.name}}}}}; or probabilities, or logits.",
             )
     return tuple(judges)
+
+
+AGAINST = "against"
+"""Option of an output: its labels, `labels`, or `labels.KEY` where the data say several things of a sample."""
+FLOAT = "float_"
+"""Before the name of a metric that compares with the float model, where its own name is that against labels."""
+
+
+class LabelledJudge(Judge):
+    """Another judge's metrics twice: against the labels, which lead, and against the float model."""
+
+    def __init__(self, judge: Judge) -> None:
+        super().__init__(use=judge.use)
+        self._judge = judge
+        self._key, self._learned = _key(judge.use), False
+        if not judge.label_metrics:
+            raise ConfigError(
+                f"{judge.use.meaning} cannot be compared with labels.",
+                key=f"outputs.{judge.use.name}.{AGAINST}",
+                hint="Leave it out, or write a metric of your own: metric: file.py:function.",
+            )
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self._judge.reads
+
+    @property
+    def label_metrics(self) -> tuple[MetricSpec, ...]:
+        return self._judge.label_metrics
+
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
+        return (*self.label_metrics, *(replace(spec, name=FLOAT + spec.name) for spec in self._judge.specs(whose)))
+
+    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        right, right_of = self.labelled(outputs, self._labels(batch), batch)
+        same, same_of = self._judge.judge(outputs, reference, batch)
+        return np.concatenate([right, same], axis=1), np.concatenate([right_of, same_of], axis=1)
+
+    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
+        return self._judge.labelled(outputs, labels, batch)
+
+    def learn(self, batches: Callable[[], Iterable[Batch]]) -> None:
+        """What the labels of a whole split tell; once, and only where the judge asks for it."""
+        if isinstance(self._judge, ValuesJudge) and not self._learned:
+            self._learned = True
+            self._judge.learn([label for batch in batches() for label in self._labels(batch)])
+
+    def check_label(self, label: Any, sample: int) -> None:
+        self._judge.check_label(label, sample)
+
+    def check(self, batch: Batch) -> None:
+        """Raises ConfigError where a sample of the batch has no label, or none of this meaning's."""
+        for sample, label in zip(batch.indices.tolist(), self._labels(batch), strict=True):
+            self.check_label(label, sample)
+
+    def _labels(self, batch: Batch) -> list[Any]:
+        """What the data say of each sample."""
+        found = []
+        for sample, truth in zip(batch.indices.tolist(), batch.truths or [None] * len(batch), strict=True):
+            label = truth
+            if self._key and truth is not None:
+                if not isinstance(truth, Mapping) or self._key not in truth:
+                    given = ", ".join(map(str, truth)) if isinstance(truth, Mapping) else "one value"
+                    raise no_label(self.use, sample, f"has no {self._key!r}; it has {given}")
+                label = truth[self._key]
+            if label is None:
+                raise no_label(self.use, sample, "is missing")
+            found.append(label)
+        return found
+
+
+def _key(use: OutputUse) -> str:
+    """Of a sample's labels that part which belongs to the output; empty where they are all its own."""
+    told = dict(use.options)[AGAINST]
+    first, _, key = str(told).partition(".")
+    if first != "labels" or (not key and str(told) != "labels"):
+        raise ConfigError(
+            f"{told!r} does not say where labels are.",
+            key=f"outputs.{use.name}.{AGAINST}",
+            hint="Write labels, or labels.KEY where there are several.",
+        )
+    return key
