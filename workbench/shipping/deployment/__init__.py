@@ -15,8 +15,8 @@
 They are examples to adapt: nobody has run them on the machine they will run on. What is assumed there and known from
 public documents only says so in the file.
 
-Each is a template under `templates/` that `Facts` are put into. The container's build context is a folder with `bundle/`
-and `wheels/` side by side, so that any Docker version builds it and the bundle itself stays as it was written; the image
+Each is a template under `templates/` that `Facts` are put into. The container is built in a folder with `bundle/` and
+`wheels/` side by side, so that any Docker version builds it and the bundle itself stays as it was written. The image
 holds both: what runs is what was verified.
 """
 
