@@ -53,12 +53,14 @@ class Table:
                 raise ValueError(f"{self.caption}: a row of {len(row)} cells below {len(self.heads)} heads")
 
 
+ParagraphKind = Literal["plain", "verdict", "note", "warning"]
+"""A verdict is framed, a note small, a warning must not be overlooked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """Attributes: kind: 'verdict' is framed, 'note' small, 'warning' must not be overlooked."""
-
     text: str
-    kind: Literal["plain", "verdict", "note", "warning"] = "plain"
+    kind: ParagraphKind = "plain"
     state: State = "plain"
 
 

@@ -11,13 +11,13 @@ from workbench.report.written.document import (
     Document,
     Figure,
     Heading,
-    Language,
     Paragraph,
     Section,
     Table,
 )
 from workbench.report.written.drawing import svg
 from workbench.report.written.marks import column_shares, marked
+from workbench.report.written.texts import speaking
 
 _STYLE = """
 :root { --ink: #1c1f24; --line: #d0d6de; --soft: #f3f5f8; --met: #0a7d43; --missed: #b3261e; --open: #8a4b00; }
@@ -58,12 +58,16 @@ figcaption { font-weight: 600; font-size: 13px; }
 
 def html_text(document: Document) -> str:
     """The page; `document` is `numbered` already. It loads nothing from anywhere."""
+    with speaking(document.language):
+        return _page(document)
+
+
+def _page(document: Document) -> str:
     language = {"zh": "zh-CN", "en": "en"}[document.language]
     facts = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in document.facts)
     body = (
         f'<h1>{_text(document.title)}</h1><p class="subtitle">{_text(document.subtitle)}</p>'
-        f'<dl class="facts">{facts}</dl>\n'
-        + "\n".join(_section(section, document.language) for section in document.sections)
+        f'<dl class="facts">{facts}</dl>\n' + "\n".join(_section(section) for section in document.sections)
     )
     return (
         f'<!doctype html>\n<html lang="{language}"><head><meta charset="utf-8"><title>{_text(document.title)}</title>'
@@ -80,11 +84,11 @@ def _marked(body: str, mark: str) -> str:
     return f'<table class="frame" role="presentation">{head}<tbody><tr><td>\n{body}\n</td></tr></tbody></table>'
 
 
-def _section(section: Section, language: Language) -> str:
-    return f"<h2>{_text(section.title)}</h2>\n" + "\n".join(_block(b, language) for b in section.blocks)
+def _section(section: Section) -> str:
+    return f"<h2>{_text(section.title)}</h2>\n" + "\n".join(_block(b) for b in section.blocks)
 
 
-def _block(block: Block, language: Language) -> str:
+def _block(block: Block) -> str:
     if isinstance(block, Heading):
         return f"<h3>{_text(block.text)}</h3>"
     if isinstance(block, Paragraph):
@@ -96,10 +100,10 @@ def _block(block: Block, language: Language) -> str:
         return f"<pre>{_text(chr(10).join(block.lines))}</pre>"
     if isinstance(block, Figure):
         return f"<figure>{svg(block.chart)}<figcaption>{_text(block.caption)}</figcaption>{_note(block.note)}</figure>"
-    return _table(block, language)
+    return _table(block)
 
 
-def _table(table: Table, language: Language) -> str:
+def _table(table: Table) -> str:
     heads = "".join(
         f"<th{_right(all(row[i].figure for row in table.rows) and bool(table.rows))}>{_text(head)}</th>"
         for i, head in enumerate(table.heads)
@@ -109,17 +113,17 @@ def _table(table: Table, language: Language) -> str:
         cells = ""
         for cell in row:
             kinds = [*(["n"] if cell.figure else []), *([cell.state] if cell.state != "plain" else [])]
-            shown = marked(cell, language)
+            shown = marked(cell)
             word = shown[len(cell.text) :]
             text = _text(cell.text) + (f'<span class="marked">{_text(word)}</span>' if word else "")
             cells += f'<td class="{" ".join(kinds)}">{text}</td>' if kinds else f"<td>{text}</td>"
         body += f'<tr class="strong">{cells}</tr>' if index in table.strong else f"<tr>{cells}</tr>"
-    top = f"<caption>{_text(table.caption)}</caption>{_columns(table, language)}<thead><tr>{heads}</tr></thead>"
+    top = f"<caption>{_text(table.caption)}</caption>{_columns(table)}<thead><tr>{heads}</tr></thead>"
     return f'<div class="wide"><table>{top}<tbody>{body}</tbody></table></div>{_note(table.note)}'
 
 
-def _columns(table: Table, language: Language) -> str:
-    return "".join(f'<col style="width:{100 * share:.1f}%">' for share in column_shares(table, language))
+def _columns(table: Table) -> str:
+    return "".join(f'<col style="width:{100 * share:.1f}%">' for share in column_shares(table))
 
 
 def _right(figures: bool) -> str:
