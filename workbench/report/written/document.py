@@ -52,6 +52,10 @@ class Table:
             if len(row) != len(self.heads):
                 raise ValueError(f"{self.caption}: a row of {len(row)} cells below {len(self.heads)} heads")
 
+    def all_figures(self, column: int) -> bool:
+        """Whether every cell of a column is one, so that its head stands at the right too."""
+        return bool(self.rows) and all(row[column].figure for row in self.rows)
+
 
 ParagraphKind = Literal["plain", "verdict", "note", "warning"]
 """A verdict is framed, a note small, a warning must not be overlooked."""

@@ -60,7 +60,7 @@ def _block(block: Block, pictures: str, drawn: dict[str, str]) -> list[str]:
 
 
 def _table(table: Table) -> list[str]:
-    figures = [bool(table.rows) and all(row[column].figure for row in table.rows) for column in range(len(table.heads))]
+    figures = map(table.all_figures, range(len(table.heads)))
     lines = [
         f"**{_text(table.caption)}**",
         "",
