@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -193,7 +193,7 @@ def _along(found: Comparison) -> str:
     ]
     decades = [10.0**power for power in range(math.floor(math.log10(floor)), 6)]
     figure = go.Figure()
-    looks = (
+    looks: tuple[tuple[str, Callable[[TensorComparison], object], dict[str, object]], ...] = (
         ("error carried to this tensor", lambda row: not row.rescaled, {"color": _COST, "size": 5}),
         ("jump", lambda row: row.jump, _marker(_JUMP, "diamond")),
         ("NaN or infinity", lambda row: row.not_finite, _marker("#111", "x")),
