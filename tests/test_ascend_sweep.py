@@ -37,6 +37,7 @@ from workbench.report.text import _all_numbers
 from workbench.report.words import p50_words
 from workbench.report.written.document import Language
 from workbench.report.written.performance import _number
+from workbench.report.written.texts import speaking
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.documents.canonical import file_digest
 from workbench.values.metrics import intervals, metrics
@@ -298,7 +299,8 @@ def test_every_figure_has_one_interval_wherever_it_is_written(swept: Swept, tmp_
         }
         for language in get_args(Language):
             for name in ("latency_p50_ms", "speedup"):
-                written[name].append(_number(name, numbers, evaluation, language).text)
+                with speaking(language):
+                    written[name].append(_number(name, numbers, evaluation).text)
         for line in _all_numbers(evaluation):
             name = line.split()[0]
             if name in known:

@@ -119,6 +119,7 @@ OWNERS = {
     "prometheus_client": {"serve"},
     "openvino": {"targets/openvino"},
     "cryptography": {"bundle/signing"},
+    "jinja2": {"values/documents/templates.py"},
     "grpc": {"load/kserve"},
 }
 """External packages with one home."""

@@ -42,7 +42,7 @@ from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.lowering.normalize import normalized
 from workbench.shipping.acceptance import read_baseline
-from workbench.shipping.verdict_file import read_verdict
+from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.space.reader import read_space
 from workbench.space.service_reader import read_trace
 from workbench.study.amct_command import calibrate_model

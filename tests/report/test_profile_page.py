@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,7 +54,11 @@ def test_modelled_times_are_marked_and_measured_ones_are_not() -> None:
     assert "nothing was measured" not in profile_html(profile(modelled=False), "bert")
 
 
-def test_the_script_is_installed_with_the_package() -> None:
-    patterns = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+def test_every_file_of_data_is_installed_with_the_package() -> None:
+    root = Path(__file__).parents[2]
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["workbench"]
+    installed = {file for pattern in patterns for file in (root / "workbench").glob(pattern)}
 
-    assert '"report/*.js"' in patterns
+    held = {file for file in (root / "workbench").rglob("*.*") if file.is_file() and "__pycache__" not in file.parts}
+    assert {file for file in held if file.suffix != ".py"} == installed

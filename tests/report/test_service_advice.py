@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.evaluations import evaluation, service
 from tests.report.test_advice import BASELINE, judged
-from workbench.report.service_advice import FEWEST, advise_service
+from workbench.report.advice import FEWEST, advise_service
 from workbench.values.results import Evaluation
 from workbench.values.service import ServiceChoices, ServiceSettings
 

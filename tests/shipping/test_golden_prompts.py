@@ -5,7 +5,7 @@ import pytest
 from tests.targets.ascend_llm.checkpoints import checkpoint
 from tests.targets.ascend_llm.folders import TEXTS
 from workbench.bundle.prompts import prompt_faults
-from workbench.shipping.golden_prompts import MARGIN, make_golden_prompts
+from workbench.shipping.language_handover import MARGIN, make_golden_prompts
 from workbench.targets.ascend_llm.prompted import prompted
 from workbench.values.errors import ConfigError, MeasureError
 

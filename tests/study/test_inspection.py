@@ -14,8 +14,7 @@ from rich.console import Console
 from tests.graph.intake.graphs import port, rate_dependent, write
 from tests.model_zoo import write_cnn, write_halves
 from tests.tiny import write_model
-from workbench.study.inspection import inspect_model, inspection_json, inspection_table
-from workbench.study.looking import MOST_OPENED
+from workbench.study.inspection import MOST_OPENED, inspect_model, inspection_json, inspection_table
 from workbench.targets.openvino import check as openvino_check
 from workbench.targets.openvino.library import library
 from workbench.values.errors import ConfigError, ToolchainError

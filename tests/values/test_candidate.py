@@ -8,6 +8,7 @@ import pytest
 
 from workbench.report.written.document import Language
 from workbench.report.written.naming import candidate_name
+from workbench.report.written.texts import speaking
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json
@@ -144,7 +145,8 @@ def test_no_two_ways_to_quantize_are_described_in_the_same_words(field: str, val
     pair = [Candidate(target="onnxruntime", quantization=each) for each in (STATIC, Quantization(**settings))]
 
     for language in get_args(Language):
-        assert len({candidate_name(each, language) for each in pair}) == 2
+        with speaking(language):
+            assert len({candidate_name(each) for each in pair}) == 2
 
 
 def test_every_field_of_a_quantization_is_among_those_that_are_described() -> None:
@@ -159,7 +161,8 @@ def test_every_field_of_a_quantization_is_among_those_that_are_described() -> No
         ),
     )
     assert "scales by workbench" in describe(other)
-    assert "标定器 workbench" in candidate_name(other, "zh")
+    with speaking("zh"):
+        assert "标定器 workbench" in candidate_name(other)
 
 
 def test_a_description_of_openvino_names_it_and_only_what_differs_from_its_defaults() -> None:

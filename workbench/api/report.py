@@ -23,8 +23,8 @@ from workbench.report.written.compose import written_report
 from workbench.report.written.document import Document, Language
 from workbench.report.written.files import check_form, write_report
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
+from workbench.shipping.acceptance.verdict import read_verdict
 from workbench.shipping.handover import service_settings
-from workbench.shipping.verdict_file import read_verdict
 from workbench.study.compared import Comparison
 from workbench.tracking.releases import Act, log_file, read_log, shown
 from workbench.values.documents.canonical import DecodeError, decode

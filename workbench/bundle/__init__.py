@@ -21,8 +21,7 @@ The sums find damage: one changed byte anywhere. They are no signature: whoever 
 Who wrote a bundle is proved by the signature alone, against a file of trusted keys that lies elsewhere.
 """
 
-from workbench.bundle.fidelity import bundle_fidelity
-from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
+from workbench.bundle.golden import GoldenBatch, bundle_fidelity, golden_batches, preprocessor_of
 from workbench.bundle.manifest import HoldoutOutcomes, Manifest, Tolerance
 from workbench.bundle.opened import Bundle, read_bundle
 from workbench.bundle.provenance import description, manifest_sha256, provenance

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from workbench.bundle.arrays import read_npz
-from workbench.bundle.bounds import LANGUAGE, absolute_fault
+from workbench.bundle.bounds import LANGUAGE, absolute_fault, value_fault
 from workbench.bundle.manifest import Manifest
 from workbench.bundle.opened import Bundle
 from workbench.targets.base import Array, Feeds
+from workbench.values.documents.canonical import DecodeError
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, ConfigError
+from workbench.values.fidelity import Fidelity, fidelity_from_json
 from workbench.values.preprocess import Preprocessor, Text, open_preprocessor
 
 
@@ -135,3 +137,28 @@ def _check_labels(batch: GoldenBatch, manifest: Manifest) -> None:
 
 def _largest(array: Array) -> float:
     return float(np.abs(array.astype(np.float64)).max(initial=0.0))
+
+
+def bundle_fidelity(bundle: Bundle) -> Fidelity | None:
+    """None where nobody measured it before it was exported.
+
+    Raises:
+        BundleError: the file is damaged, holds none, or that of another candidate.
+    """
+    name = bundle.manifest.fidelity
+    if name is None:
+        return None
+    try:
+        body = loads(bundle.read(name))
+        if fault := value_fault(body, name):
+            raise ValueError(fault)
+        if not isinstance(body, dict):
+            raise ValueError("it holds no JSON object")
+        found = fidelity_from_json(body)
+    except (DecodeError, ValueError) as error:
+        raise BundleError(f"{bundle.directory}: {name} cannot be used: {error}.") from error
+    if found.candidate_id != bundle.manifest.candidate_id:
+        raise BundleError(
+            f"{bundle.directory}: {name} is of the candidate {found.candidate_id[:12]!r}, not of its own."
+        )
+    return found

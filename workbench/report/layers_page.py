@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -22,13 +23,18 @@ from workbench.report.layers_words import (
     signed_percent,
     study_verdict,
 )
-from workbench.report.page import document
 from workbench.report.words import count_of
 from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.layers import LayerStudy, Rung, Unit
+from workbench.values.documents.templates import rendered
 
 _DAMAGE, _COST, _GAIN, _JUMP = "#c2410c", "#4269d0", "#0a7d43", "#b3261e"
 _LONGEST_LABEL = 52
+_TEMPLATES = Path(__file__).with_name("templates")
+_HEADS = (
+    *("SQNR, dB", "1st-order estimate, dB", "cosine", "KL, nats", "noise", "MACs"),
+    *("float, µs", "INT8, µs", "paid in float"),
+)
 _CONFIG = {"displaylogo": False, "responsive": True}
 _BARS_CONFIG = {"displayModeBar": False, "responsive": True}
 
@@ -41,55 +47,50 @@ def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
     """
     kinds = ("group", "layer") if study.unit == "group" else ("layer", "group")
     tables = {"group": study.groups, "layer": study.layers}
-    good = study.chosen is not None
-    answer = "".join(f"<p>{_text(sentence)}</p>" for sentence in study_verdict(study))
-    body = [
-        f"<h1>{_text(study.experiment)}: which layers to keep in float, and what it costs</h1>",
-        f'<p class="muted">Every {kinds[0]} and {kinds[1]} was quantized alone over {study.samples} calibration '
-        f"samples, and timed in float and in INT8. Ranked by: {_text(METRIC_WORDS[study.metric])}.</p>",
-        f'<div class="verdict{"" if good else " none"}">{answer}</div>',
-        f"<pre>{_text(chr(10).join(recipe))}</pre>" if recipe else "",
-        _ladder(study),
-        '<h2>How to read the bars</h2><p><b style="color:#c2410c">Left, bought:</b> the share of all quantization '
-        "noise at the output that goes away when this unit stays in float. "
-        '<b style="color:#4269d0">Right, paid:</b> the extra time of its kernels in float, as a share of '
-        f'{_text(priced_words(study))}. <b style="color:#0a7d43">Green</b> to the left of zero: float is the faster '
-        "one. Good candidates for float have a long left bar and a short right one. "
-        f"{_text(estimate_words(study))}{'; the table above is measured' if study.rungs else ''}.</p>",
-    ]
-    for number, kind in enumerate(kinds):
-        units = tables[kind]
-        body += [f"<h2>By {kind}, most sensitive first</h2>", _bars(units, number), _units_table(units, kind)]
-    return document(f"{study.experiment}: sensitivity", body)
-
-
-def _ladder(study: LayerStudy) -> str:
-    rows = [_rung_row(study, rung) for rung in study.rungs]
-    if not rows:
-        return ""
-    head = (
-        "<tr><th>kept in float</th><th class=n>accuracy</th><th class=n>drop, pp [95 %]</th>"
-        "<th class=n>speed-up over float [95 %]</th><th></th></tr>"
-    )
-    return (
-        f'<h2>Measured: INT8 with the most sensitive {study.unit}s in float</h2><div class="wide"><table>{head}'
-        f'{"".join(rows)}</table></div><p class="muted">{_text(ladder_note(study))}.</p>'
+    return rendered(
+        _TEMPLATES / "sensitivity.html.j2",
+        title=f"{study.experiment}: sensitivity",
+        study=study,
+        metric=METRIC_WORDS[study.metric],
+        verdict=study_verdict(study),
+        recipe=recipe,
+        ladder=[_rung(study, rung) for rung in study.rungs],
+        note=ladder_note(study),
+        priced=priced_words(study),
+        estimate=estimate_words(study),
+        heads=_HEADS,
+        kinds=[
+            {"kind": kind, "bars": _bars(tables[kind], number), "rows": list(map(_unit, tables[kind]))}
+            for number, kind in enumerate(kinds)
+        ],
     )
 
 
-def _rung_row(study: LayerStudy, rung: Rung) -> str:
+def _rung(study: LayerStudy, rung: Rung) -> tuple[str, tuple[str, ...], str, bool]:
+    """(what is kept, its figures, words on it, whether it is the chosen one)."""
     accuracy, latency = rung.evaluation.measurement.accuracy, rung.evaluation.measurement.latency
-    kept = f'<td style="white-space:normal">{_text(kept_words(rung))}</td>'
     if accuracy is None or latency is None or accuracy.comparison is None:
         failure = rung.evaluation.failure
-        return f'<tr>{kept}<td colspan="4">{_text("failed" if failure is None else failure.message)}</td></tr>'
+        return kept_words(rung), (), "failed" if failure is None else failure.message, False
     drop, gain = accuracy.comparison.drop_pp, latency.speedup
-    style = ' class="chosen"' if rung is study.chosen else ""
-    return (
-        f"<tr{style}>{kept}<td class=n>{accuracy.values[accuracy.primary]:.4f}</td>"
-        f"<td class=n>{drop.value:+.2f} [{drop.low:+.2f}, {drop.high:+.2f}]</td>"
-        f"<td class=n>{gain.value:.2f} [{gain.low:.2f}, {gain.high:.2f}]</td>"
-        f"<td>{_text(adoption(study, rung))}</td></tr>"
+    figures = (
+        f"{accuracy.values[accuracy.primary]:.4f}",
+        f"{drop.value:+.2f} [{drop.low:+.2f}, {drop.high:+.2f}]",
+        f"{gain.value:.2f} [{gain.low:.2f}, {gain.high:.2f}]",
+    )
+    return kept_words(rung), figures, adoption(study, rung), rung is study.chosen
+
+
+def _unit(unit: Unit) -> tuple[str, tuple[str, ...]]:
+    s = unit.sensitivity
+    noise = (f"{s.sqnr_db:.1f}", f"{s.first_order_db:.1f}", f"{s.cosine:.6f}", "" if s.kl is None else f"{s.kl:.1e}")
+    shares = (f"{unit.damage_share:.1%}", f"{unit.macs_share:.1%}")
+    return s.unit, (
+        *noise,
+        *shares,
+        microseconds(unit.float_us),
+        microseconds(unit.int8_us),
+        signed_percent(unit.call_share),
     )
 
 
@@ -151,78 +152,34 @@ def _bars(units: Sequence[Unit], number: int) -> str:
     )
 
 
-def _units_table(units: Sequence[Unit], kind: str) -> str:
-    head = "".join(
-        f"<th class=n>{name}</th>"
-        for name in (
-            *("SQNR, dB", "1st-order estimate, dB", "cosine", "KL, nats", "noise", "MACs"),
-            *("float, µs", "INT8, µs", "paid in float"),
-        )
-    )
-    rows = []
-    for unit in units:
-        s = unit.sensitivity
-        cells = (
-            *(f"{s.sqnr_db:.1f}", f"{s.first_order_db:.1f}", f"{s.cosine:.6f}", "" if s.kl is None else f"{s.kl:.1e}"),
-            *(
-                f"{unit.damage_share:.1%}",
-                f"{unit.macs_share:.1%}",
-                microseconds(unit.float_us),
-                microseconds(unit.int8_us),
-            ),
-            signed_percent(unit.call_share),
-        )
-        rows.append(f"<tr><td>{_text(s.unit)}</td>{''.join(f'<td class=n>{cell}</td>' for cell in cells)}</tr>")
-    return (
-        f'<details><summary>All numbers by {kind}</summary><div class="wide"><table>'
-        f"<tr><th>{kind}</th>{head}</tr>{''.join(rows)}</table></div></details>"
-    )
-
-
 # --- two models ----------------------------------------------------------------------------------------------------
 
 
 def comparison_html(found: Comparison) -> str:
     """The verdict, the error of every compared tensor along the graph with its jumps marked, and the table."""
-    sentences = "".join(f"<p>{_text(sentence)}</p>" for sentence in comparison_verdict(found))
-    if found.device is not None:
-        sentences += f"<pre>{_text(chr(10).join(device_words(found.device)))}</pre>"
-    head = "".join(
-        f"<th class=n>{name}</th>" for name in ("cosine", "max abs", "MAE", "SQNR, dB", "error", "added here")
+    return rendered(
+        _TEMPLATES / "comparison.html.j2",
+        title=f"{found.a} against {found.b}",
+        found=found,
+        batches=count_of(found.batches, "batch", "batches"),
+        verdict=comparison_verdict(found),
+        device=() if found.device is None else device_words(found.device),
+        along=_along(found),
+        rows=[(row, _comparison_cells(row), _marks(row)) for row in found.rows],
     )
-    body = [
-        f"<h1>{_text(found.a)} against {_text(found.b)}</h1>",
-        f'<p class="muted">{count_of(found.batches, "batch", "batches")} of {_text(found.data)}; the first model is '
-        "the reference.</p>",
-        f'<div class="verdict{"" if found.passed else " none"}">{sentences}</div>',
-        "<h2>Error along the graph</h2>",
-        _along(found),
-        '<p class="muted">Error: |a − b| / |a| over all elements of a tensor. What a tensor carries already from the '
-        "tensors it is computed from is no error of its own; 'added here' is what lies beyond, and a jump is a step of "
-        "at least half the largest. Equal tensors are drawn at the lower edge.</p>",
-        f"<h2>All compared tensors, in graph order</h2><div class=wide><table><tr><th>tensor</th><th>made by</th>{head}"
-        f"<th></th></tr>{''.join(map(_comparison_row, found.rows))}</table></div>",
-    ]
-    return document(f"{found.a} against {found.b}", body)
 
 
-def _comparison_row(row: TensorComparison) -> str:
-    broken = f"{row.not_finite} NaN/inf"
-    marks = ((broken, row.not_finite), ("output", row.is_output), ("jump", row.jump), ("rescaled", row.rescaled))
-    color = "" if row.within_limits or row.rescaled else ' class="warn"'
+def _comparison_cells(row: TensorComparison) -> tuple[str, ...]:
     error = "" if row.not_finite else f"{row.relative_error:.2%}"
     added = f"{row.added_error:.2%}" if row.added_error and not row.not_finite else ""
-    cells = (
-        *(f"{row.cosine:.6f}", f"{row.max_abs:.2e}", f"{row.mae:.2e}"),
-        *("equal" if row.sqnr_db is None else f"{row.sqnr_db:.1f}", error, added),
-    )
-    style = ' style="background:#fcf1f0;font-weight:600"' if row.jump or row.not_finite else ""
-    return (
-        f"<tr{style}><td{color} style='white-space:normal;word-break:break-all' title={_quoted(row.node)}>"
-        f"{_text(row.tensor)}</td><td>{_text(row.op_type)}</td>"
-        f"{''.join(f'<td class=n>{cell}</td>' for cell in cells)}"
-        f"<td>{' '.join(word for word, there in marks if there)}</td></tr>"
-    )
+    sqnr = "equal" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"
+    return f"{row.cosine:.6f}", f"{row.max_abs:.2e}", f"{row.mae:.2e}", sqnr, error, added
+
+
+def _marks(row: TensorComparison) -> list[str]:
+    broken = f"{row.not_finite} NaN/inf"
+    marks = ((broken, row.not_finite), ("output", row.is_output), ("jump", row.jump), ("rescaled", row.rescaled))
+    return [word for word, there in marks if there]
 
 
 def _along(found: Comparison) -> str:
@@ -236,35 +193,20 @@ def _along(found: Comparison) -> str:
     ]
     decades = [10.0**power for power in range(math.floor(math.log10(floor)), 6)]
     figure = go.Figure()
-    everywhere = [at for at, row in enumerate(found.rows) if not row.rescaled]
-    looks = (
-        ("error carried to this tensor", everywhere, "lines+markers", {"color": _COST, "size": 5}),
-        ("jump", [at for at, row in enumerate(found.rows) if row.jump], "markers", _marker(_JUMP, "diamond")),
-        (
-            "NaN or infinity",
-            [at for at, row in enumerate(found.rows) if row.not_finite],
-            "markers",
-            _marker("#111", "x"),
-        ),
-        (
-            "rescaled, no error",
-            [at for at, r in enumerate(found.rows) if r.rescaled],
-            "markers",
-            _marker("#9aa3ad", "circle"),
-        ),
-        (
-            "output",
-            [at for at, row in enumerate(found.rows) if row.is_output],
-            "markers",
-            _marker(_GAIN, "square-open"),
-        ),
+    looks: tuple[tuple[str, Callable[[TensorComparison], object], dict[str, object]], ...] = (
+        ("error carried to this tensor", lambda row: not row.rescaled, {"color": _COST, "size": 5}),
+        ("jump", lambda row: row.jump, _marker(_JUMP, "diamond")),
+        ("NaN or infinity", lambda row: row.not_finite, _marker("#111", "x")),
+        ("rescaled, no error", lambda row: row.rescaled, _marker("#9aa3ad", "circle")),
+        ("output", lambda row: row.is_output, _marker(_GAIN, "square-open")),
     )
-    for name, at, mode, marker in looks:
+    for number, (name, shows, marker) in enumerate(looks):
+        at = [place for place, row in enumerate(found.rows) if shows(row)]
         if at:
             figure.add_scatter(
                 x=at,
                 y=[errors[i] for i in at],
-                mode=mode,
+                mode="markers" if number else "lines+markers",
                 name=name,
                 marker=marker,
                 line={"color": _COST, "width": 1.5},
@@ -308,10 +250,6 @@ def _label(name: str) -> str:
     if len(name) <= _LONGEST_LABEL:
         return _text(name)
     return _text(f"{name[:10]}…{name[11 - _LONGEST_LABEL :]}")
-
-
-def _quoted(value: str) -> str:
-    return f'"{html.escape(value, quote=True)}"'
 
 
 def _text(value: str) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -23,6 +26,7 @@ from workbench.report.summary import (
 from workbench.report.text import damage_words, lines, reproduce, verdict_sentences
 from workbench.report.words import count_of, differing_parameters, interval, p50_words
 from workbench.values.clocks.figures import interval_of
+from workbench.values.documents.templates import rendered
 from workbench.values.evidence import (
     GLYPHS,
     LEVELS,
@@ -38,31 +42,9 @@ from workbench.values.metrics import intervals, metrics
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1c1f24; background: #fff; margin: 1.5rem auto;
-       max-width: 1180px; padding: 0 1rem; }
-h1 { font-size: 1.4rem; margin: 0 0 .2rem; } h2 { font-size: 1.1rem; margin: 1.8rem 0 .5rem; }
-p { margin: .4rem 0; max-width: 60rem; } .muted { color: #5b6470; }
-.verdict { border-left: 4px solid #0a7d43; background: #f1f8f4; padding: .6rem 1rem; }
-.none { border-color: #b3261e; background: #fcf1f0; } .warn { color: #8a4b00; }
-.emulated { max-width: none; background: #b3261e; color: #fff; padding: .4rem 1rem; font-weight: 600; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13px; } th, td { text-align: left; vertical-align: bottom;
-        padding: .3rem .7rem; border-bottom: 1px solid #d9dee5; white-space: nowrap; } td.n, th.n { text-align: right; }
-tr.chosen td { background: #e5f4ec; font-weight: 600; } code { font-size: 13px; }
-.evidence { display: inline-block; padding: 0 .5rem; border-radius: .7rem; border: 1px solid #9aa3ad; font-size: 12px; }
-.evidence.measured-held-out { background: #0a7d43; border-color: #0a7d43; color: #fff; }
-.evidence.measured { border-color: #0a7d43; } .evidence.shared { border-style: dashed; border-color: #2457c5; }
-.evidence.predicted { border-style: dashed; border-color: #8a4b00; color: #8a4b00; }
-.evidence.modelled { border-style: dotted; border-color: #b3261e; color: #b3261e; }
-.figure { white-space: nowrap; } .figure::before { content: attr(data-glyph) " "; font-weight: 400; color: #0a7d43; }
-.figure.shared::before { color: #2457c5; } .figure.predicted, .figure.modelled { font-style: italic; }
-.figure.predicted, .figure.predicted::before { color: #8a4b00; }
-.figure.modelled, .figure.modelled::before { color: #b3261e; }
-.key span { margin-right: .5rem; }
-.bar { display: inline-block; height: .7em; background: #4269d0; }
-pre { font-size: 12px; line-height: 1.35; overflow-x: auto; background: #f6f7f9; padding: .8rem; }
-"""
+_SHORT = re.compile(r"(?<=\.)|(?<=,) ")
+"""Where a heading is broken: columns are as wide as their numbers, so that more of them are seen at once."""
+_PAGE = Path(__file__).with_name("templates") / "pareto.html.j2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,26 +68,31 @@ _TRACES: dict[Standing, _Trace] = {
 
 def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
     """A self-contained page (about 5 MB, nearly all of it plotly.js); makes no request of any kind."""
-    body = [
-        f"<h1>{_text(summary.experiment_name)}</h1>",
-        f'<p class="muted">{_text(_question(summary))}</p>',
-        '<p class="emulated">Emulated: no number here was measured on a real device.</p>' if summary.emulated else "",
-        f'<p class="emulated">Damaged: {_text(damage_words(summary))}</p>' if summary.damage else "",
-        _verdict(summary),
-        *_plots(summary),
-        '<h2>The front, and where its members differ</h2><div class="wide">' + _front_table(summary) + "</div>",
-        _importance(importance),
-        f"<h2>The report as text</h2><pre>{_text(lines(summary))}</pre>",
-    ]
-    return document(f"{summary.experiment_name}: Pareto front", body)
-
-
-def document(name: str, body: Sequence[str]) -> str:
-    """The frame of every page: one file, its style inside, nothing loaded from anywhere."""
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(name)}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
-        f"<body>\n{''.join(part for part in body if part)}\n</body></html>\n"
+    chosen = summary.recommended and summary.find(summary.recommended.candidate_id)
+    missing = sum(not _has(summary, e, *_axes(summary)[0]) for e in summary.evaluations)
+    alike, shown = float_alike(summary), _shown(summary)
+    differing = differing_parameters([e.candidate for e in shown]) if shown else []
+    rows = [_front_row(summary, e, differing) for e in shown]
+    known = {level for row in rows for words, level in row["figures"] if words}
+    return rendered(
+        _PAGE,
+        title=f"{summary.experiment_name}: Pareto front",
+        summary=summary,
+        question=_question(summary),
+        damage=damage_words(summary),
+        headline=headline(summary),
+        said=verdict_sentences(summary) if chosen else (),
+        again=reproduce(summary, chosen) if chosen else "",
+        plots=_plots(summary),
+        missing=count_of(missing, "candidate") if missing else "",
+        heads=[(_SHORT.split(name), kind) for name, kind in _heads(summary, shown, differing)],
+        rows=rows,
+        alike="" if alike is None else alike.candidate.short_id,
+        levels=[level for level in LEVELS if level in known],
+        glyphs=GLYPHS,
+        meanings=MEANINGS,
+        importance=importance,
+        text=lines(summary),
     )
 
 
@@ -113,29 +100,6 @@ def _question(summary: Summary) -> str:
     goals = ", ".join(f"{o.direction} {o.metric}" for o in summary.objectives)
     limits = f", with {', '.join(map(str, summary.constraints))}" if summary.constraints else ""
     return f"{goals}{limits}. {count_of(len(summary.evaluations), 'candidate')}, {len(summary.front)} on the front."
-
-
-def _verdict(summary: Summary) -> str:
-    recommended = summary.recommended
-    if recommended is None:
-        return f'<p class="verdict none">{_text(headline(summary))}</p>'
-    chosen = summary.find(recommended.candidate_id)
-    assert chosen is not None, "the recommended candidate was evaluated"
-    warnings = "".join(f'<p class="warn">{_text(w)}</p>' for w in recommended.warnings)
-    said = "".join(f"<p>{_text(sentence)}</p>" for sentence in verdict_sentences(summary))
-    return (
-        f'<div class="verdict"><p><b>{_text(headline(summary))}</b></p>{said}{warnings}'
-        f"<p><code>{_text(reproduce(summary, chosen))}</code></p></div>"
-    )
-
-
-def _kind(level: Evidence) -> str:
-    """The class by which the style tells levels apart."""
-    return f"evidence {_css(level)}"
-
-
-def _css(level: Evidence) -> str:
-    return level.replace(" ", "-")
 
 
 # --- the scatter ---------------------------------------------------------------------------------------------------
@@ -154,11 +118,7 @@ def _plots(summary: Summary) -> list[str]:
                 config={"displaylogo": False, "responsive": True},
             )
         )
-    missing = sum(not _has(summary, e, *_axes(summary)[0]) for e in summary.evaluations)
-    note = "Bars are 95 % intervals; the one of accuracy is that of its difference to the float baseline."
-    if missing:
-        note += f" {count_of(missing, 'candidate')} stopped or failed before both numbers were measured."
-    return [*found, f'<p class="muted">{note}</p>']
+    return found
 
 
 def _axes(summary: Summary) -> list[tuple[str, str]]:
@@ -316,57 +276,27 @@ def _axis_title(metric: str, summary: Summary) -> str:
 # --- the tables ----------------------------------------------------------------------------------------------------
 
 
-def _front_table(summary: Summary) -> str:
-    rows = [m.evaluation for m in (*summary.front, *summary.fallen)]
-    baseline = summary.baseline
-    alike = float_alike(summary)
+def _shown(summary: Summary) -> list[Evaluation]:
+    """The front, what fell off it, and beside them the baseline and what float is at the lengths of the chosen one."""
+    found = [m.evaluation for m in (*summary.front, *summary.fallen)]
+    baseline, alike = summary.baseline, float_alike(summary)
     if alike is not None:
-        rows.insert(0, alike)
-    if baseline is not None and baseline not in rows and baseline.status == "complete":
-        rows.insert(0, baseline)
-    if not rows:
-        return '<p class="muted">The front is empty.</p>'
-    differing = differing_parameters([e.candidate for e in rows])
+        found.insert(0, alike)
+    if baseline is not None and baseline not in found and baseline.status == "complete":
+        found.insert(0, baseline)
+    return found
+
+
+def _heads(summary: Summary, shown: Sequence[Evaluation], differing: Sequence[str]) -> list[tuple[str, str]]:
+    """(name, class) of each column."""
     by = scored(summary.evaluations)
     heads = [("id", ""), ("same", ""), ("evidence", "")]
     heads += [(name, "n") for name in ("speed-up", f"drop {by.drop_unit}", by.column, "P50 ms", "MB")]
     simulated = "modelled" if summary.emulated else "predicted"
-    if any(best_known_service(summary, e) is not None for e in rows):
+    if any(best_known_service(summary, e) is not None for e in shown):
         heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in (simulated, "measured")]
         heads += [("service settings", "")]
-    heads += [(name, "") for name in differing]
-    head = "".join(f'<th class="{kind}">{_broken(name)}</th>' for name, kind in heads)
-    body = "".join(_front_row(summary, e, differing) for e in rows)
-    note = "Every figure is the best known one: that of the held-out confirmation where there is one. The evidence is "
-    note += "that of the weakest figure among the objectives. The same letter: cannot be "
-    note += "told apart. Settings that are alike in all of them are left out."
-    if alike is not None:
-        note += f" {alike.candidate.short_id} is not on the front: it is the float model at the lengths of the "
-        note += "recommended candidate, to see what INT8 alone gives."
-    return f'{_key(body)}<table><tr>{head}</tr>{body}</table><p class="muted">{note}</p>'
-
-
-def _key(table: str) -> str:
-    """What the marks beside figures mean, of those that a table has."""
-    marks = [
-        f'<span class="figure {_css(level)}" data-glyph="{GLYPHS[level]}">{level}: {MEANINGS[level]}.</span>'
-        for level in LEVELS
-        if f'data-glyph="{GLYPHS[level]}"' in table
-    ]
-    return f'<p class="key">{" ".join(marks)}</p>'
-
-
-def _figure_of(text: str, level: Evidence | None) -> str:
-    """A figure with the mark of how well it is known."""
-    if not text or level is None:
-        return _text(text)
-    words = f"{level}: {MEANINGS[level]}"
-    return f'<span class="figure {_css(level)}" data-glyph="{GLYPHS[level]}" title="{words}">{_text(text)}</span>'
-
-
-def _broken(head: str) -> str:
-    """A heading in short lines: columns are as wide as their numbers, so that more of them are seen at once."""
-    return _text(head).replace(".", ".<br>").replace(", ", ",<br>")
+    return heads + [(name, "") for name in differing]
 
 
 def _scored_value(evaluation: Evaluation) -> str:
@@ -374,7 +304,7 @@ def _scored_value(evaluation: Evaluation) -> str:
     return f"{accuracy.values[accuracy.primary]:.4f}" if accuracy is not None else ""
 
 
-def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str]) -> str:
+def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str]) -> dict[str, Any]:
     member = summary.member(evaluation.candidate.id)
     known = summary.strongest(evaluation)
     numbers = summary.numbers(known)
@@ -408,38 +338,16 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
     values = evaluation.candidate.parameters()
     name = evaluation.candidate.short_id + (" (float)" if is_baseline else "")
     name += " (off the front)" if any(m.id == evaluation.candidate.id for m in summary.fallen) else ""
-    level = summary.evidence(evaluation)
-    kind = "" if level is None else _kind(level)
-    cells = [f"<td>{name}</td><td>{member.letters if member is not None else ''}</td>"]
-    lent = ", ".join(
-        f"{what} of {lender[:SHORT]}" for what, lender in lenders_of(summary.strongest(evaluation)).items()
-    )
-    badge = f'<span class="{kind}">{level or ""}</span>'
-    if lent:  # a front of predictions has its own level, and its curve may be another's all the same
-        badge += f' <span class="evidence shared">shared: {_text(lent)}</span>'
-    cells += [f"<td>{badge}</td>"]
-    cells += [f'<td class="n">{_figure_of(text, known_by)}</td>' for text, known_by in figures]
-    cells += [f"<td>{_text(str(values.get(key, '')))}</td>" for key in differing]
-    chosen = summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id
-    kind = "chosen" if chosen else ""
-    return f'<tr class="{kind}">{"".join(cells)}</tr>'
-
-
-def _importance(found: Importance | None) -> str:
-    if found is None:
-        return ""
-    parts = ["<h2>Which settings mattered</h2>"]
-    if found.note:
-        parts.append(f'<p class="muted">{_text(found.note)}</p>')
-    for metric, shares in found.shares.items():
-        rows = "".join(
-            f'<tr><td>{_text(name)}</td><td class="n">{share:.0%}</td>'
-            f'<td><span class="bar" style="width:{share * 240:.0f}px"></span></td></tr>'
-            for name, share in shares.items()
-            if share >= 0.01
-        )
-        parts.append(f"<p>{_text(metric)}: share of its variation, by f-ANOVA</p><table>{rows}</table>")
-    return "".join(parts)
+    lent = lenders_of(known).items()  # a front of predictions has its own level, and its curve may be another's
+    return {
+        "chosen": summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id,
+        "name": name,
+        "letters": member.letters if member is not None else "",
+        "level": summary.evidence(evaluation),
+        "lent": ", ".join(f"{what} of {lender[:SHORT]}" for what, lender in lent),
+        "figures": figures,
+        "settings": [str(values.get(key, "")) for key in differing],
+    }
 
 
 def _text(value: str) -> str:

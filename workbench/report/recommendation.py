@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from workbench.report.alike import Alike
 from workbench.report.known import BASES, Basis, common, failure_words
-from workbench.report.losses import losses_sentence
 from workbench.report.reading import ACCURACY, SERVICE, SPEED, cost_of, drop_of
-from workbench.report.scored import scored
+from workbench.report.scored import scored, scored_by
 from workbench.report.summary import (
     Member,
     Recommendation,
@@ -22,7 +21,7 @@ from workbench.report.summary import (
 from workbench.report.words import count_of, differing_parameters, interval
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import is_shared, level_for
-from workbench.values.measurement import Estimate
+from workbench.values.measurement import Accuracy, AccuracyComparison, Estimate
 from workbench.values.metrics import apart_words
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
@@ -435,3 +434,26 @@ def _self_comparison(summary: Summary) -> list[str]:
                 "this sweep are too narrow. Sweep again on a quieter machine before relying on small differences."
             )
     return found
+
+
+def losses_sentence(summary: Summary, evaluation: Evaluation) -> str:
+    """'Against float32 …, the float baseline (force_fp16) loses …; beyond it, this one loses …', by the strongest
+    evidence on both; '' where the baseline itself is float32."""
+    baseline = summary.baseline
+    own = None if baseline is None else _accuracy(summary, baseline)
+    ours = _accuracy(summary, evaluation)
+    if baseline is None or own is None or own.comparison is None or not own.reference:
+        return ""
+    mode = baseline.candidate.precision.mode
+    found = f"Against {own.reference}, the float baseline as it runs today ({mode}) loses {_lost(own, own.comparison)}"
+    if ours is not None and ours.against_baseline is not None:
+        found += f"; beyond it this candidate loses {_lost(ours, ours.against_baseline)}"
+    return f"{found} of {scored_by(own).noun}."
+
+
+def _accuracy(summary: Summary, evaluation: Evaluation) -> Accuracy | None:
+    return summary.strongest(evaluation).measurement.accuracy
+
+
+def _lost(accuracy: Accuracy, compared: AccuracyComparison) -> str:
+    return interval(compared.drop_pp, f" {scored_by(accuracy).drop_unit}", 2, signed=True)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from workbench.bundle import BundleContents, Origin
+from workbench.bundle.bounds import value_fault
+from workbench.bundle.manifest import Tolerance
+from workbench.bundle.prompts import MOST_CHARACTERS, MOST_SHARE, GoldenPrompt, GoldenPrompts, KeptStep, kept_step
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment
-from workbench.shipping.golden_prompts import PROMPTS, TOKENS, make_golden_prompts
-from workbench.targets.base import Target
+from workbench.targets.base import FLOAT32_REPLAY, INT8_REPLAY, Target
 from workbench.targets.language import language_target
-from workbench.targets.prompted import AnswersPrompts, PromptedModel
+from workbench.targets.prompted import AnswersPrompts, Logits, PromptedModel
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.documents.canonical import digest
@@ -122,3 +126,109 @@ def prompted_model(target: Target, directory: Path) -> PromptedModel:
         return target.prompted(directory)
     except MeasureError as error:
         raise BundleError(f"The checkpoint cannot be served: {error}") from error
+
+
+PROMPTS, TOKENS, ANSWER, TOP = 8, 64, 8, 20
+"""How many prompts, of how many tokens at most, answers of how many, and ids kept with each token of an answer: as many
+as vLLM's `--max-logprobs` gives where it is not said."""
+MARGIN = 2.0
+"""Of the tolerance over the largest difference measured here [chosen: a card orders its sums in a third way]."""
+
+
+def make_golden_prompts(
+    model: PromptedModel,
+    texts: Sequence[str],
+    *,
+    quantized: bool = True,
+    prompts: int = PROMPTS,
+    tokens: int = TOKENS,
+    answer: int = ANSWER,
+    top: int = TOP,
+) -> GoldenPrompts:
+    """The first tokens of the first texts that can be kept, and what the checkpoint answers to them.
+
+    Args:
+        texts: those of one token are left out, and those with characters that would move a terminal's cursor.
+        quantized: whether anything of the checkpoint is; a float model is held to less.
+
+    Raises:
+        ConfigError: no text can be kept, or the context holds no answer.
+        BundleError: a logit is not finite.
+        MeasureError: the checkpoint cannot be executed.
+    """
+    room = min(tokens, model.context - answer)
+    if room < 1:
+        raise ConfigError(f"an answer of {answer} tokens leaves no room for a prompt in a context of {model.context}.")
+    chosen = [text for text in texts if _keepable(text)]
+    found = [(text, ids[:room]) for text in chosen[: 4 * prompts] if len(ids := model.ids(text)) > 1][:prompts]
+    if not found:
+        raise ConfigError("no text can be a golden prompt.", hint="Give texts of more than one token.")
+    asked = [ids for _, ids in found]
+    steps: list[list[KeptStep]] = [[] for _ in found]
+
+    def keep(prompt: int, token: int, logits: Logits) -> None:
+        if not np.isfinite(logits).all():
+            raise BundleError(f"A logit of golden prompt {prompt} is not finite; such a model must not be served.")
+        steps[prompt].append(kept_step(logits, min(top, len(logits))))
+
+    answers = model.answers(asked, answer, keep)
+    largest, ways = _measured(model, asked, answers, steps)
+    share = INT8_REPLAY if quantized else FLOAT32_REPLAY
+    highest = max(abs(each) for kept in steps for step in kept for each in step.logits)
+    wanted = max(share * highest, MARGIN * largest)
+    allowed = min(wanted, MOST_SHARE * highest)
+    return GoldenPrompts(
+        vocabulary=model.vocabulary,
+        tolerance=Tolerance(absolute=allowed, relative=share),
+        tolerance_source=_source(share, highest, largest),
+        largest_measured=largest,
+        ways=ways,
+        device=model.device_words,
+        prompts=tuple(
+            GoldenPrompt(
+                text=text,
+                ids=tuple(ids),
+                answer=tuple(said),
+                answer_text=_printable(model.text(said)),
+                steps=tuple(kept),
+            )
+            for (text, ids), said, kept in zip(found, answers, steps, strict=True)
+        ),
+    )
+
+
+def _source(share: float, highest: float, largest: float) -> str:
+    """Where the absolute part of a tolerance is from."""
+    if MARGIN * largest > MOST_SHARE * highest:
+        said = f"{MOST_SHARE:g} of the largest logit, the most that is allowed: it differs by more from way to way"
+    elif MARGIN * largest > share * highest:
+        said = f"{MARGIN:g} times what was measured"
+    else:
+        said = f"{share:g} of the largest logit [inferred: what replays of other targets are allowed]"
+    return f"{said}; measured: {largest:.3g} between ways to execute it on this processor, on a device nothing"
+
+
+def _keepable(text: str) -> bool:
+    return bool(text.strip()) and len(text) <= MOST_CHARACTERS and not value_fault(text, "text")
+
+
+def _printable(text: str) -> str:
+    return "".join("\ufffd" if value_fault(character, "text") else character for character in text)
+
+
+def _measured(
+    model: PromptedModel, asked: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], kept: list[list[KeptStep]]
+) -> tuple[float, tuple[str, ...]]:
+    """The largest difference of a kept logit between the ways to execute the checkpoint, and their names."""
+    largest = 0.0
+
+    def compare(prompt: int, token: int, logits: Logits) -> None:
+        nonlocal largest
+        step = kept[prompt][token]
+        here = logits[list(step.ids)].astype(np.float64)
+        largest = max(largest, float(np.abs(here - np.array(step.logits)).max()))
+
+    ways = model.ways()
+    for way in ways.values():
+        way.answers(asked, len(answers[0]), compare, given=answers)
+    return largest, tuple(ways)

@@ -1,5 +1,6 @@
 """What a written report says, in both languages, of everything there is and of next to nothing."""
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,6 +39,7 @@ from workbench.report.written.document import (
 from workbench.report.written.marks import marked
 from workbench.report.written.material import Material
 from workbench.report.written.naming import METRIC
+from workbench.report.written.texts import chinese, speaking
 from workbench.shipping.acceptance import AcceptanceLimits, judge, of_load, read_baseline
 from workbench.values.clocks.robustness import MicroBenchmark, Robustness, Share
 from workbench.values.objectives import METRICS
@@ -60,7 +62,8 @@ def words(document: Document) -> str:
         for block in section.blocks:
             if isinstance(block, Table):
                 found += [block.caption, *block.heads, block.note]
-                found += [marked(cell, document.language) for row in block.rows for cell in row]
+                with speaking(document.language):
+                    found += [marked(cell) for row in block.rows for cell in row]
             elif isinstance(block, Paragraph | Heading):
                 found.append(block.text)
             elif isinstance(block, Bullets):
@@ -168,8 +171,9 @@ def test_an_emulated_report_carries_its_mark_and_so_does_every_figure_of_times(l
     assert "EMULATED" in document.mark
     assert {"zh": "仿真预演", "en": "rehearsal"}[language] in conclusion(document).text
     calls = next(t for t in tables(document) if "单次推理" in t.caption or "One call" in t.caption)
-    for row in calls.rows:
-        assert all(mark in marked(cell, language) for cell in row[1:] if cell.state != "open"), row[0].text
+    with speaking(language):
+        for row in calls.rows:
+            assert all(mark in marked(cell) for cell in row[1:] if cell.state != "open"), row[0].text
     assert not any(
         cell.text == "达标" or cell.text == "met" for t in tables(document) for row in t.rows for cell in row
     )
@@ -217,10 +221,26 @@ def test_every_metric_of_an_experiment_has_a_name_in_both_languages() -> None:
     assert METRICS.keys() - METRIC.keys() == set()
 
 
+def test_every_text_has_its_chinese_with_the_same_values_in_it_and_none_is_left_over() -> None:
+    constants: set[str] = set()
+    for file in (ROOT / "workbench" / "report" / "written").glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        constants |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)):
+            said = call.args[
+                : {"say": 1, "paragraph": 1, "heading": 1, "section": 1, "label": 1, "table": 2}.get(call.func.id, 0)
+            ]
+            assert {a.value for a in said if isinstance(a, ast.Constant)} <= chinese()["texts"].keys(), file.name
+    for english, text in chinese()["texts"].items():
+        assert english in constants
+        assert set(re.findall(r"{\w+}", english)) >= set(re.findall(r"{\w+}", text)), english
+
+
 def test_notes_of_verdicts_are_said_in_chinese_and_an_unknown_one_is_quoted() -> None:
-    assert note_words("1 client, length 512", "zh") == "并发 1；长度 512"
-    assert note_words("something new", "zh") == "“something new”"
-    assert note_words("1 client", "en") == "1 client"
+    assert note_words("1 client") == "1 client"
+    with speaking("zh"):
+        assert note_words("1 client, length 512") == "并发 1；长度 512"
+        assert note_words("something new") == "“something new”"
 
 
 def test_an_unreliable_load_is_a_risk() -> None:
@@ -274,7 +294,8 @@ def test_whatever_a_load_notes_is_said_in_chinese() -> None:
 
     for notes in (*few, *failing):
         assert notes
-        assert not [note for note in notes if "“" in note_words(note, "zh")]
+        with speaking("zh"):
+            assert not [note for note in notes if "“" in note_words(note)]
 
 
 @pytest.mark.parametrize("case", NOTED)
@@ -283,7 +304,8 @@ def test_whatever_a_verdict_notes_is_said_in_chinese(case: str) -> None:
     limits = AcceptanceLimits(**{f: 50.0 for f in AcceptanceLimits.__dataclass_fields__})
     verdict = judge(replace(baseline, limits=limits), **NOTED[case])  # type: ignore[arg-type]  # as each case says
 
-    notes = [about_words(each, "zh") for each in verdict.criteria]
+    with speaking("zh"):
+        notes = [about_words(each) for each in verdict.criteria]
     assert any(notes)
     assert not [note for note in notes if "“" in note]
 

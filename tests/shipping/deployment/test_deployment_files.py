@@ -24,9 +24,8 @@ from workbench.serve.device_gauges import DeviceGauges
 from workbench.serve.hosts import canonical_host
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.settings import ServeSettings
-from workbench.shipping.deployment import deployment_files
-from workbench.shipping.deployment.container import serving_shell
-from workbench.shipping.deployment.facts import GRACE_S, facts_of
+from workbench.shipping.deployment import GRACE_S, deployment_files, serving_shell
+from workbench.shipping.deployment.facts import facts_of
 from workbench.targets import described
 from workbench.targets.ascend.deployment import DEVICES
 from workbench.values.device_use import DeviceReading

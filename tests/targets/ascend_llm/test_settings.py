@@ -11,6 +11,7 @@ from tests.targets.ascend_llm.folders import write_llm
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.recipe import QuantizeCache, Smooth, Survey
 from workbench.report.written.naming import candidate_name
+from workbench.report.written.texts import speaking
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
@@ -78,7 +79,8 @@ def test_the_float_model_has_no_recipe_and_other_schemes_are_none() -> None:
 
 def test_rows_say_what_a_recipe_is() -> None:
     assert describe(of("none")) == "float"
-    assert candidate_name(of(**STATIC, smoothing="m4"), "zh") == "W8A8，m4"
+    with speaking("zh"):
+        assert candidate_name(of(**STATIC, smoothing="m4")) == "W8A8，m4"
     words = describe(of(**{**STATIC, "down": "W8A8_DYNAMIC"}, smoothing="m4", float_down=2))
     assert words == "W8A8, down W8A8_DYNAMIC, m4, 2 down_proj in float"
 

@@ -71,6 +71,7 @@ BASE_PACKAGES = (
     "httptools",
     "fsspec",
     "cryptography",
+    "jinja2",
 )
 EXPORT_PACKAGES = ("torch", "transformers", "safetensors")
 """As pyproject.toml requires them, by the names that pip knows."""

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import datetime
 
-from workbench.report.written.document import Cell, Language, State
-from workbench.report.written.marks import NOT_MEASURED
-from workbench.report.written.texts import Text
+from workbench.report.written.document import (
+    Block,
+    Cell,
+    Heading,
+    Paragraph,
+    ParagraphKind,
+    Section,
+    Table,
+)
+from workbench.report.written.texts import chinese, say
 from workbench.values.evidence import Evidence
 from workbench.values.measurement import Estimate
 
-_UNITS = {
-    "requests/s": Text(zh="请求/s", en="requests/s"),
-    "/s": Text(zh="样本/s", en="samples/s"),
-    "pp": Text(zh="个百分点", en="pp"),
-    "x": Text(zh="倍", en="x"),
-    "s": Text(zh="s", en="s"),
-}
+_UNITS = {"/s": "samples/s"}
+"""What a unit is called in English, where that is not the unit itself."""
 
 
-def unit_words(unit: str, language: Language) -> str:
-    known = _UNITS.get(unit)
-    return unit if known is None else known(language)
+def unit_words(unit: str) -> str:
+    name = _UNITS.get(unit, unit)
+    return say(name) if name in chinese()["texts"] else name
 
 
 def number(value: float) -> str:
@@ -56,17 +59,58 @@ def estimate_words(found: Estimate, *, signed: bool = False, digits: int | None 
     return f"{one(found.value)} [{one(found.low)}, {one(found.high)}]"
 
 
+def heading(english: str) -> Heading:
+    return Heading(text=say(english))
+
+
+def paragraph(english: str, *, kind: ParagraphKind = "plain", **values: object) -> Paragraph:
+    return Paragraph(text=say(english, **values), kind=kind)
+
+
+def section(title: str, blocks: Iterable[Block]) -> Section:
+    return Section(title=say(title), blocks=tuple(blocks))
+
+
+def table(
+    caption: str,
+    heads: str,
+    rows: Iterable[tuple[Cell, ...]],
+    *,
+    strong: Iterable[int] = (),
+    note: str = "",
+    **values: object,
+) -> Table:
+    """Heads stand in one text, with '|' in between; `values` are filled into them and into the caption."""
+    return Table(
+        caption=say(caption, **values),
+        heads=tuple(say(heads, **values).split("|")),
+        rows=tuple(rows),
+        strong=tuple(strong),
+        note=note,
+    )
+
+
 def text(value: str) -> Cell:
     return Cell(text=value)
 
 
-def label(of: Text, language: Language) -> Cell:
-    return Cell(text=of(language))
+def label(english: str, **values: object) -> Cell:
+    return Cell(text=say(english, **values))
+
+
+def as_figure(words: str, evidence: Evidence | None = None) -> Cell:
+    return Cell(text=words, evidence=evidence, figure=True)
+
+
+def counted(value: float) -> Cell:
+    return as_figure(number(value))
+
+
+DASH = as_figure("–")
 
 
 def figure(
     value: float | Estimate | None,
-    language: Language,
     evidence: Evidence | None = None,
     *,
     signed: bool = False,
@@ -75,21 +119,14 @@ def figure(
 ) -> Cell:
     """A figure with how well it is known; 'not measured' for None."""
     if value is None:
-        return not_measured(language)
-    if isinstance(value, Estimate):
-        words = estimate_words(value, signed=signed, digits=digits)
-    else:
-        words = estimate_words(Estimate(value=value, low=value, high=value), signed=signed, digits=digits)
-    unit = unit_words(unit, language)
-    return Cell(text=f"{words} {unit}".rstrip(), evidence=evidence, figure=True)
+        return not_measured()
+    known = value if isinstance(value, Estimate) else Estimate(value=value, low=value, high=value)
+    words = estimate_words(known, signed=signed, digits=digits)
+    return as_figure(f"{words} {unit_words(unit)}".rstrip(), evidence)
 
 
-def not_measured(language: Language, *, figure: bool = True) -> Cell:
-    return Cell(text=NOT_MEASURED(language), state="open", figure=figure)
-
-
-def judged(words: str, state: State) -> Cell:
-    return Cell(text=words, state=state)
+def not_measured(*, figure: bool = True) -> Cell:
+    return Cell(text=say("not measured"), state="open", figure=figure)
 
 
 def moment(at: str) -> str:

@@ -52,13 +52,19 @@ class Table:
             if len(row) != len(self.heads):
                 raise ValueError(f"{self.caption}: a row of {len(row)} cells below {len(self.heads)} heads")
 
+    def all_figures(self, column: int) -> bool:
+        """Whether every cell of a column is one, so that its head stands at the right too."""
+        return bool(self.rows) and all(row[column].figure for row in self.rows)
+
+
+ParagraphKind = Literal["plain", "verdict", "note", "warning"]
+"""A verdict is framed, a note small, a warning must not be overlooked."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """Attributes: kind: 'verdict' is framed, 'note' small, 'warning' must not be overlooked."""
-
     text: str
-    kind: Literal["plain", "verdict", "note", "warning"] = "plain"
+    kind: ParagraphKind = "plain"
     state: State = "plain"
 
 

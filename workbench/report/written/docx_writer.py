@@ -32,7 +32,7 @@ from workbench.report.written.document import (
 )
 from workbench.report.written.drawing import WIDTH_INCHES, png
 from workbench.report.written.marks import column_shares, fits, marked
-from workbench.report.written.texts import Text
+from workbench.report.written.texts import say, speaking, spoken
 
 _INK, _GREY, _RED = RGBColor(0x1C, 0x1F, 0x24), RGBColor(0x5B, 0x64, 0x70), RGBColor(0xB3, 0x26, 0x1E)
 _STATES: dict[State, tuple[RGBColor, str]] = {
@@ -45,12 +45,17 @@ _FONTS = {"latin": "Arial", "body": "SimSun", "heads": "SimHei"}
 _MARGIN_MM, _PAGE_MM = 20, (210, 297)
 _MANY = 7
 """Columns from which a table is set smaller."""
-_PAGES = Text(zh="第 {page} 页　共 {all} 页", en="Page {page} of {all}")
+
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 
 def docx_bytes(document: Document, *, created: datetime | None = None) -> bytes:
     """The file; `document` is `numbered` already. The same document and time give the same content."""
+    with speaking(document.language):
+        return _saved(document, created or datetime.now(UTC))
+
+
+def _saved(document: Document, created: datetime) -> bytes:
     file = new_document()
     _page(file)
     _styles(file)
@@ -58,7 +63,7 @@ def docx_bytes(document: Document, *, created: datetime | None = None) -> bytes:
     properties = file.core_properties
     properties.title, properties.author, properties.comments = _clean(document.title), "INT8 workbench", ""
     properties.language = {"zh": "zh-CN", "en": "en-US"}[document.language]
-    properties.created = properties.modified = created or datetime.now(UTC)
+    properties.created = properties.modified = created
     title = file.add_paragraph(style="Title")
     title.add_run(_clean(document.title))
     file.add_paragraph(style="Subtitle").add_run(_clean(document.subtitle))
@@ -66,7 +71,7 @@ def docx_bytes(document: Document, *, created: datetime | None = None) -> bytes:
     for section in document.sections:
         file.add_heading(_clean(section.title), level=1)
         for block in section.blocks:
-            _block(file, block, document)
+            _block(file, block)
     held = io.BytesIO()
     file.save(held)
     return held.getvalue()
@@ -130,7 +135,7 @@ def _frame(file: Any, document: Document) -> None:
     run.font.color.rgb = _RED if document.mark else _GREY
     foot = page.footer.paragraphs[0]
     foot.alignment = WD_ALIGN_PARAGRAPH.CENTER
-    before, between, after = _PAGES(document.language, page="\0", all="\0").split("\0")
+    before, between, after = say("Page {page} of {all}", page="\0", all="\0").split("\0")
     for text, field in ((before, "PAGE"), (between, "NUMPAGES"), (after, "")):
         for run in (foot.add_run(text), *([_field(foot, field)] if field else [])):
             run.font.size, run.font.color.rgb = Pt(9), _GREY
@@ -164,7 +169,7 @@ def _facts(file: Any, facts: Sequence[tuple[str, str]]) -> None:
     _gap(file)
 
 
-def _block(file: Any, block: Block, document: Document) -> None:
+def _block(file: Any, block: Block) -> None:
     if isinstance(block, Heading):
         file.add_heading(_clean(block.text), level=2)
     elif isinstance(block, Paragraph):
@@ -184,7 +189,7 @@ def _block(file: Any, block: Block, document: Document) -> None:
         _caption(file, block.caption, before_table=False)
         _note(file, block.note)
     else:
-        _table(file, block, document)
+        _table(file, block)
 
 
 def _described(place: Any, text: str) -> None:
@@ -220,13 +225,13 @@ def _commands(file: Any, block: Commands) -> None:
         _shade_paragraph(paragraph, "F3F5F8")
 
 
-def _table(file: Any, block: Table, document: Document) -> None:
+def _table(file: Any, block: Table) -> None:
     _caption(file, block.caption, before_table=True)
     table = file.add_table(rows=1, cols=len(block.heads))
     table.style = "Table Grid"
     table.alignment = WD_TABLE_ALIGNMENT.CENTER
     size = 8.5 if len(block.heads) < _MANY else 8.0
-    widths = column_shares(block, document.language)
+    widths = column_shares(block)
     _set_widths(table, widths)
     head = table.rows[0]
     for cell, text in zip(head.cells, block.heads, strict=True):
@@ -241,7 +246,7 @@ def _table(file: Any, block: Table, document: Document) -> None:
         _keep_whole(added)
         _row_widths(added, widths)
         for place, cell, share in zip(added.cells, row, widths, strict=True):
-            _cell(place, cell, document, size, share, strong=index in block.strong)
+            _cell(place, cell, size, share, strong=index in block.strong)
     if block.rows:  # a head alone at the foot of a page says nothing; more kept together moves whole tables
         head.cells[-1].paragraphs[0].paragraph_format.keep_with_next = True
     if block.note:
@@ -250,10 +255,10 @@ def _table(file: Any, block: Table, document: Document) -> None:
         _gap(file)
 
 
-def _cell(place: Any, cell: Cell, document: Document, size: float, share: float, *, strong: bool) -> None:
+def _cell(place: Any, cell: Cell, size: float, share: float, *, strong: bool) -> None:
     paragraph = _only_paragraph(place)
     colour, fill = _STATES[cell.state]
-    shown = marked(cell, document.language)
+    shown = marked(cell)
     run = paragraph.add_run(_clean(cell.text))
     run.font.size, run.font.bold, run.font.color.rgb = Pt(size), strong or cell.state in ("met", "missed"), colour
     if len(shown) > len(cell.text):
@@ -264,7 +269,7 @@ def _cell(place: Any, cell: Cell, document: Document, size: float, share: float,
         mark.font.size, mark.font.color.rgb, mark.font.italic = (
             Pt(size - 1.5),
             _STATES["open"][0],
-            document.language == "en",
+            spoken() == "en",
         )
     if cell.figure:
         paragraph.alignment = WD_ALIGN_PARAGRAPH.RIGHT

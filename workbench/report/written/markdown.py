@@ -11,12 +11,12 @@ from workbench.report.written.document import (
     Document,
     Figure,
     Heading,
-    Language,
     Paragraph,
     Table,
 )
 from workbench.report.written.drawing import svg
 from workbench.report.written.marks import marked
+from workbench.report.written.texts import speaking
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
 
@@ -36,11 +36,12 @@ def markdown(document: Document, pictures: str) -> tuple[str, dict[str, str]]:
     for section in document.sections:
         lines += [f"## {_text(section.title)}", ""]
         for block in section.blocks:
-            lines += [*_block(block, document.language, pictures, drawn), ""]
+            with speaking(document.language):
+                lines += [*_block(block, pictures, drawn), ""]
     return "\n".join(lines).rstrip() + "\n", drawn
 
 
-def _block(block: Block, language: Language, pictures: str, drawn: dict[str, str]) -> list[str]:
+def _block(block: Block, pictures: str, drawn: dict[str, str]) -> list[str]:
     if isinstance(block, Heading):
         return [f"### {_text(block.text)}"]
     if isinstance(block, Paragraph):
@@ -55,11 +56,11 @@ def _block(block: Block, language: Language, pictures: str, drawn: dict[str, str
         drawn[name] = svg(block.chart)
         note = ["", _text(block.note)] if block.note else []
         return [f"![{_text(block.caption)}]({pictures}/{name})", "", f"**{_text(block.caption)}**", *note]
-    return _table(block, language)
+    return _table(block)
 
 
-def _table(table: Table, language: Language) -> list[str]:
-    figures = [bool(table.rows) and all(row[column].figure for row in table.rows) for column in range(len(table.heads))]
+def _table(table: Table) -> list[str]:
+    figures = map(table.all_figures, range(len(table.heads)))
     lines = [
         f"**{_text(table.caption)}**",
         "",
@@ -67,7 +68,7 @@ def _table(table: Table, language: Language) -> list[str]:
         "|" + "|".join("---:" if right else "---" for right in figures) + "|",
     ]
     for index, row in enumerate(table.rows):
-        texts = [_cell(marked(cell, language)) for cell in row]
+        texts = [_cell(marked(cell)) for cell in row]
         strong = [f"**{text}**" if index in table.strong and text else text for text in texts]
         lines.append("| " + " | ".join(strong) + " |")
     return [*lines, "", _text(table.note)] if table.note else lines

@@ -4,56 +4,42 @@ from __future__ import annotations
 
 import re
 
-from workbench.report.written.document import Cell, Language, Table
-from workbench.report.written.texts import Text
+from workbench.report.written.document import Cell, Table
+from workbench.report.written.texts import say, spoken
 from workbench.values.evidence import Evidence
 
-LEVEL: dict[Evidence, Text] = {
-    "measured held-out": Text(zh="留出集实测", en="measured on held-out data"),
-    "measured": Text(zh="实测", en="measured"),
-    "shared": Text(zh="共用实测", en="shared"),
-    "predicted": Text(zh="预测", en="predicted"),
-    "modelled": Text(zh="推算", en="modelled"),
+LEVEL: dict[Evidence, str] = {
+    "measured held-out": "measured on held-out data",
+    "measured": "measured",
+    "shared": "shared",
+    "predicted": "predicted",
+    "modelled": "modelled",
 }
-MEANING: dict[Evidence, Text] = {
-    "measured held-out": Text(
-        zh="在搜索未使用过的留出集上重新测得", en="measured afresh on data that the search never saw"
-    ),
-    "measured": Text(zh="在搜索中测得", en="measured in the search"),
-    "shared": Text(
-        zh="取自产物内容等价的另一候选的实测值", en="measured on another candidate whose files behave alike"
-    ),
-    "predicted": Text(zh="由实测数据仿真得到，未经实际压测", en="simulated from measurements, under no real load"),
-    "modelled": Text(
-        zh="由设备模型（仿真器）推算，任何设备上都未测量过",
-        en="by a model of the device (an emulator), measured on no device",
-    ),
+MEANING: dict[Evidence, str] = {
+    "measured held-out": "measured afresh on data that the search never saw",
+    "measured": "measured in the search",
+    "shared": "measured on another candidate whose files behave alike",
+    "predicted": "simulated from measurements, under no real load",
+    "modelled": "by a model of the device (an emulator), measured on no device",
 }
 _MARKED: tuple[Evidence, ...] = ("shared", "predicted", "modelled")
 """What was not measured on the thing itself; the others are plain."""
 
-NOT_MEASURED = Text(zh="未测", en="not measured")
 
-
-_KEY = Text(zh="数值标记：{marks}；无标记为实测。", en="Marks of figures: {marks}; unmarked: measured.")
-_KEY_ITEM = Text(zh="〔{mark}〕{meaning}", en="({mark}) {meaning}")
-
-
-def key(language: Language) -> str:
+def key() -> str:
     """What the marks mean, in a sentence."""
     said = [
-        _KEY_ITEM(language, mark=LEVEL[level](language), meaning=MEANING[level](language))
-        for level in reversed(_MARKED)
+        say("({mark}) {meaning}", mark=say(LEVEL[level]), meaning=say(MEANING[level])) for level in reversed(_MARKED)
     ]
-    return _KEY(language, marks=("；" if language == "zh" else "; ").join(said))
+    return say("Marks of figures: {marks}; unmarked: measured.", marks=say("; ").join(said))
 
 
-def marked(cell: Cell, language: Language) -> str:
+def marked(cell: Cell) -> str:
     """A cell's text with its mark: '1659/s (modelled)', '1659 次/s〔推算〕'."""
     if cell.evidence not in _MARKED:
         return cell.text
-    word = LEVEL[cell.evidence](language)
-    return f"{cell.text}〔{word}〕" if language == "zh" else f"{cell.text} ({word})"
+    word = say(LEVEL[cell.evidence])
+    return f"{cell.text}〔{word}〕" if spoken() == "zh" else f"{cell.text} ({word})"
 
 
 _PAGE_EM, _PADDING_EM, _WORD_EM, _LINE_EM = 54.0, 1.6, 14.0, 38.0
@@ -64,9 +50,9 @@ _WORDS = re.compile(r"[\u2e80-\uffef]|[^\s\u2e80-\uffef]+")
 _NARROW, _WIDE = frozenset("iljtfrI.,:;|!'()[]-/"), frozenset("mwMW%@")
 
 
-def column_shares(table: Table, language: Language) -> tuple[float, ...]:
+def column_shares(table: Table) -> tuple[float, ...]:
     """Of the page, for each column: between its longest word and its longest text, as browsers share it."""
-    columns = [*zip(table.heads, *([marked(cell, language) for cell in row] for row in table.rows), strict=True)]
+    columns = [*zip(table.heads, *([marked(cell) for cell in row] for row in table.rows), strict=True)]
     words = [max(_em(word) for text in column for word in _WORDS.findall(text) or [""]) for column in columns]
     lines = [max(_em(line) for text in column for line in text.split("\n")) for column in columns]
     for longest in (_LINE_EM, _WORD_EM):

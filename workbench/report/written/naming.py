@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from workbench.load.result import LoadResult
-from workbench.report.written.document import Language
-from workbench.report.written.texts import Text
+from workbench.report.written.texts import say, spoken
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.candidate_words import describe
 from workbench.values.documents.canonical import encode
@@ -14,70 +13,70 @@ from workbench.values.measurement import Split
 from workbench.values.service import ServiceLoad, ServiceSettings
 from workbench.values.setting_groups import Group
 
-METRIC: dict[str, Text] = {
-    "accuracy": Text(zh="精度（主指标）", en="accuracy (primary metric)"),
-    "accuracy_drop_pp": Text(zh="精度损失", en="accuracy drop"),
-    "accuracy_drop": Text(zh="精度损失（指标自身单位）", en="accuracy drop (the metric's own unit)"),
-    "latency_p50_ms": Text(zh="单次推理 P50 时延", en="P50 of one call"),
-    "latency_p95_ms": Text(zh="单次推理 P95 时延", en="P95 of one call"),
-    "latency_p99_ms": Text(zh="单次推理 P99 时延", en="P99 of one call"),
-    "throughput_per_s": Text(zh="单会话吞吐", en="throughput of one session"),
-    "speedup": Text(zh="相对浮点基线的加速比", en="speed-up over the float baseline"),
-    "size_mb": Text(zh="编译产物大小", en="compiled files"),
-    "peak_memory_mb": Text(zh="峰值内存", en="peak memory"),
-    "perplexity": Text(zh="困惑度", en="perplexity"),
-    "kl": Text(zh="KL 散度", en="KL divergence"),
-    "prefill_ms": Text(zh="预填充时间（推算）", en="prefill time (modelled)"),
-    "decode_ms": Text(zh="解码一步的时间（推算）", en="time of a decoding step (modelled)"),
-    "kv_kb_per_token": Text(zh="每 token 的 KV 缓存", en="KV cache of a token"),
-    "startup_s": Text(zh="启动时间", en="start-up"),
-    "service_throughput_per_s": Text(zh="服务吞吐", en="throughput of the service"),
-    "service_p50_ms": Text(zh="服务 P50 时延", en="P50 of the service"),
-    "service_p99_ms": Text(zh="服务 P99 时延", en="P99 of the service"),
-    "cosine": Text(zh="与 float32 的余弦相似度（平均）", en="mean cosine with float32"),
-    "worst_cosine": Text(zh="与 float32 的余弦相似度（最差）", en="worst cosine with float32"),
-    "max_abs": Text(zh="与 float32 的最大绝对误差", en="max abs error against float32"),
-    "mae": Text(zh="与 float32 的平均绝对误差（MAE）", en="MAE against float32"),
-    "top1_agreement": Text(zh="与 float32 的 top-1 一致率", en="top-1 agreement with float32"),
-    "int8_ops": Text(zh="INT8 算子数", en="operators in INT8"),
-    "float_matmuls_left": Text(zh="保留浮点的矩阵乘/卷积算子数", en="matrix products left in float"),
+METRIC: dict[str, str] = {
+    "accuracy": "accuracy (primary metric)",
+    "accuracy_drop_pp": "accuracy drop",
+    "accuracy_drop": "accuracy drop (the metric's own unit)",
+    "latency_p50_ms": "P50 of one call",
+    "latency_p95_ms": "P95 of one call",
+    "latency_p99_ms": "P99 of one call",
+    "throughput_per_s": "throughput of one session",
+    "speedup": "speed-up over the float baseline",
+    "size_mb": "compiled files",
+    "peak_memory_mb": "peak memory",
+    "perplexity": "perplexity",
+    "kl": "KL divergence",
+    "prefill_ms": "prefill time (modelled)",
+    "decode_ms": "time of a decoding step (modelled)",
+    "kv_kb_per_token": "KV cache of a token",
+    "startup_s": "start-up",
+    "service_throughput_per_s": "throughput of the service",
+    "service_p50_ms": "P50 of the service",
+    "service_p99_ms": "P99 of the service",
+    "cosine": "mean cosine with float32",
+    "worst_cosine": "worst cosine with float32",
+    "max_abs": "max abs error against float32",
+    "mae": "MAE against float32",
+    "top1_agreement": "top-1 agreement with float32",
+    "int8_ops": "operators in INT8",
+    "float_matmuls_left": "matrix products left in float",
 }
 """Of the metrics that an experiment may name; another one goes by its own name."""
-SPLIT: dict[Split, Text] = {
-    "calibration": Text(zh="校准集", en="calibration"),
-    "validation": Text(zh="验证集", en="validation"),
-    "holdout": Text(zh="留出集", en="held-out"),
+SPLIT: dict[Split, str] = {
+    "calibration": "calibration",
+    "validation": "validation",
+    "holdout": "held-out",
 }
-PATH: dict[FidelityPath, Text] = {
-    "pytorch": Text(zh="PyTorch", en="PyTorch"),
-    "float32": Text(zh="ONNX Runtime float32", en="ONNX Runtime float32"),
-    "float32 compiled": Text(zh="目标平台 float32", en="target, float32"),
-    "float16 compiled": Text(zh="目标平台 FP16（现行）", en="target, FP16 as today"),
-    "served": Text(zh="交付产物", en="what ships"),
-    "old platform": Text(zh="原平台", en="old platform"),
+PATH: dict[FidelityPath, str] = {
+    "pytorch": "PyTorch",
+    "float32": "ONNX Runtime float32",
+    "float32 compiled": "target, float32",
+    "float16 compiled": "target, FP16 as today",
+    "served": "what ships§files",
+    "old platform": "old platform",
 }
-GROUP: dict[Group, Text] = {
-    "engine": Text(zh="推理引擎", en="engine"),
-    "lengths": Text(zh="序列分桶", en="length bins"),
-    "precision": Text(zh="精度", en="precision"),
-    "graph": Text(zh="图优化与融合", en="graph settings"),
-    "threads": Text(zh="线程数", en="threads"),
-    "batch": Text(zh="batch", en="batch"),
+GROUP: dict[Group, str] = {
+    "engine": "engine",
+    "lengths": "length bins",
+    "precision": "precision",
+    "graph": "graph settings",
+    "threads": "threads",
+    "batch": "batch",
 }
 _IN_FLOAT = {
-    "layer": Text(zh="{n} 个敏感层保留浮点", en="{n} sensitive layers in float"),
-    "group": Text(zh="{n} 组敏感层保留浮点", en="{n} sensitive groups in float"),
+    "layer": "{n} sensitive layers in float",
+    "group": "{n} sensitive groups in float",
 }
 
 
-def metric_name(metric: str, language: Language) -> str:
+def metric_name(metric: str) -> str:
     known = METRIC.get(metric)
-    return metric if known is None else known(language)
+    return metric if known is None else say(known)
 
 
-def candidate_name(candidate: Candidate, language: Language) -> str:
+def candidate_name(candidate: Candidate) -> str:
     """One phrase: 'INT8 静态量化（ifmr，对称，注意力矩阵乘一并量化），分桶 32/80/128/256'."""
-    if language == "en":
+    if spoken() == "en":
         return describe(candidate)
     title = installed_target(candidate.target)
     words = [title.title] if title.named else []
@@ -85,7 +84,7 @@ def candidate_name(candidate: Candidate, language: Language) -> str:
         return "，".join([*words, numbers, *candidate.compile.words(candidate)])
     words.append(_numbers(candidate.precision.mode, candidate.quantization))
     if bins := candidate.sequence_bins:
-        words.append(bins_name(bins, language))
+        words.append(bins_name(bins))
     usual = encode(type(candidate.compile)().shown())
     own = {
         name: value
@@ -120,29 +119,29 @@ def _numbers(mode: str, q: Quantization) -> str:
         facts.append("偏置校正")
     if q.keep_float:
         by = "" if q.sensitivity == "sqnr" else f"（按 {q.sensitivity} 排序）"
-        facts.append(_IN_FLOAT[q.keep_float_unit or "layer"]("zh", n=q.keep_float) + by)
+        facts.append(say(_IN_FLOAT[q.keep_float_unit or "layer"], n=q.keep_float) + by)
     return f"INT8 {scheme}量化" + (f"（{'，'.join(facts)}）" if facts else "")
 
 
-def bins_name(bins: tuple[int, ...], language: Language) -> str:
+def bins_name(bins: tuple[int, ...]) -> str:
     joined = "/".join(map(str, bins))
-    if language == "en":
+    if spoken() == "en":
         return f"bins {joined}" if len(bins) > 1 else f"length {joined}"
     return f"分桶 {joined}" if len(bins) > 1 else f"定长 {joined}"
 
 
-def settings_name(settings: ServiceSettings, language: Language) -> str:
+def settings_name(settings: ServiceSettings) -> str:
     """'最大 batch 16，等待 10 ms，2 个工作进程，分桶 32/64'."""
-    if language == "en":
+    if spoken() == "en":
         return str(settings)
     words = (
         f"最大 batch {settings.max_batch_size}，等待 {settings.batch_timeout_ms:g} ms，{settings.workers} 个工作进程"
     )
-    return f"{words}，{bins_name(settings.sequence_bins, language)}" if settings.sequence_bins else words
+    return f"{words}，{bins_name(settings.sequence_bins)}" if settings.sequence_bins else words
 
 
-def load_name(load: ServiceLoad, language: Language) -> str:
-    if language == "en":
+def load_name(load: ServiceLoad) -> str:
+    if spoken() == "en":
         return str(load)
     if load.arrivals == "closed":
         return f"闭环，并发 {load.concurrency}"
@@ -151,11 +150,11 @@ def load_name(load: ServiceLoad, language: Language) -> str:
     return f"回放 {len(load.trace_s)} 个请求的到达时间"
 
 
-def loaded_name(one: LoadResult, language: Language) -> str:
+def loaded_name(one: LoadResult) -> str:
     """The load with what each request was: 'closed loop' alone compares nothing."""
-    words = [load_name(one.load, language)]
+    words = [load_name(one.load)]
     if one.length is not None:
-        words.append(f"长度 {one.length}" if language == "zh" else f"length {one.length}")
+        words.append(say("length {n}", n=one.length))
     if one.batch > 1:
         words.append(f"batch {one.batch}")
-    return ("，" if language == "zh" else ", ").join(words)
+    return say(", ").join(words)

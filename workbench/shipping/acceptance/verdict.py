@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from workbench.values.documents.canonical import added_later, decode, encode
+from workbench.values.documents.json_reader import read_json
+from workbench.values.errors import ConfigError
 from workbench.values.evidence import Evidence, weakest
 from workbench.values.measurement import Estimate
 from workbench.values.significance import times_the_data
@@ -157,3 +160,22 @@ def exact(value: float) -> Estimate:
 def _rounded_up(value: float) -> str:
     digits = 10 ** max(0, math.floor(math.log10(max(value, 1.0))) - 2)
     return f"{math.ceil(value / digits) * digits:.0f}"
+
+
+def read_verdict(path: Path) -> Verdict:
+    """From `verdict.json` of `workbench load --to`, or from what `workbench load --json` printed.
+
+    Raises:
+        ConfigError: it holds no verdict, or one of another version.
+    """
+    body = read_json(path)
+    if isinstance(body, dict) and isinstance(body.get("verdict"), dict):
+        body = body["verdict"]
+    if not isinstance(body, dict) or "criteria" not in body:
+        raise ConfigError(
+            "holds no verdict of this workbench.", file=path, hint="Write one: workbench load … --baseline … --to DIR"
+        )
+    try:
+        return verdict_from_json(body)
+    except ValueError as error:
+        raise ConfigError(f"holds no verdict of this workbench: {error}.", file=path) from error

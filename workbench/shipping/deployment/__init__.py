@@ -14,24 +14,44 @@
 
 They are examples to adapt: nobody has run them on the machine they will run on. What is assumed there and known from
 public documents only says so in the file.
+
+Each is a template under `templates/` that `Facts` are put into. The container is built in a folder with `bundle/` and
+`wheels/` side by side, so that any Docker version builds it and the bundle itself stays as it was written. The image
+holds both: what runs is what was verified.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.lock import read_lock
 from workbench.bundle.manifest import Manifest
 from workbench.bundle.requirements import requirements, serving_pins
-from workbench.shipping.deployment.alerts import alerts
-from workbench.shipping.deployment.container import compose, dockerfile
+from workbench.bundle.signing import TRUSTED_VARIABLE
+from workbench.shipping.deployment.dashboard import grafana_dashboard
 from workbench.shipping.deployment.facts import DIGEST_HINT, DeploymentSettings, Facts, facts_of
-from workbench.shipping.deployment.guide import guide
-from workbench.shipping.deployment.kubernetes import kubernetes
-from workbench.shipping.deployment.monitoring import grafana_dashboard, prometheus
-from workbench.shipping.deployment.outside import autoscaler, ingress
-from workbench.shipping.deployment.unit import systemd_unit
+from workbench.targets.deployment import DeploymentFacts
+from workbench.values.documents.templates import rendered
 
 __all__ = ["DeploymentSettings", "deployment_files", "unpinned"]
+
+PORT = 8000
+ADMIN_PORT = 8001
+"""Health, from a process that load cannot block, /metrics and /docs; it asks for no key and is published nowhere."""
+GRACE_S = 30
+"""How long the service finishes what it accepted after SIGTERM; whoever stops it must wait longer."""
+_SERVICE_ID = 10001
+"""User and group of the service in the image: no account of any host, and not root."""
+_TRUSTED = "/etc/workbench/trusted"
+"""Where a service finds whose signatures count, in the file `keys`."""
+_HOME = "/opt/workbench"
+_TEMPLATES = Path(__file__).with_name("templates")
+_FILES = (
+    *("README.md", "Dockerfile", "compose.yaml", "kubernetes.yaml", "ingress.yaml", "autoscaler.yaml"),
+    *("prometheus.yml", "alerts.yml"),
+)
 
 
 def deployment_files(manifest: Manifest, settings: DeploymentSettings | None = None) -> dict[str, str]:
@@ -51,17 +71,11 @@ def deployment_files(manifest: Manifest, settings: DeploymentSettings | None = N
     lock = settings.lock or read_lock()
     found = serving_pins(manifest)
     facts: Facts = facts_of(manifest, settings, hashed=not lock.missing(found))
+    values = _values(facts)
     return {
-        "README.md": guide(facts),
-        "Dockerfile": dockerfile(facts),
-        "compose.yaml": compose(facts),
+        **{name: rendered(_TEMPLATES / f"{name}.j2", **values) for name in _FILES},
+        f"{facts.slug}.service": rendered(_TEMPLATES / "unit.service.j2", **values),
         "requirements-serve.txt": requirements(found, lock),
-        f"{facts.slug}.service": systemd_unit(facts),
-        "kubernetes.yaml": kubernetes(facts),
-        "ingress.yaml": ingress(facts),
-        "autoscaler.yaml": autoscaler(facts),
-        "prometheus.yml": prometheus(facts),
-        "alerts.yml": alerts(facts),
         "grafana-dashboard.json": grafana_dashboard(facts),
     }
 
@@ -87,3 +101,52 @@ def unpinned(manifest: Manifest, settings: DeploymentSettings) -> list[str]:
             "then export with --base-image NAME@sha256:…"
         )
     return found
+
+
+def _values(facts: Facts) -> dict[str, Any]:
+    """What the templates name."""
+    target, devices = facts.of_target, facts.of_target.devices
+    ready = f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{ADMIN_PORT}/health/ready', timeout=4)"
+    command = [target.python, *_serve_arguments("/srv/bundle", "0.0.0.0")]
+    bundle, python = f"{_HOME}/bundles/{facts.slug}", f"{_HOME}/venv/bin/python"
+    start = " ".join((python, *_serve_arguments(bundle, "127.0.0.1")))
+    if target.before_serving:
+        command = ["/bin/bash", "-c", serving_shell(target, "/srv/bundle", host="0.0.0.0"), "serve"]
+        # systemd expands $ and % in ExecStart itself
+        shell = serving_shell(target, bundle, host="127.0.0.1", python=python).replace("$", "$$")
+        start = f"/bin/bash -c '{shell}' serve"
+    return {
+        "facts": facts,
+        "target": target,
+        "devices": devices,
+        "card": () if devices is None else devices.resource,
+        "slug": facts.slug,
+        "header": facts.header,
+        "group": _SERVICE_ID if devices is None else f"${{{devices.group_argument}}}",
+        "hashes": " --require-hashes" if facts.hashed else "",
+        "health": [target.python, "-c", ready],
+        "command": command,
+        "start": start,
+        "home": _HOME,
+        "port": PORT,
+        "admin_port": ADMIN_PORT,
+        "service_id": _SERVICE_ID,
+        "grace_s": GRACE_S,
+        "stop_s": GRACE_S + 15,
+        "trusted_folder": _TRUSTED,
+        "trusted_keys": f"{_TRUSTED}/keys",
+        "trusted_variable": TRUSTED_VARIABLE,
+        "digest_hint": DIGEST_HINT,
+    }
+
+
+def _serve_arguments(bundle: str, host: str) -> list[str]:
+    """Arguments of Python that serve a bundle with its own settings."""
+    served = ["-m", "workbench.serve", bundle, "--host", host, "--port", str(PORT)]
+    return [*served, "--admin-host", host, "--admin-port", str(ADMIN_PORT), "--metrics", "admin", "--docs", "admin"]
+
+
+def serving_shell(of_target: DeploymentFacts, bundle: str, *, host: str, python: str | None = None) -> str:
+    """A line of bash that sets the vendor's environment and becomes the service, so that signals reach it."""
+    start = f'exec {python or of_target.python} {" ".join(_serve_arguments(bundle, host))} "$@"'
+    return "; ".join((*of_target.before_serving, start))

@@ -11,17 +11,6 @@ from workbench.targets import described
 from workbench.targets.description import DeploymentFacts
 from workbench.values.errors import ConfigError
 
-PORT = 8000
-ADMIN_PORT = 8001
-"""Health, from a process that load cannot block, /metrics and /docs; it asks for no key and is published nowhere."""
-SERVICE_ID = 10001
-"""User and group of the service in the image: no account of any host, and not root."""
-GRACE_S = 30
-"""How long the service finishes what it accepted after SIGTERM; whoever stops it must wait longer."""
-STOP_S = GRACE_S + 15
-TRUSTED_FOLDER = "/etc/workbench/trusted"
-TRUSTED_KEYS = f"{TRUSTED_FOLDER}/keys"
-"""Where a service finds whose signatures count."""
 PROCESS_MB = 250
 """Assumed of one Python process with the serving libraries, before the model."""
 _IMAGE = re.compile(r"[a-z0-9][a-zA-Z0-9._:/-]{0,250}@sha256:[0-9a-f]{64}", re.ASCII)
@@ -68,7 +57,7 @@ class Facts:
             where the search asked for no service.
         base_image: '' where no digest was given.
         hashed: requirements-serve.txt has the sums of all wheels.
-        signed: the service must find a file of trusted keys at `TRUSTED_KEYS`, which is no part of image or bundle.
+        signed: the service must find a file of trusted keys at a place that is no part of image or bundle.
     """
 
     slug: str

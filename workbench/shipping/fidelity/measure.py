@@ -16,9 +16,8 @@ from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import not_by_distance, scored_output, uses_of
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.fidelity.compared import Comparison, Extent, Outlook, Pair, Served
+from workbench.shipping.fidelity.compared import Comparison, Extent, Outlook, Pair, Scores, Served
 from workbench.shipping.fidelity.grouping import Shape
-from workbench.shipping.fidelity.scores import Scores
 from workbench.shipping.fidelity.ways import (
     Missing,
     Recorded,

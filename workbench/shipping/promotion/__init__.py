@@ -7,8 +7,7 @@ Both bundles must be sound here (every byte, golden samples replayed). Their acc
 their services under load in turns. What cannot be compared has not passed: a gate that is open by absence is none.
 """
 
-from workbench.shipping.promotion.judge import judge
-from workbench.shipping.promotion.load import LoadOnce
+from workbench.shipping.promotion.judge import LoadOnce, judge
 from workbench.shipping.promotion.verdict import Check, Limits, LoadRound, Verdict
 
 __all__ = ["Check", "Limits", "LoadOnce", "LoadRound", "Verdict", "judge"]
