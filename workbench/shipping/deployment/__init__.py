@@ -32,7 +32,7 @@ from workbench.bundle.requirements import requirements, serving_pins
 from workbench.bundle.signing import TRUSTED_VARIABLE
 from workbench.shipping.deployment.dashboard import grafana_dashboard
 from workbench.shipping.deployment.facts import DIGEST_HINT, DeploymentSettings, Facts, facts_of
-from workbench.targets.deployment import DeploymentFacts
+from workbench.targets.description import DeploymentFacts
 from workbench.values.documents.templates import rendered
 
 __all__ = ["DeploymentSettings", "deployment_files", "unpinned"]
