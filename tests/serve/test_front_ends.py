@@ -79,10 +79,13 @@ def test_a_few_lasting_connections_are_spread_evenly_and_share_their_batches(ser
         for one in connections:
             stack.callback(one.close)
             one.connect()
-        assert {*pool.map(post, connections)} == {200}
-        service.wait_until(lambda: {*labelled(service, "workbench_connections").values()} <= {2.0, 3.0}, 10)
+        rounds, until = 0, time.monotonic() + 60
+        while not rounds or (_larger_than_two(service) == larger and time.monotonic() < until):
+            assert {*pool.map(post, connections)} == {200}  # a busy machine may let them in one by one
+            rounds += 1
+        service.wait_until(lambda: {*labelled(service, "workbench_connections").values()} <= {2.0, 3.0})
 
-    assert metric(service, "workbench_batch_rows_sum") == rows + 48
+    assert metric(service, "workbench_batch_rows_sum") == rows + 48 * rounds
     assert _larger_than_two(service) > larger, "a front end alone never has more than two rows"
 
 
