@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -26,6 +27,9 @@ from tests.bundle.test_bundle import evaluated
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance
 from workbench.bundle.signing import SecretKey
 from workbench.graph.read import read_model
+from workbench.serve.cards import HERE
+from workbench.serve.settings import ServeSettings
+from workbench.serve.workers import Workers
 from workbench.shipping.handover import hand_over
 from workbench.targets import open_target
 from workbench.values.candidate import Candidate
@@ -148,6 +152,16 @@ def make_bundle(
         service=service or ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=1),
     )
     return hand_over(root / "bundle", contents, secret=secret)
+
+
+def ready_workers(*device_bytes: int | None) -> Workers:
+    """Workers as Prometheus is told of them, each with so much memory on its card; their process is this one."""
+    settings = ServeSettings(service=ServiceSettings(workers=len(device_bytes)))
+    nobody: Any = None
+    workers = Workers(nobody, settings, [HERE], nobody, nobody)
+    for worker, size in zip(workers.all, device_bytes, strict=True):
+        worker.state, worker.process, worker.facts = "ready", multiprocessing.current_process(), {"device_bytes": size}
+    return workers
 
 
 @dataclass

@@ -154,7 +154,7 @@ def test_rows_that_run_alone_once_more_wait_however_full_the_queue_is(bundle: Pa
         ours, theirs = socket.socketpair()
         opened = read_bundle(bundle)
         queue = RemoteQueue(opened, limit=1)
-        await asyncio.get_running_loop().create_unix_connection(lambda: queue, sock=ours)
+        await queue.link.open(ours)
         state = {"proved": True, "none_starts": False, "health": [200, {}], "facts": {}, "depth": 1, "retry": 1}
         theirs.sendall(pack({"state": state}))
         while queue.depth < 1:

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, Protocol
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from workbench.serve.events import log_seldom
 
 AHEAD_BYTES = 16 << 10
 """Read of one connection beyond what its current request needs."""
@@ -73,17 +79,20 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._run)
 
 
-class Connections:
-    """All open connections of one service."""
+class Connections(Collector):
+    """All open connections of one front end."""
 
-    def __init__(self, *, most: int, most_of_address: int) -> None:
+    def __init__(self, *, most: int, most_of_address: int, rejected: Callable[[str], None] = lambda _: None) -> None:
+        """
+        Args:
+            rejected: told the kind of every refusal that the application does not see.
+        """
         self.turns = Turns()
+        self.rejected = rejected
         self.refused = 0
         """Newcomers that found no room."""
         self.displaced = 0
         """Connections that were closed to make room."""
-        self.refusals: Counter[str] = Counter()
-        """Requests that were refused before the application saw them, by kind."""
         self.on_close: Callable[[], None] = lambda: None
         """Called when there is one less."""
         self._most, self._most_of_address = most, most_of_address
@@ -105,6 +114,7 @@ class Connections:
             crowd = ()
             self._add(connection, address, now_s)
             return True
+        log_seldom("connections_at_their_bound", kind="connections", open=self._count)
         useless = _most_useless(crowd, now_s)
         if useless is None:
             self.refused += 1
@@ -123,6 +133,17 @@ class Connections:
             if not same:
                 del self._open[connection.address]
             self.on_close()
+
+    def collect(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily("workbench_connections", "Connections that are open.", self._count)
+        closed = CounterMetricFamily(
+            "workbench_connections_closed",
+            "Connections that were closed for want of room: newcomers refused, idle ones displaced.",
+            labels=["how"],
+        )
+        closed.add_metric(["refused"], self.refused)
+        closed.add_metric(["displaced"], self.displaced)
+        yield closed
 
     def _add(self, connection: Connection, address: str, now_s: float) -> None:
         self._open.setdefault(address, {})[connection] = now_s

@@ -75,7 +75,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
-        self._turns, self._refusals = connections.turns, connections.refusals
+        self._turns, self._rejected = connections.turns, connections.rejected
         self._framing = Framing()
         self._ahead = bytearray()
         self._in_head = self._in_body = False
@@ -301,7 +301,7 @@ class BoundedHttp(HttpToolsProtocol):
             cycle.message_event.set()
         else:
             begun = False
-        self._refusals[refusal.kind] += 1
+        self._rejected(refusal.kind)
         if not begun:
             self.transport.write(_answer(refusal))
         self.close(unread=True)
