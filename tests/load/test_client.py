@@ -288,7 +288,7 @@ def test_the_count_ends_a_run_early() -> None:
 
 def test_an_api_key_is_sent_and_kept_out_of_files_and_arguments() -> None:
     with serving(delayed(0)) as server:
-        plan = LoadPlan(url=server.url, load=ServiceLoad(concurrency=1), duration_s=0.2, warmup_s=0)
+        plan = LoadPlan(url=server.url, load=ServiceLoad(concurrency=1), max_requests=3, warmup_s=0)
         run_load(plan, BODIES, api_key="open sesame")
 
     assert b"\r\nX-API-Key: open sesame\r\n" in server.heads[0]
