@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.tracking.server_check import check_server
+from workbench.tracking.store import check_server
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.finding import Finding
 
