@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.serve.making import Reply, Running, make_bundle, running
-from tests.serve.test_lifecycle import asked, gone, is_free, metric
+from tests.serve.test_lifecycle import asked, gone, metric, standing
 from workbench.bundle import preprocessor_of, read_bundle
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.front_end import ALONE, RemoteQueue
@@ -190,16 +190,16 @@ def test_a_rate_holds_over_all_front_ends_together(bundle: Path) -> None:
 def test_drained_under_load_every_request_is_answered_or_told_to_come_back(bundle: Path) -> None:
     with running(bundle, *THREE) as drained, concurrent.futures.ThreadPoolExecutor(12) as pool:
         family = drained.family()
-        taken = asked(drained, pool, 12)
-        drained.process.send_signal(signal.SIGTERM)
-        drained.wait_until(lambda: any(e["event"] == "draining" for e in drained.events()))
-        late = drained.predict({"text": "bell"})
+        with standing(drained):
+            taken = asked(drained, pool, 12)
+            drained.process.send_signal(signal.SIGTERM)
+            drained.wait_until(lambda: any(e["event"] == "draining" for e in drained.events()))
+            late = drained.predict({"text": "bell"})
 
         assert [f.result().status for f in taken] == [200] * 12
         assert (late.status, late.body["error"]["kind"]) == (503, "draining")
         assert drained.process.wait(300) == 0
         assert gone(family)
-        assert is_free(drained)
     said = next(e for e in drained.events() if e["event"] == "drained")
     assert said["whole"] is True
     assert said["unanswered"] == 0
@@ -211,4 +211,3 @@ def test_front_ends_and_workers_die_with_a_first_process_that_is_killed(bundle: 
         service.process.kill()
 
         assert gone(family)
-        assert is_free(service)

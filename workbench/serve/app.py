@@ -12,15 +12,17 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
+from workbench import __version__
 from workbench.bundle import Manifest
 from workbench.serve.documentation import openapi, page
 from workbench.serve.events import log_defect, log_seldom
-from workbench.serve.facts import info, live, ready
 from workbench.serve.hosts import Hosts, canonical_host
 from workbench.serve.metrics import CONTENT_TYPE
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
 from workbench.serve.settings import Exposure, ServeSettings
+from workbench.values.documents.canonical import encode
+from workbench.values.metrics import metrics
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,6 +36,7 @@ _PATIENCE_S = 0.25
 _JSON = "application/json"
 
 
+EMULATED = "EMULATED: compiled and measured on an emulator; no figure is of a device."
 _DEFECT = Refusal("internal", "A defect of the service; its log says where.")
 
 
@@ -77,7 +80,7 @@ def told_pages(
     """Path → what is told of metrics and documentation, where their exposure is one of these."""
     pages: dict[str, Page] = {}
 
-    async def metrics() -> tuple[int, str, str]:
+    async def figures() -> tuple[int, str, str]:
         return 200, CONTENT_TYPE, (await metrics_text()).decode()
 
     async def document_json() -> tuple[int, str, str]:
@@ -87,7 +90,7 @@ def told_pages(
         return 200, "text/html; charset=utf-8", page(document)
 
     if settings.access.metrics in exposures:
-        pages["/metrics"] = metrics
+        pages["/metrics"] = figures
     if settings.access.docs in exposures:
         document = openapi(manifest, settings)
         pages |= {"/openapi.json": document_json, "/docs": document_html}
@@ -102,11 +105,16 @@ def _pages(service: Service) -> dict[str, Page]:
 
         return answer
 
+    def ready() -> tuple[int, dict[str, Any]]:
+        """Whether requests may be sent here, in one word."""
+        status, content = service.queue.health()
+        return status, {"status": "ready" if status == 200 else content["status"]}
+
     return {
         "/health": told(service.queue.health),
-        "/health/live": told(lambda: (200, live())),
-        "/health/ready": told(lambda: ready(service)),
-        "/info": told(lambda: (200, info(service))),
+        "/health/live": told(lambda: (200, {"status": "live"})),
+        "/health/ready": told(ready),
+        "/info": told(lambda: (200, _info(service))),
         **told_pages(service.bundle.manifest, service.settings, service.queue.metrics_text, ("open",)),
     }
 
@@ -131,9 +139,9 @@ async def _page(service: Service, pages: Mapping[str, Page], scope: Scope, send:
 
 
 async def _predict(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
-    metrics = service.metrics
+    counted = service.metrics
     arrived_s = time.perf_counter()  # uvloop's own clock is cut to milliseconds
-    metrics.received()
+    counted.received()
     try:
         headers = dict(scope["headers"])
         if len(headers) < len(scope["headers"]):
@@ -149,18 +157,18 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
             raise
         status, extra, content = 200, service.headers, service.answer(request)
     except Refusal as refusal:
-        metrics.rejected(refusal.kind)
+        counted.rejected(refusal.kind)
         status, extra, content = refusal.status, refusal.headers(), _content(refusal)
         if status >= 500 and refusal.kind != "starting":
             log_seldom("refused", kind=refusal.kind, status=status)
     except ClientGone:
-        metrics.rejected("client_gone")
+        counted.rejected("client_gone")
         return
     except Exception as error:
         log_defect(error)
-        metrics.rejected(_DEFECT.kind)
+        counted.rejected(_DEFECT.kind)
         status, extra, content = _DEFECT.status, [], _content(_DEFECT)
-    metrics.answered(status, time.perf_counter() - arrived_s)
+    counted.answered(status, time.perf_counter() - arrived_s)
     await _send(status, _JSON, extra, content, send)
 
 
@@ -249,3 +257,34 @@ def _watch(done: asyncio.Future[None], receive: Receive) -> None:
 
     task = asyncio.get_running_loop().create_task(until_gone())
     done.add_done_callback(lambda _: task.cancel())
+
+
+def _info(service: Service) -> dict[str, Any]:
+    """What is served, with what, and what it was measured to do."""
+    manifest, settings = service.bundle.manifest, service.settings
+    toolchain = manifest.artifact.toolchain
+    first = service.queue.worker_facts
+    return {
+        "name": manifest.name,
+        "about": manifest.about,
+        "task": manifest.task,
+        "labels": list(manifest.labels),
+        **({"warning": EMULATED} if toolchain.emulated else {}),
+        "emulated": toolchain.emulated,
+        "target": manifest.artifact.target,
+        "candidate": {"id": manifest.candidate_id, **encode(manifest.candidate)},
+        "model": {"file": manifest.model.file, "sha256": manifest.model.sha256},
+        "inputs": encode(manifest.model.inputs),
+        "outputs": encode(manifest.model.outputs),
+        "text": None if manifest.text is None else {"max_length": manifest.text.max_length, "bins": manifest.text.bins},
+        **({"axes": encode(manifest.axes)} if manifest.axes else {}),
+        "service": {**encode(settings.service), "limits": encode(settings.limits)},
+        "made_with": encode(toolchain),
+        "runs_on": first.get("toolchain"),
+        "differences": first.get("changes", []),
+        "golden": {"samples": first.get("samples"), "largest_error": first.get("largest_error")},
+        "figures": {e.split: metrics(e) for e in manifest.evaluations},
+        "created_at": manifest.created_at,
+        "workbench": {"made_by": manifest.workbench, "served_by": __version__},
+        "uptime_s": round(time.monotonic() - service.started_s, 1),
+    }

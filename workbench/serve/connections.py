@@ -10,13 +10,16 @@ import asyncio
 import ipaddress
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from workbench.serve.events import log_seldom
+
+if TYPE_CHECKING:
+    from workbench.serve.protocol import BoundedHttp
 
 AHEAD_BYTES = 16 << 10
 """Read of one connection beyond what its current request needs."""
@@ -34,37 +37,14 @@ _buffer = memoryview(bytearray(_BODY_BYTES))
 _ahead = _buffer[:AHEAD_BYTES]
 
 
-class Http(Protocol):
-    """What a connection hands its bytes to."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None: ...
-    def data_received(self, data: bytes) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-    def turn(self) -> None:
-        """Go on with what was sent ahead."""
-
-    def wanted(self) -> int | None:
-        """How many bytes the current request certainly still has; None where nobody knows."""
-
-    def idleness(self) -> Idleness: ...
-    def refuse_connection(self, transport: asyncio.Transport) -> None:
-        """Say that there is no room, and close."""
-
-    def make_room(self) -> None:
-        """Close, for another connection."""
-
-
 class Turns:
     """Connections with requests that were sent ahead, in a line; a few of them go on in each round of the loop."""
 
     def __init__(self) -> None:
-        self._line: deque[Http] = deque()
+        self._line: deque[BoundedHttp] = deque()
         self._running = False
 
-    def wait(self, http: Http) -> None:
+    def wait(self, http: BoundedHttp) -> None:
         """Join the end of the line."""
         self._line.append(http)
         if not self._running:
@@ -153,7 +133,7 @@ class Connections(Collector):
 class Connection(asyncio.BufferedProtocol):
     """One connection: reads no more than it may, if it may be there at all."""
 
-    def __init__(self, http: Http, connections: Connections) -> None:
+    def __init__(self, http: BoundedHttp, connections: Connections) -> None:
         self.http, self.address = http, ""
         self._all = connections
         self._admitted = False

@@ -246,9 +246,11 @@ class Dispatch:
     # --- what workers say -------------------------------------------------------------------------------------------
 
     def worker_changed(self) -> None:
+        """One came or went, or could not be started."""
         self.on_change()
 
     def worker_free(self) -> None:
+        """Told before `answered`: a worker idles while answers are written."""
         self._pump()
 
     def answered(self, batch: Batch, worker: int, outputs: Mapping[str, Array], run_s: float) -> None:
@@ -267,12 +269,14 @@ class Dispatch:
                 asker.answered(mine, {name: array[at] for name, array in outputs.items()})
 
     def refused(self, batch: Batch, worker: int, error: str) -> None:
+        """The session refused a batch; the worker lives."""
         raw = batch.rows[0].item.raw
         log("batch_refused", worker=worker, rows=len(batch.rows), length=batch.length, error=error)
         message = "The model refused these inputs." if raw else "The model failed; the log says why."
         self.apart(batch.rows, Refusal("inputs" if raw else "internal", message))
 
     def lost(self, batch: Batch) -> None:
+        """Its worker died."""
         for row in batch.rows:
             row.attempts += 1
         _fail([row for row in batch.rows if row.attempts >= _TRIES], Refusal("worker_lost", "The worker died.", 1))

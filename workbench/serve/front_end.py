@@ -36,7 +36,7 @@ from workbench.serve.events import log_defect, log_libraries, log_loop_defect
 from workbench.serve.http_server import HttpServer, connections_within, http_server
 from workbench.serve.merged_metrics import snapshot
 from workbench.serve.metrics import Metrics
-from workbench.serve.rates import SharedRates
+from workbench.serve.rates import Rates
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import batch_of
 from workbench.serve.service import Service
@@ -216,7 +216,7 @@ class _FrontEnd:
             for descriptor in descriptors:
                 if byte == RATES:
                     if self.service.keys is not None:
-                        self.service.keys.rates = SharedRates(descriptor)
+                        self.service.keys.rates = Rates(descriptor)
                     continue
                 self._taken += 1
                 self._keep(self._serve(socket.socket(fileno=descriptor)))

@@ -11,26 +11,23 @@ import resource
 import signal
 import socket
 from collections.abc import Sequence
-from typing import Protocol
 
 import uvloop
 
 from workbench.bundle import Bundle, check_bundle
 from workbench.serve.admin import Admin
-from workbench.serve.app import told_pages
+from workbench.serve.app import EMULATED, told_pages
 from workbench.serve.cards import Place, places_of
 from workbench.serve.device_gauges import device_gauges
 from workbench.serve.dispatch import Dispatch, Told
 from workbench.serve.events import log, log_libraries, log_loop_defect
-from workbench.serve.facts import EMULATED
 from workbench.serve.front_ends import FrontEnds, front_ends_wanted
 from workbench.serve.hosts import canonical_host
 from workbench.serve.http_server import BACKLOG, connections_within, http_server
 from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics, bundle_labels
-from workbench.serve.room import with_room
 from workbench.serve.service import Service
-from workbench.serve.settings import ServeSettings
+from workbench.serve.settings import ServeSettings, with_room
 from workbench.targets import described
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.values.system.control_groups import control_group_limits
@@ -72,28 +69,8 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
         raise failure
 
 
-class _Front(Protocol):
-    """What takes requests in: this process itself, or several others."""
-
-    @property
-    def open_requests(self) -> int:
-        """Not answered yet."""
-
-    def start(self) -> None:
-        """Take connections."""
-
-    def reload(self) -> None:
-        """Read the keys again."""
-
-    async def drain(self, grace_s: float) -> bool:
-        """Take nothing new, answer what is there; True when all of it was answered in time."""
-
-    async def end(self) -> None:
-        """Close every connection."""
-
-
 class _Here:
-    """The one front end in this process."""
+    """The one front end in this process; the same as `FrontEnds` for who starts and drains it."""
 
     def __init__(self, service: Service, workers: int, listener: socket.socket) -> None:
         self._service, self._listener = service, listener
@@ -155,7 +132,7 @@ async def _main(
         metrics.show(gauges)
         gauges.start()
     dispatch = Dispatch(bundle, settings, metrics, places, give_up)
-    front: _Front
+    front: _Here | FrontEnds
     queue: Told = dispatch
     if fronts == 1:
         front = _Here(Service(bundle, settings, metrics, dispatch), len(dispatch.workers.all), listener)
@@ -196,7 +173,7 @@ def _administration(bundle: Bundle, settings: ServeSettings, queue: Told, listen
     return Admin(listener, hosts=hosts, hang_s=settings.limits.hang_s, beat=beat, pages=pages)
 
 
-async def _drained(front: _Front, grace_s: float, now: asyncio.Event) -> None:
+async def _drained(front: _Here | FrontEnds, grace_s: float, now: asyncio.Event) -> None:
     log("draining", requests=front.open_requests)
     draining = asyncio.ensure_future(front.drain(grace_s))
     second = asyncio.ensure_future(now.wait())

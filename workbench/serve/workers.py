@@ -5,9 +5,9 @@ from __future__ import annotations
 import multiprocessing.process
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from prometheus_client import Metric
@@ -21,31 +21,14 @@ from workbench.serve.cards import HERE, Place
 from workbench.serve.pool import Member, Pool, spawned
 from workbench.serve.settings import ServeSettings
 from workbench.serve.wire import Message
-from workbench.targets.base import Array
 from workbench.values.errors import ToolchainError, WorkbenchError
 from workbench.values.system.environment import variables_set
 
+if TYPE_CHECKING:
+    from workbench.serve.dispatch import Dispatch
+
 _FAILED_BATCHES = 3
 """In a row; then the worker is started again, which replays the golden samples."""
-
-
-class Owner(Protocol):
-    """Who is told what happens to batches; all calls come from the event loop."""
-
-    def worker_changed(self) -> None:
-        """One came or went, or could not be started."""
-
-    def worker_free(self) -> None:
-        """One more worker can take a batch. Told before `answered`: a worker idles while answers are written."""
-
-    def answered(self, batch: Batch, worker: int, outputs: Mapping[str, Array], run_s: float) -> None:
-        """A batch came back."""
-
-    def refused(self, batch: Batch, worker: int, error: str) -> None:
-        """The session refused a batch; the worker lives."""
-
-    def lost(self, batch: Batch) -> None:
-        """Its worker died."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +76,7 @@ class Workers(Pool[Worker], Collector):
         bundle: Bundle,
         settings: ServeSettings,
         places: Sequence[Place],
-        owner: Owner,
+        owner: Dispatch,
         give_up: Callable[[WorkbenchError], None],
     ) -> None:
         count, limits = settings.service.workers * len(places), settings.limits
