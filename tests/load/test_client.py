@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import resource
 import signal
 import socket
@@ -257,15 +256,6 @@ def test_a_server_that_closes_after_every_answer_is_loaded_all_the_same() -> Non
         assert result.failed == 0
         assert result.answered == 40
         assert server.connections >= result.answered
-
-
-def test_big_answers_are_whole_before_they_count() -> None:
-    body = os.urandom(500_000)
-    with serving(delayed(0.001, answer(body=body))) as server:
-        result = loaded(server, ServiceLoad(concurrency=3), max_requests=12, warmup_s=0, **PATIENT)
-
-    assert result.answered == 12
-    assert result.failed == 0
 
 
 def test_nobody_at_the_address_is_said_in_words() -> None:

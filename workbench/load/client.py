@@ -152,11 +152,11 @@ class Clients:
         plan: LoadPlan,
         requests: Sequence[bytes],
         order: npt.NDArray[np.int64],
-        opened: Callable[[Clients, float], Awaitable[None]] | None = None,
+        opened: Callable[[Clients, float], Awaitable[None]],
     ) -> None:
-        """`opened` opens one connection more, for a request intended at that moment; None for HTTP/1.1."""
+        """`opened` opens one connection more, for a request intended at that moment."""
         self.plan, self._requests, self._order = plan, requests, order.tolist()
-        self._opened = opened if opened is not None else open_http
+        self._opened = opened
         self._closed_loop = plan.load.arrivals == "closed"
         self._connections: set[Connected] = set()
         self._idle: list[Connected] = []
