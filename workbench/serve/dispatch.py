@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -34,63 +34,12 @@ _TRIES = 2
 _LONGEST_RETRY_AFTER_S = 60
 
 
-class Asker(Protocol):
-    """Whose rows they are; told in the event loop, once about each row that was not discarded."""
-
-    def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
-        """Rows came back; each output has one row for each of them, in this order."""
-
-    def failed(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        """Rows will not come back."""
-
-
-class Told(Protocol):
-    """Who knows how the whole service is."""
-
-    def health(self) -> tuple[int, dict[str, Any]]:
-        """See `Dispatch.condition`."""
-
-    async def metrics_text(self) -> bytes:
-        """Of the whole service."""
-
-
-class Queue(Told, Protocol):
-    """Where a front end's rows go, in this process or in another."""
-
-    draining: bool
-    """Take what waits at once, however few."""
-
-    @property
-    def proved(self) -> bool:
-        """Every worker was ready at the same time, once."""
-
-    @property
-    def none_starts(self) -> bool:
-        """See `Workers.none_starts`."""
-
-    @property
-    def depth(self) -> int:
-        """Rows that wait."""
-
-    @property
-    def worker_facts(self) -> Mapping[str, Any]:
-        """What the first worker that was ready said of its session."""
-
-    def add(self, rows: Sequence[Row]) -> None:
-        """Queue rows, or none of them: raises QueueFull."""
-
-    def discard(self, rows: Iterable[Row]) -> None:
-        """Nobody waits for these any more, wherever they are."""
-
-    def apart(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        """One of these may have spoilt a batch for the others: each runs alone once more, or fails with `refusal`."""
-
-    def retry_after_s(self) -> int:
-        """How long the queue takes at the recent rate."""
-
-
 class Dispatch:
-    """The queues and the workers of a service. Make it inside the event loop, then start its workers."""
+    """The queues and the workers of a service. Make it inside the event loop, then start its workers.
+
+    Whose rows they are (`Row.asker`, a `Service` or a `FrontEnd`) is told in the event loop, once about each row that
+    was not discarded: `answered` with outputs that have one row for each, in this order, or `failed`.
+    """
 
     def __init__(
         self,
@@ -123,6 +72,7 @@ class Dispatch:
 
     @property
     def draining(self) -> bool:
+        """Take what waits at once, however few."""
         return self._batcher.draining
 
     @draining.setter
@@ -132,6 +82,7 @@ class Dispatch:
 
     @property
     def proved(self) -> bool:
+        """Every worker was ready at the same time, once."""
         return self.workers.proved
 
     @property
@@ -140,13 +91,16 @@ class Dispatch:
 
     @property
     def depth(self) -> int:
+        """Rows that wait."""
         return self._batcher.depth
 
     @property
     def worker_facts(self) -> Mapping[str, Any]:
+        """What the first worker that was ready said of its session."""
         return next((worker.facts for worker in self.workers.all if worker.facts), {})
 
     def add(self, rows: Sequence[Row]) -> None:
+        """Queue rows, or none of them: raises QueueFull."""
         self._batcher.add(rows)
         self._pump_soon()
 
@@ -154,6 +108,7 @@ class Dispatch:
         self._batcher.discard(rows)
 
     def apart(self, rows: Sequence[Row], refusal: Refusal) -> None:
+        """One of these may have spoilt a batch for the others: each runs alone once more, or fails with `refusal`."""
         _fail([row for row in rows if row.company == 1], refusal)
         again = [row for row in rows if row.company > 1 and not row.dropped]
         for row in again:
@@ -166,6 +121,7 @@ class Dispatch:
         self._pump_soon()
 
     def retry_after_s(self) -> int:
+        """How long the queue takes at the recent rate."""
         if not self._rows_per_s:
             return 1
         return min(max(1, math.ceil(self._batcher.depth / self._rows_per_s)), _LONGEST_RETRY_AFTER_S)
@@ -335,9 +291,9 @@ def _about(worker: Worker, state: str) -> dict[str, Any]:
     }
 
 
-def _by_asker(rows: Sequence[Row]) -> dict[Asker, list[int]]:
+def _by_asker(rows: Sequence[Row]) -> dict[Any, list[int]]:
     """Places of the rows that are still wanted."""
-    found: dict[Asker, list[int]] = {}
+    found: dict[Any, list[int]] = {}
     for place, row in enumerate(rows):
         if not row.dropped:
             found.setdefault(row.asker, []).append(place)

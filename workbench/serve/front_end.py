@@ -55,7 +55,7 @@ _POLL_S = 0.02
 
 
 class RemoteQueue:
-    """`dispatch.Queue` over a link; what it says of workers and queues is what it was told last."""
+    """`Dispatch` over a link; what it says of workers and queues is what it was told last."""
 
     def __init__(self, bundle: Bundle, limit: int) -> None:
         self.draining = False

@@ -74,12 +74,12 @@ class FrontEnd(Member):
         return self.connections + self.given - self.taken
 
     def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
-        """See `dispatch.Asker`."""
+        """See `Dispatch`."""
         numbers = self._done(rows)
         self.say({"answered": numbers, "company": rows[0].company, **self.tell_queue()}, outputs)
 
     def failed(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        """See `dispatch.Asker`."""
+        """See `Dispatch`."""
         told = [refusal.kind, refusal.message, refusal.retry_after_s]
         self.say({"failed": self._done(rows), "refusal": told})
 

@@ -19,7 +19,7 @@ from workbench.serve.admin import Admin
 from workbench.serve.app import EMULATED, told_pages
 from workbench.serve.cards import Place, places_of
 from workbench.serve.device_gauges import device_gauges
-from workbench.serve.dispatch import Dispatch, Told
+from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import log, log_libraries, log_loop_defect
 from workbench.serve.front_ends import FrontEnds, front_ends_wanted
 from workbench.serve.hosts import canonical_host
@@ -133,7 +133,7 @@ async def _main(
         gauges.start()
     dispatch = Dispatch(bundle, settings, metrics, places, give_up)
     front: _Here | FrontEnds
-    queue: Told = dispatch
+    queue: Dispatch | FrontEnds = dispatch
     if fronts == 1:
         front = _Here(Service(bundle, settings, metrics, dispatch), len(dispatch.workers.all), listener)
     else:
@@ -163,7 +163,9 @@ async def _main(
     return failure
 
 
-def _administration(bundle: Bundle, settings: ServeSettings, queue: Told, listener: socket.socket) -> Admin:
+def _administration(
+    bundle: Bundle, settings: ServeSettings, queue: Dispatch | FrontEnds, listener: socket.socket
+) -> Admin:
     def beat() -> dict[str, object]:
         status, content = queue.health()
         return {"health": (status, content), "ready": status == 200}

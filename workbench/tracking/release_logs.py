@@ -16,20 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.tracking.releases import (
-    Line,
-    Log,
-    Mark,
-    Release,
-    append,
-    checked,
-    end_of,
-    line_of,
-    lines_of,
-    mark_of,
-    read_log,
-    text_of,
-)
+from workbench.tracking import releases
+from workbench.tracking.releases import Line, Log, Mark, Release, checked, end_of, line_of, lines_of, mark_of
 from workbench.tracking.server import insisted
 
 if TYPE_CHECKING:
@@ -68,7 +56,7 @@ class ReleaseLog:
 
     def end(self) -> Mark:
         """What the next line has to follow."""
-        raise NotImplementedError
+        return end_of([line for _, line, _ in self._entries()], self._mark())
 
     def append(self, release: Release, end: Mark) -> Mark:
         """Add a line behind `end`; returns the new end.
@@ -140,32 +128,19 @@ class FileLog(ReleaseLog):
         self._file = file
 
     def read(self) -> Log:
-        return read_log(self._file, self._mark())
-
-    def end(self) -> Mark:
-        return end_of(lines_of(self._file)[0], self._mark())
+        return releases.read_log(self._file, self._mark())
 
     def append(self, release: Release, end: Mark) -> Mark:
-        mark = append(self._file, self._of, release, self._mark())
+        mark = releases.append(self._file, self._of, release, self._mark())
         self._set_mark(mark)
         return mark
 
     def begin(self) -> None:
         self._client.set_registered_model_tag(self._of, _MOVING, "true")
 
-    def unsettled(self) -> bool:
-        return bool(self._tag(_MOVING))
-
-    def settle(self, move: Callable[[Move], None]) -> str:
-        if not self.unsettled():
-            return ""
-        done = super().settle(move)
-        if not done:  # there has never been a move
-            self._client.delete_registered_model_tag(self._of, _MOVING)
-        return done
-
     def _entries(self) -> list[tuple[int, Line, bool]]:
-        return [(place, line, False) for place, line in enumerate(lines_of(self._file)[0])]
+        settled = not self._tag(_MOVING)
+        return [(place, line, settled) for place, line in enumerate(lines_of(self._file)[0])]
 
     def _say_settled(self, move: Move) -> None:
         self._client.delete_registered_model_tag(self._of, _MOVING)
@@ -179,13 +154,10 @@ class ServerLog(ReleaseLog):
     def read(self) -> Log:
         found = self._versions()
         log = checked([line for _, line in _counted(found)], self._mark())
-        return replace(log, overtaken=len(found) - len(log.lines), unmarked=log.unmarked)
-
-    def end(self) -> Mark:
-        return end_of([line for _, line in _counted(self._versions())], self._mark())
+        return replace(log, overtaken=len(found) - len(log.lines))
 
     def append(self, release: Release, end: Mark) -> Mark:
-        text = text_of(self._of, release, end)
+        text = releases.text_of(self._of, release, end)
         said = f"The log of releases of {self._of}, written by the workbench: `workbench releases {self._of}`"
         make_model(self._client, self.name, said)
         insisted(
@@ -198,7 +170,7 @@ class ServerLog(ReleaseLog):
             )
         )
         mine = line_of(text.encode()).sha256
-        if mine not in {line.sha256 for _, line in _counted(self._versions())}:
+        if mine not in {line.sha256 for _, line, _ in self._entries()}:
             raise Overtaken
         known, mark = self._mark(), Mark(number=end.number + 1, sha256=mine)
         if known is None or known.number < mark.number:
