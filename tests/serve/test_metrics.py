@@ -45,11 +45,19 @@ def test_requests_are_counted_when_they_arrive_and_by_status_when_they_are_answe
         metrics.received()
         metrics.answered(status, 0.004)
     metrics.received()
+    for kind in ("queue_full", "queue_full", "no_json"):
+        metrics.rejected(kind)
+    metrics.queue(7)
+    metrics.queue(2)
 
     assert value(metrics, "workbench_requests_received_total") == 5
     assert value(metrics, "workbench_requests_total", status="200") == 2
     assert value(metrics, "workbench_requests_total", status="422") == 1
     assert value(metrics, "workbench_requests_total", status="503") == 1
+    assert value(metrics, "workbench_errors_total", kind="queue_full") == 2
+    assert value(metrics, "workbench_errors_total", kind="no_json") == 1
+    assert value(metrics, "workbench_queue_depth") == 2
+    assert value(Metrics(), "workbench_requests_received_total") == 0, "two services in one process count apart"
 
 
 def test_refusals_are_quick_and_stay_out_of_the_latency() -> None:
@@ -62,17 +70,6 @@ def test_refusals_are_quick_and_stay_out_of_the_latency() -> None:
     assert value(metrics, "workbench_request_duration_seconds_sum") == 0.012
     assert value(metrics, "workbench_request_duration_seconds_bucket", le="0.01") == 0
     assert value(metrics, "workbench_request_duration_seconds_bucket", le="0.015") == 1
-
-
-def test_errors_are_counted_by_kind() -> None:
-    metrics = Metrics()
-
-    metrics.rejected("queue_full")
-    metrics.rejected("queue_full")
-    metrics.rejected("no_json")
-
-    assert value(metrics, "workbench_errors_total", kind="queue_full") == 2
-    assert value(metrics, "workbench_errors_total", kind="no_json") == 1
 
 
 def test_a_batch_is_counted_in_its_bin_with_its_padding_its_waiting_and_its_worker() -> None:
@@ -103,15 +100,6 @@ def test_clients_cannot_grow_the_exposition_with_tensors_of_every_length() -> No
     assert len(samples) == MOST_LENGTHS + 1
     assert value(metrics, "workbench_bin_rows_total", length="other") == 999 - MOST_LENGTHS
     assert sum(sample.value for sample in samples) == 999
-
-
-def test_queue_depth_is_what_waits_now() -> None:
-    metrics = Metrics()
-
-    metrics.queue(7)
-    metrics.queue(2)
-
-    assert value(metrics, "workbench_queue_depth") == 2
 
 
 def test_a_lost_worker_is_not_alive_and_shows_no_memory_until_it_is_back() -> None:
@@ -159,15 +147,6 @@ def test_names_keep_to_the_conventions_of_prometheus() -> None:
         assert not family.name.endswith(("_ms", "_mb", "_count")), family.name
         if family.type == "counter":
             assert all(sample.name.endswith("_total") for sample in family.samples)
-
-
-def test_two_services_in_one_process_count_apart() -> None:
-    first, second = Metrics(), Metrics()
-
-    first.received()
-
-    assert value(first, "workbench_requests_received_total") == 1
-    assert value(second, "workbench_requests_received_total") == 0
 
 
 @settings(deadline=None, max_examples=50)

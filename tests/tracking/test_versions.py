@@ -37,6 +37,14 @@ def registered(versions: Versions, workspace: Path, letter: str) -> Version:
     )
 
 
+def promoted(versions: Versions, workspace: Path, letters: str) -> list[Version]:
+    """One for each letter, the second of them champion after the first."""
+    found = [registered(versions, workspace, letter) for letter in letters]
+    promote(versions, found[0], over=None)
+    promote(versions, found[1], over=found[0])
+    return found
+
+
 def aliases(versions: Versions) -> dict[str, int]:
     return {alias: version.number for version in versions.all() for alias in version.aliases}
 
@@ -60,9 +68,7 @@ def test_a_registered_bundle_comes_back_with_its_provenance(versions: Versions, 
 
 
 def test_bundles_and_aliases_move_with_the_workspace(versions: Versions, workspace: Path, tmp_path: Path) -> None:
-    a, b = (registered(versions, workspace, letter) for letter in "ab")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    promoted(versions, workspace, "ab")
     (tmp_path / "elsewhere").mkdir()
     (workspace / "mlruns").rename(tmp_path / "elsewhere" / "mlruns")
 
@@ -70,7 +76,7 @@ def test_bundles_and_aliases_move_with_the_workspace(versions: Versions, workspa
         back = roll_back(moved).champion
         folder = moved.bundle(back)
 
-    assert back.number == a.number
+    assert back.number == 1
     assert folder.is_relative_to(tmp_path / "elsewhere")
     assert (folder / "model" / "model.onnx").read_bytes() == b"a" * 100
 
@@ -112,9 +118,7 @@ def test_the_first_champion_has_no_previous(versions: Versions, workspace: Path)
 
 
 def test_a_promotion_keeps_the_former_champion_as_previous(versions: Versions, workspace: Path) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    _, b, c = promoted(versions, workspace, "abc")
     moved = promote(versions, c, over=b)
 
     assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
@@ -123,9 +127,7 @@ def test_a_promotion_keeps_the_former_champion_as_previous(versions: Versions, w
 
 
 def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions, workspace: Path) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    _, b, c = promoted(versions, workspace, "abc")
     promote(versions, c, over=b)
 
     roll_back(versions)
@@ -145,9 +147,7 @@ def test_nothing_is_rolled_back_without_a_champion(versions: Versions) -> None:
 
 
 def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: Versions, workspace: Path) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    a, b, c = promoted(versions, workspace, "abc")
 
     with pytest.raises(ConfigError, match="it is version 2, it was version 1"):
         promote(versions, c, over=a)
@@ -194,9 +194,7 @@ def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
     versions: Versions, workspace: Path, command: str, writes: int
 ) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    _, b, c = promoted(versions, workspace, "abc")
     old = {CHAMPION: 2, PREVIOUS: 1}
     new = {CHAMPION: 3, PREVIOUS: 2} if command == "promote" else {CHAMPION: 1}
 
@@ -218,9 +216,7 @@ def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
 
 
 def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: Versions, workspace: Path) -> None:
-    a, b = (registered(versions, workspace, letter) for letter in "ab")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    promoted(versions, workspace, "ab")
     versions.client.delete_model_version(NAME, "2")
 
     assert aliases(versions) == {PREVIOUS: 1}
@@ -231,9 +227,7 @@ def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: 
 
 
 def test_a_promotion_after_a_lost_champion_does_not_lose_previous_too(versions: Versions, workspace: Path) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    *_, c = promoted(versions, workspace, "abc")
     versions.client.delete_registered_model_alias(NAME, CHAMPION)
 
     promote(versions, c, over=None)
@@ -242,9 +236,7 @@ def test_a_promotion_after_a_lost_champion_does_not_lose_previous_too(versions: 
 
 
 def test_a_previous_that_was_deleted_is_named_and_nothing_moves(versions: Versions, workspace: Path) -> None:
-    a, b = (registered(versions, workspace, letter) for letter in "ab")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    promoted(versions, workspace, "ab")
     versions.client.delete_model_version(NAME, "1")
 
     with pytest.raises(ConfigError, match=r"no previous version: version 1, which version 2 replaced, was deleted\."):
@@ -253,9 +245,7 @@ def test_a_previous_that_was_deleted_is_named_and_nothing_moves(versions: Versio
 
 
 def test_what_changed_between_the_look_and_the_rollback_stops_it(versions: Versions, workspace: Path) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    _, b, c = promoted(versions, workspace, "abc")
     champion, previous = restorable(versions)
     promote(versions, c, over=b)
 
