@@ -46,7 +46,7 @@ LONGEST = (
     "targets/onnxruntime/test_target",
     "search/test_warm_start",
     "tracking/test_team_registry",
-    "serve/test_lit",
+    "serve/test_processes",
     "tracking/test_team",
     "targets/ascend_llm/test_golden",
     "serve/test_ascend_service",

@@ -32,29 +32,13 @@ def test_an_answer_is_whole_with_its_last_byte_wherever_it_is_cut(body: bytes, c
     whole = answer(f"{status} Something", body)
     reader = AnswerReader()
     for _ in range(2):  # one reader serves a connection's whole life
+        reader.begin()
         edges = sorted({0, len(whole), *(c for c in cuts if c < len(whole))})
         found = [reader.feed(whole[a:b]) for a, b in itertools.pairwise(edges)]
         assert found == [False] * (len(found) - 1) + [True]
         assert reader.status == status
         assert reader.keep_alive
         assert reader.body_bytes == len(body)
-
-
-def test_without_a_length_the_end_of_the_connection_ends_the_answer() -> None:
-    reader = AnswerReader()
-
-    assert not reader.feed(b"HTTP/1.1 200 OK\r\n\r\nsome")
-    assert not reader.feed(b" text")
-    assert reader.end()
-    assert reader.status == 200
-    assert not reader.keep_alive
-
-
-def test_an_end_before_the_length_is_no_answer() -> None:
-    reader = AnswerReader()
-    reader.feed(answer()[:-1])
-
-    assert not reader.end()
 
 
 @pytest.mark.parametrize(
@@ -64,9 +48,6 @@ def test_an_end_before_the_length_is_no_answer() -> None:
         b"HTTP/2 200\r\n\r\n",
         b"HTTP/1.1 two OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
-        b"HTTP/1.1 100 Continue\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000,
     ],
     ids=lambda d: d[:24].decode(),

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -26,6 +27,9 @@ from tests.bundle.test_bundle import evaluated
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance
 from workbench.bundle.signing import SecretKey
 from workbench.graph.read import read_model
+from workbench.serve.cards import HERE
+from workbench.serve.settings import ServeSettings
+from workbench.serve.workers import Workers
 from workbench.shipping.handover import hand_over
 from workbench.targets import open_target
 from workbench.values.candidate import Candidate
@@ -37,6 +41,7 @@ LABELS = ("yes", "no", "later")
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 TAG_OF = {"anna": 1, "bell": 2, "##y": 3, "paris": 3, "new": 3, "york": 4, "张": 1, "三": 2}
 """'##y' alone would begin a place: only the first token of a word may count."""
+SERVICE = ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=1)
 BINS = (4, 8, 16)
 
 
@@ -117,23 +122,45 @@ def make_bundle(
     Args:
         spoilt: its golden outputs are not what the model gives.
     """
-    candidate = candidate or Candidate(target="onnxruntime")
     write_model(root / "model.onnx", task, slow)
     write_tokenizer(root / "tokenizer.json")
+    inputs = [TokenInput(name="input_ids", role="ids"), TokenInput(name="attention_mask", role="mask")]
+    preprocessor = open_preprocessor(root / "tokenizer.json", max_length=16, bins=BINS, inputs=inputs)
+    texts = ("anna paid", "loan due in paris")
+    return bundle_of(
+        root,
+        candidate or Candidate(target="onnxruntime"),
+        collate(preprocessor, encode(preprocessor, texts)),
+        texts=texts,
+        spoilt=spoilt,
+        secret=secret,
+        name=f"tiny-{task}",
+        task=task,
+        labels=LABELS if task == "classification" else TAGS,
+        preprocessor=preprocessor,
+        service=service or SERVICE,
+    )
+
+
+def bundle_of(
+    root: Path,
+    candidate: Candidate,
+    feeds: Mapping[str, Any],
+    *,
+    texts: tuple[str, ...] = (),
+    spoilt: bool = False,
+    secret: SecretKey | None = None,
+    **contents: Any,
+) -> Path:
+    """A bundle of `model.onnx` in a folder, whose golden samples are what the model gives for these feeds."""
     model, target = read_model(root / "model.onnx"), open_target(candidate.target)
     for name in ("lowered", "compiled"):
         (root / name).mkdir()
     artifact = target.compile(target.lower(model, candidate, None, root / "lowered"), candidate, root / "compiled")
-    inputs = [TokenInput(name="input_ids", role="ids"), TokenInput(name="attention_mask", role="mask")]
-    preprocessor = open_preprocessor(root / "tokenizer.json", max_length=16, bins=BINS, inputs=inputs)
     session = target.open(artifact, root / "compiled", candidate)
-    texts = ("anna paid", "loan due in paris")
-    feeds = collate(preprocessor, encode(preprocessor, texts))
     outputs = {name: array + np.float32(spoilt) for name, array in session.run(feeds).items()}
     session.close()
-    contents = BundleContents(
-        name=f"tiny-{task}",
-        task=task,
+    whole = BundleContents(
         candidate=candidate,
         artifact=artifact,
         artifact_directory=root / "compiled",
@@ -141,13 +168,21 @@ def make_bundle(
         baseline=(),
         model=model,
         datasets={"validation": "b" * 64},
-        labels=LABELS if task == "classification" else TAGS,
-        preprocessor=preprocessor,
         golden=(GoldenBatch(feeds=feeds, outputs=outputs, texts=texts),),
         tolerance=Tolerance(absolute=1e-4, relative=1e-4),
-        service=service or ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=1),
+        **contents,
     )
-    return hand_over(root / "bundle", contents, secret=secret)
+    return hand_over(root / "bundle", whole, secret=secret)
+
+
+def ready_workers(*device_bytes: int | None) -> Workers:
+    """Workers as Prometheus is told of them, each with so much memory on its card; their process is this one."""
+    settings = ServeSettings(service=ServiceSettings(workers=len(device_bytes)))
+    nobody: Any = None
+    workers = Workers(nobody, settings, [HERE], nobody, nobody)
+    for worker, size in zip(workers.all, device_bytes, strict=True):
+        worker.state, worker.process, worker.facts = "ready", multiprocessing.current_process(), {"device_bytes": size}
+    return workers
 
 
 @dataclass

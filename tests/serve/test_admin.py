@@ -1,6 +1,7 @@
 """A port of administration: health from a process of its own, and what else is moved there."""
 
 import asyncio
+import concurrent.futures
 import http.client
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.serve.making import Running, launch, make_bundle, running
+from tests.serve.making import Reply, Running, launch, make_bundle, running
 from tests.serve.test_lifecycle import gone
 from workbench.serve.__main__ import start
 from workbench.serve.hosts import Hosts
@@ -83,13 +84,18 @@ def test_health_is_told_at_both_ports_and_metrics_only_where_they_were_moved(ser
 
 def test_keys_are_named_limited_and_rotated_while_the_service_runs(service: Running, keys: Path) -> None:
     second, line = drawn_key("second")
-    replies = [service.predict({"text": "anna"}, **{"X-API-Key": SECRET}) for _ in range(8)]
+    replies: list[Reply] = []
 
-    assert [reply.status for reply in replies][:5] == [200] * 5
-    limited = [reply for reply in replies if reply.status != 200]
-    assert {(reply.status, reply.body["error"]["kind"], reply.headers["retry-after"]) for reply in limited} == {
-        (429, "rate", "1")
-    }
+    def limited() -> bool:
+        """Five come at once; so many more in a second may be what this machine takes to send them."""
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            replies.extend(pool.map(lambda _: service.predict({"text": "anna"}, **{"X-API-Key": SECRET}), range(8)))
+        return any(reply.status != 200 for reply in replies)
+
+    service.wait_until(limited)
+    found = {(r.status, r.body["error"]["kind"], r.headers["retry-after"]) for r in replies if r.status != 200}
+    assert found == {(429, "rate", "1")}
+    assert [reply.status for reply in replies].count(200) >= 5
     assert service.predict({"text": "anna"}, **{"X-API-Key": second}).status == 401
     keys.write_text(f"{LINE}\n{line}\n")
     service.process.send_signal(signal.SIGHUP)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
 from tests.serve.making import make_bundle
 from workbench.bundle import read_bundle
@@ -16,11 +15,9 @@ from workbench.serve.app import application
 from workbench.serve.cards import HERE
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.documentation import openapi
-from workbench.serve.lit import WorkerLauncher
 from workbench.serve.metrics import Metrics
 from workbench.serve.service import Service
 from workbench.serve.settings import Limits, ServeSettings
-from workbench.serve.workers import Workers
 
 Message = MutableMapping[str, Any]
 
@@ -45,10 +42,8 @@ def service_of(directory: Path, limits: Limits) -> Service:
     """A service whose workers have not been started."""
     bundle = read_bundle(directory)
     settings, metrics = ServeSettings(service=bundle.manifest.service, limits=limits), Metrics()
-    queue = Dispatch(bundle, settings, metrics)
+    queue = Dispatch(bundle, settings, metrics, [HERE], lambda why: None)
     service = Service(bundle, settings, metrics, queue)
-    launcher = WorkerLauncher(bundle, workers=1, places=[HERE], max_batch_size=1, policy="warn")
-    queue.workers = Workers(launcher, 1, [""], queue, lambda why: None, limits)
     queue.workers.proved = True
     return service
 
@@ -70,7 +65,7 @@ async def exchange(
 
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), *more]
     scope = {"type": "http", "method": "POST", "path": "/predict", "headers": headers}
-    await application(service, FastAPI())(scope, receive, send)
+    await application(service)(scope, receive, send)
     service.stop()
     return sent, service
 

@@ -14,13 +14,11 @@ from workbench.bundle import preprocessor_of, read_bundle
 from workbench.serve.batcher import Row
 from workbench.serve.cards import Place, check_devices, places_of
 from workbench.serve.dispatch import Dispatch
-from workbench.serve.known_front_end import front_ends_wanted
-from workbench.serve.lit import WorkerLauncher
+from workbench.serve.front_ends import front_ends_wanted
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import Tokenizing
 from workbench.serve.settings import Limits, ServeSettings
-from workbench.serve.workers import Workers
 from workbench.targets.ascend.settings import ASCEND
 from workbench.targets.base import Array
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
@@ -100,15 +98,12 @@ class Asking:
 def test_a_card_that_hangs_is_taken_out_its_batch_runs_on_another_and_it_comes_back(tmp_path: Path) -> None:
     async def story() -> None:
         bundle = read_bundle(make_bundle(tmp_path))
-        limits = Limits(batch_timeout_s=1.0)
-        settings = ServeSettings(
-            service=ServiceSettings(max_batch_size=2, batch_timeout_ms=0.0, workers=1), limits=limits
-        )
+        service = ServiceSettings(max_batch_size=2, batch_timeout_ms=0.0, workers=1)
+        settings = ServeSettings(service=service, limits=Limits(batch_timeout_s=3.0), policy="warn")
         places = [Place(card=name, environment={}) for name in ("first", "second")]
-        queue = Dispatch(bundle, settings, Metrics())
-        launcher = WorkerLauncher(bundle, workers=2, places=places, max_batch_size=2, policy="warn")
         given_up: list[WorkbenchError] = []
-        queue.workers = workers = Workers(launcher, 2, [place.card for place in places], queue, given_up.append, limits)
+        queue = Dispatch(bundle, settings, Metrics(), places, given_up.append)
+        workers = queue.workers
         workers.start()
         while not queue.proved:
             await asyncio.sleep(0.02)
@@ -137,7 +132,6 @@ def test_a_card_that_hangs_is_taken_out_its_batch_runs_on_another_and_it_comes_b
         assert ["first"] in [about.get("cards_out") for _, about in said]
         assert [about["card"] for about in queue.health()[1]["workers"]] == ["first", "second"]
         assert [about["restarts"] for about in queue.health()[1]["workers"]] == [1, 0]
-        queue.stop()
         await workers.end()
 
     asyncio.run(asyncio.wait_for(story(), 60))

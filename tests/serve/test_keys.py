@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.serve.keys import Key, Keys, WatchedKeys, drawn_key, key_of, read_keys
+from workbench.serve.keys import Key, Keys, drawn_key, key_of, read_keys
 from workbench.serve.refusals import Refusal
 from workbench.values.errors import ConfigError
 
@@ -27,7 +27,7 @@ def test_a_drawn_key_is_the_one_of_its_line(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text(f"# ours\n\n{line}  # since March\n{second}\n")
 
-    keys = Keys(read_keys(path))
+    keys = Keys(path)
 
     assert secret not in path.read_text()
     assert len(secret) >= 43
@@ -81,7 +81,7 @@ def test_a_file_that_is_none_or_that_everybody_may_write_is_refused(tmp_path: Pa
 
 def test_a_key_may_ask_as_often_as_its_rate_says_and_not_at_the_cost_of_others() -> None:
     slow, quick = key_of("slow", "s"), key_of("quick", "q")
-    keys = Keys([Key(name="slow", digest=slow.digest, rate_per_s=0.25), quick], rate_per_s=10.0)
+    keys = Keys(None, [Key(name="slow", digest=slow.digest, rate_per_s=0.25), quick], rate_per_s=10.0)
 
     assert refused(keys, b"s", 100.0) is None
     assert refused(keys, b"s", 100.0) == ("rate", 4)
@@ -91,24 +91,11 @@ def test_a_key_may_ask_as_often_as_its_rate_says_and_not_at_the_cost_of_others()
     assert [refused(keys, b"q", 100.55) is None for _ in range(6)] == [True] * 5 + [False]
 
 
-def test_replaced_keys_count_on_and_removed_ones_are_forgotten() -> None:
-    a, b = key_of("a", "1"), key_of("b", "2")
-    keys = Keys([a], rate_per_s=1.0)
-    keys.admit(b"1", 0.0)
-
-    keys.replace([a, b])
-
-    assert refused(keys, b"1") == ("rate", 1)
-    assert refused(keys, b"2") is None
-    keys.replace([b])
-    assert refused(keys, b"1", 9.0) == ("unauthorized", None)
-
-
 def test_a_key_counts_as_long_as_its_line_stands_in_the_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (first, first_line), (second, second_line) = drawn_key("first"), drawn_key("second")
     path = tmp_path / "keys"
     path.write_text(first_line)
-    keys = WatchedKeys(path, [key_of("default", "fixed")])
+    keys = Keys(path, [key_of("default", "fixed")])
 
     def admitted() -> list[str]:
         keys.look()

@@ -1,6 +1,7 @@
 """Starting, draining, dying: a real service whose processes are told to end, or are killed."""
 
 import concurrent.futures
+import contextlib
 import os
 import resource
 import signal
@@ -40,18 +41,25 @@ def gone(processes: list[psutil.Process], seconds: float = 300) -> bool:
     return not psutil.wait_procs(processes, timeout=seconds)[1]
 
 
-def is_free(service: Running) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return probe.connect_ex((service.host, service.port)) != 0
-
-
 def metric(service: Running, name: str) -> float:
     """0 for an error that has not happened yet."""
     text = service.request("GET", "/metrics").body.decode()
     found = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"{name} ")]
     assert found or name.startswith("workbench_errors_total")
     return found[0] if found else 0.0
+
+
+@contextlib.contextmanager
+def standing(service: Running) -> Iterator[None]:
+    """No worker computes, so that what waits does so however slow this machine is."""
+    pids = service.worker_pids().values()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def asked(
@@ -67,15 +75,15 @@ def asked(
 def test_sigterm_answers_what_is_there_refuses_the_rest_and_leaves_nothing(slow: Path) -> None:
     with running(slow, "--max-batch-size", "1") as service, concurrent.futures.ThreadPoolExecutor(8) as pool:
         family = service.family()
-        waiting = asked(service, pool, 4)
-        service.process.send_signal(signal.SIGTERM)
-        service.wait_until(lambda: any(e["event"] == "draining" for e in service.events()))
-        late, health = service.predict({"text": "bell"}), service.health()
+        with standing(service):
+            waiting = asked(service, pool, 4)
+            service.process.send_signal(signal.SIGTERM)
+            service.wait_until(lambda: any(e["event"] == "draining" for e in service.events()))
+            late, health = service.predict({"text": "bell"}), service.health()
 
         assert [f.result().status for f in waiting] == [200] * 4
         assert service.process.wait(300) == 0
         assert gone(family)
-        assert is_free(service)
     assert (late.status, late.body["error"]["kind"], late.headers["retry-after"]) == (503, "draining", "1")
     assert (health.status, health.body["status"]) == (503, "draining")
 
@@ -254,19 +262,20 @@ def test_workers_die_with_a_main_process_that_is_killed(slow: Path) -> None:
         service.process.kill()
 
         assert gone(family)
-        assert is_free(service)
 
 
 def test_beyond_the_queue_requests_are_refused_with_a_time_to_come_back(narrow: Running) -> None:
     before = metric(narrow, 'workbench_errors_total{kind="overloaded"}')
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
-        replies = list(pool.map(narrow.predict, [{"text": "anna"}] * 20))
+        with standing(narrow):
+            waiting = [pool.submit(narrow.predict, {"text": "anna"}) for _ in range(20)]
+            narrow.wait_until(lambda: metric(narrow, 'workbench_errors_total{kind="overloaded"}') == before + 11)
+        replies = [one.result() for one in waiting]
 
     refused = [r for r in replies if r.status != 200]
-    assert {r.status for r in replies} == {200, 503}
-    assert {r.body["error"]["kind"] for r in refused} == {"overloaded"}
+    assert {(r.status, r.body["error"]["kind"]) for r in refused} == {(503, "overloaded")}
     assert all(int(r.headers["retry-after"]) >= 1 for r in refused)
-    assert metric(narrow, 'workbench_errors_total{kind="overloaded"}') == before + len(refused)
+    assert len(refused) == 11, "one runs, eight wait"
     assert narrow.predict({"texts": ["anna"] * 9}).status == 422
 
 
@@ -274,16 +283,17 @@ def test_a_client_that_goes_away_leaves_its_place_to_others(narrow: Running) -> 
     batches = metric(narrow, "workbench_batch_rows_count")
     left = metric(narrow, 'workbench_errors_total{kind="client_gone"}')
     clients = [socket.create_connection((narrow.host, narrow.port)) for _ in range(8)]
-    for client in clients:
-        client.sendall(good("anna"))
-    narrow.wait_until(lambda: metric(narrow, "workbench_queue_depth") >= 5)
-    for client in clients:
-        client.close()
+    with standing(narrow):
+        for client in clients:
+            client.sendall(good("anna"))
+        narrow.wait_until(lambda: metric(narrow, "workbench_queue_depth") == 7)
+        for client in clients:
+            client.close()
+        narrow.wait_until(lambda: metric(narrow, 'workbench_errors_total{kind="client_gone"}') == left + 8)
+        assert narrow.health().body["waiting"] == 0
 
-    narrow.wait_until(lambda: metric(narrow, "workbench_queue_depth") == 0, seconds=2.5)
-    assert metric(narrow, 'workbench_errors_total{kind="client_gone"}') >= left + 5
     assert narrow.predict({"text": "anna"}).status == 200
-    assert metric(narrow, "workbench_batch_rows_count") < batches + 6
+    assert metric(narrow, "workbench_batch_rows_count") <= batches + 2, "what was running, and the last"
 
 
 def test_a_bundle_whose_golden_samples_differ_is_not_served(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What a service tells Prometheus, read back by Prometheus' own parser."""
 
-import threading
 from collections.abc import Mapping
 
 from hypothesis import given, settings
@@ -8,6 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.serve.making import ready_workers
 from workbench.serve.metrics import MOST_LENGTHS, Metrics
 
 
@@ -45,11 +45,19 @@ def test_requests_are_counted_when_they_arrive_and_by_status_when_they_are_answe
         metrics.received()
         metrics.answered(status, 0.004)
     metrics.received()
+    for kind in ("queue_full", "queue_full", "no_json"):
+        metrics.rejected(kind)
+    metrics.queue(7)
+    metrics.queue(2)
 
     assert value(metrics, "workbench_requests_received_total") == 5
     assert value(metrics, "workbench_requests_total", status="200") == 2
     assert value(metrics, "workbench_requests_total", status="422") == 1
     assert value(metrics, "workbench_requests_total", status="503") == 1
+    assert value(metrics, "workbench_errors_total", kind="queue_full") == 2
+    assert value(metrics, "workbench_errors_total", kind="no_json") == 1
+    assert value(metrics, "workbench_queue_depth") == 2
+    assert value(Metrics(), "workbench_requests_received_total") == 0, "two services in one process count apart"
 
 
 def test_refusals_are_quick_and_stay_out_of_the_latency() -> None:
@@ -62,17 +70,6 @@ def test_refusals_are_quick_and_stay_out_of_the_latency() -> None:
     assert value(metrics, "workbench_request_duration_seconds_sum") == 0.012
     assert value(metrics, "workbench_request_duration_seconds_bucket", le="0.01") == 0
     assert value(metrics, "workbench_request_duration_seconds_bucket", le="0.015") == 1
-
-
-def test_errors_are_counted_by_kind() -> None:
-    metrics = Metrics()
-
-    metrics.rejected("queue_full")
-    metrics.rejected("queue_full")
-    metrics.rejected("no_json")
-
-    assert value(metrics, "workbench_errors_total", kind="queue_full") == 2
-    assert value(metrics, "workbench_errors_total", kind="no_json") == 1
 
 
 def test_a_batch_is_counted_in_its_bin_with_its_padding_its_waiting_and_its_worker() -> None:
@@ -105,31 +102,18 @@ def test_clients_cannot_grow_the_exposition_with_tensors_of_every_length() -> No
     assert sum(sample.value for sample in samples) == 999
 
 
-def test_queue_depth_is_what_waits_now() -> None:
-    metrics = Metrics()
-
-    metrics.queue(7)
-    metrics.queue(2)
-
-    assert value(metrics, "workbench_queue_depth") == 2
-
-
 def test_a_lost_worker_is_not_alive_and_shows_no_memory_until_it_is_back() -> None:
-    metrics = Metrics()
-    metrics.worker(0, resident_bytes=100, device_bytes=None, restarts=0)
-    metrics.worker(1, resident_bytes=200, device_bytes=5000, restarts=0)
+    metrics, workers = Metrics(), ready_workers(None, 5000)
+    metrics.show(workers)
     assert value(metrics, "workbench_workers_alive") == 2
     assert value(metrics, "workbench_worker_device_memory_bytes", worker="1") == 5000
+    assert value(metrics, "workbench_worker_resident_memory_bytes", worker="0") > 1e6
 
-    metrics.worker_lost(1)
+    workers.all[1].state, workers.all[1].restarts = "lost", 1
 
     assert value(metrics, "workbench_workers_alive") == 1
     assert [s.labels for s in families(metrics)["workbench_worker_resident_memory_bytes"].samples] == [{"worker": "0"}]
     assert families(metrics)["workbench_worker_device_memory_bytes"].samples == []
-
-    metrics.worker(1, resident_bytes=210, device_bytes=5000, restarts=1)
-
-    assert value(metrics, "workbench_workers_alive") == 2
     assert value(metrics, "workbench_worker_restarts_total", worker="1") == 1
 
 
@@ -151,8 +135,8 @@ def test_the_process_is_described_and_no_creation_times_are_sent() -> None:
 
 def test_names_keep_to_the_conventions_of_prometheus() -> None:
     metrics = Metrics(about={"name": "x"}, lengths=(16,))
-    metrics.worker(0, resident_bytes=1, device_bytes=1, restarts=0)
     metrics.answered(200, 0.1)
+    metrics.show(ready_workers(1))
     one_batch(metrics)
 
     for family in families(metrics).values():
@@ -163,37 +147,6 @@ def test_names_keep_to_the_conventions_of_prometheus() -> None:
         assert not family.name.endswith(("_ms", "_mb", "_count")), family.name
         if family.type == "counter":
             assert all(sample.name.endswith("_total") for sample in family.samples)
-
-
-def test_two_services_in_one_process_count_apart() -> None:
-    first, second = Metrics(), Metrics()
-
-    first.received()
-
-    assert value(first, "workbench_requests_received_total") == 1
-    assert value(second, "workbench_requests_received_total") == 0
-
-
-def test_threads_lose_no_count() -> None:
-    metrics = Metrics()
-
-    def work(number: int) -> None:
-        for _ in range(500):
-            metrics.received()
-            metrics.answered(200, 0.001)
-            one_batch(metrics, length=number, rows=1, worker=number)
-            metrics.worker(number, resident_bytes=1, device_bytes=None, restarts=0)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert value(metrics, "workbench_requests_received_total") == 2000
-    assert value(metrics, "workbench_requests_total", status="200") == 2000
-    assert sum(s.value for s in families(metrics)["workbench_bin_rows"].samples) == 2000
-    assert value(metrics, "workbench_workers_alive") == 4
 
 
 @settings(deadline=None, max_examples=50)

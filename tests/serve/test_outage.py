@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.serve.outage import Outage, longest_start_s, pause_s
+from workbench.serve.pool import Outage, longest_start_s, pause_s
 
 
 def test_pauses_between_starts_grow_to_ten_seconds_and_no_further_however_long_it_goes_on() -> None:

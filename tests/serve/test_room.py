@@ -5,8 +5,7 @@ from pathlib import Path
 
 from tests.serve.making import make_bundle
 from workbench.bundle import read_bundle
-from workbench.serve.room import with_room
-from workbench.serve.settings import Limits, ServeSettings
+from workbench.serve.settings import Limits, ServeSettings, with_room
 from workbench.values.model import TensorSpec
 from workbench.values.service import ServiceSettings
 

@@ -8,19 +8,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.bundle.test_bundle import evaluated
-from tests.serve.making import running
+from tests.serve.making import SERVICE, bundle_of, running
 from workbench.api.bundle import load_bundle
-from workbench.bundle import BundleContents, GoldenBatch, Tolerance, read_bundle
-from workbench.graph.read import read_model
+from workbench.bundle import read_bundle
 from workbench.serve.refusals import Refusal
 from workbench.serve.sizes import Padding
-from workbench.shipping.handover import hand_over
-from workbench.targets import open_target
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
 from workbench.values.interface import AxisUse
-from workbench.values.service import ServiceSettings
 
 FRAMES = AxisUse(name="frames", bins=(4, 8), pad=-1.0)
 
@@ -43,30 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [onnx.numpy_helper.from_array(np.array([1, 2]), "axes")],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), root / "model.onnx")
-    model, target = read_model(root / "model.onnx"), open_target("onnxruntime")
-    for name in ("lowered", "compiled"):
-        (root / name).mkdir()
-    artifact = target.compile(target.lower(model, candidate, None, root / "lowered"), candidate, root / "compiled")
     feeds = {"x": np.ones((2, 2, 4), np.float32)}
-    session = target.open(artifact, root / "compiled", candidate)
-    golden = GoldenBatch(feeds=feeds, outputs=session.run(feeds))
-    session.close()
-    contents = BundleContents(
-        name="sized",
-        task="tensors",
-        candidate=candidate,
-        artifact=artifact,
-        artifact_directory=root / "compiled",
-        evaluations=(dataclasses.replace(evaluated(candidate, "validation"), toolchain=artifact.toolchain),),
-        baseline=(),
-        model=model,
-        datasets={"validation": "b" * 64},
-        axes=(FRAMES,),
-        golden=(golden,),
-        tolerance=Tolerance(absolute=1e-4, relative=1e-4),
-        service=ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=1),
-    )
-    return hand_over(root / "bundle", contents)
+    return bundle_of(root, candidate, feeds, name="sized", task="tensors", axes=(FRAMES,), service=SERVICE)
 
 
 def test_a_bundle_says_how_arrays_are_padded_and_one_without_reads_as_before(folder: Path) -> None:

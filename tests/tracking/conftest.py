@@ -1,10 +1,28 @@
-"""The team's services, started once for all files of tests that a process runs."""
+"""A workspace's empty store; the team's services, started once for all files of tests that a process runs."""
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.tracking.team import Team, team
+from workbench.tracking import store
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow takes seconds to make a database; every test starts from a copy of this one."""
+    workspace = tmp_path_factory.mktemp("store")
+    store.prepare(workspace / "mlruns")
+    return workspace / "mlruns" / "mlflow.db"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, empty_store: Path) -> Path:
+    (tmp_path / "mlruns").mkdir()
+    shutil.copyfile(empty_store, tmp_path / "mlruns" / "mlflow.db")
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,7 @@ def _mlflow(folder: Path, database: str, s3: str) -> Iterator[Team]:
     command += ["--uvicorn-opts", "--timeout-worker-healthcheck 300"]
     with _running([*command, "--host", "127.0.0.1"], folder / "mlflow.log", environment) as process:
         address = f"http://127.0.0.1:{port}"
-        wait_for(lambda: _answers(f"{address}/health"), folder / "mlflow.log", timeout_s=400)
+        wait_for(lambda: _answers(f"{address}/health"), (folder / "mlflow.log").read_text, timeout_s=400)
         yield Team(address=address, s3=s3, process=process)
 
 
@@ -109,7 +109,7 @@ def _object_store(folder: Path) -> Iterator[str]:
     code = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
     with _running([sys.executable, "-c", code], folder / "s3.log", dict(os.environ)):
         address = f"http://127.0.0.1:{port}"
-        wait_for(lambda: _answers(f"{address}/moto-api/"), folder / "s3.log")
+        wait_for(lambda: _answers(f"{address}/moto-api/"), (folder / "s3.log").read_text)
         keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
         boto3.client("s3", endpoint_url=address, region_name=REGION, **keys).create_bucket(Bucket=BUCKET)
         yield address
@@ -148,14 +148,15 @@ def _answers(address: str) -> bool:
         return bool(answer.status == 200)
 
 
-def wait_for(ready: Callable[[], bool], log: Path, timeout_s: float = 200) -> None:
+def wait_for(ready: Callable[[], object], said: Callable[[], str] = str, timeout_s: float = 240) -> None:
+    """Until a program that is starting is ready; `said` tells, where it is not in time, how it is."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             if ready():
                 return
-        time.sleep(0.1)  # between questions to a program that is starting
-    pytest.fail(f"not ready after {timeout_s} s: {log.read_text()[-2000:]}")
+        time.sleep(0.2)  # between questions to a program that is starting
+    pytest.fail(f"not ready after {timeout_s} s: {said()[-2000:]}")
 
 
 def free_port() -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from workbench.tracking import store
-from workbench.tracking.empty import copy_empty, keep_empty
+from workbench.tracking.store import copy_empty, keep_empty
 
 
 def experiments(database: Path) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking.test_team import swept
+from tests.tracking.test_tracking import swept
 from workbench.tracking.server import Outage
 
 
@@ -56,7 +56,7 @@ def test_a_server_that_refuses_is_named_once_and_the_sweep_goes_on(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
     monkeypatch.setattr(_Answer, "code", code)  # what the test's own server answers
 
-    first, later = swept(tmp_path, "loans")
+    first, later = swept(tmp_path)
 
     assert len(caplog.records) == 1
     assert f"{server} failed: {said}" in caplog.text

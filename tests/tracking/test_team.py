@@ -1,7 +1,5 @@
 """A real MLflow server over PostgreSQL and an S3-compatible store, shared by several workspaces and several users."""
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,36 +7,14 @@ from typing import Any
 import pytest
 
 from tests.tracking.team import Team
-from tests.tracking.test_tracking import BASELINE, evaluations, judged
-from workbench.evaluation.sweep_folders import open_journal
-from workbench.tracking import Tracker, links_of, open_tracker, place_of
-from workbench.tracking.store import client_of, find_runs, mlflow_errors
+from tests.tracking.test_tracking import BASELINE, evaluations, judged, runs, swept, tracker
+from workbench.tracking import links_of, place_of
+from workbench.tracking.store import client_of, mlflow_errors
 from workbench.values.errors import ConfigError, ToolchainError
-
-
-@contextlib.contextmanager
-def tracker(workspace: Path, name: str) -> Iterator[Tracker]:
-    journal = open_journal(workspace, name, "x")
-    with open_tracker(workspace, name, journal, is_feasible=lambda e: e.status == "complete", about="Ship?") as found:
-        yield found
-
-
-def swept(workspace: Path, name: str, count: int = 6, **conclusion: Any) -> list[str]:
-    found = evaluations()[:count]
-    with tracker(workspace, name) as writer:
-        for one in found:
-            writer.evaluated(one, reused=False)
-        return writer.conclude(judged(found), plan="6 candidates, 1 min", **conclusion)
 
 
 def client(workspace: Path) -> Any:
     return client_of(place_of(workspace))
-
-
-def runs(workspace: Path, name: str, chosen: str = "") -> list[Any]:
-    with mlflow_errors():
-        opened = client(workspace)
-        return find_runs(opened, opened.get_experiment_by_name(name).experiment_id, chosen)
 
 
 def test_a_sweep_is_on_the_server_with_its_files_and_nothing_of_it_in_the_workspace(
@@ -48,13 +24,13 @@ def test_a_sweep_is_on_the_server_with_its_files_and_nothing_of_it_in_the_worksp
     model.mkdir()
     (model / "model.onnx").write_bytes(b"onnx")
 
-    links = swept(tmp_path, name, models=lambda _: model)
+    links = swept(tmp_path, name=name, models=lambda _: model)
 
-    (best,) = runs(tmp_path, name, "tags.recommended = 'true'")
-    (summary,) = runs(tmp_path, name, "tags.kind = 'sweep'")
+    (best,) = runs(tmp_path, "tags.recommended = 'true'", name)
+    (summary,) = runs(tmp_path, "tags.kind = 'sweep'", name)
     files = {file.path for file in client(tmp_path).list_artifacts(best.info.run_id)}
     page = Path(client(tmp_path).download_artifacts(summary.info.run_id, "pareto.html", str(tmp_path)))
-    assert len(runs(tmp_path, name, "tags.kind = 'candidate'")) == 6
+    assert len(runs(tmp_path, "tags.kind = 'candidate'", name)) == 6
     assert {"candidate.json", "evaluation.json", "confirmation.json", "model"} == files
     assert "Pareto front" in page.read_text()
     assert best.info.artifact_uri.startswith("mlflow-artifacts:/")
@@ -69,11 +45,11 @@ def test_two_users_with_experiments_of_one_name_share_an_experiment_and_no_run(
 ) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
 
-    first = swept(mine, name)
-    second = swept(theirs, name, 4)
+    first = swept(mine, name=name)
+    second = swept(theirs, evaluations()[:4], name)
 
-    assert len(runs(mine, name, "tags.kind = 'candidate'")) == 6 + 4
-    assert len(runs(mine, name, f"tags.candidate = '{BASELINE.candidate.id}'")) == 2
+    assert len(runs(mine, "tags.kind = 'candidate'", name)) == 6 + 4
+    assert len(runs(mine, f"tags.candidate = '{BASELINE.candidate.id}'", name)) == 2
     assert (links_of(mine, name), links_of(theirs, name)) == (first, second)
 
 
@@ -96,11 +72,11 @@ def test_a_server_that_hangs_is_asked_once_and_told_everything_when_it_answers(
         monkeypatch.setattr(writer._outage, "_until", 0.0)  # the pause is over, unwaited for
         monkeypatch.setattr("workbench.tracking.server.PROBE_S", 30.0)  # on a busy machine it answers late
         writer.evaluated(found[5], reused=False)
-        assert len(runs(tmp_path, name, "tags.kind = 'candidate'")) == 6
+        assert len(runs(tmp_path, "tags.kind = 'candidate'", name)) == 6
         writer.conclude(judged(found))
 
-    assert len(runs(tmp_path, name, "tags.kind = 'candidate'")) == 6
-    assert len(runs(tmp_path, name, "tags.kind = 'sweep'")) == 1
+    assert len(runs(tmp_path, "tags.kind = 'candidate'", name)) == 6
+    assert len(runs(tmp_path, "tags.kind = 'sweep'", name)) == 1
 
 
 def test_what_a_server_missed_is_written_by_the_next_run_from_the_journal(
@@ -108,20 +84,20 @@ def test_what_a_server_missed_is_written_by_the_next_run_from_the_journal(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-        assert swept(tmp_path, name)[0].startswith("not logged:")
+        assert swept(tmp_path, name=name)[0].startswith("not logged:")
     with tracker(tmp_path, name) as writer:
         for one in evaluations():
             writer.evaluated(one, reused=True)
         writer.complete(judged(evaluations()))
 
-    assert len(runs(tmp_path, name, "tags.kind = 'candidate'")) == 6
-    assert len(runs(tmp_path, name, "tags.pareto = 'true'")) == 3
+    assert len(runs(tmp_path, "tags.kind = 'candidate'", name)) == 6
+    assert len(runs(tmp_path, "tags.pareto = 'true'", name)) == 3
 
 
 def test_a_run_that_was_made_twice_because_its_answer_was_lost_is_there_once(
     server: Team, tmp_path: Path, name: str
 ) -> None:
-    swept(tmp_path, name)
+    swept(tmp_path, name=name)
     with tracker(tmp_path, name) as writer:
         tags = {"sweep": writer.sweep_id, "kind": "candidate", "candidate": BASELINE.candidate.id}
         client(tmp_path).create_run(writer.experiment_id, tags=tags)
@@ -129,7 +105,7 @@ def test_a_run_that_was_made_twice_because_its_answer_was_lost_is_there_once(
     with tracker(tmp_path, name) as writer:
         writer.evaluated(replace(BASELINE, attempt=2), reused=False)
 
-    (run,) = runs(tmp_path, name, f"tags.candidate = '{BASELINE.candidate.id}'")
+    (run,) = runs(tmp_path, f"tags.candidate = '{BASELINE.candidate.id}'", name)
     assert run.info.status == "FINISHED"
 
 
@@ -141,7 +117,7 @@ def test_an_experiment_with_runs_of_somebody_elses_is_left_alone(server: Team, t
     with pytest.raises(ConfigError, match="holds runs that the workbench did not write"), tracker(tmp_path, name):
         pass
 
-    assert len(runs(tmp_path, name)) == 1
+    assert len(runs(tmp_path, "", name)) == 1
 
 
 @pytest.mark.parametrize("address", ["sqlite:///x.db", "./mlruns", "databricks", "ftp://x"])
@@ -161,4 +137,4 @@ def test_a_password_in_an_address_is_never_said(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(ToolchainError, match=r"http://127\.0\.0\.1:9 failed: the connection was refused") as caught:
         links_of(tmp_path, "x")
 
-    assert "secret" not in f"{caught.value}{swept(tmp_path, 'x')}"
+    assert "secret" not in f"{caught.value}{swept(tmp_path, name='x')}"

@@ -1,6 +1,5 @@
 """The Model Registry of a team's server: bundles from other machines, promoters at once, and kills in between."""
 
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from tests.tracking.team import Team
 from tests.tracking.test_team import client
 from tests.tracking.test_versions import Killed, aliases, roll_back
+from tests.tracking.test_versions import registered as registered_in
 from workbench.tracking import champion, links_of
 from workbench.tracking.champion import open_versions, promote
 from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions
@@ -20,16 +20,8 @@ pytestmark = pytest.mark.usefixtures("server")
 
 
 def registered(workspace: Path, name: str, letter: str) -> Version:
-    """A folder of files stands in for a bundle: the registry does not look into it."""
-    folder = workspace / f"folder-{letter}"
-    (folder / "model").mkdir(parents=True, exist_ok=True)
-    (folder / "manifest.json").write_text(f'"{letter}"\n', encoding="utf-8")
-    (folder / "model" / "model.onnx").write_bytes(letter.encode() * 100)
-    tags = {"candidate": letter * 64, "emulated": "false", "model_sha256": "0" * 64}
     with open_versions(workspace, name) as versions:
-        return versions.register(
-            folder, manifest_sha256=letter * 64, candidate_id=letter * 64, tags=tags, description=f"# {letter}"
-        )
+        return registered_in(versions, workspace, letter)
 
 
 def said(versions: Versions) -> list[dict[str, Any]]:
@@ -254,7 +246,6 @@ def test_a_server_that_is_away_is_said_before_any_work(
 
     with pytest.raises(ToolchainError, match=r"the connection was refused\. Check MLFLOW_TRACKING_URI"):
         registered(tmp_path, name, "a")
-    shutil.rmtree(tmp_path / "folder-a")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,28 +18,13 @@ from tests.evaluations import evaluation
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.report import Summary, summarize
-from workbench.tracking import Tracker, open_tracker, store
+from workbench.tracking import Tracker, open_tracker, place_of, store
 from workbench.values.errors import ToolchainError
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation, Failure, Stop
 
 NAME = "loans"
 BASELINE = evaluation()
-
-
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow takes seconds to make a database; every test starts from a copy of this one."""
-    workspace = tmp_path_factory.mktemp("store")
-    store.prepare(workspace / "mlruns")
-    return workspace / "mlruns" / "mlflow.db"
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, empty_store: Path) -> Path:
-    (tmp_path / "mlruns").mkdir()
-    shutil.copyfile(empty_store, tmp_path / "mlruns" / "mlflow.db")
-    return tmp_path
 
 
 def evaluations() -> list[Evaluation]:
@@ -71,26 +56,26 @@ def judged(found: list[Evaluation], *, confirmed: bool = True) -> Summary:
 
 
 @contextlib.contextmanager
-def tracker(workspace: Path, number: str = "x") -> Iterator[Tracker]:
-    journal = open_journal(workspace, NAME, number, fresh=not (workspace / ".workbench").exists())
-    with open_tracker(workspace, NAME, journal, is_feasible=lambda e: e.status == "complete", about="Ship?") as found:
+def tracker(workspace: Path, name: str = NAME) -> Iterator[Tracker]:
+    journal = open_journal(workspace, name, "x", fresh=not (workspace / ".workbench").exists())
+    with open_tracker(workspace, name, journal, is_feasible=lambda e: e.status == "complete", about="Ship?") as found:
         yield found
 
 
-def runs(workspace: Path, chosen: str) -> list[Any]:
+def runs(workspace: Path, chosen: str, name: str = NAME) -> list[Any]:
     with store.mlflow_errors():
-        client = store.open_client(workspace / "mlruns" / "mlflow.db")
-        experiment = client.get_experiment_by_name(NAME)
+        client = store.client_of(place_of(workspace))
+        experiment = client.get_experiment_by_name(name)
         assert experiment is not None
         return store.find_runs(client, experiment.experiment_id, chosen)
 
 
-def swept(workspace: Path, found: list[Evaluation] | None = None) -> list[str]:
+def swept(workspace: Path, found: list[Evaluation] | None = None, name: str = NAME, **conclusion: Any) -> list[str]:
     found = evaluations() if found is None else found
-    with tracker(workspace) as writer:
+    with tracker(workspace, name) as writer:
         for one in found:
             writer.evaluated(one, reused=False)
-        return writer.conclude(judged(found), plan="6 candidates, 1 min")
+        return writer.conclude(judged(found), plan="6 candidates, 1 min", **conclusion)
 
 
 def artifacts(run: Any) -> set[str]:

@@ -6,11 +6,9 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.tracking.test_tracking import NAME, empty_store, runs, swept, workspace
-from workbench.tracking import compare_link, deep_link, links_of, ui_command
+from tests.tracking.team import free_port, wait_for
+from tests.tracking.test_tracking import NAME, runs, swept
+from workbench.tracking import links_of, ui_command
 from workbench.values.errors import ToolchainError
-
-__all__ = ["empty_store", "workspace"]
 
 
 def test_links_name_the_mode_the_view_and_members_of_the_front_beside_the_baseline(workspace: Path) -> None:
@@ -36,11 +33,6 @@ def test_links_name_the_mode_the_view_and_members_of_the_front_beside_the_baseli
     (baseline,) = runs(workspace, "tags.baseline = 'true'")
     assert f"{baseline.info.run_id}%22%5D" in said[1]
     assert {run.data.tags["evidence"] for run in runs(workspace, "tags.pareto = 'true'")} == {"measured held-out"}
-
-
-def test_links_need_nothing_but_ids() -> None:
-    assert deep_link("7", base="http://127.0.0.1:6000").startswith("http://127.0.0.1:6000/#/experiments/7/runs?")
-    assert "/#/compare-runs?runs=%5B%22a%22%2C%20%22b%22%5D&experiments=%5B%227%22%5D&" in compare_link("7", ["a", "b"])
 
 
 def test_there_are_no_links_before_anything_was_logged(workspace: Path, tmp_path: Path) -> None:
@@ -88,7 +80,7 @@ class Browser:
         """Go to a page and give its text once everything expected is in it."""
         self.call("POST", f"{self.session}/url", {"url": "about:blank"})
         self.call("POST", f"{self.session}/url", {"url": address})
-        wait_for(lambda: all(word in self.text() for word in expected), what=lambda: self.text())
+        wait_for(lambda: all(word in self.text() for word in expected), self.text)
         return self.text()
 
     def into_frame(self) -> None:
@@ -103,22 +95,6 @@ class Browser:
             self.call("DELETE", self.session)
         self.driver.terminate()
         self.driver.wait(timeout=300)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(ready: Any, what: Any = lambda: "", timeout_s: float = 240) -> None:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            if ready():
-                return
-        time.sleep(0.2)  # between questions to a program that is starting
-    pytest.fail(f"not ready after {timeout_s} s: {what()}")
 
 
 @pytest.fixture
@@ -159,7 +135,7 @@ def test_the_real_ui_lists_compares_and_shows_the_page(browser: Browser, served:
     browser.open(page, "pareto.html")
     wait_for(lambda: browser.call("POST", f"{browser.session}/elements", {"using": "tag name", "value": "iframe"}))
     browser.into_frame()
-    wait_for(lambda: "Pareto front" in browser.text(), what=browser.text)
+    wait_for(lambda: "Pareto front" in browser.text(), browser.text)
     browser.picture(tmp_path / "page.png")
 
     assert "INT8 static" in listed

@@ -18,21 +18,6 @@ from workbench.values.errors import ConfigError, ToolchainError
 NAME = "loans"
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow takes seconds to make a database; every test starts from a copy of this one."""
-    workspace = tmp_path_factory.mktemp("store")
-    store.prepare(workspace / "mlruns")
-    return workspace / "mlruns" / "mlflow.db"
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, empty_store: Path) -> Path:
-    (tmp_path / "mlruns").mkdir()
-    shutil.copyfile(empty_store, tmp_path / "mlruns" / "mlflow.db")
-    return tmp_path
-
-
 @pytest.fixture
 def versions(workspace: Path) -> Iterator[Versions]:
     with open_versions(workspace, NAME, about="Which model do loans get?") as opened:
@@ -50,6 +35,14 @@ def registered(versions: Versions, workspace: Path, letter: str) -> Version:
     return versions.register(
         folder, manifest_sha256=letter * 64, candidate_id=letter * 64, tags=tags, description=f"# {letter}"
     )
+
+
+def promoted(versions: Versions, workspace: Path, letters: str) -> list[Version]:
+    """One for each letter, the second of them champion after the first."""
+    found = [registered(versions, workspace, letter) for letter in letters]
+    promote(versions, found[0], over=None)
+    promote(versions, found[1], over=found[0])
+    return found
 
 
 def aliases(versions: Versions) -> dict[str, int]:
@@ -75,9 +68,7 @@ def test_a_registered_bundle_comes_back_with_its_provenance(versions: Versions, 
 
 
 def test_bundles_and_aliases_move_with_the_workspace(versions: Versions, workspace: Path, tmp_path: Path) -> None:
-    a, b = (registered(versions, workspace, letter) for letter in "ab")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    promoted(versions, workspace, "ab")
     (tmp_path / "elsewhere").mkdir()
     (workspace / "mlruns").rename(tmp_path / "elsewhere" / "mlruns")
 
@@ -85,7 +76,7 @@ def test_bundles_and_aliases_move_with_the_workspace(versions: Versions, workspa
         back = roll_back(moved).champion
         folder = moved.bundle(back)
 
-    assert back.number == a.number
+    assert back.number == 1
     assert folder.is_relative_to(tmp_path / "elsewhere")
     assert (folder / "model" / "model.onnx").read_bytes() == b"a" * 100
 
@@ -127,9 +118,7 @@ def test_the_first_champion_has_no_previous(versions: Versions, workspace: Path)
 
 
 def test_a_promotion_keeps_the_former_champion_as_previous(versions: Versions, workspace: Path) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    _, b, c = promoted(versions, workspace, "abc")
     moved = promote(versions, c, over=b)
 
     assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
@@ -138,9 +127,7 @@ def test_a_promotion_keeps_the_former_champion_as_previous(versions: Versions, w
 
 
 def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions, workspace: Path) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    _, b, c = promoted(versions, workspace, "abc")
     promote(versions, c, over=b)
 
     roll_back(versions)
@@ -160,9 +147,7 @@ def test_nothing_is_rolled_back_without_a_champion(versions: Versions) -> None:
 
 
 def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: Versions, workspace: Path) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    a, b, c = promoted(versions, workspace, "abc")
 
     with pytest.raises(ConfigError, match="it is version 2, it was version 1"):
         promote(versions, c, over=a)
@@ -209,9 +194,7 @@ def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
     versions: Versions, workspace: Path, command: str, writes: int
 ) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    _, b, c = promoted(versions, workspace, "abc")
     old = {CHAMPION: 2, PREVIOUS: 1}
     new = {CHAMPION: 3, PREVIOUS: 2} if command == "promote" else {CHAMPION: 1}
 
@@ -220,24 +203,20 @@ def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
         with pytest.raises(Killed):
             promote(versions, c, over=b) if command == "promote" else roll_back(versions)
 
-    assert aliases(versions)[CHAMPION] == (old if writes < 3 else new)[CHAMPION]
     assert {old[PREVIOUS], old[CHAMPION]} & {*aliases(versions).values()}, "both are lost"
     with open_versions(workspace, NAME) as again:
-        assert aliases(again) == (old if writes < 3 else new)
+        stands = new if writes else old  # a line of the log is the move, the aliases follow it
+        assert aliases(again) == stands
         assert recover(again) == ""
         log = again.releases()
     assert log.problems == ()
     said = [(line.content or {})["release"] for line in log.lines]
-    champion = said[-1]["champion_after"]
-    assert champion == (old if writes < 3 else new)[CHAMPION], "the log's last line is not what stands"
-    if writes:
-        assert (said[-1]["act"], said[-1]["champion_before"]) == ("recovery", old[CHAMPION])
+    assert said[-1]["champion_after"] == stands[CHAMPION], "the log's last line is not what stands"
+    assert said[-1]["act"] == ("promotion" if not writes or command == "promote" else "rollback")
 
 
 def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: Versions, workspace: Path) -> None:
-    a, b = (registered(versions, workspace, letter) for letter in "ab")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    promoted(versions, workspace, "ab")
     versions.client.delete_model_version(NAME, "2")
 
     assert aliases(versions) == {PREVIOUS: 1}
@@ -248,9 +227,7 @@ def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: 
 
 
 def test_a_promotion_after_a_lost_champion_does_not_lose_previous_too(versions: Versions, workspace: Path) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    *_, c = promoted(versions, workspace, "abc")
     versions.client.delete_registered_model_alias(NAME, CHAMPION)
 
     promote(versions, c, over=None)
@@ -259,9 +236,7 @@ def test_a_promotion_after_a_lost_champion_does_not_lose_previous_too(versions: 
 
 
 def test_a_previous_that_was_deleted_is_named_and_nothing_moves(versions: Versions, workspace: Path) -> None:
-    a, b = (registered(versions, workspace, letter) for letter in "ab")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    promoted(versions, workspace, "ab")
     versions.client.delete_model_version(NAME, "1")
 
     with pytest.raises(ConfigError, match=r"no previous version: version 1, which version 2 replaced, was deleted\."):
@@ -270,9 +245,7 @@ def test_a_previous_that_was_deleted_is_named_and_nothing_moves(versions: Versio
 
 
 def test_what_changed_between_the_look_and_the_rollback_stops_it(versions: Versions, workspace: Path) -> None:
-    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    promote(versions, a, over=None)
-    promote(versions, b, over=a)
+    _, b, c = promoted(versions, workspace, "abc")
     champion, previous = restorable(versions)
     promote(versions, c, over=b)
 
@@ -295,7 +268,7 @@ def test_a_registry_whose_versions_were_deleted_after_a_kill_opens_again(
     versions.client.delete_model_version(NAME, deleted)
 
     with open_versions(workspace, NAME) as again:
-        assert aliases(again) == ({CHAMPION: 2} if deleted == "1" else {})
+        assert aliases(again) == ({CHAMPION: 2} if deleted == "1" else {PREVIOUS: 1})
         assert recover(again) == ""
         assert again.releases().problems == ()
 

@@ -18,7 +18,7 @@ from workbench.values.installed_targets import distributions_of
 
 SERVING = (
     *("numpy", "onnx", "onnxruntime", "tokenizers", "psutil"),
-    *("litserve", "prometheus-client", "uvloop", "httptools", "cryptography"),
+    *("uvicorn", "prometheus-client", "uvloop", "httptools", "cryptography"),
 )
 """What `workbench.serve`, `preprocess`, `bundle` and every target import; onnxruntime comes in with `quantization`,
 and cryptography where a signature is required."""

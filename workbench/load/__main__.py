@@ -46,8 +46,8 @@ def main(folder: Path) -> None:
     rounds = -(-_ORDER // len(requests))
     order = np.concatenate([random.permutation(len(requests)) for _ in range(rounds)])
     over_grpc = plan.wire == "kserve-v2/grpc"
-    streams = _streams() if plan.streams else None
-    clients = Clients(plan, requests, order, _opened(plan, streams))
+    streams, opened = _opened(plan)
+    clients = Clients(plan, requests, order, opened)
     cpu_s: dict[str, float] = {}
 
     def phase(name: str) -> None:
@@ -116,23 +116,19 @@ def _requests(folder: Path, plan: LoadPlan) -> list[bytes]:
     return found
 
 
-def _streams() -> Streams:
-    from workbench.load.openai.connection import Streams
+def _opened(plan: LoadPlan) -> tuple[Streams | None, Callable[[Clients, float], Awaitable[None]]]:
+    """(where streams are kept, what opens one connection more); modules of other protocols are imported only where
+    they are spoken."""
+    if plan.streams:
+        from workbench.load.openai.connection import Streams, open_stream
 
-    return Streams()
-
-
-def _opened(plan: LoadPlan, streams: Streams | None) -> Callable[[Clients, float], Awaitable[None]]:
-    """What opens one connection more; modules of other protocols are imported only where they are spoken."""
-    if streams is not None:
-        from workbench.load.openai.connection import open_stream
-
-        return functools.partial(open_stream, streams)
+        streams = Streams()
+        return streams, functools.partial(open_stream, streams)
     if plan.wire == "kserve-v2/grpc":
         from workbench.load.kserve.grpc_client import open_grpc
 
-        return open_grpc
-    return open_http
+        return None, open_grpc
+    return None, open_http
 
 
 def _allow_files(count: int) -> None:

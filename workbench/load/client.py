@@ -7,6 +7,7 @@ these clients write bytes that were encoded before and look for a status and a l
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import time
@@ -14,7 +15,7 @@ from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,6 @@ import numpy.typing as npt
 from workbench.load.http1 import AnswerReader, ProtocolError
 from workbench.load.outcomes import CLOSED, GARBAGE, REFUSED, TIMEOUT, UNSENT
 from workbench.load.plan import LoadPlan, arrival_times
-from workbench.load.timer import PreciseTimer
 
 _SWEEP_S = 0.05
 _BACKOFF_S = 0.1
@@ -32,6 +32,8 @@ _STALE_S = 4.0
 _BEYOND_S = 0.005
 """Loops fire up to a millisecond early; what becomes due beyond the window is not counted anyway."""
 _COLLECT_EVERY = 20_000
+_CLOCK_MONOTONIC, _ABSOLUTE = 1, 1  # <time.h>, TFD_TIMER_ABSTIME
+_SOONEST_NS = 1  # a time of zero would disarm the timer
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,56 +58,53 @@ class Recording:
         self.outcome.append(outcome)
 
 
-class Connected(Protocol):
+class Connected:
     """One connection with at most one request in flight, whatever it speaks."""
 
-    busy: bool
-    failed: bool
-    intended_s: float
-    sent_s: float
-    idle_since_s: float
+    __slots__ = ("busy", "clients", "failed", "idle_since_s", "intended_s", "sent_s")
 
-    def send(self, request: bytes, intended_s: float) -> None:
-        """Called while it is not busy; the clients are told `idle` or `lost` afterwards."""
-
-    def expire(self) -> None:
-        """Give the request up."""
-
-    def close(self) -> None:
-        """The clients are told `lost`."""
-
-
-class Reader(Protocol):
-    """Bytes of an answer to one request; one answer at a time. `status` may be one of the negative codes."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def keep_alive(self) -> bool: ...
-    def feed(self, data: bytes) -> bool: ...
-    def end(self) -> bool: ...
-
-
-class Connection(asyncio.Protocol):
-    """The same over HTTP/1.1."""
-
-    __slots__ = ("busy", "clients", "failed", "idle_since_s", "intended_s", "reader", "sent_s", "transport")
-
-    def __init__(self, clients: Clients, intended_s: float | None, reader: Reader) -> None:
-        self.clients = clients
-        self.intended_s = intended_s if intended_s is not None else -1.0
-        self.reader = reader
-        self.transport: asyncio.Transport | None = None
+    def __init__(self, clients: Clients, intended_s: float) -> None:
+        self.clients, self.intended_s = clients, intended_s
         self.busy = False
         self.failed = True  # until the first answer: a server that accepts and closes is not asked in a tight loop
         self.sent_s = self.idle_since_s = 0.0
+
+    def send(self, request: bytes, intended_s: float) -> None:
+        """Called while it is not busy; the clients are told `idle` or `lost` afterwards."""
+        self.intended_s, self.sent_s, self.busy = intended_s, time.perf_counter(), True
+
+    def expire(self) -> None:
+        """Give the request up."""
+        self._finish(TIMEOUT)
+        self.close()
+
+    def close(self) -> None:
+        """The clients are told `lost`."""
+        raise NotImplementedError
+
+    def _finish(self, outcome: int, done_s: float | None = None) -> None:
+        self.busy, self.failed = False, outcome < 0
+        done_s = time.perf_counter() if done_s is None else done_s
+        self.clients.recording.add(self.intended_s, self.sent_s, done_s, outcome)
+
+
+class Connection(Connected, asyncio.Protocol):
+    """The same over HTTP/1.1."""
+
+    __slots__ = ("reader", "transport")
+
+    def __init__(self, clients: Clients, intended_s: float, reader: AnswerReader) -> None:
+        super().__init__(clients, intended_s)
+        self.reader = reader
+        self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.clients.connected(self)
 
     def send(self, request: bytes, intended_s: float) -> None:
-        self.intended_s, self.sent_s, self.busy = intended_s, time.perf_counter(), True
+        self.reader.begin()
+        super().send(request, intended_s)
         if self.transport is not None:
             self.transport.write(request)
 
@@ -133,11 +132,6 @@ class Connection(asyncio.Protocol):
         self.transport = None
         self.clients.lost(self)
 
-    def expire(self) -> None:
-        """Give the request up."""
-        self._finish(TIMEOUT)
-        self.close()
-
     def close(self) -> None:
         if self.transport is not None:
             self.transport.abort()
@@ -149,11 +143,6 @@ class Connection(asyncio.Protocol):
         else:
             self.close()
 
-    def _finish(self, outcome: int, done_s: float | None = None) -> None:
-        self.busy, self.failed = False, outcome < 0
-        done_s = time.perf_counter() if done_s is None else done_s
-        self.clients.recording.add(self.intended_s, self.sent_s, done_s, outcome)
-
 
 class Clients:
     """All connections of one run and the rule by which requests are due. `run` is the whole life of one."""
@@ -163,11 +152,11 @@ class Clients:
         plan: LoadPlan,
         requests: Sequence[bytes],
         order: npt.NDArray[np.int64],
-        opened: Callable[[Clients, float], Awaitable[None]] | None = None,
+        opened: Callable[[Clients, float], Awaitable[None]],
     ) -> None:
-        """`opened` opens one connection more, for a request intended at that moment; None for HTTP/1.1."""
+        """`opened` opens one connection more, for a request intended at that moment."""
         self.plan, self._requests, self._order = plan, requests, order.tolist()
-        self._opened = opened if opened is not None else open_http
+        self._opened = opened
         self._closed_loop = plan.load.arrivals == "closed"
         self._connections: set[Connected] = set()
         self._idle: list[Connected] = []
@@ -403,3 +392,63 @@ async def open_http(clients: Clients, intended_s: float) -> None:
     await asyncio.get_running_loop().create_connection(
         lambda: Connection(clients, intended_s, AnswerReader()), host, port
     )
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+class PreciseTimer:
+    """Calls `fire` once at each armed moment of `time.perf_counter`, from the event loop, within tens of microseconds.
+
+    asyncio and uvloop round their own timers up to whole milliseconds, which would be added to every latency that
+    counts from the intended moment. Linux's timerfd has no such grain; Python has it from 3.13 on.
+
+    Where timerfd is missing (another system than Linux) the loop's own millisecond timers do it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fire: Callable[[], None]) -> None:
+        self._loop, self._fire = loop, fire
+        self._later: asyncio.TimerHandle | None = None
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = -1
+        # perf_counter and timerfd must read one clock
+        if (
+            hasattr(self._libc, "timerfd_create")
+            and "CLOCK_MONOTONIC" in time.get_clock_info("perf_counter").implementation
+        ):
+            flags = os.O_NONBLOCK | os.O_CLOEXEC
+            self._descriptor = self._libc.timerfd_create(_CLOCK_MONOTONIC, flags)
+        if self._descriptor >= 0:
+            loop.add_reader(self._descriptor, self._expired)
+
+    def arm(self, at_s: float) -> None:
+        """Fire at `at_s` instead of at any earlier armed moment; a moment in the past fires at once."""
+        if self._descriptor < 0:
+            if self._later is not None:
+                self._later.cancel()
+            self._later = self._loop.call_later(max(0.0, at_s - time.perf_counter()), self._fire)
+            return
+        nanoseconds = max(_SOONEST_NS, round(at_s * 1e9))
+        value = _Itimerspec(value=_Timespec(nanoseconds // 10**9, nanoseconds % 10**9))
+        if self._libc.timerfd_settime(self._descriptor, _ABSOLUTE, ctypes.byref(value), None) != 0:
+            raise OSError(ctypes.get_errno(), "timerfd_settime failed")
+
+    def close(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _expired(self) -> None:
+        try:
+            os.read(self._descriptor, 8)
+        except BlockingIOError:  # armed anew between the wake-up and this read
+            return
+        self._fire()

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from workbench.load.server import Samples, labels_of
+from workbench.load.server import Sampler, Samples, labels_of
 from workbench.values.device_use import DeviceReading, DeviceUse, Reader, use_of
 from workbench.values.errors import ToolchainError
 
-_SAMPLE_S = 1.0
-_STOPPING_S = 5.0
 _PROGRAM_TIMEOUT_S = 10.0
 _GAUGES: Mapping[str, tuple[str, str, float]] = {
     "workbench_device_memory_used_bytes": ("device", "memory_bytes", 1.0),
@@ -43,26 +39,17 @@ class DeviceReaders:
     emulated: bool = False
 
 
-class DeviceWatch:
-    """Samples in a thread between `begin` and `end`; the load never fails because of it."""
-
+class DeviceWatch(Sampler):
     def __init__(self, local: DeviceReaders | None, scraped: Callable[[], Samples | None]) -> None:
+        super().__init__()
         self._local, self._scraped = local, scraped
         self._readings: dict[str, list[DeviceReading]] = defaultdict(list)
         self._source = local.source if local is not None else "gauges of /metrics"
         self._trouble: dict[str, str] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="device-watch", daemon=True)
-
-    def begin(self) -> None:
-        self._thread.start()
 
     def end(self) -> tuple[DeviceUse, ...]:
         """What was seen, by card."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOPPING_S)  # a hanging tool is left to its own time limit
-        cards = sorted({*self._readings, *self._trouble})
+        self.stop()
         emulated = self._local is not None and self._local.emulated
         return tuple(
             use_of(
@@ -72,32 +59,21 @@ class DeviceWatch:
                 emulated=emulated,
                 trouble=self._trouble.get(card, ""),
             )
-            for card in cards
+            for card in sorted({*self._readings, *self._trouble})
         )
 
-    def _watch(self) -> None:
-        while True:
-            began_s = time.monotonic()
-            if not (self._read() if self._local is not None else self._scrape()):
-                return
-            if self._stop.wait(max(0.0, _SAMPLE_S - (time.monotonic() - began_s))):
-                return
-
-    def _read(self) -> bool:
-        assert self._local is not None
+    def look(self) -> bool:
+        if self._local is None:
+            found = readings_in(self._scraped() or {})
+            for card, reading in found.items():
+                self._readings[card].append(reading)
+            return bool(found)  # a server without such gauges is left alone
         for card, read in self._local.readers.items():
             try:
                 self._readings[card].append(read())
             except ToolchainError as error:
                 self._trouble[card] = str(error)
         return True
-
-    def _scrape(self) -> bool:
-        """Whether there is a reason to look again: a server without such gauges is left alone."""
-        found = readings_in(self._scraped() or {})
-        for card, reading in found.items():
-            self._readings[card].append(reading)
-        return bool(found)
 
 
 def readings_in(samples: Samples) -> dict[str, DeviceReading]:

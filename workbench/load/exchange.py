@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.values.errors import MeasureError
+from workbench.values.documents.json_reader import JsonError, loads
+from workbench.values.errors import ConfigError, MeasureError
 
 MOST_ANSWER_BYTES = 256 << 20
 _TIMEOUT_S = 30.0
@@ -32,6 +34,24 @@ def exchange(
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, content
     finally:
         connection.close()
+
+
+def asked(
+    url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str], *, key: str = "url"
+) -> tuple[int, Any, bytes]:
+    """(status, the body as JSON, of equal keys the last, None where it is none; the body).
+
+    Raises:
+        ConfigError: nobody answers at what `key` names.
+    """
+    try:
+        status, _, content = exchange(url, method, path, body, headers)
+    except (OSError, http.client.HTTPException) as error:
+        raise ConfigError(f"{url} does not answer: {error}.", key=key) from error
+    try:
+        return status, loads(content, once=False), content
+    except JsonError:
+        return status, None, content
 
 
 def body_words(content: bytes) -> str:

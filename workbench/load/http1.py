@@ -13,6 +13,9 @@ class ProtocolError(Exception):
 LONGEST_HEAD_BYTES = 65_536
 LONGEST_BODY_BYTES = 64 * 1024 * 1024
 _MOST_DIGITS = 20
+_LONGEST_SIZE_LINE = 4096
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+_MOST_HEX_DIGITS = 8
 
 
 def encode_request(path: str, host: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
@@ -66,77 +69,117 @@ def parse_head(head: bytes) -> Head:
 
 
 class AnswerReader:
-    """Feeds bytes until one answer is whole; one answer at a time, since requests are not pipelined.
+    """One answer after the other, since requests are not pipelined: with a length, in chunks (RFC 9112, section 7.1),
+    or until the connection ends.
 
     Attributes:
-        status: of the last whole answer.
-        keep_alive: whether the connection may be used again after it.
+        head: once it is complete.
+        whole: whether the answer is.
+        body_bytes: that came so far.
     """
 
-    __slots__ = ("_buffer", "_left", "_to_end", "body_bytes", "keep_alive", "status")
+    __slots__ = ("_buffer", "_closing", "_left", "_trailer_bytes", "_trailers", "body_bytes", "head", "whole")
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Expect the answer to another request."""
+        self.head: Head | None = None
+        self.whole = self._closing = self._trailers = False
         self._buffer = b""
-        self._left = -1  # bytes of the body still to come; -1 while the head is incomplete
-        self._to_end = False
-        self.status = 0
-        self.keep_alive = True
-        self.body_bytes = 0
+        self._left = self.body_bytes = self._trailer_bytes = 0
 
     @property
-    def started(self) -> bool:
-        """Whether part of an answer has arrived."""
-        return bool(self._buffer) or self._left >= 0 or self._to_end
+    def status(self) -> int:
+        """Of a whole answer; of what reads more than HTTP, also one of the codes of `workbench.load.outcomes`."""
+        return 0 if self.head is None else self.head.status
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the connection may be used again after it."""
+        return self.head is not None and self.head.keep_alive
+
+    def taken(self, body: bytes) -> None:
+        """Bytes of the body, without its framing, which are of no interest here."""
 
     def feed(self, data: bytes) -> bool:
         """True once the answer is whole.
 
         Raises:
-            ProtocolError: these bytes are no HTTP/1.1 answer with a length, or more than one.
+            ProtocolError: these bytes are no HTTP/1.1 answer, more than one, or beyond a bound.
         """
-        if self._to_end:
-            self.body_bytes += len(data)
-            self._check_size(self.body_bytes)
-            return False
-        if self._left < 0:
-            data = self._buffer + data if self._buffer else data
+        if self.whole:
+            raise ProtocolError("more bytes than the answer has")
+        if self._buffer:
+            data, self._buffer = self._buffer + data, b""
+        if self.head is None:
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 if len(data) > LONGEST_HEAD_BYTES or not b"HTTP/1.".startswith(data[:7]):
                     raise ProtocolError("no HTTP/1.1 answer")
                 self._buffer = data
                 return False
-            self._buffer = b""
-            to_end = self._read_head(data[:end].lower())
+            self.head = parse_head(data[:end].lower())
+            self._left = self.head.length or 0
             data = data[end + 4 :]
-            if to_end:
-                self._to_end = True
-                return self.feed(data) if data else False
-        self._left -= len(data)
-        if self._left < 0:
-            raise ProtocolError("more bytes than the answer's Content-Length")
-        if self._left:
-            return False
-        self._left = -1
-        return True
+        body = self._unchunked(data) if self.head.chunked else self._plain(data, self.head.length)
+        self.body_bytes += len(body)
+        if self.body_bytes > LONGEST_BODY_BYTES:
+            raise ProtocolError(f"an answer of more than {LONGEST_BODY_BYTES} bytes")
+        self.taken(body)
+        return self.whole
 
     def end(self) -> bool:
-        """The peer closed; True when that is what ends the answer."""
-        whole, self._to_end = self._to_end, False
-        return whole
+        """The peer closed; True when that is what ends the answer, as that of a body which has no other end."""
+        self.whole = self.head is not None and self.head.length is None and not self.head.chunked
+        return self.whole
 
-    def _read_head(self, head: bytes) -> bool:
-        """Take in a head, lower-cased; True when the body ends with the connection."""
-        found = parse_head(head)
-        self.status, self.keep_alive = found.status, found.keep_alive
-        if found.length is not None:
-            self._left = self.body_bytes = found.length
-            return False
-        if found.chunked:
-            raise ProtocolError("a chunked answer, which this client does not read")
-        self.body_bytes = 0
-        return True
+    def _plain(self, data: bytes, length: int | None) -> bytes:
+        if length is not None:
+            self._left -= len(data)
+            if self._left < 0:
+                raise ProtocolError("more bytes than the answer's Content-Length")
+            self.whole = self._left == 0
+        return data
 
-    def _check_size(self, size: int) -> None:
-        if size > LONGEST_BODY_BYTES:
-            raise ProtocolError(f"an answer of more than {LONGEST_BODY_BYTES} bytes")
+    def _unchunked(self, data: bytes) -> bytes:
+        found: list[bytes] = []
+        at = 0
+        while not self.whole and at < len(data):
+            if self._left:
+                piece = data[at : at + self._left]
+                found.append(piece)
+                at += len(piece)
+                self._left -= len(piece)
+                self._closing = self._left == 0
+                continue
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                if len(data) - at > _LONGEST_SIZE_LINE:
+                    raise ProtocolError("a chunk without a size")
+                self._buffer = data[at:]
+                return b"".join(found)
+            self._line(data[at:end])
+            at = end + 2
+        if at < len(data):
+            raise ProtocolError("more bytes than the answer has")
+        return b"".join(found)
+
+    def _line(self, line: bytes) -> None:
+        """A line between the data of two chunks, or behind the last."""
+        if self._closing:
+            if line:
+                raise ProtocolError("a chunk is longer than its size")
+            self._closing = False
+        elif self._trailers:
+            self.whole = not line
+            self._trailer_bytes += len(line)
+            if self._trailer_bytes > LONGEST_HEAD_BYTES:
+                raise ProtocolError(f"trailers of more than {LONGEST_HEAD_BYTES} bytes")
+        else:
+            size = line.split(b";", 1)[0].strip()
+            if not 0 < len(size) <= _MOST_HEX_DIGITS or not _HEX.issuperset(size):
+                raise ProtocolError(f"{size[:20]!r} is no size of a chunk")
+            self._left = int(size, 16)
+            self._trailers = self._left == 0

@@ -22,6 +22,7 @@ _LINE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<valu
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _MOST_BYTES = 16 << 20
 _SAMPLE_S = 1.0
+_STOPPING_S = 5.0
 _TREE_EVERY = 5
 """Samples between two looks at which processes belong to the server: listing them all costs more than one sample."""
 
@@ -121,31 +122,57 @@ def listener(port: int) -> int | None:
     return min(pids, default=None)
 
 
-class ProcessWatch:
-    """Samples a process and all below it once a second, in a thread, between `begin` and `end`."""
+class Sampler:
+    """Looks once a second, in a thread, between `begin` and `end`; the load never fails because of it."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=type(self).__name__, daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """A tool that hangs is left to its own time limit."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOPPING_S)
+
+    def look(self) -> bool:
+        """Whether there is a reason to look again."""
+        raise NotImplementedError
+
+    def _watch(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            if not self.look() or self._stop.wait(max(0.0, _SAMPLE_S - (time.monotonic() - began_s))):
+                return
+
+
+class ProcessWatch(Sampler):
+    """A process and all below it."""
 
     def __init__(self, pid: int) -> None:
+        super().__init__()
         self._root = psutil.Process(pid)
         self._tree: list[psutil.Process] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="process-watch", daemon=True)
+        self._looks = 0
         self._resident: list[int] = []
         self._cpu_s: dict[int, tuple[float, float]] = {}  # process → first and last processor time seen
         self._most = 0
-        self._began_s = self._ended_s = 0.0
+        self._began_s = 0.0
 
     def begin(self) -> None:
         self._began_s = time.perf_counter()
-        self._sample()
-        self._thread.start()
+        self.look()
+        super().begin()
 
     def end(self) -> ServerProcesses | None:
         """The figures; None when the process was gone before anything was sampled."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-            self._sample()
-        self._ended_s = time.perf_counter()
+        self.stop()
+        self._looks = 0
+        self.look()
+        seconds = time.perf_counter() - self._began_s
         if not self._resident:
             return None
         fifth = len(self._resident) // 5
@@ -155,25 +182,20 @@ class ProcessWatch:
         spent_s = sum(last - first for first, last in self._cpu_s.values())
         return ServerProcesses(
             processes=self._most,
-            cores=spent_s / max(self._ended_s - self._began_s, 1e-9),
+            cores=spent_s / max(seconds, 1e-9),
             resident_begin_bytes=self._resident[0],
             resident_end_bytes=self._resident[-1],
             resident_peak_bytes=max(self._resident),
             grown_bytes=grown,
         )
 
-    def _watch(self) -> None:
-        samples = 1
-        while not self._stop.wait(_SAMPLE_S):
-            self._sample(look=samples % _TREE_EVERY == 0)
-            samples += 1
-
-    def _sample(self, look: bool = True) -> None:
+    def look(self) -> bool:
         try:
-            if look or not self._tree:
+            if self._looks % _TREE_EVERY == 0 or not self._tree:
                 self._tree = [self._root, *self._root.children(recursive=True)]
         except psutil.Error:
-            return
+            return True
+        self._looks += 1
         resident = seen = 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):  # it ended meanwhile
@@ -187,3 +209,4 @@ class ProcessWatch:
         if seen:
             self._resident.append(resident)
             self._most = max(self._most, seen)
+        return True

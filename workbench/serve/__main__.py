@@ -42,7 +42,11 @@ def main() -> None:
     parser.add_argument("--max-connections-per-address", type=int, help="of one client's address; default: 1024")
     parser.add_argument("--policy", choices=("warn", "refuse"), default="refuse")
     parser.add_argument(
-        "--allowed-host", action="append", default=[], help="that requests may name, beside loopback; again for more"
+        "--allowed-host",
+        action="append",
+        default=[],
+        dest="allowed_hosts",
+        help="that requests may name, beside loopback; again for more",
     )
     parser.add_argument("--api-keys", type=Path, help="file of keys, as `workbench api-key` prints their lines")
     parser.add_argument("--no-key", action="store_true", help="listen beyond loopback and ask for no key")
@@ -54,32 +58,8 @@ def main() -> None:
     parser.add_argument(
         "--trusted-keys", type=Path, help="whose signature is required; default: WORKBENCH_TRUSTED_KEYS"
     )
-    given = parser.parse_args()
     try:
-        start(
-            given.bundle,
-            host=given.host,
-            port=given.port,
-            workers=given.workers,
-            devices=given.devices,
-            front_ends=given.front_ends,
-            max_batch_size=given.max_batch_size,
-            batch_timeout_ms=given.batch_timeout_ms,
-            queue_limit=given.queue_limit,
-            no_worker_timeout_s=given.no_worker_timeout_s,
-            max_connections=given.max_connections,
-            max_connections_per_address=given.max_connections_per_address,
-            policy=given.policy,
-            trusted_keys=given.trusted_keys,
-            allowed_hosts=given.allowed_host,
-            api_keys=given.api_keys,
-            no_key=given.no_key,
-            rate_limit=given.rate_limit,
-            admin_host=given.admin_host,
-            admin_port=given.admin_port,
-            metrics=given.metrics,
-            docs=given.docs,
-        )
+        start(**vars(parser.parse_args()))
     except WorkbenchError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(exit_code_of(error)) from None

@@ -11,9 +11,10 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from workbench.serve.app import Page
 from workbench.serve.events import log
 from workbench.serve.watcher import MOST_LINE_BYTES
 
@@ -22,9 +23,6 @@ _PAUSE_S = 1.0
 """Before a watcher that ended is started again."""
 _UNREAD_BYTES = 1 << 20
 """Of a watcher that does not read; then nothing more is said until it does."""
-
-Page = Callable[[], Awaitable[tuple[int, str, str]]]
-"""→ status, media type, text."""
 
 
 class Admin:

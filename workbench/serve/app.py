@@ -1,7 +1,7 @@
 """HTTP: the routes, and /predict beside them.
 
-/predict is plain ASGI in front of the FastAPI application: routing, middleware and validation of a framework would
-take longer than tokenizing does. Everything else is ordinary routes on LitServe's application.
+Plain ASGI: routing, middleware and validation of a framework would take longer than tokenizing does, and what is
+beside /predict is a page for each path.
 """
 
 from __future__ import annotations
@@ -9,46 +9,46 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from fastapi import FastAPI
-from starlette.requests import Request as HttpRequest
-from starlette.responses import HTMLResponse, JSONResponse, Response
-
+from workbench import __version__
 from workbench.bundle import Manifest
 from workbench.serve.documentation import openapi, page
 from workbench.serve.events import log_defect, log_seldom
-from workbench.serve.facts import info, live, ready
 from workbench.serve.hosts import Hosts, canonical_host
 from workbench.serve.metrics import CONTENT_TYPE
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
-from workbench.serve.settings import ServeSettings
+from workbench.serve.settings import Exposure, ServeSettings
+from workbench.values.documents.canonical import encode
+from workbench.values.metrics import metrics
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+Page = Callable[[], Awaitable[tuple[int, str, str]]]
+"""→ status, media type, text."""
 
 _PATIENCE_S = 0.25
 """After so long a request that waits watches whether its client is still there."""
-_JSON_TYPE = (b"content-type", b"application/json")
+_JSON = "application/json"
+
+
+EMULATED = "EMULATED: compiled and measured on an emulator; no figure is of a device."
+_DEFECT = Refusal("internal", "A defect of the service; its log says where.")
 
 
 class ClientGone(Exception):
     """Nobody to answer."""
 
 
-def application(service: Service, app: FastAPI) -> Asgi:
-    """The whole HTTP interface of a service, but what the port of administration has.
-
-    Args:
-        app: gets the routes other than /predict.
-    """
+def application(service: Service) -> Asgi:
+    """The whole HTTP interface of a front end, but what the port of administration has."""
     access = service.settings.access
     hosts = Hosts(host for host in map(canonical_host, (*access.hosts, service.settings.host)) if host is not None)
-    _add_routes(service, app)
+    pages = _pages(service)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,44 +61,87 @@ def application(service: Service, app: FastAPI) -> Asgi:
             if predicts:
                 service.metrics.received()
                 service.metrics.answered(refusal.status, 0.0)
-            await _send_refusal(refusal, send)
+            await _send(refusal.status, _JSON, refusal.headers(), _content(refusal), send)
             return
         if predicts:
             await _predict(service, scope, receive, send)
         else:
-            await app(scope, receive, send)
+            await _page(service, pages, scope, send)
 
     return entry
 
 
-def admin_pages(
-    manifest: Manifest, settings: ServeSettings, metrics_text: Callable[[], Awaitable[bytes]]
-) -> dict[str, Callable[[], Awaitable[tuple[int, str, str]]]]:
-    """Path → status, media type and text of what the port of administration has beside health."""
-    access = settings.access
-    pages: dict[str, Callable[[], Awaitable[tuple[int, str, str]]]] = {}
+def told_pages(
+    manifest: Manifest,
+    settings: ServeSettings,
+    metrics_text: Callable[[], Awaitable[bytes]],
+    exposures: Sequence[Exposure],
+) -> dict[str, Page]:
+    """Path → what is told of metrics and documentation, where their exposure is one of these."""
+    pages: dict[str, Page] = {}
 
-    async def metrics() -> tuple[int, str, str]:
+    async def figures() -> tuple[int, str, str]:
         return 200, CONTENT_TYPE, (await metrics_text()).decode()
 
     async def document_json() -> tuple[int, str, str]:
-        return 200, "application/json", json.dumps(document)
+        return 200, _JSON, json.dumps(document)
 
     async def document_html() -> tuple[int, str, str]:
         return 200, "text/html; charset=utf-8", page(document)
 
-    if access.metrics != "off":
-        pages["/metrics"] = metrics
-    if access.docs != "off":
+    if settings.access.metrics in exposures:
+        pages["/metrics"] = figures
+    if settings.access.docs in exposures:
         document = openapi(manifest, settings)
         pages |= {"/openapi.json": document_json, "/docs": document_html}
     return pages
 
 
+def _pages(service: Service) -> dict[str, Page]:
+    def told(what: Callable[[], tuple[int, dict[str, Any]]]) -> Page:
+        async def answer() -> tuple[int, str, str]:
+            status, content = what()
+            return status, _JSON, json.dumps(content, ensure_ascii=False)
+
+        return answer
+
+    def ready() -> tuple[int, dict[str, Any]]:
+        """Whether requests may be sent here, in one word."""
+        status, content = service.queue.health()
+        return status, {"status": "ready" if status == 200 else content["status"]}
+
+    return {
+        "/health": told(service.queue.health),
+        "/health/live": told(lambda: (200, {"status": "live"})),
+        "/health/ready": told(ready),
+        "/info": told(lambda: (200, _info(service))),
+        **told_pages(service.bundle.manifest, service.settings, service.queue.metrics_text, ("open",)),
+    }
+
+
+async def _page(service: Service, pages: Mapping[str, Page], scope: Scope, send: Send) -> None:
+    path, extra = scope["path"], list[tuple[bytes, bytes]]()
+    try:
+        if path not in pages:
+            raise Refusal("not_found", f"There is /predict, {', '.join(pages)}.")
+        if scope["method"] not in ("GET", "HEAD"):
+            raise Refusal("method", "This path takes GET.", allow="GET, HEAD")
+        if path == "/info":
+            service.identify(dict(reversed(scope["headers"])).get(b"x-api-key", b""))
+        status, media, text = await pages[path]()
+        content = text.encode()
+    except Refusal as refusal:
+        status, media, extra, content = refusal.status, _JSON, refusal.headers(), _content(refusal)
+    except Exception as error:
+        log_defect(error)
+        status, media, content = _DEFECT.status, _JSON, _content(_DEFECT)
+    await _send(status, media, extra, content, send)
+
+
 async def _predict(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
-    metrics = service.metrics
+    counted = service.metrics
     arrived_s = time.perf_counter()  # uvloop's own clock is cut to milliseconds
-    metrics.received()
+    counted.received()
     try:
         headers = dict(scope["headers"])
         if len(headers) < len(scope["headers"]):
@@ -114,30 +157,25 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
             raise
         status, extra, content = 200, service.headers, service.answer(request)
     except Refusal as refusal:
-        metrics.rejected(refusal.kind)
+        counted.rejected(refusal.kind)
         status, extra, content = refusal.status, refusal.headers(), _content(refusal)
         if status >= 500 and refusal.kind != "starting":
             log_seldom("refused", kind=refusal.kind, status=status)
     except ClientGone:
-        metrics.rejected("client_gone")
+        counted.rejected("client_gone")
         return
     except Exception as error:
         log_defect(error)
-        defect = Refusal("internal", "A defect of the service; its log says where.")
-        metrics.rejected(defect.kind)
-        status, extra, content = defect.status, [], _content(defect)
-    metrics.answered(status, time.perf_counter() - arrived_s)
-    await _send_json(status, extra, content, send)
+        counted.rejected(_DEFECT.kind)
+        status, extra, content = _DEFECT.status, [], _content(_DEFECT)
+    counted.answered(status, time.perf_counter() - arrived_s)
+    await _send(status, _JSON, extra, content, send)
 
 
-async def _send_json(status: int, extra: list[tuple[bytes, bytes]], content: bytes, send: Send) -> None:
-    head = [_JSON_TYPE, (b"content-length", b"%d" % len(content)), *extra]
+async def _send(status: int, media: str, extra: list[tuple[bytes, bytes]], content: bytes, send: Send) -> None:
+    head = [(b"content-type", media.encode()), (b"content-length", b"%d" % len(content)), *extra]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": content})
-
-
-async def _send_refusal(refusal: Refusal, send: Send) -> None:
-    await _send_json(refusal.status, refusal.headers(), _content(refusal), send)
 
 
 def _content(refusal: Refusal) -> bytes:
@@ -221,56 +259,32 @@ def _watch(done: asyncio.Future[None], receive: Receive) -> None:
     done.add_done_callback(lambda _: task.cancel())
 
 
-def _add_routes(service: Service, app: FastAPI) -> None:
-    access = service.settings.access
-
-    async def get_health(request: HttpRequest) -> Response:
-        status, content = service.queue.health()
-        return JSONResponse(content, status)
-
-    async def get_live(request: HttpRequest) -> Response:
-        return JSONResponse(live())
-
-    async def get_ready(request: HttpRequest) -> Response:
-        status, content = ready(service)
-        return JSONResponse(content, status)
-
-    async def get_info(request: HttpRequest) -> Response:
-        try:
-            service.identify(request.headers.get("x-api-key", "").encode("latin-1"))
-        except Refusal as refusal:
-            return _refused(refusal)
-        return JSONResponse(info(service))
-
-    async def get_metrics(request: HttpRequest) -> Response:
-        return Response(await service.queue.metrics_text(), media_type=CONTENT_TYPE)
-
-    async def get_document(request: HttpRequest) -> Response:
-        return JSONResponse(document)
-
-    async def get_docs(request: HttpRequest) -> Response:
-        return HTMLResponse(page(document))
-
-    routes = {"/health": get_health, "/health/live": get_live, "/health/ready": get_ready, "/info": get_info}
-    if access.metrics == "open":
-        routes["/metrics"] = get_metrics
-    if access.docs == "open":
-        document = openapi(service.bundle.manifest, service.settings)
-        routes |= {"/openapi.json": get_document, "/docs": get_docs}
-    app.router.redirect_slashes = False  # it would send clients to the host that their own request names
-    for path, endpoint in routes.items():
-        app.add_route(path, endpoint, methods=["GET"])
-
-    async def not_found(request: HttpRequest, error: Exception) -> Response:
-        return _refused(Refusal("not_found", f"There is /predict, {', '.join(routes)}."))
-
-    async def wrong_method(request: HttpRequest, error: Exception) -> Response:
-        return _refused(Refusal("method", "This path takes GET.", allow="GET, HEAD"))
-
-    app.add_exception_handler(404, not_found)
-    app.add_exception_handler(405, wrong_method)
-
-
-def _refused(refusal: Refusal) -> Response:
-    headers = {name.decode(): value.decode() for name, value in refusal.headers()}
-    return JSONResponse(refusal.body(), refusal.status, headers)
+def _info(service: Service) -> dict[str, Any]:
+    """What is served, with what, and what it was measured to do."""
+    manifest, settings = service.bundle.manifest, service.settings
+    toolchain = manifest.artifact.toolchain
+    first = service.queue.worker_facts
+    return {
+        "name": manifest.name,
+        "about": manifest.about,
+        "task": manifest.task,
+        "labels": list(manifest.labels),
+        **({"warning": EMULATED} if toolchain.emulated else {}),
+        "emulated": toolchain.emulated,
+        "target": manifest.artifact.target,
+        "candidate": {"id": manifest.candidate_id, **encode(manifest.candidate)},
+        "model": {"file": manifest.model.file, "sha256": manifest.model.sha256},
+        "inputs": encode(manifest.model.inputs),
+        "outputs": encode(manifest.model.outputs),
+        "text": None if manifest.text is None else {"max_length": manifest.text.max_length, "bins": manifest.text.bins},
+        **({"axes": encode(manifest.axes)} if manifest.axes else {}),
+        "service": {**encode(settings.service), "limits": encode(settings.limits)},
+        "made_with": encode(toolchain),
+        "runs_on": first.get("toolchain"),
+        "differences": first.get("changes", []),
+        "golden": {"samples": first.get("samples"), "largest_error": first.get("largest_error")},
+        "figures": {e.split: metrics(e) for e in manifest.evaluations},
+        "created_at": manifest.created_at,
+        "workbench": {"made_by": manifest.workbench, "served_by": __version__},
+        "uptime_s": round(time.monotonic() - service.started_s, 1),
+    }

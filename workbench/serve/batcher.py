@@ -28,7 +28,7 @@ class Row:
     Attributes:
         key: rows of one key may share a batch: the length bin, or the shapes of raw tensors.
         item: what the batch is made from; `workbench.serve.samples` knows.
-        asker: who is told what becomes of it (`workbench.serve.dispatch.Asker`).
+        asker: who is told what becomes of it (see `workbench.serve.dispatch`).
         owner: the request it belongs to, `index` its place there.
         arrived_s: by `time.perf_counter`.
         number: what it is called between processes.

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from workbench.serve.events import log_seldom
+
+if TYPE_CHECKING:
+    from workbench.serve.protocol import BoundedHttp
 
 AHEAD_BYTES = 16 << 10
 """Read of one connection beyond what its current request needs."""
@@ -28,37 +37,14 @@ _buffer = memoryview(bytearray(_BODY_BYTES))
 _ahead = _buffer[:AHEAD_BYTES]
 
 
-class Http(Protocol):
-    """What a connection hands its bytes to."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None: ...
-    def data_received(self, data: bytes) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-    def turn(self) -> None:
-        """Go on with what was sent ahead."""
-
-    def wanted(self) -> int | None:
-        """How many bytes the current request certainly still has; None where nobody knows."""
-
-    def idleness(self) -> Idleness: ...
-    def refuse_connection(self, transport: asyncio.Transport) -> None:
-        """Say that there is no room, and close."""
-
-    def make_room(self) -> None:
-        """Close, for another connection."""
-
-
 class Turns:
     """Connections with requests that were sent ahead, in a line; a few of them go on in each round of the loop."""
 
     def __init__(self) -> None:
-        self._line: deque[Http] = deque()
+        self._line: deque[BoundedHttp] = deque()
         self._running = False
 
-    def wait(self, http: Http) -> None:
+    def wait(self, http: BoundedHttp) -> None:
         """Join the end of the line."""
         self._line.append(http)
         if not self._running:
@@ -73,17 +59,20 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._run)
 
 
-class Connections:
-    """All open connections of one service."""
+class Connections(Collector):
+    """All open connections of one front end."""
 
-    def __init__(self, *, most: int, most_of_address: int) -> None:
+    def __init__(self, *, most: int, most_of_address: int, rejected: Callable[[str], None] = lambda _: None) -> None:
+        """
+        Args:
+            rejected: told the kind of every refusal that the application does not see.
+        """
         self.turns = Turns()
+        self.rejected = rejected
         self.refused = 0
         """Newcomers that found no room."""
         self.displaced = 0
         """Connections that were closed to make room."""
-        self.refusals: Counter[str] = Counter()
-        """Requests that were refused before the application saw them, by kind."""
         self.on_close: Callable[[], None] = lambda: None
         """Called when there is one less."""
         self._most, self._most_of_address = most, most_of_address
@@ -105,6 +94,7 @@ class Connections:
             crowd = ()
             self._add(connection, address, now_s)
             return True
+        log_seldom("connections_at_their_bound", kind="connections", open=self._count)
         useless = _most_useless(crowd, now_s)
         if useless is None:
             self.refused += 1
@@ -124,6 +114,17 @@ class Connections:
                 del self._open[connection.address]
             self.on_close()
 
+    def collect(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily("workbench_connections", "Connections that are open.", self._count)
+        closed = CounterMetricFamily(
+            "workbench_connections_closed",
+            "Connections that were closed for want of room: newcomers refused, idle ones displaced.",
+            labels=["how"],
+        )
+        closed.add_metric(["refused"], self.refused)
+        closed.add_metric(["displaced"], self.displaced)
+        yield closed
+
     def _add(self, connection: Connection, address: str, now_s: float) -> None:
         self._open.setdefault(address, {})[connection] = now_s
         self._count += 1
@@ -132,7 +133,7 @@ class Connections:
 class Connection(asyncio.BufferedProtocol):
     """One connection: reads no more than it may, if it may be there at all."""
 
-    def __init__(self, http: Http, connections: Connections) -> None:
+    def __init__(self, http: BoundedHttp, connections: Connections) -> None:
         self.http, self.address = http, ""
         self._all = connections
         self._admitted = False

@@ -10,14 +10,14 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.answers import without_rows
 from workbench.serve.batcher import Batch, Batcher, Row, whole_ms
-from workbench.serve.condition import condition
+from workbench.serve.cards import Place
 from workbench.serve.events import log, log_defect, log_seldom
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
@@ -25,76 +25,32 @@ from workbench.serve.samples import batch_of, rows_computed
 from workbench.serve.settings import ServeSettings
 from workbench.serve.workers import Worker, Workers
 from workbench.targets.base import Array
+from workbench.values.errors import WorkbenchError
 
 _SWEEP_S = 0.1
 """How often batches that take too long are looked for."""
-_MEMORY_S = 5.0
 _TRIES = 2
 """Batches a row may be lost in with their worker before its request is refused."""
 _LONGEST_RETRY_AFTER_S = 60
 
 
-class Asker(Protocol):
-    """Whose rows they are; told in the event loop, once about each row that was not discarded."""
-
-    def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
-        """Rows came back; each output has one row for each of them, in this order."""
-
-    def failed(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        """Rows will not come back."""
-
-
-class Told(Protocol):
-    """Who knows how the whole service is."""
-
-    def health(self) -> tuple[int, dict[str, Any]]:
-        """See `condition`."""
-
-    async def metrics_text(self) -> bytes:
-        """Of the whole service."""
-
-
-class Queue(Told, Protocol):
-    """Where a front end's rows go, in this process or in another."""
-
-    draining: bool
-    """Take what waits at once, however few."""
-
-    @property
-    def proved(self) -> bool:
-        """Every worker was ready at the same time, once."""
-
-    @property
-    def none_starts(self) -> bool:
-        """See `Workers.none_starts`."""
-
-    @property
-    def depth(self) -> int:
-        """Rows that wait."""
-
-    @property
-    def worker_facts(self) -> Mapping[str, Any]:
-        """What the first worker that was ready said of its session."""
-
-    def add(self, rows: Sequence[Row]) -> None:
-        """Queue rows, or none of them: raises QueueFull."""
-
-    def discard(self, rows: Iterable[Row]) -> None:
-        """Nobody waits for these any more, wherever they are."""
-
-    def apart(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        """One of these may have spoilt a batch for the others: each runs alone once more, or fails with `refusal`."""
-
-    def retry_after_s(self) -> int:
-        """How long the queue takes at the recent rate."""
-
-
 class Dispatch:
-    """The queues and the workers of a service. Make it inside the event loop, give it its workers, then start it."""
+    """The queues and the workers of a service. Make it inside the event loop, then start its workers.
 
-    def __init__(self, bundle: Bundle, settings: ServeSettings, metrics: Metrics) -> None:
+    Whose rows they are (`Row.asker`, a `Service` or a `FrontEnd`) is told in the event loop, once about each row that
+    was not discarded: `answered` with outputs that have one row for each, in this order, or `failed`.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        settings: ServeSettings,
+        metrics: Metrics,
+        places: Sequence[Place],
+        give_up: Callable[[WorkbenchError], None],
+    ) -> None:
         self.metrics = metrics
-        self.workers: Workers
+        self.workers = Workers(bundle, settings, places, self, give_up)
         self.on_change: Callable[[], None] = lambda: None
         """Called when a worker came or went."""
         self._limits = settings.limits
@@ -106,20 +62,17 @@ class Dispatch:
             limit=settings.limits.queue,
         )
         self._loop = asyncio.get_running_loop()
-        self._running: set[Batch] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
         self._rows_per_s = 0.0
-        metrics.outage(lambda: self.workers.outage.lasts_s(time.monotonic()))
-        self._tasks = [
-            self._loop.create_task(every(_SWEEP_S, self._sweep)),
-            self._loop.create_task(every(_MEMORY_S, self._read_memory)),
-        ]
+        metrics.show(self.workers)
+        self.workers.keep(every(_SWEEP_S, self._sweep))
 
     # --- what front ends ask ----------------------------------------------------------------------------------------
 
     @property
     def draining(self) -> bool:
+        """Take what waits at once, however few."""
         return self._batcher.draining
 
     @draining.setter
@@ -129,6 +82,7 @@ class Dispatch:
 
     @property
     def proved(self) -> bool:
+        """Every worker was ready at the same time, once."""
         return self.workers.proved
 
     @property
@@ -137,13 +91,16 @@ class Dispatch:
 
     @property
     def depth(self) -> int:
+        """Rows that wait."""
         return self._batcher.depth
 
     @property
     def worker_facts(self) -> Mapping[str, Any]:
+        """What the first worker that was ready said of its session."""
         return next((worker.facts for worker in self.workers.all if worker.facts), {})
 
     def add(self, rows: Sequence[Row]) -> None:
+        """Queue rows, or none of them: raises QueueFull."""
         self._batcher.add(rows)
         self._pump_soon()
 
@@ -151,6 +108,7 @@ class Dispatch:
         self._batcher.discard(rows)
 
     def apart(self, rows: Sequence[Row], refusal: Refusal) -> None:
+        """One of these may have spoilt a batch for the others: each runs alone once more, or fails with `refusal`."""
         _fail([row for row in rows if row.company == 1], refusal)
         again = [row for row in rows if row.company > 1 and not row.dropped]
         for row in again:
@@ -163,12 +121,48 @@ class Dispatch:
         self._pump_soon()
 
     def retry_after_s(self) -> int:
+        """How long the queue takes at the recent rate."""
         if not self._rows_per_s:
             return 1
         return min(max(1, math.ceil(self._batcher.depth / self._rows_per_s)), _LONGEST_RETRY_AFTER_S)
 
     def health(self) -> tuple[int, dict[str, Any]]:
-        return condition(self.workers, draining=self.draining, waiting=self.depth)
+        return self.condition()
+
+    def condition(
+        self, front_ends: Sequence[dict[str, Any]] = (), front_ends_started: bool = True
+    ) -> tuple[int, dict[str, Any]]:
+        """Status 200 when every worker has replayed the golden samples and one can answer; the body says how things
+        are: what /health says.
+
+        Args:
+            front_ends: how each is, with its `state`, where there are several processes of them.
+            front_ends_started: all of them were ready at the same time, once.
+        """
+        workers, outage = self.workers.all, self.workers.outage
+        states = ["stopped" if one.state == "ready" and one.stopped else one.state for one in workers]
+        ready, count = states.count("ready"), len(states)
+        running = sum(front["state"] == "ready" for front in front_ends)
+        if self.draining:
+            status = "draining"
+        elif not (self.proved and front_ends_started):
+            status = "starting"
+        elif not ready or (front_ends and not running):
+            status = "down"
+        else:
+            status = "ok" if ready == count and running == len(front_ends) else "degraded"
+        content: dict[str, Any] = {"status": status}
+        cards = {one.place.card: False for one in workers if one.place.card}
+        cards |= {one.place.card: True for one, state in zip(workers, states, strict=True) if state == "ready"}
+        if out := [card for card, serves in cards.items() if not serves]:
+            content["cards_out"] = out
+        content["workers"] = [_about(one, state) for one, state in zip(workers, states, strict=True)]
+        if front_ends:
+            content["front_ends"] = list(front_ends)
+        if outage.since_s is not None:
+            lasts_s = round(outage.lasts_s(time.monotonic()), 1)
+            content["no_worker"] = {"lasts_s": lasts_s, "gives_up_after_s": outage.limit_s}
+        return 200 if status in ("ok", "degraded") else 503, {**content, "waiting": self.depth}
 
     async def metrics_text(self) -> bytes:
         return self.metrics.text()
@@ -200,7 +194,6 @@ class Dispatch:
                 _fail(rows, Refusal("internal", "The batch could not be made; the log says where."))
                 continue
             batch.started_s = now_s
-            self._running.add(batch)
             self.workers.run(batch)
         self.metrics.queue(self._batcher.depth)
         if self.workers.free and (ready_at := self._batcher.ready_at()) is not None:
@@ -208,15 +201,15 @@ class Dispatch:
 
     # --- what workers say -------------------------------------------------------------------------------------------
 
-    def worker_ready(self, worker: Worker) -> None:
-        self._tell_memory(worker)
+    def worker_changed(self) -> None:
+        """One came or went, or could not be started."""
         self.on_change()
 
     def worker_free(self) -> None:
+        """Told before `answered`: a worker idles while answers are written."""
         self._pump()
 
     def answered(self, batch: Batch, worker: int, outputs: Mapping[str, Array], run_s: float) -> None:
-        self._running.discard(batch)
         self._count(batch, worker, run_s, time.perf_counter())
         rows = batch.rows
         if wrong := without_rows(outputs, len(rows)):
@@ -232,26 +225,18 @@ class Dispatch:
                 asker.answered(mine, {name: array[at] for name, array in outputs.items()})
 
     def refused(self, batch: Batch, worker: int, error: str) -> None:
-        self._running.discard(batch)
+        """The session refused a batch; the worker lives."""
         raw = batch.rows[0].item.raw
         log("batch_refused", worker=worker, rows=len(batch.rows), length=batch.length, error=error)
         message = "The model refused these inputs." if raw else "The model failed; the log says why."
         self.apart(batch.rows, Refusal("inputs" if raw else "internal", message))
 
-    def lost(self, batch: Batch | None, worker: int) -> None:
-        self.metrics.worker_lost(worker)
-        self.on_change()
-        if batch is None:
-            return
-        self._running.discard(batch)
+    def lost(self, batch: Batch) -> None:
+        """Its worker died."""
         for row in batch.rows:
             row.attempts += 1
         _fail([row for row in batch.rows if row.attempts >= _TRIES], Refusal("worker_lost", "The worker died.", 1))
         self.again([row for row in batch.rows if row.attempts < _TRIES and not row.dropped])
-
-    def start_failed(self, worker: Worker) -> None:
-        self.metrics.start_failed(worker.number)
-        self.on_change()
 
     def _count(self, batch: Batch, worker: int, run_s: float, now_s: float) -> None:
         filled = rows_computed(len(batch.rows), self._compiled_batches) - len(batch.rows)
@@ -277,24 +262,7 @@ class Dispatch:
             batch = worker.batch
             if batch is not None and now_s - batch.started_s > most_s:
                 log("worker_hangs", worker=worker.number, batch_s=round(now_s - batch.started_s, 1))
-                self.workers.kill(worker)
-
-    def _read_memory(self) -> None:
-        for worker in self.workers.all:
-            if worker.state == "ready":
-                self._tell_memory(worker)
-
-    def _tell_memory(self, worker: Worker) -> None:
-        self.metrics.worker(
-            worker.number,
-            resident_bytes=worker.resident_bytes,
-            device_bytes=worker.facts["device_bytes"],
-            restarts=worker.restarts,
-        )
-
-    def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+                worker.kill()
 
 
 class _Alone:
@@ -311,9 +279,21 @@ async def every(pause_s: float, work: Any) -> None:
             log_seldom("defect", kind=type(error).__name__, doing=work.__name__)
 
 
-def _by_asker(rows: Sequence[Row]) -> dict[Asker, list[int]]:
+def _about(worker: Worker, state: str) -> dict[str, Any]:
+    return {
+        "worker": worker.number,
+        **({"device": worker.facts["device"]} if "device" in worker.facts else {}),
+        **({"card": worker.place.card} if worker.place.card else {}),
+        "state": state,
+        "restarts": worker.restarts,
+        **({"failed_starts": worker.failed_starts} if worker.failed_starts else {}),
+        **({"error": worker.error} if worker.error else {}),
+    }
+
+
+def _by_asker(rows: Sequence[Row]) -> dict[Any, list[int]]:
     """Places of the rows that are still wanted."""
-    found: dict[Asker, list[int]] = {}
+    found: dict[Any, list[int]] = {}
     for place, row in enumerate(rows):
         if not row.dropped:
             found.setdefault(row.asker, []).append(place)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
 import time
 import traceback
 from datetime import UTC, datetime
+from typing import Any
 
 _SELDOM_S = 1.0
 _seldom: dict[tuple[str, str], tuple[float, int]] = {}
@@ -56,8 +58,21 @@ def log_defect(error: BaseException) -> None:
     log("defect", error=type(error).__name__, frames=frames[-12:])
 
 
-class JsonLines(logging.Handler):
-    """Libraries' warnings in the same form."""
+def log_loop_defect(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What an event loop could tell nobody."""
+    error = context.get("exception")
+    if isinstance(error, BaseException):
+        log_defect(error)
+    else:
+        log("defect", error=str(context.get("message")))
 
+
+def log_libraries() -> None:
+    """Libraries' warnings in the same form."""
+    logging.basicConfig(level=logging.WARNING, handlers=[_JsonLines()], force=True)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
+
+
+class _JsonLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         log("library", logger=record.name, level=record.levelname.lower(), message=record.getMessage())

@@ -1,7 +1,7 @@
 """A front end in a process of its own: it takes connections that the service's first process accepted, makes rows of
 requests and answers of outputs, and leaves queues and workers to that process.
 
-    here → there   {"ready": pid} | {"failed": text}
+    here → there   {"ready": {"pid"}}
                    {"rows": [n, …], "key", "raw", "tokens", "arrived"} and their arrays, padded to their bin
                    {"drop": [n, …]}                       nobody waits for these any more
                    {"beat": {…}, "metrics"?}               four times a second, and when connections close
@@ -20,30 +20,28 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import os
 import signal
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import uvloop
-from fastapi import FastAPI
 
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
 from workbench.serve.batcher import QueueFull, Row
-from workbench.serve.events import JsonLines, log, log_defect
-from workbench.serve.http_server import HttpServer, connections_within, count, http_server
+from workbench.serve.events import log_defect, log_libraries, log_loop_defect
+from workbench.serve.http_server import HttpServer, connections_within, http_server
 from workbench.serve.merged_metrics import snapshot
 from workbench.serve.metrics import Metrics
-from workbench.serve.rates import SharedRates
+from workbench.serve.rates import Rates
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import batch_of
 from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
-from workbench.serve.wire import Message, Reader, pack
+from workbench.serve.wire import Link, Message
 from workbench.serve.worker import live_and_die_with
 
 ALONE = "alone"
@@ -56,17 +54,16 @@ _ASK_S = 5.0
 _POLL_S = 0.02
 
 
-class RemoteQueue(asyncio.Protocol):
-    """`dispatch.Queue` over a link; what it says of workers and queues is what it was told last."""
+class RemoteQueue:
+    """`Dispatch` over a link; what it says of workers and queues is what it was told last."""
 
     def __init__(self, bundle: Bundle, limit: int) -> None:
         self.draining = False
-        self.ended = asyncio.get_running_loop().create_future()
+        self.ended = asyncio.Event()
+        self.link = Link(self._received, self.ended.set)
         self.on_message: Any = None
         """For what is no affair of rows."""
         self._preprocessor, self._limit = preprocessor_of(bundle), limit
-        self._reader = Reader()
-        self._link: asyncio.Transport
         self._numbers = itertools.count()
         self._rows: dict[int, Row] = {}
         self._due: list[Row] = []
@@ -109,7 +106,7 @@ class RemoteQueue(asyncio.Protocol):
             if self._rows.pop(row.number, None) is not None:
                 gone.append(row.number)
         if gone:
-            self.say({"drop": gone})
+            self.link.say({"drop": gone})
 
     def apart(self, rows: Sequence[Row], refusal: Refusal) -> None:
         for row in rows:
@@ -133,10 +130,6 @@ class RemoteQueue(asyncio.Protocol):
         return text
 
     # --- the link ---------------------------------------------------------------------------------------------------
-
-    def say(self, head: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> None:
-        if not self.ended.done():
-            self._link.write(pack(head, arrays))
 
     def _send_due(self) -> None:
         due, self._due = self._due, []
@@ -162,27 +155,22 @@ class RemoteQueue(asyncio.Protocol):
                 "tokens": [0 if raw else len(row.item.encoded.ids) for row in rows],
                 "arrived": [row.arrived_s for row in rows],
             }
-            self.say(head, feeds)
+            self.link.say(head, feeds)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._link = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
-        self._link.set_write_buffer_limits(0)
-
-    def data_received(self, data: bytes) -> None:
-        for message in self._reader.feed(data):
-            head = message.head
-            if "answered" in head:
-                self._answered(message)
-            elif "failed" in head:
-                kind, text, retry_after_s = head["refusal"]
-                rows = [row for n in head["failed"] if (row := self._rows.pop(n, None)) is not None]
-                if rows:
-                    rows[0].asker.failed(rows, Refusal(kind, text, retry_after_s))
-            elif "state" in head:
-                self._state = head["state"]
-                self._depth, self._retry_after_s = self._state["depth"], self._state["retry"]
-            else:
-                self.on_message.received(head)
+    def _received(self, message: Message) -> None:
+        head = message.head
+        if "answered" in head:
+            self._answered(message)
+        elif "failed" in head:
+            kind, text, retry_after_s = head["refusal"]
+            rows = [row for n in head["failed"] if (row := self._rows.pop(n, None)) is not None]
+            if rows:
+                rows[0].asker.failed(rows, Refusal(kind, text, retry_after_s))
+        elif "state" in head:
+            self._state = head["state"]
+            self._depth, self._retry_after_s = self._state["depth"], self._state["retry"]
+        else:
+            self.on_message.received(head)
 
     def _answered(self, message: Message) -> None:
         head, outputs = message.head, message.arrays
@@ -198,26 +186,21 @@ class RemoteQueue(asyncio.Protocol):
             row.company = head["company"]
         rows[0].asker.answered(rows, outputs)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)
-
 
 class _FrontEnd:
     """Everything of this process but rows."""
 
     def __init__(self, service: Service, queue: RemoteQueue, metrics: Metrics, settings: ServeSettings) -> None:
         self.service, self._queue, self._metrics = service, queue, metrics
-        self.connections = connections_within(settings.limits, 0)
-        app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-        self.http: HttpServer = http_server(service, app, self.connections)
+        self.connections = connections_within(settings.limits, 0, metrics)
+        self.http: HttpServer = http_server(service, self.connections)
         self._taken = 0
         self._beat_is_due = False
         self.connections.on_close = self._closed
         self._asked: dict[int, asyncio.Future[bytes]] = {}
         self._ids = itertools.count()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._link = queue
+        self._link = queue.link
         queue.on_message = self
 
     def take(self, doors: socket.socket) -> None:
@@ -233,7 +216,7 @@ class _FrontEnd:
             for descriptor in descriptors:
                 if byte == RATES:
                     if self.service.keys is not None:
-                        self.service.keys.rates = SharedRates(descriptor)
+                        self.service.keys.rates = Rates(descriptor)
                     continue
                 self._taken += 1
                 self._keep(self._serve(socket.socket(fileno=descriptor)))
@@ -294,15 +277,14 @@ class _FrontEnd:
 
     async def run(self, doors: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        self._keep(count(self.connections, self._metrics))
         serving = loop.create_task(self.http.serve(sockets=[]))
         while not self.http.started and not serving.done():
             await asyncio.sleep(0)
         doors.setblocking(False)
         loop.add_reader(doors, self.take, doors)
-        self._link.say({"ready": os.getpid()})
+        self._link.say({"ready": {"pid": os.getpid()}})
         self._keep(self._beats(BEAT_S))
-        await self._link.ended
+        await self._queue.ended.wait()
         loop.remove_reader(doors)
         self.http.should_exit = True
         await serving
@@ -315,15 +297,14 @@ def run(
     directory: str,
     manifest_sha256: str,
     settings: ServeSettings,
-    link: socket.socket,
     doors: socket.socket,
+    link: socket.socket,
     parent: int,
 ) -> None:
     """The process: serve what comes through `doors` until `link` ends."""
     live_and_die_with(parent)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the first process says when to read keys again
-    logging.basicConfig(level=logging.WARNING, handlers=[JsonLines()], force=True)
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
+    log_libraries()
     bundle = read_bundle(Path(directory), manifest_sha256=manifest_sha256)
     with link, doors, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_main(bundle, settings, link, doors))
@@ -331,17 +312,8 @@ def run(
 
 async def _main(bundle: Bundle, settings: ServeSettings, link: socket.socket, doors: socket.socket) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_defect)
+    loop.set_exception_handler(log_loop_defect)
     queue = RemoteQueue(bundle, settings.limits.queue)
-    link.setblocking(False)
-    await loop.create_unix_connection(lambda: queue, sock=link)
+    await queue.link.open(link)
     metrics = Metrics()
     await _FrontEnd(Service(bundle, settings, metrics, queue), queue, metrics, settings).run(doors)
-
-
-def _defect(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    error = context.get("exception")
-    if isinstance(error, BaseException):
-        log_defect(error)
-    else:
-        log("defect", error=str(context.get("message")))

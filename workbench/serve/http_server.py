@@ -6,20 +6,18 @@ import asyncio
 import contextlib
 import resource
 from collections.abc import Iterator
-from typing import Any
 
 import uvicorn
 
 from workbench.serve.app import application
 from workbench.serve.connections import Connections
-from workbench.serve.events import log, log_seldom
+from workbench.serve.events import log
 from workbench.serve.metrics import Metrics
 from workbench.serve.protocol import bounded_http
 from workbench.serve.service import Service
 from workbench.serve.settings import Limits
 
 BACKLOG = 2048
-_COUNT_S = 1.0
 _FILES_OF_SERVICE, _FILES_OF_WORKER = 64, 8
 _FEWEST_CONNECTIONS = 16
 _KEEP_ALIVE_S = 75
@@ -41,10 +39,10 @@ class HttpServer(uvicorn.Server):
         return made
 
 
-def http_server(service: Service, app: Any, connections: Connections) -> HttpServer:
-    """The server of one front end; `app` gets the routes other than /predict."""
+def http_server(service: Service, connections: Connections) -> HttpServer:
+    """The server of one front end."""
     config = uvicorn.Config(
-        application(service, app),
+        application(service),
         http=bounded_http(connections, body_timeout_s=service.settings.limits.body_timeout_s + 5.0),
         ws="none",
         lifespan="off",
@@ -59,7 +57,7 @@ def http_server(service: Service, app: Any, connections: Connections) -> HttpSer
     return HttpServer(config)
 
 
-def connections_within(limits: Limits, workers: int) -> Connections:
+def connections_within(limits: Limits, workers: int, metrics: Metrics) -> Connections:
     """Never so many that the service lacks open files for itself, or to start a worker again."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     spare = _FILES_OF_SERVICE + _FILES_OF_WORKER * workers
@@ -67,20 +65,7 @@ def connections_within(limits: Limits, workers: int) -> Connections:
     most = min(limits.connections, room)
     if most < limits.connections:
         log("fewer_connections", wanted=limits.connections, most=most, open_files=files)
-    return Connections(most=most, most_of_address=min(limits.connections_of_address, most))
-
-
-async def count(connections: Connections, metrics: Metrics) -> None:
-    """Tell the metrics of connections, until cancelled."""
-    refused = displaced = 0
-    while True:
-        metrics.connections(
-            connections.count, refused=connections.refused - refused, displaced=connections.displaced - displaced
-        )
-        if connections.refused > refused or connections.displaced > displaced:
-            log_seldom("connections_at_their_bound", kind="connections", open=connections.count)
-        refused, displaced = connections.refused, connections.displaced
-        for kind, times in connections.refusals.items():
-            metrics.rejected(kind, times)
-        connections.refusals.clear()
-        await asyncio.sleep(_COUNT_S)
+    of_address = min(limits.connections_of_address, most)
+    connections = Connections(most=most, most_of_address=of_address, rejected=metrics.rejected)
+    metrics.show(connections)
+    return connections

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.serve.events import log
-from workbench.serve.rates import OwnRates, Rates
+from workbench.serve.rates import Rates
 from workbench.serve.refusals import Refusal
 from workbench.serve.settings import Access
 from workbench.values.errors import ConfigError
@@ -50,21 +50,40 @@ class Key:
 
 
 class Keys:
-    """The keys of a running service."""
+    """Keys of a file that may change, and one that does not.
 
-    def __init__(self, keys: Sequence[Key], *, rate_per_s: float | None = None) -> None:
+    Whoever stands in no sound line of the file any more is out: a key is revoked by whatever takes its line away. A
+    file that is gone, empty, unreadable or open to everybody's writing lets nobody in. The log says why.
+    """
+
+    def __init__(self, path: Path | None, fixed: Sequence[Key] = (), *, rate_per_s: float | None = None) -> None:
         """
         Args:
             rate_per_s: of keys that do not state their own.
         """
-        self._rate_per_s = rate_per_s
-        self.rates: Rates = OwnRates()
-        self.replace(keys)
+        self._path, self._fixed, self._rate_per_s = path, tuple(fixed), rate_per_s
+        self.rates = Rates()
+        self._seen = self._stamp()
+        self._keys = (*self._read(), *fixed)
 
-    def replace(self, keys: Sequence[Key]) -> None:
-        """From now on these alone; a key that stays has used what it has used."""
-        self._keys = tuple(keys)
-        self.rates.keep({key.name for key in keys})
+    def look(self) -> None:
+        """Read the file again if it is not the one that was read."""
+        before, self._seen = self._seen, self._stamp()
+        if self._seen != before:
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the file again; a key that stays has used what it has used."""
+        keys: tuple[Key, ...] = ()
+        faults: list[ConfigError] = []
+        try:
+            keys = self._read(faults)
+        except ConfigError as error:
+            faults = [error]
+        for fault in faults[:_MOST_LOGGED]:
+            log("keys_refused", error=str(fault))
+        self._keys = (*keys, *self._fixed)
+        log("keys_read", keys=[key.name for key in keys])
 
     def known(self, given: bytes | None) -> Key | None:
         """Whose key it is. Takes equally long whichever it is, and whether it is one."""
@@ -94,6 +113,16 @@ class Keys:
                 wait_s = math.ceil(lacks / rate)
                 raise Refusal("rate", f"This key may ask {rate:g} times a second.", max(1, wait_s))
         return key
+
+    def _read(self, faults: list[ConfigError] | None = None) -> tuple[Key, ...]:
+        return () if self._path is None else read_keys(self._path, faults)
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat() if self._path is not None else None
+        except OSError:
+            return None
+        return None if found is None else (found.st_ctime_ns, found.st_ino, found.st_size)
 
 
 def key_of(name: str, secret: str) -> Key:
@@ -168,49 +197,7 @@ def _key(words: Sequence[str], path: Path, number: int) -> Key:
     return Key(name=name[0], digest=bytes.fromhex(digest[1]), rate_per_s=float(rate[1]) if rate else None)
 
 
-class WatchedKeys(Keys):
-    """Keys of a file that may change, and one that does not.
-
-    Whoever stands in no sound line of the file any more is out: a key is revoked by whatever takes its line away. A
-    file that is gone, empty, unreadable or open to everybody's writing lets nobody in. The log says why.
-    """
-
-    def __init__(self, path: Path | None, fixed: Sequence[Key], *, rate_per_s: float | None = None) -> None:
-        self._path, self._fixed = path, tuple(fixed)
-        self._seen = self._stamp()
-        super().__init__((*self._read(), *fixed), rate_per_s=rate_per_s)
-
-    def look(self) -> None:
-        """Read the file again if it is not the one that was read."""
-        before, self._seen = self._seen, self._stamp()
-        if self._seen != before:
-            self.reload()
-
-    def reload(self) -> None:
-        """Read the file again."""
-        keys: tuple[Key, ...] = ()
-        faults: list[ConfigError] = []
-        try:
-            keys = self._read(faults)
-        except ConfigError as error:
-            faults = [error]
-        for fault in faults[:_MOST_LOGGED]:
-            log("keys_refused", error=str(fault))
-        self.replace((*keys, *self._fixed))
-        log("keys_read", keys=[key.name for key in keys])
-
-    def _read(self, faults: list[ConfigError] | None = None) -> tuple[Key, ...]:
-        return () if self._path is None else read_keys(self._path, faults)
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat() if self._path is not None else None
-        except OSError:
-            return None
-        return None if found is None else (found.st_ctime_ns, found.st_ino, found.st_size)
-
-
-def watched_keys(access: Access) -> WatchedKeys | None:
+def watched_keys(access: Access) -> Keys | None:
     """The keys that a service asks for; None where it answers everybody.
 
     Raises:
@@ -219,4 +206,4 @@ def watched_keys(access: Access) -> WatchedKeys | None:
     if not access.keyed:
         return None
     fixed = [] if access.api_key is None else [key_of(DEFAULT, access.api_key)]
-    return WatchedKeys(access.key_file, fixed, rate_per_s=access.rate_per_s)
+    return Keys(access.key_file, fixed, rate_per_s=access.rate_per_s)

@@ -5,36 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import logging
 import math
 import os
 import resource
 import signal
 import socket
 from collections.abc import Sequence
-from typing import Protocol
 
 import uvloop
 
 from workbench.bundle import Bundle, check_bundle
 from workbench.serve.admin import Admin
-from workbench.serve.app import admin_pages
+from workbench.serve.app import EMULATED, told_pages
 from workbench.serve.cards import Place, places_of
 from workbench.serve.device_gauges import device_gauges
-from workbench.serve.dispatch import Dispatch, Told
-from workbench.serve.events import JsonLines, log, log_defect
-from workbench.serve.facts import EMULATED
-from workbench.serve.front_ends import FrontEnds
+from workbench.serve.dispatch import Dispatch
+from workbench.serve.events import log, log_libraries, log_loop_defect
+from workbench.serve.front_ends import FrontEnds, front_ends_wanted
 from workbench.serve.hosts import canonical_host
-from workbench.serve.http_server import BACKLOG, connections_within, count, http_server
+from workbench.serve.http_server import BACKLOG, connections_within, http_server
 from workbench.serve.keys import watched_keys
-from workbench.serve.known_front_end import front_ends_wanted
-from workbench.serve.lit import WorkerLauncher
 from workbench.serve.metrics import Metrics, bundle_labels
-from workbench.serve.room import with_room
 from workbench.serve.service import Service
-from workbench.serve.settings import ServeSettings
-from workbench.serve.workers import Workers
+from workbench.serve.settings import ServeSettings, with_room
 from workbench.targets import described
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.values.system.control_groups import control_group_limits
@@ -60,8 +53,7 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
     fronts = settings.front_ends
     if fronts is None:
         fronts = front_ends_wanted(len(places), described(target).on_host, _processors())
-    logging.basicConfig(level=logging.WARNING, handlers=[JsonLines()], force=True)
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
+    log_libraries()
     if signer is not None:
         log("signature", key=signer.key, comment=signer.trusted_comment)
     with contextlib.ExitStack() as stack:
@@ -77,35 +69,12 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
         raise failure
 
 
-class _Front(Protocol):
-    """What takes requests in: this process itself, or several others."""
-
-    @property
-    def open_requests(self) -> int:
-        """Not answered yet."""
-
-    def start(self) -> None:
-        """Take connections."""
-
-    def reload(self) -> None:
-        """Read the keys again."""
-
-    async def drain(self, grace_s: float) -> bool:
-        """Take nothing new, answer what is there; True when all of it was answered in time."""
-
-    async def end(self) -> None:
-        """Close every connection."""
-
-
 class _Here:
-    """The one front end in this process."""
+    """The one front end in this process; the same as `FrontEnds` for who starts and drains it."""
 
-    def __init__(self, service: Service, launcher: WorkerLauncher, workers: int, listener: socket.socket) -> None:
+    def __init__(self, service: Service, workers: int, listener: socket.socket) -> None:
         self._service, self._listener = service, listener
-        connections = connections_within(service.settings.limits, workers)
-        self._http = http_server(service, launcher.app, connections)
-        loop = asyncio.get_running_loop()
-        self._counting = loop.create_task(count(connections, service.metrics))
+        self._http = http_server(service, connections_within(service.settings.limits, workers, service.metrics))
         self._serving: asyncio.Task[None]
 
     @property
@@ -125,7 +94,6 @@ class _Here:
     async def end(self) -> None:
         self._http.should_exit = True
         await self._serving
-        self._counting.cancel()
         self._service.stop()
 
 
@@ -139,18 +107,10 @@ async def _main(
 ) -> WorkbenchError | None:
     """Returns why the service gave up, None when it was told to end."""
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_defect)
+    loop.set_exception_handler(log_loop_defect)
     manifest = bundle.manifest
     lengths = () if manifest.text is None else manifest.text.bins
-    dispatch = Dispatch(bundle, settings, Metrics(about=bundle_labels(manifest), lengths=lengths))
-    workers = settings.service.workers * len(places)
-    launcher = WorkerLauncher(
-        bundle,
-        workers=workers,
-        places=places,
-        max_batch_size=settings.service.max_batch_size,
-        policy=settings.policy,
-    )
+    metrics = Metrics(about=bundle_labels(manifest), lengths=lengths)
     ending: asyncio.Future[WorkbenchError | None] = loop.create_future()
     now = asyncio.Event()
 
@@ -169,17 +129,16 @@ async def _main(
         loop.add_signal_handler(number, told, number)
     gauges = device_gauges(manifest.artifact.target, places)
     if gauges is not None:
-        dispatch.metrics.show(gauges)
+        metrics.show(gauges)
         gauges.start()
-    dispatch.workers = Workers(launcher, workers, [place.card for place in places], dispatch, give_up, settings.limits)
-    front: _Front
-    queue: Told = dispatch
+    dispatch = Dispatch(bundle, settings, metrics, places, give_up)
+    front: _Here | FrontEnds
+    queue: Dispatch | FrontEnds = dispatch
     if fronts == 1:
-        front = _Here(Service(bundle, settings, dispatch.metrics, dispatch), launcher, workers, listener)
+        front = _Here(Service(bundle, settings, metrics, dispatch), len(dispatch.workers.all), listener)
     else:
         watched_keys(settings.access)  # a file that cannot be read is told before anything starts
-        several = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
-        front, queue, dispatch.on_change = several, several, several.tell_state
+        front = queue = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
     if settings.access.keyed:
         loop.add_signal_handler(signal.SIGHUP, front.reload)
     watching = []
@@ -200,22 +159,23 @@ async def _main(
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
-        dispatch.stop()
         await dispatch.workers.end()
     return failure
 
 
-def _administration(bundle: Bundle, settings: ServeSettings, queue: Told, listener: socket.socket) -> Admin:
+def _administration(
+    bundle: Bundle, settings: ServeSettings, queue: Dispatch | FrontEnds, listener: socket.socket
+) -> Admin:
     def beat() -> dict[str, object]:
         status, content = queue.health()
         return {"health": (status, content), "ready": status == 200}
 
     hosts = [host for host in map(canonical_host, settings.access.hosts) if host is not None]
-    pages = admin_pages(bundle.manifest, settings, queue.metrics_text)
+    pages = told_pages(bundle.manifest, settings, queue.metrics_text, ("open", "admin"))
     return Admin(listener, hosts=hosts, hang_s=settings.limits.hang_s, beat=beat, pages=pages)
 
 
-async def _drained(front: _Front, grace_s: float, now: asyncio.Event) -> None:
+async def _drained(front: _Here | FrontEnds, grace_s: float, now: asyncio.Event) -> None:
     log("draining", requests=front.open_requests)
     draining = asyncio.ensure_future(front.drain(grace_s))
     second = asyncio.ensure_future(now.wait())
@@ -265,11 +225,3 @@ def _bound(host: str, port: int, option: str = "--") -> socket.socket:
             key=f"{option}port",
             hint="Choose another port, or end what listens there.",
         ) from error
-
-
-def _defect(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    error = context.get("exception")
-    if isinstance(error, BaseException):
-        log_defect(error)
-    else:
-        log("defect", error=str(context.get("message")))

@@ -1,16 +1,14 @@
-"""What a running service tells Prometheus: requests, errors, waiting, batches, padding, workers, memory.
+"""What a running service tells Prometheus: requests, errors, waiting, batches, padding.
 
-The process that has queues and workers counts batches, and reads the workers' memory; front ends in processes of their
-own count their requests, and `merged_metrics` makes one exposition of all. Names follow Prometheus' conventions: base
-units (seconds, bytes), counters end in `_total`. `workbench.shipping.deployment` draws its dashboard from these names,
-and a test holds it to them.
+The process that has queues and workers counts batches; front ends in processes of their own count their requests, and
+`merged_metrics` makes one exposition of all. What others keep anyway (workers, front ends, connections, cards) they
+tell themselves, as collectors. Names follow Prometheus' conventions: base units (seconds, bytes), counters end in
+`_total`. `workbench.shipping.deployment` draws its dashboard from these names, and a test holds it to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from threading import Lock
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -23,7 +21,6 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from workbench.bundle import Manifest
@@ -43,53 +40,8 @@ MOST_LENGTHS = 64
 the exposition without bound."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Worker:
-    resident_bytes: int
-    device_bytes: int | None
-    restarts: int
-    alive: bool = True
-
-
-class _Workers(Collector):
-    """The workers' last known state. Restarts are counted where workers are started; this only repeats the count."""
-
-    def __init__(self) -> None:
-        self.states: dict[int, _Worker] = {}
-        self._lock = Lock()
-
-    def put(self, worker: int, state: _Worker) -> None:
-        with self._lock:
-            self.states = {**self.states, worker: state}  # replaced whole: a scrape may be reading it
-
-    def collect(self) -> Iterable[Metric]:
-        states = sorted(self.states.items())
-        yield GaugeMetricFamily(
-            "workbench_workers_alive", "Inference workers that are running.", sum(state.alive for _, state in states)
-        )
-        restarts = CounterMetricFamily(
-            "workbench_worker_restarts", "Times a worker was started again after it died.", labels=["worker"]
-        )
-        resident = GaugeMetricFamily(
-            "workbench_worker_resident_memory_bytes", "Resident memory of a worker process.", labels=["worker"]
-        )
-        device = GaugeMetricFamily(
-            "workbench_worker_device_memory_bytes",
-            "Device memory of a worker's session; absent where the host computes.",
-            labels=["worker"],
-        )
-        for number, state in states:
-            restarts.add_metric([str(number)], state.restarts)
-            if not state.alive:
-                continue  # a dead process has no memory, and a last value would look like one
-            resident.add_metric([str(number)], state.resident_bytes)
-            if state.device_bytes is not None:
-                device.add_metric([str(number)], state.device_bytes)
-        yield from (restarts, resident, device)
-
-
 class Metrics:
-    """Counters of one service, written by its front end and read by `text`. Every method may be called by any thread.
+    """Counters of one process, read by `text`.
 
     A request costs the front end `received`, `answered` and its share of `batch`: about 10 µs together.
     """
@@ -105,66 +57,31 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it without types
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self._received = Counter("workbench_requests_received", "Requests to /predict that arrived.", registry=registry)
-        self._answers = Counter(
-            "workbench_requests", "Requests to /predict that were answered, by status.", ["status"], registry=registry
+
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"workbench_{name}", what, labels, registry=registry)
+
+        def histogram(name: str, what: str, buckets: Sequence[float] = SECONDS) -> Histogram:
+            return Histogram(f"workbench_{name}", what, buckets=buckets, registry=registry)
+
+        self._received = counter("requests_received", "Requests to /predict that arrived.")
+        self._answers = counter("requests", "Requests to /predict that were answered, by status.", "status")
+        self._errors = counter("errors", "Requests that were refused or failed, by kind.", "kind")
+        self._keys = counter("key_requests", "Requests that held a key, by its name.", "key")
+        self._latency = histogram(
+            "request_duration_seconds", "From a request's arrival to its answer; successful answers only."
         )
-        self._errors = Counter(
-            "workbench_errors", "Requests that were refused or failed, by kind.", ["kind"], registry=registry
+        self._waited = histogram(
+            "queue_duration_seconds", "From a row's entry into the queue of its bin to the start of its batch."
         )
-        self._keys = Counter(
-            "workbench_key_requests", "Requests that held a key, by its name.", ["key"], registry=registry
-        )
-        self._connections = Gauge("workbench_connections", "Connections that are open.", registry=registry)
-        self._turned_away = Counter(
-            "workbench_connections_closed",
-            "Connections that were closed for want of room: newcomers refused, idle ones displaced.",
-            ["how"],
-            registry=registry,
-        )
-        self._latency = Histogram(
-            "workbench_request_duration_seconds",
-            "From a request's arrival to its answer; successful answers only.",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._waited = Histogram(
-            "workbench_queue_duration_seconds",
-            "From a row's entry into the queue of its bin to the start of its batch.",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._model_time = Histogram(
-            "workbench_model_duration_seconds", "Time of one call of the model.", buckets=SECONDS, registry=registry
-        )
-        self._batch_rows = Histogram("workbench_batch_rows", "Rows in a batch.", buckets=ROWS, registry=registry)
-        self._bin_batches = Counter(
-            "workbench_bin_batches", "Batches that ran, by length bin.", ["length"], registry=registry
-        )
-        self._bin_rows = Counter("workbench_bin_rows", "Rows that ran, by length bin.", ["length"], registry=registry)
-        self._positions = Counter(
-            "workbench_positions", "Positions that the model computed: rows times padded length.", registry=registry
-        )
-        self._padded = Counter(
-            "workbench_padded_positions", "Positions among them that hold padding: waste.", registry=registry
-        )
-        self._busy = Counter(
-            "workbench_worker_busy_seconds", "Time a worker spent in the model.", ["worker"], registry=registry
-        )
+        self._model_time = histogram("model_duration_seconds", "Time of one call of the model.")
+        self._batch_rows = histogram("batch_rows", "Rows in a batch.", ROWS)
+        self._bin_batches = counter("bin_batches", "Batches that ran, by length bin.", "length")
+        self._bin_rows = counter("bin_rows", "Rows that ran, by length bin.", "length")
+        self._positions = counter("positions", "Positions that the model computed: rows times padded length.")
+        self._padded = counter("padded_positions", "Positions among them that hold padding: waste.")
+        self._busy = counter("worker_busy_seconds", "Time a worker spent in the model.", "worker")
         self._depth = Gauge("workbench_queue_depth", "Rows that wait for a batch.", registry=registry)
-        self._failed_starts = Counter(
-            "workbench_worker_failed_starts",
-            "Starts of a worker that failed: no process could be made, or it died before it was ready.",
-            ["worker"],
-            registry=registry,
-        )
-        self._outage = Gauge(
-            "workbench_no_worker_seconds",
-            "How long no worker could answer; 0 while one can. The service ends when it is too long.",
-            registry=registry,
-        )
-        self._workers = _Workers()
-        registry.register(self._workers)
         if about is not None:
             info = Gauge(
                 "workbench_bundle_info",
@@ -176,7 +93,6 @@ class Metrics:
         self._by_status: dict[int, Counter] = {}
         self._by_length: dict[int, tuple[Counter, Counter]] = {}
         self._by_worker: dict[int, Counter] = {}
-        self._lock = Lock()
         for length in lengths:
             self._of_length(length)
         self._by_status[200] = self._answers.labels("200")
@@ -185,23 +101,17 @@ class Metrics:
         """A request to /predict arrived."""
         self._received.inc()
 
-    def rejected(self, kind: str, times: int = 1) -> None:
+    def rejected(self, kind: str) -> None:
         """A request was refused or failed; `answered` is told of it as well, where it came as far as /predict.
 
         Args:
             kind: of the error, of a closed set.
         """
-        self._errors.labels(kind).inc(times)
+        self._errors.labels(kind).inc()
 
     def key_used(self, name: str) -> None:
         """A request held this key and was within its rate. Names come from the file of keys alone."""
         self._keys.labels(name).inc()
-
-    def connections(self, count: int, *, refused: int, displaced: int) -> None:
-        """So many are open; so many more were refused and displaced since the last call."""
-        self._connections.set(count)
-        self._turned_away.labels("refused").inc(refused)
-        self._turned_away.labels("displaced").inc(displaced)
 
     def answered(self, status: int, latency_s: float) -> None:
         """A request was answered, `latency_s` after it arrived."""
@@ -250,26 +160,6 @@ class Metrics:
         """So many rows wait now, over all bins."""
         self._depth.set(depth)
 
-    def worker(self, worker: int, *, resident_bytes: int, device_bytes: int | None, restarts: int) -> None:
-        """A worker runs, with so much memory; `restarts` counts how often it was started again so far."""
-        state = _Worker(resident_bytes=resident_bytes, device_bytes=device_bytes, restarts=restarts)
-        self._workers.put(worker, state)
-
-    def worker_lost(self, worker: int) -> None:
-        """A worker died; it counts as alive again when `worker` reports it."""
-        known = self._workers.states.get(worker)
-        restarts = 0 if known is None else known.restarts
-        state = _Worker(resident_bytes=0, device_bytes=None, restarts=restarts, alive=False)
-        self._workers.put(worker, state)
-
-    def start_failed(self, worker: int) -> None:
-        """A worker could not be started, or died before it was ready."""
-        self._failed_starts.labels(str(worker)).inc()
-
-    def outage(self, seconds: Callable[[], float]) -> None:
-        """Ask at every scrape how long no worker could answer."""
-        self._outage.set_function(seconds)
-
     def show(self, collector: Collector) -> None:
         """Ask this one too at every scrape."""
         self._registry.register(collector)
@@ -284,9 +174,7 @@ class Metrics:
 
     def _of_length(self, length: int) -> tuple[Counter, Counter]:
         found = self._by_length.get(length)
-        if found is not None:
-            return found
-        with self._lock:
+        if found is None:
             label = str(length) if len(self._by_length) < MOST_LENGTHS else "other"
             found = self._bin_batches.labels(label), self._bin_rows.labels(label)
             if label != "other":  # what falls under 'other' is not remembered one by one either

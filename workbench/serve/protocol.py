@@ -75,7 +75,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
-        self._turns, self._refusals = connections.turns, connections.refusals
+        self._turns, self._rejected = connections.turns, connections.rejected
         self._framing = Framing()
         self._ahead = bytearray()
         self._in_head = self._in_body = False
@@ -142,11 +142,13 @@ class BoundedHttp(HttpToolsProtocol):
     # --- what the bounds over all connections ask -------------------------------------------------------------------
 
     def turn(self) -> None:
+        """Go on with what was sent ahead."""
         if self._ahead and not self.ending and not self._answering:
             self._advance()
             self.flow.resume_reading()
 
     def wanted(self) -> int | None:
+        """How many bytes the current request certainly still has; None where nobody knows."""
         return None if self._answering else self._framing.wanted()
 
     def idleness(self) -> Idleness:
@@ -157,10 +159,12 @@ class BoundedHttp(HttpToolsProtocol):
         return "between requests" if self._asked and not self._framing.begun else "without a request"
 
     def refuse_connection(self, transport: asyncio.Transport) -> None:
+        """Say that there is no room, and close."""
         transport.write(_answer(_NO_ROOM))
         transport.close()
 
     def make_room(self) -> None:
+        """Close, for another connection."""
         self._given_up = True
         self._plain.abort()
 
@@ -301,7 +305,7 @@ class BoundedHttp(HttpToolsProtocol):
             cycle.message_event.set()
         else:
             begun = False
-        self._refusals[refusal.kind] += 1
+        self._rejected(refusal.kind)
         if not begun:
             self.transport.write(_answer(refusal))
         self.close(unread=True)

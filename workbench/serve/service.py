@@ -12,22 +12,24 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.answers import Answer, NotFinite, answers_for, finite, texts_answered
 from workbench.serve.batcher import QueueFull, Row
-from workbench.serve.dispatch import Queue, every
+from workbench.serve.dispatch import Dispatch, every
 from workbench.serve.events import log_defect
 from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import Question, arrays, input_rules, parse
-from workbench.serve.room import with_room
 from workbench.serve.samples import Tokenizing, raw_key, raw_rows
-from workbench.serve.settings import ServeSettings
+from workbench.serve.settings import ServeSettings, with_room
 from workbench.serve.sizes import Padding, Sizes
 from workbench.targets.base import Array
+
+if TYPE_CHECKING:
+    from workbench.serve.front_end import RemoteQueue
 
 _SWEEP_S = 0.1
 """How often deadlines are looked at."""
@@ -53,7 +55,9 @@ class Request:
 class Service:
     """State of one front end. Make it inside the event loop."""
 
-    def __init__(self, bundle: Bundle, settings: ServeSettings, metrics: Metrics, queue: Queue) -> None:
+    def __init__(
+        self, bundle: Bundle, settings: ServeSettings, metrics: Metrics, queue: Dispatch | RemoteQueue
+    ) -> None:
         settings = with_room(settings, bundle)
         self.bundle, self.settings, self.metrics, self.queue = bundle, settings, metrics, queue
         self.draining = False

@@ -1,4 +1,4 @@
-"""Messages between the front end and a worker: a JSON header and the arrays' bytes behind it, over a socket pair.
+"""Messages between the service's processes: a JSON header and the arrays' bytes behind it, over a socket pair.
 
     8 bytes   length of the header, length of the payload: two little-endian unsigned integers
     header    JSON; "arrays" lists name, dtype and shape of what the payload holds
@@ -9,13 +9,14 @@ Nothing is pickled: a message can carry numbers, never code.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -61,6 +62,38 @@ class Reader:
                 return
             whole, self._waiting = bytes(self._waiting[_LENGTHS.size : end]), self._waiting[end:]
             yield _unpack(whole, header)
+
+
+class Link(asyncio.Protocol):
+    """The event loop's end of a socket pair."""
+
+    def __init__(self, received: Callable[[Message], None], ended: Callable[[], None]) -> None:
+        self._received, self._ended, self._reader = received, ended, Reader()
+        self._transport: asyncio.Transport
+
+    async def open(self, ours: socket.socket) -> None:
+        """Raises OSError: no file is left for it."""
+        ours.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+
+    def say(self, head: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> None:
+        """Nothing where the other side is gone."""
+        if not self._transport.is_closing():
+            self._transport.write(pack(head, arrays))
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
+        self._transport.set_write_buffer_limits(0)  # uvloop would keep a message until it has read whatever else came
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._reader.feed(data):
+            self._received(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended()
 
 
 def receive(connection: socket.socket) -> Message | None:

@@ -14,7 +14,7 @@ to stop a sweep (`server`): it is caught up with when it answers again, at the e
 `links` leads into the UI.
 """
 
-from workbench.tracking.links import compare_link, deep_link, links_of, page_link, ui_command
+from workbench.tracking.links import links_of, ui_command
 from workbench.tracking.place import Place, place_of
 from workbench.tracking.tracker import ModelFiles, Tracker, open_tracker
 
@@ -22,11 +22,8 @@ __all__ = [
     "ModelFiles",
     "Place",
     "Tracker",
-    "compare_link",
-    "deep_link",
     "links_of",
     "open_tracker",
-    "page_link",
     "place_of",
     "ui_command",
 ]

@@ -1,14 +1,12 @@
 """Champion and previous: moved by a promotion or a rollback, in an order that a kill at any moment leaves recoverable.
 
-What is going to happen is written down first (a tag of the registered model, then a line of the log of releases),
-champion moves by one write, previous follows; no alias is taken away before the other stands. Whoever opens the
-registry next finishes what was begun.
+A line of the log of releases is the one write by which champion moves; the aliases follow it, and no alias is taken
+away before the other stands. Whoever opens the registry next finishes what was begun (`release_logs`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from workbench.tracking.place import Place, place_of, without_password
+from workbench.tracking.release_logs import Move, Overtaken
 from workbench.tracking.releases import Release
-from workbench.tracking.server import if_permitted, insisted, todo_of, unreachable
-from workbench.tracking.server_releases import Move, Overtaken
+from workbench.tracking.server import check_reachable, if_permitted, insisted, todo_of
 from workbench.tracking.store import client_of, mlflow_errors, prepare
 from workbench.tracking.versions import (
     AGAIN,
@@ -30,11 +28,11 @@ from workbench.tracking.versions import (
     number_of,
     sha256_of,
 )
-from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
-_MOVING, _REPLACED = "workbench.moving", "replaced"
+_REPLACED = "replaced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +79,7 @@ def _on_server(place: Place, name: str, about: str, create: bool) -> Versions:
     todo = f"{todo_of(place)} {REPEAT}"
     with mlflow_errors(todo, place.server):
         for address in dict.fromkeys((place.server, place.registry)):
-            if why := unreachable(address):
-                raise ToolchainError(f"MLflow's server {without_password(address)} failed: {why}. {todo}")
+            check_reachable(address, todo)
         versions = Versions(client_of(place), place, name, about)
         if not create and versions.model() is None:
             raise ConfigError(
@@ -110,7 +107,7 @@ def promote(
 
 def _promote(versions: Versions, version: Version, over: Version | None, former: Version | None, verdict: str) -> Moved:
     with versions.writing():
-        _finish_interrupted(versions)
+        _settle(versions)
         now = versions.with_alias(CHAMPION)
         if number_of(now) != number_of(over):
             raise ConfigError(
@@ -175,7 +172,7 @@ def rollback(versions: Versions, to: Version, *, over: Version | None, reason: s
 
 def _rollback(versions: Versions, to: Version, over: Version | None, reason: str) -> Moved:
     with versions.writing():
-        _finish_interrupted(versions)
+        _settle(versions)
         champion, previous = restorable(versions)
         if (number_of(champion), previous.number) != (number_of(over), to.number):
             raise ConfigError(
@@ -212,79 +209,30 @@ def _until_first(decide: Callable[[], Moved]) -> Moved:
 def recover(versions: Versions) -> str:
     """Finish a move of aliases that was killed; says in words what was done, nothing when there was none."""
     with versions.errors():
-        if versions.server_log is not None:
-            return _finish_interrupted(versions)
-        if not versions.model_tag(_MOVING):
+        if not versions.log.unsettled():
             return ""
     with versions.writing():  # whoever is moving them just now holds the lock until it is done
-        return _finish_interrupted(versions)
+        return _settle(versions)
 
 
-def _finish_interrupted(versions: Versions) -> str:
-    if versions.server_log is not None:
-        return versions.server_log.settle(lambda move: _follow(versions, move))
-    model, text = versions.model(), versions.model_tag(_MOVING)
-    if model is None or not text:
-        return ""
-    try:
-        intent = json.loads(text)
-        champion, before = int(intent["champion"]), intent.get("before")
-        previous = None if intent["previous"] is None else int(intent["previous"])
-    except (ValueError, TypeError, KeyError):
-        versions.client.delete_registered_model_tag(versions.name, _MOVING)
-        return "the registry's note of a change of champion made no sense and was removed; no alias was moved"
-    now = model.aliases.get(CHAMPION)
-    moved = str(now) == str(champion)
-    known = {version.number: version for version in versions.all()}
-    if moved and (previous is None or previous in known):
-        _set_previous(versions, previous)
-    elif moved and str(model.aliases.get(PREVIOUS)) == str(champion):  # what was to follow is deleted
-        _set_previous(versions, None)
-    said = f"a change of champion to version {champion} was interrupted before it took place"
-    if moved:
-        said = f"finished the change of champion to version {champion}, which had been interrupted"
-    versions.note(
-        Release(
-            act="recovery",
-            version=champion,
-            manifest_sha256=known[champion].manifest_sha256 if champion in known else "",
-            champion_before=before if moved else now and int(now),
-            champion_after=now and int(now),
-            reason=said,
-        )
-    )
-    versions.client.delete_registered_model_tag(versions.name, _MOVING)
-    return said
+def _settle(versions: Versions) -> str:
+    return versions.log.settle(lambda move: _follow(versions, move))
 
 
 def _move(versions: Versions, tags: Mapping[int, Mapping[str, str]], release: Release) -> None:
-    """Log first: there is no move without its line, and a line without its move is followed by a recovery's; on a
-    server the line is the move, and the aliases follow it.
-
-    Args:
-        tags: of versions, by their numbers.
+    """Args:
+    tags: of versions, by their numbers.
     """
-    if versions.server_log is None:
-        intent = {
-            "champion": release.champion_after,
-            "previous": release.previous_after,
-            "before": release.champion_before,
-        }
-        versions.client.set_registered_model_tag(versions.name, _MOVING, json.dumps(intent))
+    versions.log.begin()
     versions.note(release)
     for number, values in tags.items():
         for key, value in values.items():
             versions.tag(number, key, value)
-    if versions.server_log is not None:
-        versions.server_log.settle(lambda move: _follow(versions, move))
-        return
-    versions.client.set_registered_model_alias(versions.name, CHAMPION, str(release.champion_after))
-    _set_previous(versions, release.previous_after)
-    versions.client.delete_registered_model_tag(versions.name, _MOVING)
+    _settle(versions)
 
 
 def _follow(versions: Versions, move: Move) -> None:
-    """Set the aliases as a server's log says; those of versions that were deleted since stay away."""
+    """Set the aliases as the log says; those of versions that were deleted since stay away."""
     known = {version.number: version for version in versions.all()}
     if move.champion in known:
         insisted(lambda: versions.client.set_registered_model_alias(versions.name, CHAMPION, str(move.champion)))

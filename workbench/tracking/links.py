@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from workbench.evaluation.sweep_folders import current_journal
 from workbench.tracking.place import Place, place_of, without_password
+from workbench.tracking.release_logs import model_of
 from workbench.tracking.run import sweep_id_of
-from workbench.tracking.server import todo_of, unreachable
+from workbench.tracking.server import check_reachable, todo_of
 from workbench.tracking.store import (
     ENVIRONMENT,
     check_database,
@@ -22,7 +23,6 @@ from workbench.tracking.store import (
     mlflow_errors,
     store_uri,
 )
-from workbench.tracking.versions import has_model
 from workbench.values.errors import ToolchainError
 from workbench.values.objectives import METRICS
 
@@ -41,34 +41,6 @@ VIEW_METRICS = ("service_throughput_per_s", "service_p99_ms", "accuracy", "accur
 latter, `evidence` speaks of it. The UI shows those that some run has."""
 
 
-def deep_link(experiment_id: str, *, base: str = LOCAL) -> str:
-    """The flat list of all candidates, best first, with the columns that matter (see `save_view`).
-
-    Without `workflowType` the UI opens on traces and token usage, as for a language model's application.
-    """
-    query = {"workflowType": "machine_learning", "viewStateShareKey": VIEW}
-    return f"{base}/#/experiments/{experiment_id}/runs?{_quoted(query)}"
-
-
-def compare_link(experiment_id: str, run_ids: Sequence[str], *, base: str = LOCAL) -> str:
-    """The page that puts runs side by side: differing parameters, metrics, parallel coordinates."""
-    # MLflow 3.17 reads this query by position: runs first, experiments second.
-    query = {"runs": json.dumps(list(run_ids)), "experiments": json.dumps([experiment_id])}
-    query["workflowType"] = "machine_learning"
-    return f"{base}/#/compare-runs?{_quoted(query)}"
-
-
-def page_link(experiment_id: str, run_id: str, *, base: str = LOCAL) -> str:
-    """The Pareto page, shown by the UI among the artifacts of a sweep's summary run."""
-    page = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/pareto.html"
-    return f"{base}/{page}?workflowType=machine_learning"
-
-
-def model_link(name: str, *, base: str = LOCAL) -> str:
-    """The versions of an experiment's model in the registry, with their aliases."""
-    return f"{base}/#/models/{urllib.parse.quote(name)}?workflowType=machine_learning"
-
-
 def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int = PORT) -> list[str]:
     """Links into the last sweep of an experiment, from what is in the store; none when nothing was logged.
 
@@ -81,8 +53,7 @@ def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int 
     place = place_of(workspace)
     if place.server:
         with mlflow_errors(todo_of(place), place.server):
-            if why := unreachable(place.server):
-                raise ToolchainError(f"MLflow's server {place.name} failed: {why}. {todo_of(place)}")
+            check_reachable(place.server, todo_of(place))
             journal = current_journal(workspace, experiment_name)
             return _links(place, experiment_name, "" if journal is None else sweep_id_of(journal))
     if not place.database.exists():
@@ -98,9 +69,10 @@ def _links(place: Place, experiment_name: str, sweep_id: str, base: str = "") ->
     if experiment is None:
         return []
     versions = []
-    if has_model(client, experiment_name):
-        address = model_link(experiment_name, base=base or without_password(place.registry))
-        versions = [f"bundles:         {address}"]
+    if model_of(client, experiment_name) is not None:
+        ui = base or without_password(place.registry)
+        name = urllib.parse.quote(experiment_name)
+        versions = [f"bundles:         {ui}/#/models/{name}?workflowType=machine_learning"]
     mine = f" and tags.sweep = '{sweep_id}'" if sweep_id else ""
     sweeps = find_runs(client, experiment.experiment_id, f"tags.kind = 'sweep'{mine}")
     if not sweeps:
@@ -172,12 +144,18 @@ def link_lines(
     Args:
         base: address of the UI; that of the server, or of `workbench ui`, when ''.
     """
-    base = base or without_password(place.server) or LOCAL
-    found = [f"all candidates:  {deep_link(experiment_id, base=base)}"]
+    here = f"{base or without_password(place.server) or LOCAL}/#"
+    # Without `workflowType` the UI opens on traces and token usage, as for a language model's application.
+    learning = {"workflowType": "machine_learning"}
+    view = _quoted({**learning, "viewStateShareKey": VIEW})
+    found = [f"all candidates:  {here}/experiments/{experiment_id}/runs?{view}"]
     if len(compared) > 1:
-        found.append(f"front compared:  {compare_link(experiment_id, compared, base=base)}")
+        # MLflow 3.17 reads this query by position: runs first, experiments second.
+        runs = {"runs": json.dumps(list(compared)), "experiments": json.dumps([experiment_id])}
+        found.append(f"front compared:  {here}/compare-runs?{_quoted({**runs, **learning})}")
     if sweep is not None:
-        found.append(f"Pareto page:     {page_link(experiment_id, sweep, base=base)}")
+        page = f"{here}/experiments/{experiment_id}/runs/{sweep}/artifacts/pareto.html"
+        found.append(f"Pareto page:     {page}?{_quoted(learning)}")
     return found
 
 

@@ -1,6 +1,6 @@
 """The log of a model's releases: a line for each export, promotion and rollback, chained so that a change shows.
 
-    mlruns/releases/NAME.jsonl      of a workspace; a server's is `server_releases`
+    mlruns/releases/NAME.jsonl      of a workspace; a server's is `release_logs`
 
 Lines are only ever added. Each holds its number and, as `before`, the sha256 of the line before it, so a line that was
 changed, removed or put between others breaks the chain. Lines cut off the end would not: the registry's mark, a tag of
@@ -113,7 +113,7 @@ def read_log(file: Path, mark: Mark | None) -> Log:
     Raises:
         ToolchainError: the file cannot be read.
     """
-    lines, torn = _lines(file)
+    lines, torn = lines_of(file)
     log = checked(lines, mark)
     if torn:
         cut = f"line {len(lines) + 1} is cut off: it was being written when the machine or the disk failed"
@@ -160,7 +160,7 @@ def append(file: Path, name: str, release: Release, mark: Mark | None) -> Mark:
     Raises:
         ToolchainError: the file cannot be written.
     """
-    lines, torn = _lines(file)
+    lines, torn = lines_of(file)
     end = end_of(lines, mark)
     text = text_of(name, release, end).encode()
     try:
@@ -208,7 +208,7 @@ def _add(file: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
-def _lines(file: Path) -> tuple[tuple[Line, ...], bytes]:
+def lines_of(file: Path) -> tuple[tuple[Line, ...], bytes]:
     """The whole lines, and what follows the last line's end."""
     try:
         data = file.read_bytes()

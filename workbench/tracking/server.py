@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from workbench.tracking.place import TRACKING_URI, Place, without_password
+from workbench.values.errors import ToolchainError
 
 _FORBIDDEN = re.compile(r"PERMISSION_DENIED|error code 403")
 Written = TypeVar("Written")
@@ -52,6 +53,12 @@ def unreachable(address: str) -> str:
     except (MlflowException, OSError) as error:
         return words(error)
     return ""
+
+
+def check_reachable(address: str, todo: str) -> None:
+    """Raises ToolchainError: it gives no answer."""
+    if why := unreachable(address):
+        raise ToolchainError(f"MLflow's server {without_password(address)} failed: {why}. {todo}")
 
 
 @contextlib.contextmanager

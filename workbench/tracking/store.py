@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import sqlite3
+import time
 import warnings
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from workbench.tracking.empty import copy_empty, keep_empty
-from workbench.tracking.place import Place, without_password
-from workbench.tracking.server import HTTP_ENVIRONMENT, errors_of_stores, words
+from workbench.tracking.place import Place, place_of, without_password
+from workbench.tracking.server import HTTP_ENVIRONMENT, check_reachable, errors_of_stores, todo_of, words
 from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.system.files import temporary_beside
 from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # importing mlflow takes a second and reads the environment, which `mlflow_errors` sets first
@@ -61,6 +64,52 @@ def prepare(store: Path) -> None:
         ) from error
     check_database(database, write=True)
     follow_move(database)
+
+
+def copy_empty(to: Path) -> bool:
+    """Write a kept database to `to`, as if it were made there now; False where none is kept.
+
+    MLflow's migrations take seconds, a copy milliseconds. A kept file's name, in the user's cache folder, holds
+    MLflow's version and the digest of its content: another version makes its own, a damaged one is as good as none.
+
+    Raises:
+        OSError: `to` cannot be written.
+    """
+    content = _kept()
+    if content is None:
+        return False
+    to.write_bytes(content)
+    now = int(time.time() * 1000)
+    with contextlib.closing(sqlite3.connect(to)) as connection, connection:
+        connection.execute(  # of the experiment Default, which MLflow makes and nobody uses
+            "UPDATE experiments SET artifact_location = ?, creation_time = ?, last_update_time = ?",
+            (str(to.parent / "0"), now, now),
+        )
+    return True
+
+
+def keep_empty(database: Path) -> None:
+    """Keep a database that MLflow has just made, where there is a place for it."""
+    with contextlib.suppress(OSError):  # a read-only home: the next one takes its seconds again
+        content = database.read_bytes()
+        place = _folder() / f"{version('mlflow')}-{hashlib.sha256(content).hexdigest()}.db"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_beside(place, durable=False) as draft:
+            draft.write_bytes(content)
+
+
+def _kept() -> bytes | None:
+    with contextlib.suppress(OSError):
+        for path in sorted(_folder().glob(f"{version('mlflow')}-*.db")):
+            content = path.read_bytes()
+            if path.stem.endswith(hashlib.sha256(content).hexdigest()):
+                return content
+    return None
+
+
+def _folder() -> Path:
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "workbench" / "mlflow"
 
 
 def follow_move(database: Path) -> None:
@@ -186,6 +235,28 @@ def mlflow_errors(todo: str = _SWEEP_AGAIN, server: str = "") -> Iterator[None]:
 
 def _of_server(error: Exception, server: str, todo: str) -> ToolchainError:
     return ToolchainError(f"MLflow's server {without_password(server)} failed: {words(error)}. {todo}")
+
+
+def check_server(workspace: Path) -> str:
+    """What can be known of a team's server without writing to it: that the server of tracking and the one of the
+    registry answer to these credentials, in words; '' for none.
+
+    Raises:
+        ConfigError: what the environment names is no server.
+        ToolchainError: one does not answer, or refuses.
+    """
+    place = place_of(workspace)
+    if not place.server:
+        return ""
+    todo = todo_of(place)
+    with mlflow_errors(todo, place.server):
+        for address in dict.fromkeys((place.server, place.registry)):
+            check_reachable(address, todo)
+        client = client_of(place)
+        client.search_experiments(max_results=1)
+        client.search_registered_models(max_results=1)
+    registry = "" if place.registry == place.server else f", its registry {without_password(place.registry)}"
+    return f"{place.name}{registry} answers to these credentials; runs go there"
 
 
 OURS = "workbench"

@@ -6,16 +6,19 @@ import contextlib
 import datetime
 import logging
 import shlex
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from workbench.evaluation.journal import Journal
-from workbench.report import Summary
+from workbench.report import Summary, lines, to_json
 from workbench.report.factors import taken_apart
-from workbench.report.importance import importance
+from workbench.report.importance import Importance, importance
+from workbench.report.page import pareto_html
 from workbench.tracking.links import compared_runs, link_lines, save_view
 from workbench.tracking.place import Place, place_of
 from workbench.tracking.run import (
@@ -37,10 +40,10 @@ from workbench.tracking.run import (
     sweep_name,
     whose,
 )
-from workbench.tracking.run_files import candidate_files, summary_files
-from workbench.tracking.server import Outage, if_permitted, patient, todo_of, unreachable
+from workbench.tracking.server import Outage, check_reachable, if_permitted, patient, todo_of
 from workbench.tracking.store import client_of, find_runs, mlflow_errors, open_experiment, prepare
 from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import encode
 from workbench.values.errors import ToolchainError
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
@@ -112,8 +115,7 @@ class Tracker:
     def _reach(self) -> None:
         """Open the experiment on the server, or open it again after a failure, when nobody knows what was written."""
         with self._errors():
-            if why := unreachable(self._place.server):
-                raise ToolchainError(f"MLflow's server {self._place.name} failed: {why}. {todo_of(self._place)}")
+            check_reachable(self._place.server, todo_of(self._place))
             self._open()
 
     def _open(self) -> None:
@@ -239,9 +241,28 @@ class Tracker:
         compared = compared_runs(front, None if baseline is None else baseline.run_id)
         return link_lines(self._place, self.experiment_id, compared, sweep)
 
-    def _write(self, evaluation: Evaluation) -> None:
+    def _tell(
+        self,
+        known: _Known,
+        tags: Mapping[str, str],
+        numbers: Mapping[str, float] = MappingProxyType({}),
+        parameters: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        """What a run does not have yet, in one call."""
         from mlflow.entities import Metric, Param, RunTag
 
+        changed = {name: value for name, value in tags.items() if known.tags.get(name) != value}
+        if changed or numbers or parameters:
+            now_ms = round(time.time() * 1000)  # of two values of a metric, MLflow shows the later one
+            self._client.log_batch(
+                known.run_id,
+                metrics=[Metric(name, rounded(value), now_ms, 0) for name, value in numbers.items()],
+                params=[Param(name, shown(value)) for name, value in parameters.items()],
+                tags=[RunTag(name, value) for name, value in changed.items()],
+            )
+            known.tags.update(changed)
+
+    def _write(self, evaluation: Evaluation) -> None:
         candidate = evaluation.candidate
         began_ms = round(datetime.datetime.fromisoformat(evaluation.started_at).timestamp() * 1000)
         ended_ms = began_ms + round(evaluation.seconds * 1000)
@@ -256,17 +277,10 @@ class Tracker:
             known = _Known(run_id=run.info.run_id, finished=False, tags=dict(run.data.tags))
             self._candidates[candidate.id] = known
         with scratch_folder("mlflow") as folder:
-            candidate_files(evaluation, self._journal, folder)
+            _candidate_files(evaluation, self._journal, folder)
             self._client.log_artifacts(known.run_id, str(folder))
         numbers = metrics(evaluation) | file_metrics(evaluation)
-        now_ms = round(time.time() * 1000)  # of two values of a metric, MLflow shows the later one
-        self._client.log_batch(
-            known.run_id,
-            metrics=[Metric(name, rounded(value), now_ms, 0) for name, value in numbers.items()],
-            params=[Param(name, shown(value)) for name, value in candidate.parameters().items()],
-            tags=[RunTag(name, value) for name, value in tags.items() if known.tags.get(name) != value],
-        )
-        known.tags.update(tags)
+        self._tell(known, tags, numbers, candidate.parameters())
         status = "FAILED" if evaluation.status == "failed" else "FINISHED"
         self._client.set_terminated(known.run_id, status=status, end_time=ended_ms)
         known.finished = True
@@ -291,44 +305,23 @@ class Tracker:
                     levels.get(candidate_id),
                 ),
             }
-            for name, value in wanted.items():
-                if known.tags.get(name, "") != value:
-                    self._client.set_tag(known.run_id, name, value)
-                    known.tags[name] = value
+            self._tell(known, {name: value for name, value in wanted.items() if known.tags.get(name, "") != value})
 
     def _take_apart(self, summary: Summary) -> None:
         """The factors of the recommended run's speed-up; a run that was recommended before loses the tag."""
-        from mlflow.entities import Metric
-
         factors = taken_apart(summary)
         for candidate_id, known in self._candidates.items():
             words = factors.words() if factors is not None and factors.candidate_id == candidate_id else ""
-            if known.tags.get("factors", "") == words:
-                continue
-            self._client.set_tag(known.run_id, "factors", words)
-            known.tags["factors"] = words
-            if factors is not None and words:
-                now_ms = round(time.time() * 1000)
-                found = factor_metrics(factors)
-                self._client.log_batch(
-                    known.run_id, metrics=[Metric(name, rounded(value), now_ms, 0) for name, value in found.items()]
-                )
+            if known.tags.get("factors", "") != words:
+                self._tell(known, {"factors": words}, factor_metrics(factors) if factors is not None and words else {})
 
     def _confirm(self, summary: Summary, candidate_id: str) -> None:
-        from mlflow.entities import Metric
-
         confirmed, known = summary.confirmations.get(candidate_id), self._candidates.get(candidate_id)
         if confirmed is None or known is None or known.tags.get("confirmed") == confirmed.started_at:
             return
-        numbers = {name: value for name, value in summary.numbers(confirmed).items() if name in HOLDOUT_METRICS}
-        now_ms = round(time.time() * 1000)
-        self._client.log_batch(
-            known.run_id,
-            metrics=[Metric(f"holdout_{name}", rounded(value), now_ms, 0) for name, value in numbers.items()],
-        )
+        numbers = {f"holdout_{n}": value for n, value in summary.numbers(confirmed).items() if n in HOLDOUT_METRICS}
         self._client.log_text(known.run_id, pretty(confirmed.to_json()), "confirmation.json")
-        self._client.set_tag(known.run_id, "confirmed", confirmed.started_at)
-        known.tags["confirmed"] = confirmed.started_at
+        self._tell(known, {"confirmed": confirmed.started_at}, numbers)
 
     def _keep_model(self, candidate: Candidate, models: ModelFiles) -> None:
         known = self._candidates[candidate.id]
@@ -339,12 +332,9 @@ class Tracker:
             return
         with patient():
             self._client.log_artifacts(known.run_id, str(directory), artifact_path="model")
-        self._client.set_tag(known.run_id, "model", "kept")
-        known.tags["model"] = "kept"
+        self._tell(known, {"model": "kept"})
 
     def _write_summary(self, summary: Summary, plan: str, seed: int) -> None:
-        from mlflow.entities import Metric, RunTag
-
         tags = {
             "kind": "sweep",
             "sweep": self.sweep_id,
@@ -356,15 +346,9 @@ class Tracker:
             self._sweep = _Known(run_id=run.info.run_id, finished=False)
         ranked = importance(summary.evaluations, summary.objectives, seed=seed)
         with scratch_folder("mlflow") as folder:
-            summary_files(summary, ranked, plan, folder)
+            _summary_files(summary, ranked, plan, folder)
             self._client.log_artifacts(self._sweep.run_id, str(folder))
-        now_ms = round(time.time() * 1000)
-        numbers = sweep_metrics(summary)
-        self._client.log_batch(
-            self._sweep.run_id,
-            metrics=[Metric(name, rounded(value), now_ms, 0) for name, value in numbers.items()],
-            tags=[RunTag(name, value) for name, value in tags.items()],
-        )
+        self._tell(self._sweep, tags, sweep_metrics(summary))
         self._client.set_terminated(self._sweep.run_id, status="FINISHED")
         self._sweep.finished = True
 
@@ -395,3 +379,25 @@ def open_tracker(
     tracker = Tracker(place, experiment_name, journal, is_feasible, about)
     tracker.begin(later=later)
     yield tracker
+
+
+def _candidate_files(evaluation: Evaluation, journal: Journal, folder: Path) -> None:
+    candidate = evaluation.candidate
+    (folder / "candidate.json").write_text(pretty(candidate.to_json()), encoding="utf-8")
+    (folder / "evaluation.json").write_text(pretty(evaluation.to_json()), encoding="utf-8")
+    for source, name in (
+        (journal.record(candidate.id, evaluation.split), "record.json"),
+        (journal.log(candidate.id, evaluation.split), "log.txt"),
+    ):
+        if source.exists():
+            shutil.copyfile(source, folder / name)
+
+
+def _summary_files(summary: Summary, ranked: Importance, plan: str, folder: Path) -> None:
+    """Args: plan: as it was shown before the sweep; '' for none."""
+    (folder / "pareto.html").write_text(pareto_html(summary, ranked), encoding="utf-8")
+    (folder / "report.txt").write_text(lines(summary) + "\n", encoding="utf-8")
+    (folder / "report.json").write_text(pretty(to_json(summary)), encoding="utf-8")
+    (folder / "importance.json").write_text(pretty(encode(ranked)), encoding="utf-8")
+    if plan:
+        (folder / "plan.txt").write_text(plan + "\n", encoding="utf-8")

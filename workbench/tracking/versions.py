@@ -5,7 +5,7 @@
 
 A version points to the whole bundle, logged among the artifacts of its candidate's run, so production can download it
 from there. Its tags say where it comes from. `champion` moves the aliases and opens the registry. In a workspace one
-process writes at a time (`registry.lock`); on a server the log of releases decides who was first (`server_releases`).
+process writes at a time (`registry.lock`); on a server the log of releases decides who was first (`release_logs`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,18 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from workbench.tracking.place import Place, without_password
-from workbench.tracking.releases import Act, Log, Mark, Release, append, log_file, mark_of, read_log
+from workbench.tracking.release_logs import (
+    FileLog,
+    Overtaken,
+    ReleaseLog,
+    ServerLog,
+    make_model,
+    model_of,
+    versions_named,
+)
+from workbench.tracking.releases import Act, Log, Mark, Release, log_file
 from workbench.tracking.run import USER, flag, whose
 from workbench.tracking.server import if_permitted, insisted, patient, todo_of
-from workbench.tracking.server_releases import Overtaken, ServerLog, quoted, versions_named
 from workbench.tracking.store import find_runs, mlflow_errors, open_experiment
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import lock_file
@@ -37,7 +45,6 @@ if TYPE_CHECKING:
 
 CHAMPION, PREVIOUS = "champion", "previous"
 LOCK_WAIT_S = 60.0
-_MARK = "workbench.releases"
 _MANIFEST, _FOLDER = "manifest_sha256", "artifact_path"
 _DESCRIPTION = 5000
 """Characters of a description that MLflow's database column holds."""
@@ -71,7 +78,7 @@ class Versions:
     def __init__(self, client: MlflowClient, place: Place, name: str, about: str) -> None:
         self.name = name
         self.client, self._place, self._about = client, place, about
-        self.server_log = ServerLog(client, name) if place.server else None
+        self.log: ReleaseLog = ServerLog(client, name) if place.server else FileLog(client, name, self.log_file)
         self._end: Mark
         self._fetched: dict[int, Path] = {}
 
@@ -106,7 +113,7 @@ class Versions:
             run_id = self._run_of(candidate_id, tags)
             folder = f"bundle-{manifest_sha256[:12]}"
             self._upload(run_id, bundle, folder)
-            self._make_model()
+            make_model(self.client, self.name, self._about)
             made = insisted(
                 lambda: self.client.create_model_version(
                     self.name,
@@ -182,9 +189,7 @@ class Versions:
             ToolchainError: it cannot be read.
         """
         with self.errors():
-            if self.server_log is not None:
-                return self.server_log.read()
-            return read_log(self.log_file, mark_of(self.model_tag(_MARK)))
+            return self.log.read()
 
     @property
     def log_file(self) -> Path:
@@ -193,16 +198,13 @@ class Versions:
     @property
     def log_name(self) -> str:
         """Where the log is, for messages."""
-        if self.server_log is None:
+        if not isinstance(self.log, ServerLog):
             return str(self.log_file)
-        return f"{without_password(self._place.registry)}, model {self.server_log.name}"
+        return f"{without_password(self._place.registry)}, model {self.log.name}"
 
     def note(self, release: Release) -> None:
-        if self.server_log is not None:
-            self._end = self.server_log.append(release, self._end)
-            return
-        mark = append(self.log_file, self.name, release, mark_of(self.model_tag(_MARK)))
-        self.client.set_registered_model_tag(self.name, _MARK, str(mark))
+        """Inside of `writing`."""
+        self._end = self.log.append(release, self._end)
 
     def _note_registered(self, act: Act, version: Version) -> None:
         """Once for each version: a kill may have come between it and its line."""
@@ -233,20 +235,8 @@ class Versions:
         )
 
     def look(self) -> None:
-        """Take the end of a server's log as it is now: what is decided from here on is void if it moves."""
-        if self.server_log is not None:
-            self._end = self.server_log.end()
-
-    def _make_model(self) -> None:
-        from mlflow.exceptions import MlflowException
-
-        if self.model() is not None:
-            return
-        try:
-            self.client.create_registered_model(self.name, description=self._about)
-        except MlflowException:
-            if self.model() is None:  # it was not another command that was quicker
-                raise
+        """Take the end of the log as it is now: what is decided from here on is void if it moves."""
+        self._end = self.log.end()
 
     def _first_of(self, manifest_sha256: str, made: int) -> Version:
         """The version of a manifest; of two that were registered at once the first, and ours is deleted."""
@@ -283,15 +273,11 @@ class Versions:
         place = str(self.client.get_run(version.run_id).info.artifact_uri)
         return Path(urllib.request.url2pathname(place.removeprefix("file://"))) / version.folder
 
-    def model_tag(self, key: str) -> str:
-        model = self.model()
-        return "" if model is None else str(model.tags.get(key, ""))
-
     def tag(self, number: int, key: str, value: str) -> None:
         insisted(lambda: self.client.set_model_version_tag(self.name, str(number), key, value))
 
     def model(self) -> RegisteredModel | None:
-        return _model_of(self.client, self.name)
+        return model_of(self.client, self.name)
 
     def _run_of(self, candidate_id: str, tags: Mapping[str, str]) -> str:
         artifacts = None if self._place.server else self._place.artifacts
@@ -311,34 +297,21 @@ class Versions:
     def writing(self) -> Iterator[None]:
         """Alone with a workspace's registry; the kernel releases the lock when the process dies, however it dies. On a
         server from a known end of its log on."""
-        if self._place.server:
-            with self.errors():
-                self.look()
-                yield
-            return
-        with lock_file(self._place.store / "registry.lock", wait_s=LOCK_WAIT_S) as lock:
-            if not lock.held:
+        with contextlib.ExitStack() as stack:
+            lock = self._place.store / "registry.lock"
+            if not self._place.server and not stack.enter_context(lock_file(lock, wait_s=LOCK_WAIT_S)).held:
                 raise ToolchainError(
                     f"another command has been changing the registry in {self._place.store} for {LOCK_WAIT_S:.0f} s. "
                     "Wait for it and run this one again."
                 )
             with self.errors():
+                self.look()
                 yield
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
         if self._place.server:
             return mlflow_errors(f"{todo_of(self._place)} {REPEAT}", self._place.server)
         return mlflow_errors(AGAIN)
-
-
-def has_model(client: MlflowClient, name: str) -> bool:
-    """Whether a bundle of an experiment was ever registered. Call it inside `mlflow_errors`."""
-    return _model_of(client, name) is not None
-
-
-def _model_of(client: MlflowClient, name: str) -> RegisteredModel | None:
-    found = client.search_registered_models(f"name={quoted(name)}")
-    return found[0] if found else None
 
 
 def _version(found: ModelVersion, model: RegisteredModel) -> Version:

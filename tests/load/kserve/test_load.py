@@ -51,8 +51,9 @@ def load(url: str, dataset: Dataset, wire: Wire, *, clients: int = 3, batch: int
         model="sums",
         batch=batch,
         load=ServiceLoad(concurrency=clients),
-        duration_s=0.6,
-        warmup_s=0.2,
+        duration_s=120.0,
+        max_requests=30,
+        warmup_s=0.0,
     )
     return run_load(plan, requests)
 

@@ -46,14 +46,14 @@ def bodies(*texts: str, tokens: int = 6) -> list[dict[str, Any]]:
 
 def loaded(url: str, *texts: str, load: ServiceLoad | None = None, **plan: Any) -> LoadResult:
     asked, _ = probed(url, PATH, bodies(*texts or ("hello",)), api_key=None, timeout_s=30)
-    settings = {"duration_s": 0.8, "warmup_s": 0.0, "timeout_s": 20.0, **plan}
+    settings = {"duration_s": 120.0, "max_requests": 12, "warmup_s": 0.0, "timeout_s": 60.0, **plan}
     times_to = settings.pop("times_to", None)
     load = load or ServiceLoad(concurrency=2)
     return run_load(LoadPlan(url=url, path=PATH, wire="openai/chat", load=load, **settings), asked, times_to=times_to)
 
 
 def test_litserves_stream_is_timed_token_by_token(lit: str, tmp_path: Path) -> None:
-    result = loaded(lit, "a story", "pairs of words", duration_s=1.5, times_to=tmp_path / "times.npz")
+    result = loaded(lit, "a story", "pairs of words", times_to=tmp_path / "times.npz")
 
     tokens = result.tokens
     assert tokens is not None
@@ -96,7 +96,7 @@ def test_an_open_loop_counts_the_first_token_from_the_intended_moment() -> None:
     slow = streaming(text_events(3), 0.03, 0.005)
     with serving(slow) as server:
         load = ServiceLoad(arrivals="trace", trace_s=tuple(i / 100 for i in range(20)))
-        result = loaded(server.url, load=load, connections=1, duration_s=1.0, warmup_s=0.0)
+        result = loaded(server.url, load=load, connections=1, duration_s=1.0, max_requests=100)
 
     assert result.answered == 20
     assert result.tokens is not None
@@ -145,8 +145,7 @@ FAULTS: dict[str, tuple[Handler, str]] = {
 def test_a_stream_that_goes_wrong_is_counted_by_kind(fault: str) -> None:
     bad, kind = FAULTS[fault]
     with serving(now_and_then(bad)) as server:
-        patience = {"duration_s": 4.0, "timeout_s": 3.0} if bad is drips else {"duration_s": 0.6, "timeout_s": 60.0}
-        result = loaded(server.url, warmup_s=0.0, **patience)
+        result = loaded(server.url, **({"timeout_s": 3.0, "max_requests": 4} if bad is drips else {}))
 
     assert set(result.errors) == {kind}
     assert result.answered > 0
@@ -158,7 +157,7 @@ def test_a_stream_that_goes_wrong_is_counted_by_kind(fault: str) -> None:
 @pytest.mark.parametrize("status", ["429 Too Many Requests", "503 Service Unavailable"])
 def test_refusals_are_counted_by_status(status: str) -> None:
     with serving(now_and_then(delayed(0, answer(status, b'{"error": {"message": "full"}}')))) as server:
-        result = loaded(server.url, duration_s=0.5, warmup_s=0.0)
+        result = loaded(server.url)
 
     assert set(result.statuses) == {"200", status[:3]}
     assert not result.reliable
@@ -174,7 +173,7 @@ def test_keep_alives_long_events_and_a_late_end_of_the_connection_are_no_faults(
         return True
 
     with serving(handle) as server:
-        result = loaded(server.url, duration_s=1.0, warmup_s=0.0)
+        result = loaded(server.url, max_requests=2)
 
     assert result.failed == 0
     assert result.p50_ms is not None
@@ -185,7 +184,7 @@ def test_the_key_goes_as_openai_takes_it_and_nothing_else_does() -> None:
     with serving(streaming(text_events(2))) as server:
         asked, _ = probed(server.url, PATH, bodies("a"), api_key="sk-1", timeout_s=10)
         plan = LoadPlan(
-            url=server.url, path=PATH, wire="openai/chat", load=ServiceLoad(concurrency=1), duration_s=0.2, warmup_s=0
+            url=server.url, path=PATH, wire="openai/chat", load=ServiceLoad(concurrency=1), max_requests=3, warmup_s=0
         )
         run_load(plan, asked, api_key="sk-1")
 

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.load.openai.streams import DONE, HEAD, chunk, delta, event, text_events, usage, whole
-from workbench.load.http1 import ProtocolError
-from workbench.load.openai.answer import StreamReader
-from workbench.load.openai.framing import LONGEST_EVENT_BYTES, BodyReader, EventReader
+from workbench.load.http1 import AnswerReader, ProtocolError
+from workbench.load.openai.answer import LONGEST_EVENT_BYTES, EventReader, StreamReader
 from workbench.load.outcomes import BROKEN, CUT, NO_STREAM
 
 
@@ -86,7 +85,7 @@ def test_an_event_without_end_is_given_up_within_a_bound() -> None:
 )
 def test_framing_that_is_wrong_or_beyond_a_bound_is_refused(bad: bytes) -> None:
     with pytest.raises(ProtocolError):
-        BodyReader().feed(bad)
+        AnswerReader().feed(bad)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
+from tests.serve.making import ready_workers
 from tests.shipping.deployment.manifests import TARGETS, manifest
+from workbench.serve.connections import Connections
 from workbench.serve.device_gauges import DeviceGauges
 from workbench.serve.hosts import canonical_host
 from workbench.serve.metrics import Metrics, bundle_labels
@@ -360,11 +362,10 @@ def series_of_the_service() -> dict[str, set[str]]:
     metrics.answered(200, 0.01)
     metrics.rejected("queue_full")
     metrics.key_used("first")
-    metrics.connections(1, refused=0, displaced=0)
     metrics.queue(0)
     metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)
-    metrics.worker(0, resident_bytes=1, device_bytes=1, restarts=0)
-    metrics.start_failed(0)
+    metrics.show(Connections(most=1, most_of_address=1))
+    metrics.show(ready_workers(1))
     gauges = DeviceGauges({"0": lambda: DeviceReading(**dict.fromkeys(DeviceReading.__dataclass_fields__, 1.0))})
     gauges.look()
     metrics.show(gauges)

@@ -65,7 +65,7 @@ BASE_PACKAGES = (
     "psutil",
     "scipy",
     "scikit-learn",
-    "litserve",
+    "uvicorn",
     "prometheus-client",
     "uvloop",
     "httptools",

@@ -16,7 +16,7 @@ from workbench.commands.doctor.finding import judged
 from workbench.evaluation.noise import UNSTEADY, Steadiness, read_counters, steadiness, suspects
 from workbench.targets import described, target_names
 from workbench.targets.description import TargetDescription
-from workbench.tracking.server_check import check_server
+from workbench.tracking.store import check_server
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.finding import Finding, Status
 from workbench.values.system.control_groups import control_group_limits as control_group_limits

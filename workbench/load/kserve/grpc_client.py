@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
+from workbench.load.client import Connected
 from workbench.load.kserve.grpc_calls import INFER, OPTIONS, target_of
-from workbench.load.outcomes import CLOSED, GARBAGE, TIMEOUT
+from workbench.load.outcomes import CLOSED, GARBAGE
 
 if TYPE_CHECKING:
     from workbench.load.client import Clients
@@ -37,18 +37,13 @@ STATUS_OF: Mapping[Any, int] = {
 """Code → HTTP status, as google.rpc.Code maps them. UNAVAILABLE is missing: the connection is lost then."""
 
 
-class GrpcConnection:
+class GrpcConnection(Connected):
     """One client. A code other than OK is an answer with a status; a lost connection is none."""
 
-    __slots__ = (
-        *("_call", "_channel", "_infer", "_task"),
-        *("busy", "clients", "failed", "idle_since_s", "intended_s", "sent_s"),
-    )
+    __slots__ = ("_call", "_channel", "_infer", "_task")
 
     def __init__(self, clients: Clients, intended_s: float) -> None:
-        self.clients, self.intended_s = clients, intended_s
-        self.busy, self.failed = False, True
-        self.sent_s = self.idle_since_s = 0.0
+        super().__init__(clients, intended_s)
         self._channel: grpc.aio.Channel | None = grpc.aio.insecure_channel(target_of(clients.plan.url), options=OPTIONS)
         self._infer = self._channel.unary_unary(INFER)
         self._task: asyncio.Task[None] | None = None
@@ -64,7 +59,7 @@ class GrpcConnection:
         self.clients.connected(self)
 
     def send(self, request: bytes, intended_s: float) -> None:
-        self.intended_s, self.sent_s, self.busy = intended_s, time.perf_counter(), True
+        super().send(request, intended_s)
         self._call = self._infer(request)
         self._task = asyncio.get_running_loop().create_task(self._answered(self._call))
 
@@ -84,11 +79,6 @@ class GrpcConnection:
         self._finish(STATUS_OF.get(code, GARBAGE))
         self.clients.idle(self)
 
-    def expire(self) -> None:
-        """Give the request up."""
-        self._finish(TIMEOUT)
-        self.close()
-
     def close(self) -> None:
         if self._channel is None:
             return
@@ -97,10 +87,6 @@ class GrpcConnection:
             self._call.cancel()
         self.clients.ending(asyncio.get_running_loop().create_task(channel.close()))
         self.clients.lost(self)
-
-    def _finish(self, outcome: int) -> None:
-        self.busy, self.failed = False, outcome < 0
-        self.clients.recording.add(self.intended_s, self.sent_s, time.perf_counter(), outcome)
 
 
 async def open_grpc(clients: Clients, intended_s: float) -> None:

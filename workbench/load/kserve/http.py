@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from workbench.load.exchange import body_words, exchange
+from workbench.load.exchange import asked, body_words, exchange
 from workbench.load.kserve.datatypes import BYTES, from_bytes, from_numbers, to_bytes
 from workbench.load.kserve.served import ServedModel, ServedTensor
 from workbench.load.requests import Request
@@ -138,11 +138,9 @@ def _shape(written: Any) -> tuple[int, ...]:
 
 def _only_model(url: str) -> str:
     """Its name, by the repository's index, which Triton and MLServer have."""
-    try:
-        status, _, content = exchange(url, "POST", "/v2/repository/index", b"{}", {"Content-Type": "application/json"})
-        entries = loads(content) if status == 200 else []
-    except (OSError, http.client.HTTPException, JsonError):
-        entries = []
+    headers = {"Content-Type": "application/json"}
+    status, entries, _ = asked(url, "POST", "/v2/repository/index", b"{}", headers)
+    entries = entries if status == 200 and isinstance(entries, list) else []
     names = sorted({str(entry.get("name")) for entry in entries if isinstance(entry, dict) and entry.get("name")})
     if len(names) == 1:
         return names[0]
@@ -151,14 +149,8 @@ def _only_model(url: str) -> str:
 
 
 def _got(url: str, path: str, otherwise: str) -> dict[str, Any]:
-    try:
-        status, _, content = exchange(url, "GET", path, None, {})
-        body = loads(content) if status == 200 else None
-    except (OSError, http.client.HTTPException) as error:
-        raise ConfigError(f"{url} does not answer: {error}.", key="url") from error
-    except JsonError:
-        body = None
-    if not isinstance(body, dict):
+    status, body, content = asked(url, "GET", path, None, {})
+    if status != 200 or not isinstance(body, dict):
         raise ConfigError(f"{url} {otherwise} (status {status} at {path}: {body_words(content)}).", key="url")
     return body
 

@@ -6,7 +6,7 @@
     bodies = probed(root, path, bodies, api_key=None)               # one answer first, in the server's own words
     result = run_load(LoadPlan(url=root, path=path, wire="openai/chat", …), bodies)
 
-`POST /v1/chat/completions` and `/v1/completions` with `stream: true` answer with server-sent events. `framing` takes
-the body out of HTTP and the events out of the body, `answer` reads what they tell, `connection` keeps the times,
-`figures` makes times per token of them. Anything here may come from a hostile server, so everything has a bound.
+`POST /v1/chat/completions` and `/v1/completions` with `stream: true` answer with server-sent events. `answer` takes
+the events out of a body and reads what they tell, `connection` keeps the times, `figures` makes times per token of
+them. Anything here may come from a hostile server, so everything has a bound.
 """

@@ -7,14 +7,14 @@ import time
 from array import array
 from typing import Any
 
-from workbench.load.http1 import ProtocolError
-from workbench.load.openai.framing import BodyReader, EventReader
+from workbench.load.http1 import AnswerReader, ProtocolError
 from workbench.load.outcomes import BROKEN, CUT, NO_STREAM
 
 DONE = b"[DONE]"
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call")
 """Where the text of a chat's delta stands; the second and third are thoughts, as vLLM names them."""
 _MOST_TOKENS = 1 << 31
+LONGEST_EVENT_BYTES = 1 << 20
 _KEPT_BYTES = 2000
 
 
@@ -75,34 +75,93 @@ class StreamedAnswer:
             self.prompt_tokens = _count(usage.get("prompt_tokens"), self.prompt_tokens)
 
 
-class StreamReader:
+class EventReader:
+    """Server-sent events: the data of each, out of a body that arrives in pieces (WHATWG HTML, section 9.2.6).
+
+    Lines end with \\n, \\r\\n or \\r; an event with an empty line. Comments, which servers send to keep a connection
+    alive, and fields other than `data` are dropped.
+    """
+
+    __slots__ = ("_after_return", "_data", "_data_bytes", "_rest")
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+        self._after_return = False
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The data of every event that these bytes complete.
+
+        Raises:
+            ProtocolError: an event of more than `LONGEST_EVENT_BYTES`.
+        """
+        if self._after_return and piece.startswith(b"\n"):  # the second half of a line's end
+            piece = piece[1:]
+            self._after_return = False
+        if b"\r" in piece:
+            self._after_return = piece.endswith(b"\r")
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        elif piece:
+            self._after_return = False
+        self._rest += piece
+        if b"\n" not in piece:
+            self._check(len(self._rest))
+            return []
+        *lines, rest = bytes(self._rest).split(b"\n")
+        self._rest = bytearray(rest)
+        found: list[bytes] = []
+        for line in lines:
+            self._check(len(line))
+            if line:
+                self._field(line)
+            else:
+                found += self._event()
+        self._check(len(rest))
+        return found
+
+    def end(self) -> list[bytes]:
+        """What is left when the body is over: a last event without its empty line, which LitServe's errors are."""
+        self._field(bytes(self._rest))
+        self._rest.clear()
+        return self._event()
+
+    def _field(self, line: bytes) -> None:
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+            self._data_bytes += len(line)
+            self._check(self._data_bytes)
+
+    def _event(self) -> list[bytes]:
+        data = b"\n".join(self._data)
+        self._data.clear()
+        self._data_bytes = 0
+        return [data] if data else []
+
+    def _check(self, size: int) -> None:
+        if size > LONGEST_EVENT_BYTES:
+            raise ProtocolError(f"an event of more than {LONGEST_EVENT_BYTES} bytes")
+
+
+class StreamReader(AnswerReader):
     """A whole HTTP answer with a stream, fed with bytes.
 
     Attributes:
         body_start: the first bytes of a body, for an error's words.
     """
 
-    __slots__ = ("_body", "_events", "answer", "body_start")
-
-    def __init__(self) -> None:
-        self.begin()
+    __slots__ = ("_events", "answer", "body_start")
 
     def begin(self) -> None:
-        """Expect the answer to another request."""
-        self._body, self._events, self.answer = BodyReader(), EventReader(), StreamedAnswer()
-        self.body_start = b""
-
-    @property
-    def keep_alive(self) -> bool:
-        head = self._body.head
-        return head is not None and head.keep_alive
+        super().begin()
+        self._events, self.answer, self.body_start = EventReader(), StreamedAnswer(), b""
 
     @property
     def status(self) -> int:
         """HTTP status of a whole answer, or what is wrong with its stream (`workbench.load.outcomes`)."""
-        head, answer = self._body.head, self.answer
+        head, answer = self.head, self.answer
         if head is None or not 200 <= head.status < 300:
-            return 0 if head is None else head.status
+            return super().status
         if answer.error:
             return BROKEN
         if answer.complete:
@@ -114,30 +173,25 @@ class StreamReader:
         """Whether the stream is complete, though its connection may have more to say."""
         return self.answer.done_s is not None and not self.answer.error
 
-    def feed(self, data: bytes) -> bool:
-        """True once the answer is whole.
+    def taken(self, body: bytes) -> None:
+        """Take in its events.
 
         Raises:
-            ProtocolError: these bytes are no HTTP/1.1 answer, or no events of this API.
+            ProtocolError: they are none of this API.
         """
         now_s = time.perf_counter()
-        body = self._body.feed(data)
         if len(self.body_start) < _KEPT_BYTES:
             self.body_start = (self.body_start + body)[:_KEPT_BYTES]
-        head = self._body.head
-        if body and head is not None and 200 <= head.status < 300:
+        if body and 200 <= super().status < 300:
             for event in self._events.feed(body):
                 self.answer.take(event, now_s)
-        if self._body.whole:
+        if self.whole:
             self._flush(now_s)
-        return self._body.whole
 
     def end(self) -> bool:
-        """The peer closed; True when that is what ends the answer."""
-        self._body.end()
-        if self._body.whole:
+        if super().end():
             self._flush(time.perf_counter())
-        return self._body.whole
+        return self.whole
 
     def _flush(self, now_s: float) -> None:
         for event in self._events.end():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import time
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.load.exchange import body_words, exchange
+from workbench.load.exchange import asked, body_words
 from workbench.load.http1 import ProtocolError, encode_request
 from workbench.load.openai.answer import StreamReader, error_words
 from workbench.load.openai.prompts import PATHS, Endpoint
@@ -39,14 +38,8 @@ def only_model(address: str, base: str, api_key: str | None) -> str:
     Raises:
         ConfigError: nobody answers; it has none, several, or does not tell.
     """
-    try:
-        status, _, content = exchange(address, "GET", f"{base}/models", None, bearer(api_key))
-        body = loads(content, once=False) if status == 200 else None
-    except (OSError, http.client.HTTPException) as error:
-        raise ConfigError(f"{address} does not answer: {error}.", key="url") from error
-    except JsonError:
-        body = None
-    entries = body.get("data") if isinstance(body, dict) else None
+    status, body, _ = asked(address, "GET", f"{base}/models", None, bearer(api_key))
+    entries = body.get("data") if status == 200 and isinstance(body, dict) else None
     listed = entries if isinstance(entries, list) else []
     names = sorted({str(entry["id"]) for entry in listed if isinstance(entry, dict) and entry.get("id")})
     if len(names) == 1:

@@ -68,14 +68,10 @@ class StreamConnection(Connection):
 
     __slots__ = ("stream", "streams")
 
-    def __init__(self, clients: Clients, intended_s: float | None, streams: Streams) -> None:
+    def __init__(self, clients: Clients, intended_s: float, streams: Streams) -> None:
         self.stream = StreamReader()
         self.streams = streams
         super().__init__(clients, intended_s, self.stream)
-
-    def send(self, request: bytes, intended_s: float) -> None:
-        self.stream.begin()
-        super().send(request, intended_s)
 
     def _finish(self, outcome: int, done_s: float | None = None) -> None:
         stream, streams = self.stream, self.streams

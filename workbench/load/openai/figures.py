@@ -12,8 +12,6 @@ from workbench.load.intervals import Floats, percentiles, share, throughput
 from workbench.load.plan import LoadPlan
 from workbench.load.token_figures import Goodput, Percentiles, TokenFigures
 
-Bools = npt.NDArray[np.bool_]
-
 MOST_GAPS = 2_000_000
 _SEVERAL = 1.05
 """Tokens in a chunk, in the mean, from which on a chunk is not called a token; an end without text counts as one."""
@@ -64,6 +62,25 @@ def token_figures(
         found = percentiles(at_s, values[known], window_s, _PROBABILITIES, seed=plan.seed, span_ms=span_ms)
         return Percentiles(p50=found[0], p95=found[1], p99=found[2])
 
+    def goodput() -> Goodput:
+        limits = plan.limits
+        kept = good & (latency_ms <= (np.inf if limits.latency_ms is None else limits.latency_ms))
+        if limits.ttft_ms is not None:
+            in_time = np.zeros(len(good), dtype=np.bool_)
+            in_time[row] = ttft_ms <= limits.ttft_ms  # without text there is no first token: False
+            kept &= in_time
+        if limits.tpot_ms is not None:
+            slow = np.zeros(len(good), dtype=np.bool_)
+            slow[row] = tpot_ms > limits.tpot_ms  # without a second token there is nothing to wait for: False
+            kept &= ~slow
+        completed = kept & (done >= plan.warmup_s) & (done < plan.warmup_s + window_s)
+        at_s = intended[within] - plan.warmup_s
+        return Goodput(
+            limits=limits,
+            share=share(at_s, kept[within], window_s, span_ms=span_ms, seed=plan.seed),
+            rate_per_s=throughput(done[completed] - plan.warmup_s, window_s)[0],
+        )
+
     arrived = good[row][owner] & (chunk_s >= plan.warmup_s) & (chunk_s < end["end_s"])
     weights = (tokens / np.maximum(chunks, 1))[owner]
     rate, _ = throughput(chunk_s[arrived] - plan.warmup_s, window_s, weights[arrived])
@@ -83,39 +100,7 @@ def token_figures(
         empty=int((within & good).sum()) - int((chosen & (chunks > 0)).sum()),
         woken_late_p99_ms=1000 * float(end["woken_late_p99_s"]),
         prompts_known=prompts,
-        goodput=_goodput(plan, window_s, good, within, intended, done, row, ttft_ms, tpot_ms, span_ms),
-    )
-
-
-def _goodput(
-    plan: LoadPlan,
-    window_s: float,
-    good: Bools,
-    within: Bools,
-    intended: Floats,
-    done: Floats,
-    row: npt.NDArray[np.int64],
-    ttft_ms: Floats,
-    tpot_ms: Floats,
-    span_ms: float,
-) -> Goodput | None:
-    limits = plan.limits
-    if not limits or not within.any():
-        return None
-    kept = good & ((done - intended) * 1000 <= (np.inf if limits.latency_ms is None else limits.latency_ms))
-    if limits.ttft_ms is not None:
-        in_time = np.zeros(len(good), dtype=np.bool_)
-        in_time[row] = ttft_ms <= limits.ttft_ms  # without text there is no first token: False
-        kept &= in_time
-    if limits.tpot_ms is not None:
-        slow = np.zeros(len(good), dtype=np.bool_)
-        slow[row] = tpot_ms > limits.tpot_ms  # without a second token there is nothing to wait for: False
-        kept &= ~slow
-    completed = kept & (done >= plan.warmup_s) & (done < plan.warmup_s + window_s)
-    return Goodput(
-        limits=limits,
-        share=share(intended[within] - plan.warmup_s, kept[within], window_s, span_ms=span_ms, seed=plan.seed),
-        rate_per_s=throughput(done[completed] - plan.warmup_s, window_s)[0],
+        goodput=goodput() if plan.limits and within.any() else None,
     )
 
 

@@ -7,7 +7,6 @@ name no id, and are refused]). An answer is compared up to the first token that 
 
 from __future__ import annotations
 
-import http.client
 import json
 import math
 import re
@@ -19,10 +18,9 @@ import numpy as np
 
 from workbench.bundle.manifest import Tolerance
 from workbench.bundle.prompts import GoldenPrompt, GoldenPrompts
-from workbench.load.exchange import body_words, exchange
+from workbench.load.exchange import asked, body_words
 from workbench.load.openai.answer import error_words
 from workbench.load.openai.asking import bearer
-from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.errors import ConfigError, MeasureError
 
 MOST_TOP = 20
@@ -151,14 +149,10 @@ def _asked(prompt: GoldenPrompt, tokens: int, address: str, base: str, model: st
     }
     path = f"{base}/completions"
     headers = {"Content-Type": "application/json", **bearer(api_key)}
-    try:
-        status, _, content = exchange(address, "POST", path, json.dumps(body).encode(), headers)
-    except (OSError, http.client.HTTPException) as error:
-        raise ConfigError(f"{address} does not answer: {error}.", key="--url") from error
-    try:
-        found = loads(content, once=False)
-    except JsonError as error:
-        raise MeasureError(f"{address}{path} answers no JSON: {body_words(content)}.") from error
+    content = json.dumps(body).encode()
+    status, found, said = asked(address, "POST", path, content, headers, key="--url")
+    if found is None:
+        raise MeasureError(f"{address}{path} answers no JSON: {body_words(said)}.")
     if status != 200:
         raise ConfigError(
             f"{address}{path} answers with status {status}: {error_words(found).rstrip('.')}.",

@@ -62,7 +62,7 @@ _CROWD_CLIENTS, _CROWD_ROWS = 16, 2
 _MOST_CROWDED = 4
 """Processors that a crowd of workers is measured on: as many workers of a large host are memory and time, and on it a
 service rarely has a worker for every processor."""
-_LIBRARIES = ("litserve", "uvicorn", "starlette", "tokenizers", "numpy")
+_LIBRARIES = ("uvicorn", "httptools", "uvloop", "tokenizers", "numpy")
 
 _log = logging.getLogger(__name__)
 _noisy: dict[str, HostCosts] = {}

@@ -1,50 +1,23 @@
-"""What of LitServe is used beyond its documented interface, and what its processes import."""
+"""What the processes of a service import, how many there are, and what one that cannot be started leaves."""
 
 import contextlib
 import errno
 import gc
-import inspect
 import json
 import os
 import resource
 import subprocess
 import sys
-from importlib.metadata import version
 from multiprocessing import resource_tracker
 from pathlib import Path
 
-import litserve
 import psutil
 import pytest
-from litserve.loops import LitLoop, inference_worker
 
 from tests.serve.making import make_bundle, running
-from workbench.bundle import read_bundle
-from workbench.serve.cards import HERE
-from workbench.serve.lit import WorkerLauncher
+from workbench.serve.pool import spawned
 
 HEAVY = ("optuna", "mlflow", "ray", "torch", "sklearn", "plotly", "pandas", "transformers", "scipy")
-
-
-def test_this_is_the_litserve_that_was_read() -> None:
-    """After an update: read server.py and loops/ of the new one, then change this."""
-    assert version("litserve") == "0.2.19"
-
-
-def test_litserve_still_starts_workers_as_lit_py_expects() -> None:
-    launch = inspect.getsource(litserve.LitServer.launch_single_inference_worker)
-
-    assert list(inspect.signature(litserve.LitServer.launch_single_inference_worker).parameters) == [
-        "self",
-        "lit_api",
-        "worker_id",
-    ]
-    for used in ("self.workers_setup_status[", "self._get_request_queue(", "self._transport", 'get_context("spawn")'):
-        assert used in launch
-    assert "litapi_request_queues" in inspect.getsource(litserve.LitServer._get_request_queue)
-    assert 'os.environ["LITSERVE_WORKER_ID"]' in inspect.getsource(inference_worker)
-    assert "lit_api.setup(device)" in inspect.getsource(inference_worker)
-    assert callable(LitLoop.__call__)
 
 
 def test_neither_front_end_nor_worker_imports_what_only_a_search_needs() -> None:
@@ -88,9 +61,7 @@ def open_files() -> set[tuple[str, str]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_worker_that_cannot_be_started_leaves_no_file_open_whatever_step_failed(tmp_path: Path) -> None:
-    bundle = read_bundle(make_bundle(tmp_path))
-    launcher = WorkerLauncher(bundle, workers=1, places=[HERE], max_batch_size=1, policy="warn")
+def test_a_process_that_cannot_be_started_leaves_no_file_open_whatever_step_failed() -> None:
     resource_tracker.ensure_running()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest, errors = os.open("/dev/null", os.O_RDONLY), list[int | None]()
@@ -99,7 +70,7 @@ def test_a_worker_that_cannot_be_started_leaves_no_file_open_whatever_step_faile
     for spare in range(20):
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + spare, limits[1]))
         try:
-            process, ours = launcher.launch(0)
+            process, ours = spawned("worker-0", print)
         except OSError as error:
             errors.append(error.errno)
         else:
