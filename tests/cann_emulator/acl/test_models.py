@@ -118,7 +118,7 @@ def test_the_same_content_shares_one_executable(device: int, path: str, tmp_path
     for one in loaded:
         one.put(X)
         ok(one.run())
-    assert len({id(models._LOADED[one.id].runnable.executable) for one in loaded}) == 1
+    assert len({id(models.LOADED[one.id].runnable.executable) for one in loaded}) == 1
 
 
 def load(path: str) -> int:
@@ -489,4 +489,4 @@ def test_built_models_are_kept_within_bounds_and_never_dropped_while_loaded(
         assert acl.mdl.query_size(saved(multilayer(batch=batch), tmp_path, f"{batch}.om"))[2] == 0
     assert len(models._RUNNABLES) == 3
     again = taken(acl.mdl.load_from_file(str(tmp_path / "loaded.om")))
-    assert models._LOADED[again].runnable is models._LOADED[loaded.id].runnable
+    assert models.LOADED[again].runnable is models.LOADED[loaded.id].runnable

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cann_emulator.acl import codes, contexts, reason
+from workbench.cann_emulator.acl.codes import Failed
 from workbench.values.documents.json_reader import loads
 
 DEEPEST = 10
@@ -36,12 +37,8 @@ _METRICS = (
 )
 
 
-class ConfigurationRefused(Exception):
-    """`acl.init` fails with `code`; the reason text is recorded."""
-
-    def __init__(self, code: int, why: str) -> None:
-        super().__init__(why)
-        self.code = code
+class ConfigurationRefused(Failed):
+    """A configuration file that the library does not take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +87,7 @@ def read(path: str) -> tuple[Configuration, bytes]:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         reason.report("EH0003", path=path, reason="it cannot be read")
-        raise ConfigurationRefused(codes.INVALID_FILE, str(error)) from error
+        raise ConfigurationRefused(codes.INVALID_FILE) from error
     if not content.strip():
         return Configuration(), content  # an empty file counts as no configuration [inferred]
     return parse(content, path), content
@@ -234,7 +231,7 @@ def _error_mode(mode: object, path: str) -> bool:
 
 def _refused(code: int, path: str, why: str) -> ConfigurationRefused:
     reason.report("EH0004", path=path, reason=why)
-    return ConfigurationRefused(code, why)
+    return ConfigurationRefused(code)
 
 
 def _depth(value: object) -> int:
