@@ -132,10 +132,10 @@ def _compile(
     graph.dtypes.update(fed)
     _join_aipp(graph)
     settings = Settings(static=plan.kind != "range", quant_dumpable=options.get("quant_dumpable") == "1")
-    early = run_passes(GRAPH_PASSES, graph, engine.switches, settings)
+    early = run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, settings)
     assign(graph, engine.precision, leaves)
-    late = run_passes(LATE_GRAPH_PASSES, graph, engine.switches, settings)
-    ub = run_passes(UB_PASSES, graph, engine.switches, settings)
+    late = run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, settings)
+    ub = run_passes(UB_PASSES, "UBFusion", graph, engine.switches, settings)
     return _Compiled(graph=graph, kernels=kernels_of(graph, positions), graph_counts={**early, **late}, ub_counts=ub)
 
 
