@@ -7,7 +7,7 @@ fuse across a rounding, or into whole numbers, are off; fusing inside a kernel i
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -60,7 +60,7 @@ class Executable:
         self._source: Source | None = None
         self._by_gear: dict[int, _Runs] = {}
         self._by_graph: dict[bytes, _Runs] = {}
-        self._looking: dict[int, _Looks] = {}
+        self._looking: dict[int, tuple[Boundaries, _Runs]] = {}
 
     @property
     def sessions(self) -> int:
@@ -97,20 +97,24 @@ class Executable:
             ExecutionFailed: as `run`.
         """
         if gear not in self._looking:
-            source = Source(self._model)
-            program = _with_input_shapes(rounded_program(self._model, gear, source), self._model)
-            self._looking[gear] = _Looks(program, Boundaries(self._model, gear, program), self._model, self._threads)
-        looks = self._looking[gear]
+            program = self._program(gear)
+            boundaries = Boundaries(self._model, gear, program)
+            known = {value.name for value in program.outputs}
+            more = [name for name in boundaries.made if name not in known]
+            runs = _open(program, self._model.truncate_deq_scale, self._threads, more)
+            self._looking[gear] = boundaries, runs
+        boundaries, runs = self._looking[gear]
         values = {tensor.name: _fed(feeds[tensor.name], tensor) for tensor in self._model.inputs}
         with np.errstate(all="ignore"):
-            results = looks.run(values)
+            results = runs.run(values)
+            if isinstance(runs, _Session):
+                results = boundaries.with_offsets(results)
             outputs = {tensor.name: _returned(results[tensor.name], tensor) for tensor in self._model.outputs}
-            return outputs, looks.boundaries.values(feeds, results)
+            return outputs, boundaries.values(feeds, results)
 
     def _opened(self, gear: int) -> _Runs:
         if gear not in self._by_gear:
-            self._source = self._source or Source(self._model)
-            program = _with_input_shapes(rounded_program(self._model, gear, self._source), self._model)
+            program = self._program(gear)
             key = program.digest()
             if key not in self._by_graph:
                 self._by_graph[key] = _open(program, self._model.truncate_deq_scale, self._threads)
@@ -119,15 +123,21 @@ class Executable:
                 self._source = None
         return self._by_gear[gear]
 
+    def _program(self, gear: int) -> Program:
+        self._source = self._source or Source(self._model)
+        return _with_input_shapes(rounded_program(self._model, gear, self._source), self._model)
 
-def _open(program: Program, truncate: bool, threads: int) -> _Runs:
+
+def _open(program: Program, truncate: bool, threads: int, more: Sequence[str] = ()) -> _Runs:
+    """What runs a program; it gives the tensors `more` beside the outputs."""
     try:
         if has_integers(program):
             try:
                 program = expanded(program, truncate_deq_scale=truncate)
             except NotExpressible:
-                return _Interpreted(program, truncate, threads)
-        return _Session(program, threads)
+                return _Interpreted(program, truncate, threads, more)
+        outputs = (*program.outputs, *(ValueInfoProto(name=name) for name in more))
+        return _Session(replace(program, outputs=outputs), threads)
     except LoweringError as error:
         raise ExecutionFailed(str(error)) from error
 
@@ -169,45 +179,11 @@ class _Session:
 class _Interpreted:
     """A model with integer layers that only the interpreter covers, such as AveragePool."""
 
-    def __init__(self, program: Program, truncate: bool, threads: int) -> None:
-        self._program = program
+    def __init__(self, program: Program, truncate: bool, threads: int, more: Sequence[str]) -> None:
+        self._program, self._more = program, list(more)
         self._interpreter = Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        try:
-            return self._interpreter.run(_taken(feeds, self._program))
-        except MeasureError as error:
-            raise ExecutionFailed(str(error)) from error
-
-
-class _Looks:
-    """A program whose kernel boundaries are outputs as well."""
-
-    def __init__(self, program: Program, boundaries: Boundaries, model: OfflineModel, threads: int) -> None:
-        self.boundaries = boundaries
-        self._interpreter: Interpreter | None = None
-        self._session: _Session | None = None
-        known = {value.name for value in program.outputs}
-        self._more = [name for name in boundaries.made if name not in known]
-        self._program = program
-        try:
-            if has_integers(program):
-                try:
-                    program = expanded(program, truncate_deq_scale=model.truncate_deq_scale)
-                except NotExpressible:
-                    truncate = model.truncate_deq_scale
-                    self._interpreter = Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads)
-                    return
-            more = (ValueInfoProto(name=name) for name in self._more)
-            self._session = _Session(replace(program, outputs=(*program.outputs, *more)), threads)
-        except LoweringError as error:
-            raise ExecutionFailed(str(error)) from error
-
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        if self._interpreter is None:
-            assert self._session is not None  # one of the two is there
-            found = self._session.run(feeds)
-            return self.boundaries.with_offsets(found)
         try:
             return self._interpreter.run(_taken(feeds, self._program), self._more)
         except MeasureError as error:

@@ -18,14 +18,13 @@ from workbench.cann_emulator.atc.engine import Engine, Screen
 from workbench.cann_emulator.atc.folding import Folded, Shape, fold
 from workbench.cann_emulator.atc.fusion import Counts, Settings, run_passes
 from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES, LATE_GRAPH_PASSES
-from workbench.cann_emulator.atc.fusion_result import write_result
 from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
 from workbench.cann_emulator.atc.gears import ShapePlan
-from workbench.cann_emulator.atc.info import show_info
 from workbench.cann_emulator.atc.kernels import kernels_of, weight_bytes, work_bytes
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
+from workbench.cann_emulator.atc.om_files import show_info
 from workbench.cann_emulator.atc.onnx_parser import Parsed
-from workbench.cann_emulator.atc.outputs import om_path, write_file, write_kernel_meta, write_weights
+from workbench.cann_emulator.atc.outputs import om_path, write_file, write_kernel_meta, write_result, write_weights
 from workbench.cann_emulator.atc.precision import assign
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor, largest_gear, write_om
 from workbench.cann_emulator.revision import emulator

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from workbench.cann_emulator.atc.aipp import insert_aipp
 from workbench.cann_emulator.atc.boundary import asked_outputs, input_dtypes, output_tensors
+from workbench.cann_emulator.atc.checks import check_optimization_flags
 from workbench.cann_emulator.atc.compiler import Compiled, compile_model, write_compiled
 from workbench.cann_emulator.atc.compression_conf import check_compression_conf
 from workbench.cann_emulator.atc.engine import Engine, Screen, start_engine
@@ -29,7 +30,6 @@ from workbench.cann_emulator.atc.flags import value_of
 from workbench.cann_emulator.atc.gears import plan_shapes
 from workbench.cann_emulator.atc.input_shapes import check_names, check_ranks, input_shapes
 from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx
-from workbench.cann_emulator.atc.optimization_flags import check_optimization_flags
 from workbench.cann_emulator.atc.precheck import check, report_path, write_report
 from workbench.cann_emulator.atc.precision_files import with_kept_types
 from workbench.cann_emulator.atc.requests import Requests, read_requests

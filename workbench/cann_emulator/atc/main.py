@@ -15,7 +15,6 @@ from workbench.cann_emulator.atc import checks, grammar
 from workbench.cann_emulator.atc.console import Console, emulated_version
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.flags import SECTIONS, known_flags, value_of
-from workbench.cann_emulator.atc.optimization_flags import EMPTY_IS_A_VALUE
 
 _ONNX = "5"
 _FAILED = 255
@@ -139,7 +138,7 @@ def _to_json(options: Mapping[str, str], console: Console) -> tuple[Record, ...]
 
 def _compile_single_operators(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
     checks.check_single_operators(options)
-    from workbench.cann_emulator.atc.single_operators import check_single_operator_file
+    from workbench.cann_emulator.atc.om_files import check_single_operator_file
 
     check_single_operator_file(options, console)
     raise _not_emulated("models of single operators (--singleop)")
@@ -148,7 +147,8 @@ def _compile_single_operators(options: Mapping[str, str], console: Console) -> t
 def _given(options: Mapping[str, str]) -> dict[str, str]:
     """Flags that mean something: mostly an empty value is the same as none, and shape ranges replace shapes."""
     replaced = "input_shape" if options.get("input_shape_range") else ""
-    return {name: value for name, value in options.items() if (value or name in EMPTY_IS_A_VALUE) and name != replaced}
+    meant = {name: value for name, value in options.items() if value or name in checks.EMPTY_IS_A_VALUE}
+    return {name: value for name, value in meant.items() if name != replaced}
 
 
 def _not_emulated(what: str) -> AtcFailure:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.cann_emulator.atc.failure import AtcFailure, Record
-from workbench.cann_emulator.atc.gear_lists import gear_flag
 from workbench.cann_emulator.atc.output_flags import OutNodes, check_layouts, parse_out_nodes
-from workbench.cann_emulator.atc.shape_flags import ranges_of
+from workbench.cann_emulator.atc.shape_flags import gear_flag, ranges_of
 from workbench.cann_emulator.atc.shapes import Entries, parse_shapes
 
 
