@@ -42,27 +42,6 @@ def check_withdrawn(options: Options) -> None:
         )
 
 
-def check_single_operators(options: Options) -> None:
-    """Step 2, and the flags of its own path."""
-    if (
-        options.get("display_model_info") == "1"
-        or "framework" in options
-        or options.get("insert_op_conf")
-        or value_of(options, "mode") != "0"
-    ):
-        raise _bad(
-            "singleop",
-            options["singleop"],
-            "it cannot be used with --display_model_info, --mode, --framework or --insert_op_conf",
-        )
-    for flag in ("output", "soc_version"):
-        _require(options, flag)
-    check_output(options["output"], "output")
-    _check_implementation_mode(options)
-    _check_precision_flags(options)
-    _check_true_or_false(options, "allow_hf32")
-
-
 def check_framework(options: Options) -> None:
     """Steps 3 and 4: the weights, the framework, and what goes with a nano chip."""
     mode = value_of(options, "mode")

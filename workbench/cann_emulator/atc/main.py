@@ -92,7 +92,7 @@ def usage() -> str:
 def _run(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
     checks.check_withdrawn(options)
     if options.get("singleop"):
-        return _compile_single_operators(options, console)
+        raise _not_emulated("models of single operators (--singleop)")
     checks.check_framework(options)
     mode = value_of(options, "mode")
     if mode in ("1", "5"):
@@ -134,14 +134,6 @@ def _to_json(options: Mapping[str, str], console: Console) -> tuple[Record, ...]
 
     run_to_json(_given(options), console)
     return ()
-
-
-def _compile_single_operators(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
-    checks.check_single_operators(options)
-    from workbench.cann_emulator.atc.om_files import check_single_operator_file
-
-    check_single_operator_file(options, console)
-    raise _not_emulated("models of single operators (--singleop)")
 
 
 def _given(options: Mapping[str, str]) -> dict[str, str]:

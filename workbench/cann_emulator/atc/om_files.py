@@ -1,24 +1,21 @@
-"""What is no conversion: modes 1 and 6, a file that is there as JSON or on the screen, and the file of --singleop."""
+"""Modes 1 and 6: a file that is there, as JSON or on the screen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from workbench.cann_emulator.atc.engine import Screen, start_engine
+from workbench.cann_emulator.atc.engine import Screen
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.json_form import json_of_om, json_of_onnx
 from workbench.cann_emulator.atc.onnx_parser import parse_onnx
 from workbench.cann_emulator.atc.outputs import write_file
 from workbench.cann_emulator.om import NotAnOm, OfflineModel, largest_gear, load_om
-from workbench.values.documents.json_reader import loads
 
 _FRAMEWORK_ONNX = 5
 _KERNEL_BYTES = 4096
 _TASK_BYTES = 256
 _EVENTS_PER_STREAM = 0
-_NOT_HANDED_ON = ("fusion_switch_file", "op_debug_config")
-"""Flags that the engine of single operators is not told of (ge v8.5.0 api/atc/main_impl.cc, SetEnvForSingleOp)."""
 
 
 def run_to_json(options: Mapping[str, str], console: Screen) -> None:
@@ -74,25 +71,3 @@ def show_info(model: OfflineModel, file_bytes: int, line: Callable[[str], None])
         f"task_info_size[{len(kernels) * _TASK_BYTES} B], so_store_size[0 B]."
     )
     line("============ Display Model Info end   ============")
-
-
-def check_single_operator_file(options: Mapping[str, str], console: Screen) -> None:
-    """The engine, then the file.
-
-    Raises:
-        AtcFailure: of the engine's start; E10023 (no file), E10024 (not readable), E10025 (no JSON).
-    """
-    start_engine({name: value for name, value in options.items() if name not in _NOT_HANDED_ON}, console)
-    file = Path(options["singleop"])
-    if not file.exists():
-        raise failure("E10023", value=str(file))
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise failure("E10024", value=str(file)) from error
-    except UnicodeDecodeError as error:
-        raise failure("E10025", realpath=str(file.resolve()), errmsg=str(error)) from error
-    try:
-        loads(text, once=False)
-    except ValueError as error:
-        raise failure("E10025", realpath=str(file.resolve()), errmsg=str(error)) from error
