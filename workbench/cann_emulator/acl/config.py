@@ -31,10 +31,15 @@ _PROFILER_KEYS = {
     *("llc_profiling", "sys_io_sampling_freq", "sys_interconnection_freq", "sys_cpu_freq", "sys_lp_freq"),
     *("dvpp_freq", "host_sys", "host_sys_usage", "host_sys_usage_freq"),
 }
-_METRICS = (
-    *("PipeUtilization", "ArithmeticUtilization", "Memory", "MemoryL0", "MemoryUB", "ResourceConflictRatio", "L2Cache"),
-    *("PipelineExecuteUtilization", "MemoryAccess", ""),
-)
+_PROFILER_VALUES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("switch", "aicpu", "ascendcl", "runtime_api", "task_memory"), _ON_OFF),
+    **dict.fromkeys(("l2", "hccl", "msproftx", "task_trace"), _ON_OFF),
+    "task_time": (*_ON_OFF, "l0", "l1"),
+    "aic_metrics": (
+        *("PipeUtilization", "ArithmeticUtilization", "Memory", "MemoryL0", "MemoryUB", "ResourceConflictRatio"),
+        *("L2Cache", "PipelineExecuteUtilization", "MemoryAccess", ""),
+    ),
+}
 
 
 class ConfigurationRefused(Failed):
@@ -94,6 +99,10 @@ def read(path: str) -> tuple[Configuration, bytes]:
 
 
 def parse(content: bytes, path: str) -> Configuration:
+    """
+    Raises:
+        ConfigurationRefused: with the vendor's code for the mistake.
+    """
     try:
         body = loads(content, once=False)
     except ValueError as error:
@@ -198,15 +207,9 @@ def _check_profiler(profiler: object, path: str) -> None:
     unknown = sorted(set(profiler) - _PROFILER_KEYS)
     if unknown:
         raise refuse(f"{unknown[0]} is no key of it")
-    if profiler.get("switch", "off") not in _ON_OFF:
-        raise refuse(f"switch is {profiler['switch']!r}, not on or off")
-    for key in ("aicpu", "ascendcl", "runtime_api", "task_memory", "l2", "hccl", "msproftx", "task_trace"):
-        if key in profiler and profiler[key] not in _ON_OFF:
-            raise refuse(f"{key} is {profiler[key]!r}, not on or off")
-    if profiler.get("task_time", "on") not in ("on", "off", "l0", "l1"):
-        raise refuse(f"task_time is {profiler['task_time']!r}")
-    if profiler.get("aic_metrics", "") not in _METRICS:
-        raise refuse(f"aic_metrics is {profiler['aic_metrics']!r}")
+    for key, allowed in _PROFILER_VALUES.items():
+        if key in profiler and profiler[key] not in allowed:
+            raise refuse(f"{key} is {profiler[key]!r}, not one of {', '.join(allowed)}")
     output = profiler.get("output", "")
     if not isinstance(output, str) or len(output.encode()) > 4096:
         raise refuse("output is no path of at most 4096 bytes")

@@ -28,14 +28,7 @@ class _Due:
     done: threading.Event = field(default_factory=threading.Event)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Inbox:
-    """What waits for one thread."""
-
-    due: deque[_Due] = field(default_factory=deque)
-
-
-_INBOXES: dict[int, _Inbox] = {}
+_INBOXES: dict[int, deque[_Due]] = {}
 """Thread → its callbacks, for threads that were named in `subscribe_report`."""
 _NEWS = threading.Condition()
 """Told whenever a thread that waits for reports may have something to do."""
@@ -47,7 +40,7 @@ def subscribe_report(thread_id: int, stream: int) -> None:
     if found.subscriber:
         raise Failed(codes.RT_STREAM_SUBSCRIBE)
     found.subscriber = thread_id
-    _INBOXES.setdefault(thread_id, _Inbox())
+    _INBOXES.setdefault(thread_id, deque())
     _tell()
 
 
@@ -75,7 +68,7 @@ def launch_callback(function: Callable[[Any], object], data: Any, block: int, st
     due = _Due(function=function, data=data)
 
     def deliver() -> None:
-        inbox.due.append(due)
+        inbox.append(due)
         _tell()
         if block and found.subscriber != threading.get_ident():
             due.done.wait()
@@ -100,9 +93,9 @@ def process_report(timeout: int) -> int:
     served = False
     while True:
         inbox = _INBOXES.get(thread)
-        if inbox is not None and not inbox.due:
+        if inbox is not None and not inbox:
             _get_on(thread)
-        if inbox is not None and inbox.due:
+        if inbox:
             _run_due(inbox)
             return 0
         served = served or inbox is not None
@@ -110,7 +103,7 @@ def process_report(timeout: int) -> int:
         if left <= 0 and not _coming(thread):
             return codes.RT_REPORT_TIMEOUT if served else codes.RT_THREAD_SUBSCRIBE
         with _NEWS:
-            if inbox is None or not inbox.due:
+            if not inbox:
                 _NEWS.wait(min(_LOOK_AGAIN_S, max(left, 0.001)))
 
 
@@ -125,9 +118,9 @@ def _tell() -> None:
         _NEWS.notify_all()
 
 
-def _run_due(inbox: _Inbox) -> None:
-    while inbox.due:
-        due = inbox.due.popleft()
+def _run_due(inbox: deque[_Due]) -> None:
+    while inbox:
+        due = inbox.popleft()
         pause = host_clock.Pause()
         try:
             due.function(due.data)
