@@ -27,11 +27,10 @@ from workbench.cann_emulator.atc.engine import Engine, Screen, start_engine
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.flags import value_of
 from workbench.cann_emulator.atc.gears import plan_shapes
-from workbench.cann_emulator.atc.input_shapes import check_names, check_ranks, input_shapes
 from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx
 from workbench.cann_emulator.atc.precheck import check, report_path, write_report
 from workbench.cann_emulator.atc.precision_files import with_kept_types
-from workbench.cann_emulator.atc.requests import Requests, read_requests
+from workbench.cann_emulator.atc.requests import Requests, check_names, check_ranks, input_shapes, read_requests
 
 
 def run_precheck(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
