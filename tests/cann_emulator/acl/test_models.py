@@ -437,17 +437,6 @@ def test_a_range_without_an_upper_bound_has_no_sizes_and_its_output_memory_comes
     np.testing.assert_array_equal(result, 2 * values)
 
 
-@pytest.mark.parametrize(
-    "options", [{"input_shape": "1,1~8;1~4,1~8"}, {"input_shape_range": "[1,1~8],[1~4,1~8]"}], ids=["shape", "range"]
-)
-def test_ranges_may_be_given_in_the_order_of_the_inputs(device: int, tmp_path: Path, options: dict[str, str]) -> None:
-    """atc.md §2.1: by index."""
-    model = opened(saved(replace(ranged(), options=options), tmp_path))
-
-    assert [size for _, size in model.inputs] == [32, 128]
-    assert [size for _, size in model.outputs] == [128]
-
-
 def test_values_that_no_model_can_run_on_are_an_ai_core_exception(device: int, tmp_path: Path) -> None:
     import onnx
     from onnx import TensorProto, helper

@@ -269,15 +269,10 @@ def range_of(model: OfflineModel, index: int) -> list[tuple[int, int]]:
 
 
 def _range_options(model: OfflineModel) -> dict[str, str]:
-    for flag in ("input_shape", "input_shape_range"):
-        text = (model.options.get(flag) or model.options.get(f"--{flag}") or "").strip("\"'")
-        if text and ":" not in text:  # in the order of the inputs: 1~8,128;1~8,128 or [1~8,128],[1~8,128]
-            given = re.findall(r"\[([^\]]*)\]", text) or text.split(";")
-            return {tensor.name: sizes.strip() for tensor, sizes in zip(model.inputs, given, strict=False)}
-        if text:
-            entries = [entry.rpartition(":") for entry in text.split(";") if entry]
-            return {name.strip(): sizes.strip().strip("[]") for name, _, sizes in entries}
-    return {}
+    """Input → sizes, of the flag that atc was given."""
+    text = model.options.get("input_shape_range") or model.options.get("input_shape", "")
+    entries = [entry.rpartition(":") for entry in text.split(";") if entry]
+    return {name.strip(): sizes.strip().strip("[]") for name, _, sizes in entries}
 
 
 def _output_name(model: OfflineModel, index: int) -> str:
