@@ -18,8 +18,7 @@ from onnx import ValueInfoProto, helper
 from workbench.cann_emulator.integers import NotExpressible, expanded, has_integers
 from workbench.cann_emulator.kernel_values import Boundaries, KernelValues
 from workbench.cann_emulator.om import OfflineModel, Tensor
-from workbench.cann_emulator.program import Array, Program
-from workbench.cann_emulator.rounding import Source, round_to, rounded_program
+from workbench.cann_emulator.rounding import Array, Program, Source, round_to, rounded_program
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.values.errors import LoweringError, MeasureError

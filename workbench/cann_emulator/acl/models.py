@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -31,7 +30,6 @@ LOADED: dict[int, LoadedModel] = {}
 _RUNNABLES: OrderedDict[bytes, Runnable] = OrderedDict()
 """By digest of the content: the same file loaded again shares what was built for it."""
 _KEEPING = threading.RLock()
-_FULL_NAME = re.compile(r".+:\d+:.+", re.DOTALL)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,10 +189,10 @@ def describe(of: LoadedModel, description: Description) -> None:
     extra = Tensor(name=GEAR_INPUT, dtype="int32", shape=(gear_values(model),))
     described = _has_gears(model)
     description.inputs = (*model.inputs, extra) if described else model.inputs
-    description.outputs = tuple(
-        Tensor(name=_output_name(model, i), dtype=t.dtype, shape=t.shape, format=t.format)
-        for i, t in enumerate(model.outputs)
-    )
+    # a file that was made without the compiler has no names in the form of acl
+    names = model.output_names or tuple(tensor.name for tensor in model.outputs)
+    named = zip(names, model.outputs, strict=True)
+    description.outputs = tuple(replace(tensor, name=name) for name, tensor in named)
     description.model, description.of = model, of
 
 
@@ -273,20 +271,6 @@ def _range_options(model: OfflineModel) -> dict[str, str]:
     text = model.options.get("input_shape_range") or model.options.get("input_shape", "")
     entries = [entry.rpartition(":") for entry in text.split(";") if entry]
     return {name.strip(): sizes.strip().strip("[]") for name, _, sizes in entries}
-
-
-def _output_name(model: OfflineModel, index: int) -> str:
-    """`node:index:onnx_output_name` (pyacl.md §1.5); made up from the kernels where the compiler gave none."""
-    if model.output_names:
-        return model.output_names[index]
-    name = model.outputs[index].name
-    if _FULL_NAME.fullmatch(name):
-        return name
-    for kernel in model.gears[0].kernels:  # every gear has the same outputs
-        for position, tensor in enumerate(kernel.outputs):
-            if tensor.name == name:
-                return f"{kernel.nodes[-1] if kernel.nodes else kernel.name}:{position}:{name}"
-    return f"{name}:0:{name}"
 
 
 def _give_back(context: Context, blocks: list[memory.Block]) -> None:

@@ -17,19 +17,6 @@ from workbench.cann_emulator.atc.operator_types import ELEMENTWISE
 from workbench.cann_emulator.om import Core
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What decides whether a pass runs.
-
-    Attributes:
-        static: the shapes are fixed.
-        quant_dumpable: quantization operators stay apart, so that dumps can be compared.
-    """
-
-    static: bool
-    quant_dumpable: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Match:
     """Operators to join, the last of which gives the result; what they become; see `AscendGraph.join`."""
@@ -63,15 +50,16 @@ Counts = Mapping[str, tuple[int, int]]
 
 
 def run_passes(
-    passes: Sequence[Pass], group: Group, graph: AscendGraph, switches: Switches, settings: Settings
+    passes: Sequence[Pass], group: Group, graph: AscendGraph, switches: Switches, left_out: Collection[str]
 ) -> Counts:
-    """Pass → (match_times, effect_times), of those that are on and matched."""
+    """Pass → (match_times, effect_times), of those that are on and matched.
+
+    Args:
+        left_out: what passes may be `only` for, and this compile is not.
+    """
     counts: dict[str, tuple[int, int]] = {}
     for fusion in passes:
-        left_out = (fusion.only == "static" and not settings.static) or (
-            fusion.only == "quant" and settings.quant_dumpable
-        )
-        if left_out or not switches.is_on(fusion.name, group):
+        if fusion.only in left_out or not switches.is_on(fusion.name, group):
             continue
         matched = effective = 0
         for begin in graph.ops():
