@@ -67,7 +67,7 @@ def entry_of(code: str) -> Entry | None:
     """The texts of a code, of atc's or else of the library's; None where it is not registered."""
     if code in catalogue():
         return catalogue()[code]
-    library = _read(Path(__file__).parents[1] / "acl" / "reasons.json")
+    library = _read(Path(__file__).with_name("acl_reasons.json"))
     return library.get(code) or next((entry for pattern, entry in _FAMILIES if pattern.fullmatch(code)), None)
 
 
