@@ -80,6 +80,8 @@ def offline_model(
                 outputs=tuple(Tensor(name=o, dtype=stored(o, kind), shape=()) for o in writes),
             )
         )
+    makers = ((node.name, index, name) for node in proto.graph.node for index, name in enumerate(node.output))
+    names = {name: f"{node}:{index}:{name}" for node, index, name in makers}
     return OfflineModel(
         emulator="test",
         soc_version="Ascend910B3",
@@ -99,6 +101,7 @@ def offline_model(
         work_bytes=0,
         weight_bytes=0,
         truncate_deq_scale=truncate_deq_scale,
+        output_names=tuple(names.get(v.name, f"{v.name}:0:{v.name}") for v in proto.graph.output),
         graph=proto.SerializeToString(),
     )
 

@@ -241,22 +241,6 @@ def test_a_fresh_process_imports_the_vendors_modules_through_the_tree(tmp_path: 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_submodules_of_amct_have_the_vendors_names(tmp_path: Path) -> None:
-    """amct.md §1.2 and §1.5."""
-    code = (
-        "from amct_onnx.common.auto_calibration import AutoCalibrationEvaluatorBase\n"
-        "from amct_onnx.convert_model import convert_qat_model\n"
-        "import amct_onnx\n"
-        "assert amct_onnx.convert_qat_model is convert_qat_model\n"
-        "print(AutoCalibrationEvaluatorBase.__module__)"
-    )
-
-    done = run([sys.executable, "-c", code], emulated_environment(tmp_path), tmp_path)
-
-    assert done.stderr == ""
-    assert done.stdout.startswith("workbench.cann_emulator.amct_onnx")
-
-
 def test_submodules_of_acl_are_attributes_after_import(tmp_path: Path) -> None:
     """pyacl.md §9, shapes."""
     code = (

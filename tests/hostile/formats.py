@@ -21,7 +21,6 @@ from workbench.api.opening import named_candidate
 from workbench.cann_emulator.acl.config import ConfigurationRefused
 from workbench.cann_emulator.acl.config import parse as parse_acl
 from workbench.cann_emulator.atc.aipp_config import read_aipp
-from workbench.cann_emulator.atc.compression_conf import check_compression_conf
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.fusion_switch import read_switches
 from workbench.cann_emulator.atc.precision_files import read_keep_dtype, read_mixlist
@@ -64,7 +63,6 @@ FUSION_RESULT = (
 CHECK_RESULT = (
     b'{"op": [{"name": "a", "type": "ai.onnx::11::Foo", "result": "failed", "cause": [{"code": 1, "message": "m"}]}]}'
 )
-COMPRESSION = b"calibration:\n{\n input_data_dir: ./d\n log: info\n}\n"
 AIPP = b"aipp_op {\n aipp_mode: static\n input_format: YUV420SP_U8\n src_image_size_w: 224\n}\n"
 ACL_JSON = b'{"dump": {"dump_path": "out", "dump_list": [{"model_name": "m"}]}, "profiler": {"switch": "off"}}'
 OP_SUMMARY = (
@@ -197,7 +195,6 @@ def prepare(folder: Path) -> dict[str, Format]:
         "fusion_switch.txt": (switches, b"APass:on\nBPass:off\n", atc),
         "mixlist.json": (by_name(read_mixlist), b'{"black-list": {"to-add": ["A"], "to-remove": ["B"]}}', atc),
         "keep_dtype.txt": (by_name(read_keep_dtype), b"node_a\nOpType::MatMul\n", atc),
-        "compression.conf": (by_name(check_compression_conf), COMPRESSION, atc),
         "aipp.cfg": (by_name(read_aipp), AIPP, atc),
         "acl.json": (lambda path: parse_acl(path.read_bytes(), str(path)), ACL_JSON, acl),
         "op_summary.csv": (read_op_summary, OP_SUMMARY, vendor),

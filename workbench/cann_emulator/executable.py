@@ -7,21 +7,18 @@ fuse across a rounding, or into whole numbers, are off; fusing inside a kernel i
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime as ort
 from onnx import ValueInfoProto, helper
 
-from workbench.cann_emulator.held_session import HeldSession, NotHeld, Refused, cast
 from workbench.cann_emulator.integers import NotExpressible, expanded, has_integers
 from workbench.cann_emulator.kernel_values import Boundaries, KernelValues
 from workbench.cann_emulator.om import OfflineModel, Tensor
-from workbench.cann_emulator.program import Array, Program
-from workbench.cann_emulator.rounding import Source, round_to, rounded_program
+from workbench.cann_emulator.rounding import Array, Program, Source, round_to, rounded_program
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.values.errors import LoweringError, MeasureError
@@ -39,15 +36,12 @@ _CHANGES_SUMS = (
 of a LayerNorm for a part of it, of which ONNX Runtime 1.31.1 makes a node of two types that it refuses."""
 
 
-_REFUSALS: tuple[type[Exception], ...] = (Refused, *RUNTIME_ERRORS)
-
-
 class ExecutionFailed(Exception):
     """The model cannot be run on these values, such as an index out of its table; on the device an AI Core error."""
 
 
 class _Runs(Protocol):
-    def run(self, feeds: Mapping[str, Array], *, held: bool) -> dict[str, Array]: ...
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]: ...
 
 
 class Executable:
@@ -65,21 +59,19 @@ class Executable:
         self._source: Source | None = None
         self._by_gear: dict[int, _Runs] = {}
         self._by_graph: dict[bytes, _Runs] = {}
-        self._looking: dict[int, _Looks] = {}
+        self._looking: dict[int, tuple[Boundaries, _Runs]] = {}
 
     @property
     def sessions(self) -> int:
         """Graphs that were opened so far."""
         return len(self._by_graph)
 
-    def run(self, feeds: Mapping[str, Array], gear: int = 0, *, held: bool = False) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, Array], gear: int = 0) -> dict[str, Array]:
         """One inference.
 
         Args:
             feeds: every input of the model, of its boundary dtype (bfloat16 as uint16 words), the gear input excluded.
             gear: index into `model.gears`.
-            held: no other Python thread runs while the model computes; not so for a model of integer layers that only
-                the interpreter covers, and while a gear's session is built.
 
         Returns:
             Output name → array of its boundary dtype. NaN and infinity are values as any other.
@@ -88,10 +80,10 @@ class Executable:
             ExecutionFailed: ONNX Runtime refuses the values, or an operator of the graph.
         """
         runs = self._opened(gear)
-        values = {tensor.name: _fed(feeds[tensor.name], tensor, held) for tensor in self._model.inputs}
+        values = {tensor.name: _fed(feeds[tensor.name], tensor) for tensor in self._model.inputs}
         with np.errstate(all="ignore"):
-            results = runs.run(values, held=held)
-            return {tensor.name: _returned(results[tensor.name], tensor, held) for tensor in self._model.outputs}
+            results = runs.run(values)
+            return {tensor.name: _returned(results[tensor.name], tensor) for tensor in self._model.outputs}
 
     def look(self, feeds: Mapping[str, Array], gear: int = 0) -> tuple[dict[str, Array], tuple[KernelValues, ...]]:
         """One inference, and what every kernel read from and wrote to memory, in the stored dtypes, in execution order.
@@ -104,20 +96,24 @@ class Executable:
             ExecutionFailed: as `run`.
         """
         if gear not in self._looking:
-            source = Source(self._model)
-            program = _with_input_shapes(rounded_program(self._model, gear, source), self._model)
-            self._looking[gear] = _Looks(program, Boundaries(self._model, gear, program), self._model, self._threads)
-        looks = self._looking[gear]
-        values = {tensor.name: _fed(feeds[tensor.name], tensor, False) for tensor in self._model.inputs}
+            program = self._program(gear)
+            boundaries = Boundaries(self._model, gear, program)
+            known = {value.name for value in program.outputs}
+            more = [name for name in boundaries.made if name not in known]
+            runs = _open(program, self._model.truncate_deq_scale, self._threads, more)
+            self._looking[gear] = boundaries, runs
+        boundaries, runs = self._looking[gear]
+        values = {tensor.name: _fed(feeds[tensor.name], tensor) for tensor in self._model.inputs}
         with np.errstate(all="ignore"):
-            results = looks.run(values)
-            outputs = {tensor.name: _returned(results[tensor.name], tensor, False) for tensor in self._model.outputs}
-            return outputs, looks.boundaries.values(feeds, results)
+            results = runs.run(values)
+            if isinstance(runs, _Session):
+                results = boundaries.with_offsets(results)
+            outputs = {tensor.name: _returned(results[tensor.name], tensor) for tensor in self._model.outputs}
+            return outputs, boundaries.values(feeds, results)
 
     def _opened(self, gear: int) -> _Runs:
         if gear not in self._by_gear:
-            self._source = self._source or Source(self._model)
-            program = _with_input_shapes(rounded_program(self._model, gear, self._source), self._model)
+            program = self._program(gear)
             key = program.digest()
             if key not in self._by_graph:
                 self._by_graph[key] = _open(program, self._model.truncate_deq_scale, self._threads)
@@ -126,110 +122,69 @@ class Executable:
                 self._source = None
         return self._by_gear[gear]
 
+    def _program(self, gear: int) -> Program:
+        self._source = self._source or Source(self._model)
+        return _with_input_shapes(rounded_program(self._model, gear, self._source), self._model)
 
-def _open(program: Program, truncate: bool, threads: int) -> _Runs:
+
+def _open(program: Program, truncate: bool, threads: int, more: Sequence[str] = ()) -> _Runs:
+    """What runs a program; it gives the tensors `more` beside the outputs."""
     try:
         if has_integers(program):
             try:
                 program = expanded(program, truncate_deq_scale=truncate)
             except NotExpressible:
-                return _Interpreted(program, truncate, threads)
-        return _Session(program, threads)
+                return _Interpreted(program, truncate, threads, more)
+        outputs = (*program.outputs, *(ValueInfoProto(name=name) for name in more))
+        return _Session(replace(program, outputs=outputs), threads)
     except LoweringError as error:
         raise ExecutionFailed(str(error)) from error
 
 
 class _Session:
-    """A session of either kind, opened when it is first asked for: programs use one of the two."""
+    """A program as a session of ONNX Runtime, opened when it is first run."""
 
     def __init__(self, program: Program, threads: int) -> None:
         self._program, self._threads = program, threads
         self._names = [value.name for value in program.outputs]
         self._weights: dict[str, ort.OrtValue] = {}
-        self._free: ort.InferenceSession | None = None
-        self._held: HeldSession | None = None
+        self._session: ort.InferenceSession | None = None
 
-    def run(self, feeds: Mapping[str, Array], *, held: bool) -> dict[str, Array]:
-        taken = _taken(feeds, self._program, held)
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         try:
-            results = self._run_held(taken) if held else self._run_free(taken)
-        except _REFUSALS as error:
+            session = self._session = self._session or self._opened()
+            results: list[Array] = session.run(self._names, _taken(feeds, self._program))
+        except RUNTIME_ERRORS as error:
             raise ExecutionFailed(str(error)) from error
         return dict(zip(self._names, results, strict=True))
 
-    def _run_held(self, feeds: Mapping[str, Array]) -> list[Array]:
-        if self._held is None:
-            content = self._program.proto().SerializeToString()
-            try:
-                self._held = HeldSession(content, self._names, threads=self._threads, without=_CHANGES_SUMS)
-            except NotHeld:
-                return self._run_free(feeds)
-        return self._held.run(feeds)
-
-    def _run_free(self, feeds: Mapping[str, Array]) -> list[Array]:
-        if self._free is None:
-            options = ort.SessionOptions()
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-            options.intra_op_num_threads = self._threads
-            options.log_severity_level = 4  # a failing kernel is told by ExecutionFailed, not on the console
-            skeleton, weights = self._program.skeleton()
-            # they share memory with the arrays, which live as long as the session for that
-            self._weights = {name: ort.OrtValue.ortvalue_from_numpy(values) for name, values in weights.items()}
-            options.add_external_initializers(list(self._weights), list(self._weights.values()))
-            self._free = ort.InferenceSession(
-                skeleton.SerializeToString(),
-                options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=list(_CHANGES_SUMS),
-            )
-        results: list[Array] = self._free.run(self._names, feeds)
-        return results
+    def _opened(self) -> ort.InferenceSession:
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.intra_op_num_threads = self._threads
+        options.log_severity_level = 4  # a failing kernel is told by ExecutionFailed, not on the console
+        skeleton, weights = self._program.skeleton()
+        # they share memory with the arrays, which live as long as the session for that
+        self._weights = {name: ort.OrtValue.ortvalue_from_numpy(values) for name, values in weights.items()}
+        options.add_external_initializers(list(self._weights), list(self._weights.values()))
+        return ort.InferenceSession(
+            skeleton.SerializeToString(),
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=list(_CHANGES_SUMS),
+        )
 
 
 class _Interpreted:
     """A model with integer layers that only the interpreter covers, such as AveragePool."""
 
-    def __init__(self, program: Program, truncate: bool, threads: int) -> None:
-        self._program = program
+    def __init__(self, program: Program, truncate: bool, threads: int, more: Sequence[str]) -> None:
+        self._program, self._more = program, list(more)
         self._interpreter = Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads)
 
-    def run(self, feeds: Mapping[str, Array], *, held: bool) -> dict[str, Array]:
-        try:
-            return self._interpreter.run(_taken(feeds, self._program, held))
-        except MeasureError as error:
-            raise ExecutionFailed(str(error)) from error
-
-
-class _Looks:
-    """A program whose kernel boundaries are outputs as well."""
-
-    def __init__(self, program: Program, boundaries: Boundaries, model: OfflineModel, threads: int) -> None:
-        self.boundaries = boundaries
-        self._interpreter: Interpreter | None = None
-        self._session: _Session | None = None
-        known = {value.name for value in program.outputs}
-        self._more = [name for name in boundaries.made if name not in known]
-        self._program = program
-        try:
-            if has_integers(program):
-                try:
-                    program = expanded(program, truncate_deq_scale=model.truncate_deq_scale)
-                except NotExpressible:
-                    truncate = model.truncate_deq_scale
-                    self._interpreter = Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads)
-                    return
-            more = (ValueInfoProto(name=name) for name in self._more)
-            self._session = _Session(replace(program, outputs=(*program.outputs, *more)), threads)
-        except LoweringError as error:
-            raise ExecutionFailed(str(error)) from error
-
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        if self._interpreter is None:
-            assert self._session is not None  # one of the two is there
-            found = self._session.run(feeds, held=False)
-            return self.boundaries.with_offsets(found)
         try:
-            return self._interpreter.run(_taken(feeds, self._program, False), self._more)
+            return self._interpreter.run(_taken(feeds, self._program), self._more)
         except MeasureError as error:
             raise ExecutionFailed(str(error)) from error
 
@@ -245,26 +200,19 @@ def _with_input_shapes(program: Program, model: OfflineModel) -> Program:
     return replace(program, inputs=tuple(inputs), outputs=tuple(outputs))
 
 
-def _taken(feeds: Mapping[str, Array], program: Program, held: bool) -> dict[str, Array]:
+def _taken(feeds: Mapping[str, Array], program: Program) -> dict[str, Array]:
     """In the graph's own types: the boundary may have int32 where the file says int64."""
     kinds = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in program.inputs}
-    return {name: _cast(feeds[name], kind, held) for name, kind in kinds.items()}
+    return {name: feeds[name].astype(kind, copy=False) for name, kind in kinds.items()}
 
 
-def _cast(values: Array, kind: npt.DTypeLike, held: bool) -> Array:
-    try:
-        return cast(values, kind) if held else values.astype(kind, copy=False)
-    except NotHeld:
-        return values.astype(kind, copy=False)
-
-
-def _fed(values: Array, tensor: Tensor, held: bool) -> Array:
+def _fed(values: Array, tensor: Tensor) -> Array:
     if tensor.dtype == "bfloat16":
         return (values.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return _cast(values, np.float32, held) if tensor.dtype == "float16" else values
+    return values.astype(np.float32) if tensor.dtype == "float16" else values
 
 
-def _returned(values: Array, tensor: Tensor, held: bool) -> Array:
+def _returned(values: Array, tensor: Tensor) -> Array:
     if tensor.dtype == "bfloat16":
         return (round_to(values.astype(np.float32), "bfloat16").view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    return np.require(_cast(values, tensor.dtype, held), requirements="C")  # a scalar stays one
+    return np.require(values.astype(tensor.dtype, copy=False), requirements="C")  # a scalar stays one

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper, shape_inference
 
-from workbench.cann_emulator.program import Array, Program
+from workbench.cann_emulator.rounding import Array, Program
 from workbench.quantization.integers.kernels import EXACT_FLOAT32
 from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, FP16_FACTOR_MASK, QUANT
 

@@ -14,8 +14,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from workbench.cann_emulator.dump_file import Values
 from workbench.cann_emulator.om import Dtype, Kernel, OfflineModel, Tensor
-from workbench.cann_emulator.program import Array, Program
-from workbench.cann_emulator.rounding import BACK, graph_tensors, round_to
+from workbench.cann_emulator.rounding import BACK, Array, Program, graph_tensors, round_to
 from workbench.quantization.lowering.ascend_quant import QUANT
 
 

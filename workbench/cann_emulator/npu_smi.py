@@ -116,7 +116,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"Error parameter of -c\n{_USAGE}")
         return 1
     else:
-        print("\n".join(_TYPES[given["-t"]](cards[int(given["-i"])], "-c" in given)))
+        print("\n".join(_shown(cards[int(given["-i"])], given["-t"], "-c" in given)))
     return 0
 
 
@@ -207,42 +207,48 @@ def _pair(key: str, value: object) -> str:
     return f"\t{key:<30} : {value}"
 
 
-def _lines(*pairs: tuple[str, object]) -> list[str]:
-    return [_pair(key, value) for key, value in pairs]
+_Pairs = list[tuple[str, object]]
 
 
-def _head(card: _Card, one_chip: bool) -> list[str]:
+def _shown(card: _Card, kind: str, one_chip: bool) -> list[str]:
     """With -c only the chip's own lines are printed [inferred from captures of -t health -c 0]."""
-    return [] if one_chip else [*_lines(("NPU ID", card.npu), ("Chip Count", 1)), ""]
+    if kind == "proc-mem":
+        pairs: _Pairs = [] if one_chip else [("NPU ID", card.npu), ("Chip ID", 0)]
+        found = [_process(use, card) for use in card.processes] or ["\tNo process in device."]
+        return [*(_pair(*pair) for pair in pairs), *found]
+    if kind == "board":
+        return [_pair(*pair) for pair in (_chip_board(card) if one_chip else _card_board(card))]
+    lines = [_pair(*pair) for pair in _OF_CHIP[kind](card)]
+    if one_chip:
+        return lines
+    head = [_pair("NPU ID", card.npu), _pair("Chip Count", 1), ""]
+    if kind == "health":
+        lines.append(_pair("Chip ID", 0))
+    return head + lines + (["", *(_pair(*pair) for pair in _MCU[kind])] if kind in _MCU else [])
 
 
-def _mcu(one_chip: bool, *pairs: tuple[str, object]) -> list[str]:
-    return [] if one_chip else ["", *_lines(*pairs)]
+def _process(use: ProcessUse, card: _Card) -> str:
+    megabytes = use.devices[card.npu].hbm_bytes // 2**20
+    return f"\tProcess id:{use.pid}  Process name:{use.name}  Process memory(MB):{megabytes}"
 
 
-def _usages(card: _Card, one_chip: bool) -> list[str]:
+def _usages(card: _Card) -> _Pairs:
     load = card.load_percent
-    return _head(card, one_chip) + _lines(
-        ("DDR Capacity(MB)", 0),
-        ("DDR Usage Rate(%)", 0),
-        ("DDR Hugepages Total(page)", 0),
-        ("DDR Hugepages Usage Rate(%)", 0),
+    return [
+        *((f"DDR {name}", 0) for name in ("Capacity(MB)", "Usage Rate(%)")),
+        *((f"DDR Hugepages {name}", 0) for name in ("Total(page)", "Usage Rate(%)")),
         ("HBM Capacity(MB)", card.hbm_total_mb),
         ("HBM Usage Rate(%)", card.hbm_percent),
-        ("Aicore Usage Rate(%)", load),
-        ("Aivector Usage Rate(%)", load),
-        ("Aicpu Usage Rate(%)", 0),
-        ("Ctrlcpu Usage Rate(%)", 0),
-        ("DDR Bandwidth Usage Rate(%)", 0),
-        ("HBM Bandwidth Usage Rate(%)", 0),
+        *((f"{unit} Usage Rate(%)", value) for unit, value in (("Aicore", load), ("Aivector", load), ("Aicpu", 0))),
+        *((f"{unit} Usage Rate(%)", 0) for unit in ("Ctrlcpu", "DDR Bandwidth", "HBM Bandwidth")),
         ("NPU Utilization(%)", load),
         ("Aicube Usage Rate(%)", load),
         ("Chip ID", 0),
-    )
+    ]
 
 
-def _common(card: _Card, one_chip: bool) -> list[str]:
-    lines = _head(card, one_chip) + _lines(
+def _common(card: _Card) -> _Pairs:
+    return [
         ("Chip ID", 0),
         ("Memory Usage Rate(%)", 0),
         ("HBM Usage Rate(%)", card.hbm_percent),
@@ -252,42 +258,26 @@ def _common(card: _Card, one_chip: bool) -> list[str]:
         ("Aicore Count", 20),
         ("Temperature(C)", card.temperature_c),
         ("NPU Real-time Power(W)", f"{card.power_w:.1f}"),
-    )
-    return lines + _mcu(one_chip, ("Chip Name", "mcu"), ("Temperature(C)", 34))
+    ]
 
 
-def _power(card: _Card, one_chip: bool) -> list[str]:
-    power = _lines(("NPU Real-time Power(W)", f"{card.power_w:.1f}"), ("Chip ID", 0))
-    return _head(card, one_chip) + power + _mcu(one_chip, ("Power Dissipation(W)", "NA"), ("Chip Name", "mcu"))
-
-
-def _temp(card: _Card, one_chip: bool) -> list[str]:
-    temperature = _lines(("NPU Temperature (C)", card.temperature_c), ("Chip ID", 0))
-    mcu = _mcu(one_chip, ("LM75A_TE (C)", 34), ("LM75B_TE (C)", 34), ("Chip Name", "MCU"))
-    return _head(card, one_chip) + temperature + mcu
-
-
-def _memory(card: _Card, one_chip: bool) -> list[str]:
-    return _head(card, one_chip) + _lines(
+def _memory(card: _Card) -> _Pairs:
+    return [
         ("DDR Capacity(MB)", 0),
         ("HBM Capacity(MB)", card.hbm_total_mb),
         ("HBM Clock Speed(MHz)", 1600),
         ("HBM Temperature(C)", card.temperature_c),
         ("Chip ID", 0),
-    )
+    ]
 
 
-def _board(card: _Card, one_chip: bool) -> list[str]:
-    if one_chip:
-        return _lines(
-            ("NPU ID", card.npu),
-            ("Chip ID", 0),
-            ("Chip Type", "Ascend"),
-            ("Chip Name", "910B3"),
-            ("Chip Version", "V1"),
-            ("Board ID", "0x65"),
-        )
-    return _lines(
+def _chip_board(card: _Card) -> _Pairs:
+    chip = [("Chip Type", "Ascend"), ("Chip Name", "910B3"), ("Chip Version", "V1"), ("Board ID", "0x65")]
+    return [("NPU ID", card.npu), ("Chip ID", 0), *chip]
+
+
+def _card_board(card: _Card) -> _Pairs:
+    return [
         ("NPU ID", card.npu),
         ("Product Name", f"emulated 910B3 ({emulator()})"),
         ("Model", "NA"),
@@ -302,32 +292,23 @@ def _board(card: _Card, one_chip: bool) -> list[str]:
         ("PCIe Bus Info", card.bus_id),
         ("Slot ID", 0),
         ("Chip Count", 1),
-    )
+    ]
 
 
-def _health(card: _Card, one_chip: bool) -> list[str]:
-    status = _lines(("Health Status", "OK"), ("Error Code", "NA"), ("Error Information", "NA"))
-    return status if one_chip else _head(card, one_chip) + status + _lines(("Chip ID", 0))
-
-
-def _proc_mem(card: _Card, one_chip: bool) -> list[str]:
-    lines = [] if one_chip else _lines(("NPU ID", card.npu), ("Chip ID", 0))
-    for use in card.processes:
-        megabytes = use.devices[card.npu].hbm_bytes // 2**20
-        lines.append(f"\tProcess id:{use.pid}  Process name:{use.name}  Process memory(MB):{megabytes}")
-    return lines if card.processes else [*lines, "\tNo process in device."]
-
-
-_TYPES: dict[str, Callable[[_Card, bool], list[str]]] = {
-    "board": _board,
+_OF_CHIP: dict[str, Callable[[_Card], _Pairs]] = {
     "common": _common,
-    "health": _health,
+    "health": lambda _: [("Health Status", "OK"), ("Error Code", "NA"), ("Error Information", "NA")],
     "memory": _memory,
-    "power": _power,
-    "proc-mem": _proc_mem,
-    "temp": _temp,
+    "power": lambda card: [("NPU Real-time Power(W)", f"{card.power_w:.1f}"), ("Chip ID", 0)],
+    "temp": lambda card: [("NPU Temperature (C)", card.temperature_c), ("Chip ID", 0)],
     "usages": _usages,
 }
+_MCU: dict[str, _Pairs] = {
+    "common": [("Chip Name", "mcu"), ("Temperature(C)", 34)],
+    "power": [("Power Dissipation(W)", "NA"), ("Chip Name", "mcu")],
+    "temp": [("LM75A_TE (C)", 34), ("LM75B_TE (C)", 34), ("Chip Name", "MCU")],
+}
+_TYPES = {*_OF_CHIP, "board", "proc-mem"}
 
 
 if __name__ == "__main__":

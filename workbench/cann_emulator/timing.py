@@ -20,22 +20,11 @@ from typing import Literal
 import onnx
 
 from workbench.cann_emulator.device_data import DeviceData
-from workbench.cann_emulator.om import Core, Dtype, Kernel, OfflineModel, Tensor
+from workbench.cann_emulator.om import ITEM_BYTES, Core, Dtype, Kernel, OfflineModel, Tensor
 from workbench.graph.read import constants
 
 CopyKind = Literal["host_to_host", "host_to_device", "device_to_host", "device_to_device"]
 
-_BYTES: Mapping[Dtype, int] = {
-    "float32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-    "int32": 4,
-    "int64": 8,
-    "uint64": 8,
-}
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (64, 32), (32, 32), (16, 16))
 """Rows and columns of the result that a core computes at a time: L0C holds 256 × 128 float32 (atc.md §7.2)."""
 _LOOKUPS = ("Gather", "GatherND", "GatherElements")
@@ -220,7 +209,7 @@ def _tilings(product: tuple[int, int, int, int], dtype: Dtype, device: DeviceDat
         rows, columns = min(tile[0], _padded(m, 16)), min(tile[1], _padded(n, 16))
         rounds = ceil(batch * ceil(m / rows) * ceil(n / columns) / device.cube_cores)
         adds = rounds * rows * columns * inner / macs
-        loads = rounds * (rows + columns) * inner * _BYTES[dtype] / device.l2_read_bytes_per_cycle
+        loads = rounds * (rows + columns) * inner * ITEM_BYTES[dtype] / device.l2_read_bytes_per_cycle
         found.add((adds / device.clock_mhz, loads / device.clock_mhz))
     return tuple(sorted(found))
 
@@ -237,7 +226,7 @@ def _vector_us(kernel: Kernel, elements: int, graph: _GraphFacts, device: Device
         count *= device.high_precision_factor
     elif kernel.implementation.startswith(("high_performance", "super_performance")):
         count *= device.high_performance_factor
-    width = max((_BYTES[t.dtype] for t in (*kernel.inputs[:1], *kernel.outputs)), default=2)
+    width = max((ITEM_BYTES[t.dtype] for t in (*kernel.inputs[:1], *kernel.outputs)), default=2)
     lanes = device.vector_bytes_per_cycle / min(4, max(2, width))
     return elements * count / (lanes * device.vector_cores * device.clock_mhz)
 
@@ -259,7 +248,7 @@ def _weight_us(size: int, in_l2: bool, device: DeviceData) -> float:
 
 
 def _size(tensor: Tensor) -> int:
-    return prod(map(abs, tensor.shape)) * _BYTES[tensor.dtype]
+    return prod(map(abs, tensor.shape)) * ITEM_BYTES[tensor.dtype]
 
 
 def _padded(size: int, to: int) -> int:

@@ -24,7 +24,6 @@ from workbench.cann_emulator.acl import (
     faults,
     handles,
     host_clock,
-    last_error,
     leaks,
     memory,
     models,
@@ -73,7 +72,7 @@ def start_over() -> None:
     top_process._STATE.references, top_process._STATE.content, top_process._STATE.finalized = 0, None, False
     reason.share(False)
     reason.take()
-    last_error.take()
+    reason.last_code(forget=True)
     strict.STRICT["on"] = False
 
 

@@ -163,6 +163,7 @@ def test_of_several_texts_the_first_is_the_headline_and_the_others_follow_withou
     assert rest == [
         "        TraceBack (most recent call last):",
         "        Model id 77 is invalid: no model of this id is loaded.",
+        "        Value [0] for [size] is invalid. Reason: it must be greater than zero.",
         "        Argument [devPtr] must not be NULL.",
     ]
 

@@ -103,6 +103,14 @@ resource = Resource()
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 0\n0 0\n", "")
 
 
+def test_thousands_of_objects_at_exit_are_told_of_in_one_line(tree: Path) -> None:
+    """The interpreter collects garbage once more when modules are empty already; nothing of that is heard."""
+    source = OPEN + "kept = [[acl.create_data_buffer(0, i)] for i in range(20000)]\nkept.append(kept)\n"
+    done = run_source(source, tree)
+    assert done.returncode == 0
+    assert [line.split(":")[0] for line in done.stderr.splitlines()[1:]] == ["  20000 data buffers"]
+
+
 def test_a_forked_child_cannot_use_what_its_parent_opened(tree: Path) -> None:
     """pyacl.md §3.5, §4 row 26; the code is [inferred]."""
     source = (

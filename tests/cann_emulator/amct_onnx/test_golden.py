@@ -58,10 +58,11 @@ def without_numbers(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("case", AMCT_CASES)
-def test_configuration_and_record_are_amcts(case: str, tmp_path: Path) -> None:
+def test_the_files_are_amcts_and_both_models_are_the_same_bit_for_bit(case: str, tmp_path: Path) -> None:
+    """Configuration and record, the deploy model's integers, the fake-quant model's nodes; amct.md §0 fact 7."""
     folder = AMCT / case
 
-    to, _ = calibrated(case, tmp_path)
+    to, feeds = calibrated(case, tmp_path)
 
     assert (to / "config.json").read_bytes() == (folder / "config.json").read_bytes()
     ours, theirs = (
@@ -70,14 +71,6 @@ def test_configuration_and_record_are_amcts(case: str, tmp_path: Path) -> None:
     )
     assert without_numbers(ours) == without_numbers(theirs)
     assert numbers(ours) == pytest.approx(numbers(theirs), rel=2e-6)
-
-
-@pytest.mark.parametrize("case", AMCT_CASES)
-def test_the_deploy_model_has_amcts_integers_and_the_fake_quant_model_its_nodes(case: str, tmp_path: Path) -> None:
-    folder = AMCT / case
-
-    to, _ = calibrated(case, tmp_path)
-
     for name, kinds in (("deploy", ("AscendQuant", "AscendDequant")), ("fake_quant", ("Round", "Clip", "Mul"))):
         ours = onnx.load(to / f"results/net_{name}_model.onnx")
         theirs = onnx.load(folder / f"q_{name}_model.onnx")
@@ -87,12 +80,6 @@ def test_the_deploy_model_has_amcts_integers_and_the_fake_quant_model_its_nodes(
         for layer, values in expected.items():
             assert found[layer].dtype == values.dtype
             np.testing.assert_array_equal(found[layer], values)
-
-
-@pytest.mark.parametrize("case", AMCT_CASES)
-def test_the_fake_quant_model_equals_the_deploy_model_on_integers_bit_for_bit(case: str, tmp_path: Path) -> None:
-    """amct.md §0 fact 7."""
-    to, feeds = calibrated(case, tmp_path)
     interpreter = Interpreter(onnx.load(to / "results/net_deploy_model.onnx"))
 
     for each in feeds:

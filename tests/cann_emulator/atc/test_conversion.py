@@ -37,7 +37,7 @@ def codes(path: Path, *, mode_3: bool = False, **flags: str) -> list[str]:
 
 
 # Each row: the step, what makes it fail, and the first code. In the vendor's order; every later row is also tried
-# together with every earlier one, and the earlier one must win. {missing}, {keep} and {amct} are files.
+# together with every earlier one, and the earlier one must win. {missing} and {keep} are files.
 STEPS: list[tuple[str, dict[str, str], str]] = [
     ("chip", {"soc_version": "Ascend910B9"}, "EE1001"),
     ("bfloat16", {"soc_version": "Ascend310P3", "precision_mode": "allow_fp32_to_bf16"}, "E20101"),
@@ -61,7 +61,7 @@ STEPS: list[tuple[str, dict[str, str], str]] = [
     ("output type", {"output_type": "INT32"}, "E10001"),
     ("output node", {"out_nodes": "nobody:0"}, "E10016"),
     ("kept types", {"keep_dtype": "{keep}"}, "E10003"),
-    ("AMCT", {"compression_optimize_conf": "{amct}"}, "E21002"),
+    ("AMCT", {"compression_optimize_conf": "{missing}"}, "E10055"),
     ("level", {"oo_level": "O2"}, "E10001"),
     ("folding", {"oo_constant_folding": "1"}, "E10001"),
     ("sorting", {"topo_sorting_mode": "9"}, "E19999"),
@@ -76,11 +76,10 @@ ONLY_COMPILED = [step for step, _, _ in STEPS].index("rank")
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "keep.txt").write_text("OpType::relu\n")
-    (tmp_path / "amct.cfg").write_text("nonsense\n")
     (tmp_path / "empty.onnx").write_bytes(b"")
     models = [tmp_path / "empty.onnx", relu(tmp_path, "unknown", kind="NoSuch"), relu(tmp_path, "open", sizes=("n", 3))]
     made = {path.stem: str(path) for path in models}
-    return {**made, "missing": "none", "keep": "keep.txt", "amct": "amct.cfg", "good": str(relu(tmp_path))}
+    return {**made, "missing": "none", "keep": "keep.txt", "good": str(relu(tmp_path))}
 
 
 def flags_of(added: dict[str, str], files: dict[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.gear_lists import (
+from workbench.cann_emulator.atc.shape_flags import (
     check_dynamic_batch,
     check_dynamic_dims,
     check_dynamic_image_size,

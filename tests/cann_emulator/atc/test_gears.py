@@ -7,13 +7,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.cann_emulator.atc.compiling import codes_of, compiled, encoder
+from tests.cann_emulator.atc.compiling import codes_of, compiled
 from tests.targets.encoder import model_of
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.gears import ShapePlan, plan_shapes
-from workbench.cann_emulator.atc.input_shapes import check_names, check_ranks, input_shapes
 from workbench.cann_emulator.atc.onnx_parser import parse_onnx
-from workbench.cann_emulator.atc.requests import read_requests
+from workbench.cann_emulator.atc.requests import check_names, check_ranks, input_shapes, read_requests
 from workbench.cann_emulator.atc.shape_flags import check_shape_flags
 
 Sizes = list[int | str] | None
@@ -173,19 +172,6 @@ def test_image_sizes_fill_height_and_width(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [("1", "E10035"), ("1,,", "E10035"), ("1,1", "E10039"), ("1,2,01", "E10039"), ("0,4", None), ("1,,2", None)],
-)
-def test_lists_of_gears_have_their_own_codes(sizes: str, expected: str | None, tmp_path: Path) -> None:
-    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    flags = {"input_shape": "a:-1,3;b:-1,3", "dynamic_batch_size": sizes}
-    if expected is None:
-        assert len(plan(path, **flags).gears) == 2  # only negative sizes are refused there
-    else:
-        assert code(path, **flags) == expected
-
-
-@pytest.mark.parametrize(
     ("shape", "dims", "expected"),
     [
         ("a:-5,-1;b:-1,3", "1,2;3,4", "E10045"),
@@ -242,7 +228,3 @@ def test_a_fixed_size_inside_a_range_that_contradicts_the_model_compiles_no_more
     onnx.save(model_of([helper.make_node("Relu", ["x"], ["y"], name="r")], {}, values[:1], values[1:]), tmp_path / "r")
     assert codes_of(tmp_path / "r", input_shape="x:-1,4,8,8") == ["E10050"]
     assert compiled(tmp_path / "r", input_shape="x:-1,3,8,8").gear_kind == "range"
-
-
-def test_the_encoder_without_shapes(tmp_path: Path) -> None:
-    assert codes_of(encoder(tmp_path)) == ["E10001"]

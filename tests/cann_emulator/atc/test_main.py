@@ -188,17 +188,6 @@ def test_what_is_not_emulated_says_so(
     assert what in lines[3]
 
 
-@pytest.mark.parametrize(("content", "code"), [(None, "E10023"), ("{", "E10025"), ("\udcff", "E10025")])
-def test_the_file_of_single_operators_is_read(
-    content: str | None, code: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if content is not None:
-        (folder / "op.json").write_bytes(content.encode(errors="surrogateescape"))
-    status, lines, _ = run(capsys, "--singleop=op.json", "--output=ops", CHIP)
-
-    assert (status, code_of(lines)) == (255, code)
-
-
 def test_a_log_holds_the_command_line_and_the_failure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "--framework=5", "--model=none.onnx", "--output=m", CHIP, "--log=debug")
 

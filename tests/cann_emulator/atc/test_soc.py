@@ -2,8 +2,8 @@
 
 import pytest
 
+from workbench.cann_emulator.atc.engine import check_aicore_num, check_engine_options, check_soc_version, has_bf16
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.soc import check_aicore_num, check_engine_options, check_soc_version, has_bf16
 
 FAMILY_910B = ["Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4", "Ascend910B4-1"]
 OTHERS = [

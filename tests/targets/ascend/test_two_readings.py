@@ -15,7 +15,6 @@ from workbench.cann_emulator.atc.failure import Record
 from workbench.cann_emulator.atc.flags import known_flags
 from workbench.cann_emulator.atc.fusion_switch import read_switches
 from workbench.cann_emulator.atc.gears import plan_shapes
-from workbench.cann_emulator.atc.optimization_flags import check_optimization_flags
 from workbench.cann_emulator.atc.output_flags import parse_output_type
 from workbench.cann_emulator.atc.precision_files import read_precision
 from workbench.cann_emulator.atc.requests import read_requests
@@ -38,7 +37,7 @@ def emulated(flags: Mapping[str, str]) -> dict[str, str]:
     checks.check_withdrawn(options)
     checks.check_framework(options)
     checks.check_conversion(options, lambda _: None)
-    check_optimization_flags(options)
+    checks.check_optimization_flags(options)
     requests = read_requests(options)
     if requests.ranges:
         parse_ranges(requests.ranges)

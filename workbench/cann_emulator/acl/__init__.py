@@ -8,7 +8,7 @@ parameters at run time, a program's own marks in a profile. Everything else in t
     contexts     devices, contexts, threads          streams     queues, events, the virtual clock
     memory       device memory                       pinned      page-locked host memory
     models       loads, descriptions, gears          execution   checks and runs
-    reason       error texts                         last_error  the last code of a thread
+    handles      objects behind ints                 reason      error texts, the last code of a thread
     leaks        what a program left behind           paced    the modelled time on the machine's clock
     emulated     what the clock rests on, for who asks
 

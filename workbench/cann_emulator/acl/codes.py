@@ -1,6 +1,15 @@
-"""Return codes that the emulator gives, by the vendor's names (pyacl.md §2.6)."""
+"""Return codes that the emulator gives, by the vendor's names (pyacl.md §2.6), and how a call fails with one."""
 
 from __future__ import annotations
+
+
+class Failed(Exception):
+    """A call fails with a code; its reason text, where there is one, is recorded already."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
 
 # AscendCL
 INVALID_PARAM = 100000

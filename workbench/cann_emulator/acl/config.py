@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cann_emulator.acl import codes, contexts, reason
+from workbench.cann_emulator.acl.codes import Failed
 from workbench.values.documents.json_reader import loads
 
 DEEPEST = 10
@@ -30,18 +31,19 @@ _PROFILER_KEYS = {
     *("llc_profiling", "sys_io_sampling_freq", "sys_interconnection_freq", "sys_cpu_freq", "sys_lp_freq"),
     *("dvpp_freq", "host_sys", "host_sys_usage", "host_sys_usage_freq"),
 }
-_METRICS = (
-    *("PipeUtilization", "ArithmeticUtilization", "Memory", "MemoryL0", "MemoryUB", "ResourceConflictRatio", "L2Cache"),
-    *("PipelineExecuteUtilization", "MemoryAccess", ""),
-)
+_PROFILER_VALUES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("switch", "aicpu", "ascendcl", "runtime_api", "task_memory"), _ON_OFF),
+    **dict.fromkeys(("l2", "hccl", "msproftx", "task_trace"), _ON_OFF),
+    "task_time": (*_ON_OFF, "l0", "l1"),
+    "aic_metrics": (
+        *("PipeUtilization", "ArithmeticUtilization", "Memory", "MemoryL0", "MemoryUB", "ResourceConflictRatio"),
+        *("L2Cache", "PipelineExecuteUtilization", "MemoryAccess", ""),
+    ),
+}
 
 
-class ConfigurationRefused(Exception):
-    """`acl.init` fails with `code`; the reason text is recorded."""
-
-    def __init__(self, code: int, why: str) -> None:
-        super().__init__(why)
-        self.code = code
+class ConfigurationRefused(Failed):
+    """A configuration file that the library does not take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +92,17 @@ def read(path: str) -> tuple[Configuration, bytes]:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         reason.report("EH0003", path=path, reason="it cannot be read")
-        raise ConfigurationRefused(codes.INVALID_FILE, str(error)) from error
+        raise ConfigurationRefused(codes.INVALID_FILE) from error
     if not content.strip():
         return Configuration(), content  # an empty file counts as no configuration [inferred]
     return parse(content, path), content
 
 
 def parse(content: bytes, path: str) -> Configuration:
+    """
+    Raises:
+        ConfigurationRefused: with the vendor's code for the mistake.
+    """
     try:
         body = loads(content, once=False)
     except ValueError as error:
@@ -201,15 +207,9 @@ def _check_profiler(profiler: object, path: str) -> None:
     unknown = sorted(set(profiler) - _PROFILER_KEYS)
     if unknown:
         raise refuse(f"{unknown[0]} is no key of it")
-    if profiler.get("switch", "off") not in _ON_OFF:
-        raise refuse(f"switch is {profiler['switch']!r}, not on or off")
-    for key in ("aicpu", "ascendcl", "runtime_api", "task_memory", "l2", "hccl", "msproftx", "task_trace"):
-        if key in profiler and profiler[key] not in _ON_OFF:
-            raise refuse(f"{key} is {profiler[key]!r}, not on or off")
-    if profiler.get("task_time", "on") not in ("on", "off", "l0", "l1"):
-        raise refuse(f"task_time is {profiler['task_time']!r}")
-    if profiler.get("aic_metrics", "") not in _METRICS:
-        raise refuse(f"aic_metrics is {profiler['aic_metrics']!r}")
+    for key, allowed in _PROFILER_VALUES.items():
+        if key in profiler and profiler[key] not in allowed:
+            raise refuse(f"{key} is {profiler[key]!r}, not one of {', '.join(allowed)}")
     output = profiler.get("output", "")
     if not isinstance(output, str) or len(output.encode()) > 4096:
         raise refuse("output is no path of at most 4096 bytes")
@@ -234,7 +234,7 @@ def _error_mode(mode: object, path: str) -> bool:
 
 def _refused(code: int, path: str, why: str) -> ConfigurationRefused:
     reason.report("EH0004", path=path, reason=why)
-    return ConfigurationRefused(code, why)
+    return ConfigurationRefused(code)
 
 
 def _depth(value: object) -> int:

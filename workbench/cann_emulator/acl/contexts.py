@@ -10,8 +10,11 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from workbench.cann_emulator.acl import codes, faults, handles, memory, reason
+from workbench.cann_emulator.acl.codes import Failed
+from workbench.cann_emulator.acl.handles import Made, Site
 from workbench.cann_emulator.state import RESERVED_HBM_MB, device_count, hbm_mb
 
 SOC_NAME = "Ascend910B3"
@@ -26,6 +29,7 @@ class Device:
         index: as the process numbers it, after ASCEND_RT_VISIBLE_DEVICES.
         physical: as the machine numbers it.
         sets: `set_device` calls minus `reset_device` calls.
+        contexts: by handle; streams: of all of them.
         busy_us: virtual time that it computed.
     """
 
@@ -33,19 +37,26 @@ class Device:
     physical: int
     sets: int = 0
     default: Context | None = None
-    contexts: list[Context] = field(default_factory=list)
+    contexts: dict[int, Context] = field(default_factory=dict)
+    streams: int = 0
     arena: memory.Arena | None = None
     busy_us: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Context:
+class Context(Made):
+    """Attributes: owned: its streams and events, by handle; they end with it."""
+
+    KIND: ClassVar[str] = "contexts"
     device: Device
     explicit: bool
-    site: tuple[str, int]
-    handle: int = 0
+    owned: dict[int, Made] = field(default_factory=dict)
     stream: object = None  # its default stream, made by `streams` when it is first used
     alive: bool = True
+
+    @property
+    def reported(self) -> bool:
+        return self.explicit
 
 
 _THREAD = threading.local()
@@ -74,13 +85,16 @@ def capacity_bytes() -> int:
     return (total - min(RESERVED_HBM_MB, round(total * _RESERVED_SHARE))) << 20
 
 
-def device_of(index: int, parameter: str) -> Device | None:
-    """The device, or None with a reason text: then the call gives 107001."""
+def device_of(index: int) -> Device:
+    """
+    Raises:
+        Failed: 107001, there is no such device.
+    """
     known = devices()
     if 0 <= index < len(known):
         return known[index]
-    reason.report("EL0002", value=index, reason=f"{parameter} must be in [0, {len(known)})")
-    return None
+    why = f"deviceId must be in [0, {len(known)})"
+    raise reason.refused(codes.RT_INVALID_DEVICEID, "EL0002", value=index, reason=why)
 
 
 def current() -> Context | None:
@@ -96,18 +110,30 @@ def current() -> Context | None:
     return context
 
 
+def required() -> Context:
+    """The context of this thread.
+
+    Raises:
+        Failed: 107002, there is none.
+    """
+    context = current()
+    if context is None:
+        raise Failed(codes.RT_CONTEXT_NULL)
+    return context
+
+
 def make_current(context: Context | None) -> None:
     _THREAD.context = context
 
 
-def set_device(device: Device, site: tuple[str, int]) -> None:
+def set_device(device: Device, site: Site) -> None:
     with SETTING:
         device.sets += 1
         context = _default_context(device, site)
     make_current(context)
 
 
-def create(device: Device, site: tuple[str, int]) -> Context:
+def create(device: Device, site: Site) -> Context:
     """An explicit context, current in this thread from now on."""
     context = _new(device, site, explicit=True)
     make_current(context)
@@ -119,7 +145,7 @@ def destroy(context: Context) -> None:
         end(context)
     context.alive = False
     handles.drop(context.handle)
-    context.device.contexts.remove(context)
+    del context.device.contexts[context.handle]
     if getattr(_THREAD, "context", None) is context:
         make_current(None)
 
@@ -143,17 +169,16 @@ def forget_after_fork() -> None:
     _DEVICES.clear()
 
 
-def _default_context(device: Device, site: tuple[str, int]) -> Context:
+def _default_context(device: Device, site: Site) -> Context:
     if device.default is None:
         device.default = _new(device, site, explicit=False)
     return device.default
 
 
-def _new(device: Device, site: tuple[str, int], explicit: bool) -> Context:
+def _new(device: Device, site: Site, explicit: bool) -> Context:
     arena(device)
     context = Context(device=device, explicit=explicit, site=site)
-    context.handle = handles.give(context)
-    device.contexts.append(context)
+    device.contexts[handles.give(context)] = context
     return context
 
 
@@ -173,4 +198,3 @@ def _visible() -> list[int]:
 
 
 os.register_at_fork(after_in_child=forget_after_fork)
-NO_CONTEXT = codes.RT_CONTEXT_NULL

@@ -1,4 +1,9 @@
-"""Tensor dump: what acl.json or `acl.mdl.set_dump` asked for, at the boundaries of kernels (pyacl.md §5.5).
+"""Tensor dump: what acl.json or `acl.mdl.set_dump` asked for, at the boundaries of kernels (pyacl.md §5.5, §5.6).
+
+    <dump_path>/<time>/<device>/<model>/<model id>/<data index>/<op type>.<op name>.<task>.<stream>.<time stamp>
+
+A point, slash, backslash or blank in a type or name becomes an underscore. A name that the file system cannot take
+becomes digits, and mapping.csv beside it says which (accuracy guide 8.5.0, dump of offline models).
 
 Fused operators have one file, with what the kernel reads and writes; what stays inside is nowhere. Views, constants
 and single operators have none. An input of the model is dumped as its Data operator where a reader of it is.
@@ -7,17 +12,19 @@ and single operators have none. An input of the model is dumped as its Data oper
 from __future__ import annotations
 
 import csv
+import logging
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.cann_emulator.acl import dump_place
 from workbench.cann_emulator.acl.config import TensorDump
 from workbench.cann_emulator.acl.models import LoadedModel
 from workbench.cann_emulator.dump_file import Values, dump_bytes
@@ -66,23 +73,23 @@ def executed(
     data = [_data(entry, name, array, task) for task, (name, array) in enumerate(feeds.items()) if name in read]
     stamp = time.time_ns() // 1000
     try:
-        DUMP.stamp = DUMP.stamp or dump_place.time_folder()
-        folder = dump_place.folder_of(request.path, DUMP.stamp, entry)
+        DUMP.stamp = DUMP.stamp or time_folder()
+        folder = folder_of(request.path, DUMP.stamp, entry)
         for count, (found, blocked) in enumerate([*((d, frozenset[str]()) for d in data), *chosen]):
             inputs = _kept("input", found.inputs if request.inputs else (), blocked)
             outputs = _kept("output", found.outputs if request.outputs else (), blocked)
             if not inputs and not outputs:
                 continue
             kernel, at = found.kernel, stamp + count
-            name = dump_place.file_name(kernel.op_type, kernel.name, task=found.task, stream=stream, stamp=at)
+            name = file_name(kernel.op_type, kernel.name, task=found.task, stream=stream, stamp=at)
             if request.statistics is None:
                 content = dump_bytes(kernel.name, inputs, outputs, time_us=at, emulator=emulator())
-                dump_place.write(folder, name, content, stamp=at)
+                write(folder, name, content, stamp=at)
             else:
                 table = _table(inputs, outputs, request.statistics)
-                dump_place.write(folder, f"{name}.csv", table.encode(), stamp=at)
+                write(folder, f"{name}.csv", table.encode(), stamp=at)
     except OSError as error:
-        dump_place.told(error, f"the dump of {entry.name}")
+        told(error, f"the dump of {entry.name}")
         print(f"[emulated acl] the dump of {entry.name} cannot be written: {error}", file=sys.stderr, flush=True)
 
 
@@ -211,3 +218,52 @@ def _statistic(values: Values, name: str) -> float | int:
                 return float(numbers.mean())
             case _:
                 return float(np.sqrt((numbers * numbers).sum()))
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+MAPPING = "mapping.csv"
+EMULATED = "emulated.txt"
+_LONGEST_BYTES = 255
+_log = logging.getLogger("acl")
+
+
+def folder_of(root: Path, stamp: str, entry: LoadedModel) -> Path:
+    """The folder of an execution, made when missing; a note says whose dump it is."""
+    dated = root / stamp
+    index = str(entry.executions - 1)
+    folder = dated / str(entry.context.device.index) / plain(entry.name) / str(entry.id) / index
+    folder.mkdir(parents=True, exist_ok=True)
+    note = dated / EMULATED
+    if not note.exists():
+        note.write_text("Emulated: computed on the host, nothing ran on a device.\n", encoding="utf-8")
+    return folder
+
+
+def time_folder() -> str:
+    return time.strftime("%Y%m%d%H%M%S")
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[./\\ ]", "_", name).replace("\0", "_") or "_"
+
+
+def file_name(op_type: str, op_name: str, *, task: int, stream: int, stamp: int) -> str:
+    return f"{plain(op_type)}.{plain(op_name)}.{task}.{stream}.{stamp}"
+
+
+def write(folder: Path, name: str, content: bytes, *, stamp: int) -> Path:
+    """Under a temporary name first; a long name by mapping.csv."""
+    if len(name.encode()) > _LONGEST_BYTES:
+        short = f"{stamp:032d}"
+        with (folder / MAPPING).open("a", encoding="utf-8") as lines:
+            lines.write(f"{short},{name}\n")
+        name = short
+    temporary = folder / f".{stamp}"
+    temporary.write_bytes(content)
+    return temporary.replace(folder / name)
+
+
+def told(error: OSError, what: str) -> None:
+    """A dump that cannot be written fails no execution [inferred]: the log says so."""
+    _log.error("%s cannot be written: %s", what, error)

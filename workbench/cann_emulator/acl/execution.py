@@ -22,13 +22,14 @@ from workbench.cann_emulator.acl import (
     reason,
     rt_exception,
     rt_memory,
+    strict,
 )
-from workbench.cann_emulator.acl import strict as strictness
-from workbench.cann_emulator.acl.datasets import DataBuffer, Dataset, TensorDesc
+from workbench.cann_emulator.acl.codes import Failed
 from workbench.cann_emulator.acl.models import LoadedModel
 from workbench.cann_emulator.acl.streams import Task
+from workbench.cann_emulator.acl.top_data import DataBuffer, Dataset, TensorDesc
 from workbench.cann_emulator.kernel_values import KernelValues
-from workbench.cann_emulator.om import OfflineModel, input_shapes
+from workbench.cann_emulator.om import OfflineModel, Tensor, input_shapes
 
 TOLERANCE = 64
 """Bytes that a buffer may be short of (pyacl.md §2.5)."""
@@ -59,49 +60,45 @@ class Run:
     stream_number: int
 
 
-def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stream_number: int) -> Run | int:
-    """A run ready to be done, or the code that refuses it, with a reason text."""
+def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stream_number: int) -> Run:
+    """A run ready to be done.
+
+    Raises:
+        Failed: what is given does not fit the model.
+    """
     model = entry.model
     if entry.called and entry.called != call:
-        reason.report("E19999", reason=f"not support mix execute: the model was run with {entry.called} before")
-        return codes.GE_FAILURE
+        text = f"not support mix execute: the model was run with {entry.called} before"
+        raise reason.refused(codes.GE_FAILURE, "E19999", message=text)
     with_gears = model.gear_kind not in ("", "range")
     wanted = len(model.inputs) + int(with_gears)
     if model.gear_kind == "range" and len(inputs.buffers) < wanted:
-        return codes.INVALID_PARAM
+        raise Failed(codes.INVALID_PARAM)
     for given, needed in ((len(inputs.buffers), wanted), (len(outputs.buffers), len(model.outputs))):
         if given != needed:
             text = "The number of inputs or outputs provided by the user is inconsistent with that of the model"
-            reason.report("E13025", reason=f"{text}: {given} given, {needed} needed")
-            return codes.GE_FAILURE
+            why = f"{text}: {given} given, {needed} needed"
+            raise reason.refused(codes.GE_FAILURE, "E13025", reason=why)
     for buffer in (*inputs.buffers, *outputs.buffers):
         if handles.look(buffer.handle, DataBuffer) is None:
-            return strictness.undefined("execute with a data buffer that was destroyed", codes.INVALID_PARAM)
-    if any(b.address == 0 and b.size for b in (*inputs.buffers, *outputs.buffers)):
-        reason.report("EH0002", param="dataBuffer")
-        return codes.INVALID_PARAM
-    chosen = _gear(entry, inputs, with_gears)
-    if chosen is None:
-        return codes.GE_FAILURE
+            raise strict.undefined("execute with a data buffer that was destroyed", codes.INVALID_PARAM)
+        reason.present(dataBuffer=buffer.address or not buffer.size)
+    chosen = _gear(entry, inputs) if with_gears else 0
     sizes = _sizes(entry, chosen)
     shapes, needs = sizes.shapes, sizes.inputs
     if model.gear_kind == "range":
-        given_shapes = _given_shapes(entry, inputs)
-        if given_shapes is None:
-            return codes.INVALID_PARAM
-        shapes, needs = given_shapes, _input_bytes(model, given_shapes)
+        shapes = _given_shapes(entry, inputs)
+        needs = _input_bytes(model, shapes)
     if not with_gears:
         for buffer, needed in zip(inputs.buffers, needs, strict=True):
             if buffer.size + TOLERANCE < needed:
-                return _too_small("input", buffer.size, needed)
-    checked = not model.gear_kind
+                raise _too_small("input", buffer.size, needed)
     for buffer, size in zip(outputs.buffers, sizes.outputs, strict=True):
         if not buffer.address:
             if call != models.SYNCHRONOUS:
-                reason.report("EH0002", param="dataBuffer")
-                return codes.INVALID_PARAM
-        elif checked and buffer.size + TOLERANCE < size:
-            return _too_small("output", buffer.size, size)
+                reason.present(dataBuffer=buffer.address)
+        elif not model.gear_kind and buffer.size + TOLERANCE < size:
+            raise _too_small("output", buffer.size, size)
     duration_ns, latency_ns = clock.execution_ns(model, chosen, entry.times_ns)
     return Run(
         entry=entry,
@@ -120,29 +117,28 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
     )
 
 
-def perform(run: Run, *, held: bool = False) -> int:
-    """Read the inputs, compute, write the outputs; 0, or the code of a fault on the device.
+def perform(run: Run) -> None:
+    """Read the inputs, compute, write the outputs.
 
-    Args:
-        held: the interpreter's lock is kept while the device computes.
+    Raises:
+        Failed: a fault on the device, which the callback for exceptions is told of.
     """
-    code = _perform(run, held)
-    if code:
+    try:
+        _perform(run)
+    except Failed as failed:
         device = run.entry.context.device.index
-        rt_exception.tell(code, task=run.entry.executions, stream=run.stream_number, device=device)
-    return code
+        rt_exception.tell(failed.code, task=run.entry.executions, stream=run.stream_number, device=device)
+        raise
 
 
-def _perform(run: Run, held: bool) -> int:
+def _perform(run: Run) -> None:
     from workbench.cann_emulator.executable import ExecutionFailed
 
     model, home = run.entry.model, run.entry.context.device.arena
-    feeds: dict[str, Array] = {}
-    for tensor, shape, (address, needed) in zip(model.inputs, run.shapes, run.inputs, strict=True):
-        values = _read(home, address, needed, tensor.dtype, shape)
-        if values is None:
-            return _fault(f"input {tensor.name}", address)
-        feeds[tensor.name] = values
+    feeds = {
+        tensor.name: _read(home, address, needed, tensor, shape)
+        for tensor, shape, (address, needed) in zip(model.inputs, run.shapes, run.inputs, strict=True)
+    }
     dumped = dumping.on(run.entry)
     kernels: tuple[KernelValues, ...] = ()
     if paced.computes():
@@ -152,22 +148,18 @@ def _perform(run: Run, held: bool) -> int:
                 if dumped or overflow.on():
                     results, kernels = shared.look(feeds, run.gear)
                 else:
-                    results = shared.run(feeds, run.gear, held=held)
+                    results = shared.run(feeds, run.gear)
         except ExecutionFailed as error:
-            reason.report("EE1009", reason=str(error).replace("\n", " "))
-            return codes.RT_AICORE_EXCEPTION
+            why = str(error).replace("\n", " ")
+            raise reason.refused(codes.RT_AICORE_EXCEPTION, "EE1009", reason=why) from error
     else:
         results = _zeros(run)
     run.entry.executions += 1
     for index, (tensor, buffer) in enumerate(zip(model.outputs, run.outputs, strict=True)):
-        values = np.ascontiguousarray(results[tensor.name])
-        code = _write(run, index, buffer, values)
-        if code:
-            return code
+        _write(run, index, buffer, np.ascontiguousarray(results[tensor.name]))
     overflow.watch(run.entry, run.stream_number, kernels)
     if dumped:
         dumping.executed(run.entry, run.gear, run.stream_number, feeds, kernels)
-    return 0
 
 
 def _zeros(run: Run) -> dict[str, Array]:
@@ -192,38 +184,34 @@ def profiled(run: Run) -> profiling.Execution:
     return profiling.Execution(entry=run.entry, gear=run.gear, duration_ns=run.duration_ns)
 
 
-def _gear(entry: LoadedModel, inputs: Dataset, with_gears: bool) -> int | None:
-    """Index of the gear to run; None where none was set, or a wrong one.
+def _gear(entry: LoadedModel, inputs: Dataset) -> int:
+    """Index of the gear to run.
 
-    The vendor executes with an undefined selector then; here it fails loudly (pyacl.md §7, [inferred]).
+    Where none was set, or a wrong one, the vendor executes with an undefined selector; here it fails loudly (pyacl.md
+    §7, [inferred]).
     """
-    if not with_gears:
-        return 0
     model = entry.model
     for index, gear in enumerate(model.gears):
         if inputs.gear == models.gear_key(model, gear):
-            if entry.gear != index and strictness.STRICT["on"]:
-                strictness.undefined("execute with a gear that is not the one set last on this model", 0)
+            if entry.gear != index and strict.STRICT["on"]:
+                strict.undefined("execute with a gear that is not the one set last on this model")
             return index
     chosen = "no gear was set on this dataset" if inputs.gear is None else f"{inputs.gear} is no gear of the model"
-    reason.report("E13025", reason=f"{chosen}: call the acl.mdl.set_dynamic_* function of the model's kind first")
-    return None
+    why = f"{chosen}: call the acl.mdl.set_dynamic_* function of the model's kind first"
+    raise reason.refused(codes.GE_FAILURE, "E13025", reason=why)
 
 
-def _given_shapes(entry: LoadedModel, inputs: Dataset) -> tuple[tuple[int, ...], ...] | None:
+def _given_shapes(entry: LoadedModel, inputs: Dataset) -> tuple[tuple[int, ...], ...]:
     found = []
     for index, tensor in enumerate(entry.model.inputs):
         described = inputs.described.get(index)
         dims = tuple(described.dims) if described is not None else tensor.shape
         bounds = models.range_of(entry.model, index)
-        fits = len(dims) == len(bounds)
-        fits = fits and all(
-            low <= d and high in (-1, max(d, high)) for d, (low, high) in zip(dims, bounds, strict=True)
-        )
-        if not fits:
-            text = f"shape {list(dims)} of input {tensor.name} is outside of the model's range"
-            reason.report("EH0001", value=list(dims), param="tensorDesc", reason=text)
-            return None
+        if len(dims) != len(bounds) or any(
+            d < low or (high != -1 and d > high) for d, (low, high) in zip(dims, bounds, strict=True)
+        ):
+            why = f"shape {list(dims)} of input {tensor.name} is outside of the model's range"
+            raise reason.refused(codes.INVALID_PARAM, "EH0001", value=list(dims), param="tensorDesc", reason=why)
         found.append(dims)
     return tuple(found)
 
@@ -258,69 +246,58 @@ def _input_bytes(model: OfflineModel, shapes: tuple[tuple[int, ...], ...]) -> tu
     return tuple(prod(s) * dtypes.item_bytes(t.dtype) for s, t in zip(shapes, model.inputs, strict=True))
 
 
-def _too_small(kind: str, given: int, needed: int) -> int:
-    reason.report(
-        "E13025",
-        reason=f"The {kind} memory size set by the user is invalid.The provided {given} bytes of buffer size plus the "
-        f"aligned {TOLERANCE} bytes is less than the tensor size {needed} bytes required by the model",
+def _too_small(kind: str, given: int, needed: int) -> Failed:
+    why = (
+        f"The {kind} memory size set by the user is invalid.The provided {given} bytes of buffer size plus the "
+        f"aligned {TOLERANCE} bytes is less than the tensor size {needed} bytes required by the model"
     )
-    return codes.GE_FAILURE
+    return reason.refused(codes.GE_FAILURE, "E13025", reason=why)
 
 
-def _read(home: memory.Arena | None, address: int, needed: int, dtype: str, shape: tuple[int, ...]) -> Array | None:
-    """A view on memory of the model's device; None for other addresses and freed memory."""
+def _read(home: memory.Arena | None, address: int, needed: int, tensor: Tensor, shape: tuple[int, ...]) -> Array:
+    """A view on memory of the model's device."""
     arena = memory.arena_of(address)
-    if arena is None or arena is not home:
-        return None
-    block = memory.block_at(arena, address)
-    if block is None:
-        return None
+    block = memory.block_at(arena, address) if arena is not None and arena is home else None
+    if arena is None or block is None:
+        raise _fault(f"input {tensor.name}", address)
     # A buffer that is up to 64 bytes short reads what lies behind it, as on the device
     inside = min(needed, block.address + block.extent - address)
-    private = memory.reach(arena, address, max(inside, 1), False)
-    if private is None:
-        return None
+    if memory.reach(arena, address, max(inside, 1), False) is None:
+        raise _fault(f"input {tensor.name}", address)
     values = np.frombuffer(arena.bytes, np.uint8, inside, offset=address - arena.public)
     if inside < needed:
         values = np.concatenate([values, np.full(needed - inside, memory.FRESH, np.uint8)])
     elif address % 16:
         values = values.copy()
-    return values.view(dtypes.numpy_dtype(dtype)).reshape(shape)
+    return values.view(dtypes.numpy_dtype(tensor.dtype)).reshape(shape)
 
 
-def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> int:
+def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> None:
     """Put one result where it belongs; an output buffer made as (0, 0) gets memory first."""
     if not buffer.address:
-        block = rt_memory.grab(run.entry.context, max(values.nbytes, 1), "malloc", run.entry.site)
-        if block is None:
-            reason.report("EL0004", reason=f"{values.nbytes} bytes of device memory were asked for by module GE.")
-            return codes.GE_MEMORY_ALLOCATION
-        buffer.address, buffer.size = block.address, values.nbytes
+        made = rt_memory.grab(run.entry.context, max(values.nbytes, 1), "malloc", run.entry.site)
+        if made is None:
+            raise Failed(codes.GE_MEMORY_ALLOCATION)
+        buffer.address, buffer.size = made.address, values.nbytes
+    tensor, what = run.entry.model.outputs[index], f"output {run.entry.model.outputs[index].name}"
     arena = memory.arena_of(buffer.address)
     block = memory.block_at(arena, buffer.address) if arena is not None else None
-    name = run.entry.model.outputs[index].name
     if arena is None or block is None or arena is not run.entry.context.device.arena:
-        return _fault(f"output {name}", buffer.address)
+        raise _fault(what, buffer.address)
     room = min(values.nbytes, block.address + block.extent - buffer.address)
     if run.entry.model.gear_kind == "range":
         if buffer.size + TOLERANCE < values.nbytes:
-            return _too_small("output", buffer.size, values.nbytes)
+            raise _too_small("output", buffer.size, values.nbytes)
         run.into.described[index] = TensorDesc(
-            dtype=dtypes.CODES[run.entry.model.outputs[index].dtype],
-            dims=list(values.shape),
-            format=run.entry.model.outputs[index].format,
-            site=run.into.site,
-            dataset=True,
+            dtype=dtypes.CODES[tensor.dtype], dims=list(values.shape), format=tensor.format, dataset=True
         )
-    if room < values.nbytes - TOLERANCE:
-        return _fault(f"output {name}", buffer.address)
-    if memory.reach(arena, buffer.address, max(room, 1), True) is None:
-        return _fault(f"output {name}", buffer.address)
+    short = room < values.nbytes - TOLERANCE
+    if short or memory.reach(arena, buffer.address, max(room, 1), True) is None:
+        raise _fault(what, buffer.address)
     memory.move(buffer.address + arena.shift, values.ctypes.data, room)
-    return 0
 
 
-def _fault(what: str, address: int) -> int:
+def _fault(what: str, address: int) -> Failed:
     """[inferred] A device that meets a host or freed address stops with an AI Core exception."""
     kind = "no device memory" if memory.arena_of(address) is None else "no live device memory of the model's device"
-    return strictness.undefined(f"the {what} is at {address:#x}, which is {kind}", codes.RT_AICORE_EXCEPTION)
+    return strict.undefined(f"the {what} is at {address:#x}, which is {kind}", codes.RT_AICORE_EXCEPTION)

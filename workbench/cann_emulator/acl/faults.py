@@ -50,7 +50,7 @@ def strike(name: str, needs_device: bool) -> int:
             if code == _LOST_CODE:
                 armed[LOST] = []
                 break
-            reason.report("E19999", reason=f"{name} fails on request (CANN_EMULATOR_FAULTS)")
+            reason.report("E19999", message=f"{name} fails on request (CANN_EMULATOR_FAULTS)")
             return code
     if needs_device and FORKED in armed:
         reason.report("EL0001", reason="the process was forked after its device was opened; open it in the child only")

@@ -9,6 +9,7 @@ Where calls are paced (`paced`), the axis is the machine's own clock: it never s
 
 from __future__ import annotations
 
+import atexit
 import gc
 import resource
 import threading
@@ -130,3 +131,4 @@ def _count_collection(phase: str, _: object) -> None:
 
 
 gc.callbacks.append(_count_collection)
+atexit.register(gc.callbacks.remove, _count_collection)  # the interpreter collects once more when `time` is gone

@@ -12,23 +12,26 @@ import atexit
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Any
 
-from workbench.cann_emulator.acl import handles
+from workbench.cann_emulator.acl import handles, memory, pinned
+from workbench.cann_emulator.acl.handles import Site
 
 _MODE = {"mode": os.environ.get("CANN_EMULATOR_LEAKS", "report")}
 
-Left = tuple[str, tuple[str, int]]
-"""What it is, and file and line of the call that made it."""
-Alive = tuple[str, tuple[str, int], Mapping[int, object], int]
+Left = tuple[str, Site]
+"""What it is, and where it was made."""
+_Alive = tuple[str, Site, Mapping[int, Any], int]
 """The same, and where it can be seen to be alive: it is as long as the mapping has the key."""
 
-COLLECTORS: list[Callable[[], Iterable[Alive]]] = []
-"""Each gives the objects of its kind that are alive."""
+REGISTRIES: list[Callable[[], Iterable[Mapping[int, Any]]]] = [
+    lambda: list(handles.LIVE.values()),
+    lambda: [pinned.PINNED],
+    lambda: [arena.blocks for arena in memory.ARENAS],
+]
+"""Where objects are kept by a key; each says its KIND, its site, and whether it is reported."""
 reclaimed: list[Left] = []
 """What `reset_device` released because the program had not."""
-
-
 _TOLD: set[tuple[str, int]] = set()
 """What an earlier report named and is still alive: what it is, and its key."""
 
@@ -37,23 +40,14 @@ class LeakedObjects(AssertionError):
     """Objects were alive at `acl.finalize` (only with CANN_EMULATOR_LEAKS=error)."""
 
 
-class _Made(Protocol):
-    @property
-    def site(self) -> tuple[str, int]: ...
-
-
-def watch(kind: type[_Made], what: str) -> None:
-    """Report objects of a class that a program made, and has a handle of, until the handle is dropped."""
-
-    def collect() -> Iterable[Alive]:
-        made = [(handle, thing) for handle, thing in list(handles.LIVE.items()) if isinstance(thing, kind)]
-        return [(what, thing.site, handles.LIVE, handle) for handle, thing in made]
-
-    COLLECTORS.append(collect)
-
-
 def alive() -> list[Left]:
     return [entry[:2] for entry in _entries()]
+
+
+def reclaim(thing: Any) -> None:
+    """Note what is released because the program did not do it."""
+    if thing.reported:
+        reclaimed.append((thing.KIND, thing.site))
 
 
 def at_finalize() -> None:
@@ -78,8 +72,14 @@ def at_finalize() -> None:
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-def _entries() -> list[Alive]:
-    return [entry for collect in COLLECTORS for entry in collect()]
+def _entries() -> list[_Alive]:
+    return [
+        (thing.KIND, thing.site, things, key)
+        for registry in REGISTRIES
+        for things in registry()
+        for key, thing in list(things.items())
+        if thing.reported
+    ]
 
 
 def _summed(left: Iterable[Left], sites_shown: int = 3) -> list[str]:
@@ -105,7 +105,7 @@ class _LastLook:
     A destructor that finalizes has told of some of it meanwhile.
     """
 
-    def __init__(self, entries: list[Alive], told: set[tuple[str, int]], fails: bool) -> None:
+    def __init__(self, entries: list[_Alive], told: set[tuple[str, int]], fails: bool) -> None:
         self.entries, self.told, self.fails = entries, told, fails
         self.summed, self.write, self.leave = _summed, os.write, os._exit
         self.files = (sys.stdout, sys.stderr)
@@ -134,7 +134,7 @@ def _at_exit() -> None:
 def _forget() -> None:
     """What the parent holds is no leak of a forked child."""
     if alive():
-        COLLECTORS.clear()
+        REGISTRIES.clear()
     reclaimed.clear()
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.cann_emulator.acl import codes, dtypes, handles, mdl_load, models, reason
+from workbench.cann_emulator.acl import codes, dtypes, handles, mdl_load, models
 from workbench.cann_emulator.acl.call import call, site
+from workbench.cann_emulator.acl.codes import Failed
 from workbench.cann_emulator.acl.models import Description
-from workbench.cann_emulator.om import Tensor
+from workbench.cann_emulator.om import OfflineModel, Tensor
 
 _LONGEST_NAME = 127
 _UNDEFINED = -1
@@ -18,157 +19,124 @@ Dims = dict[str, Any]
 
 @call("", "k", device=False)
 def create_desc() -> int:
-    description = Description(site=site())
-    description.handle = handles.give(description)
-    return description.handle
+    return handles.give(Description(site=site()))
 
 
 @call("k", "r", device=False)
-def destroy_desc(desc: int) -> int:
-    if _description(desc) is None:
-        return codes.INVALID_PARAM
+def destroy_desc(desc: int) -> None:
+    handles.need(desc, Description, "modelDesc")
     handles.drop(desc)
-    return 0
 
 
 @call("kI", "r")
-def get_desc(desc: int, model_id: int) -> int:
-    description = _description(desc)
-    if description is None:
-        return codes.INVALID_PARAM
-    entry, code = mdl_load.found(model_id)
-    if entry is None:
-        return code
-    models.describe(entry, description)
-    return 0
+def get_desc(desc: int, model_id: int) -> None:
+    models.describe(mdl_load.found(model_id), handles.need(desc, Description, "modelDesc"))
 
 
 @call("k", "k", device=False)
 def get_num_inputs(desc: int) -> int:
-    description = handles.look(desc, Description)
-    return len(description.inputs) if description is not None else 0
+    return len(handles.need(desc, Description).inputs)
 
 
 @call("k", "k", device=False)
 def get_num_outputs(desc: int) -> int:
-    description = handles.look(desc, Description)
-    return len(description.outputs) if description is not None else 0
+    return len(handles.need(desc, Description).outputs)
 
 
 @call("kk", "k", device=False)
 def get_input_size_by_index(desc: int, index: int) -> int:
-    description = handles.look(desc, Description)
-    if description is None or description.model is None or index >= len(description.inputs):
-        return 0
-    return models.input_bytes(description.model, index)
+    _tensor(desc, index, "input")
+    return models.input_bytes(described(desc), index)
 
 
 @call("kk", "k", device=False)
 def get_output_size_by_index(desc: int, index: int) -> int:
-    description = handles.look(desc, Description)
-    if description is None or description.model is None or index >= len(description.outputs):
-        return 0
-    return models.output_bytes(description.model, index)
+    _tensor(desc, index, "output")
+    return models.output_bytes(described(desc), index)
 
 
 @call("kk", "dr", device=False)
-def get_input_dims(desc: int, index: int) -> tuple[Dims, int]:
-    tensor = _tensor(desc, index, "inputs")
-    return _failed() if tensor is None else (_dims(desc, index, "input", tensor.name, tensor.shape), 0)
+def get_input_dims(desc: int, index: int) -> Dims:
+    return _dims(desc, index, "input", _tensor(desc, index, "input").shape)
 
 
 @call("kk", "dr", device=False)
-def get_input_dims_v2(desc: int, index: int) -> tuple[Dims, int]:
+def get_input_dims_v2(desc: int, index: int) -> Dims:
     """As `get_input_dims`: the two differ only with static AIPP, which is for images."""
-    tensor = _tensor(desc, index, "inputs")
-    return _failed() if tensor is None else (_dims(desc, index, "input", tensor.name, tensor.shape), 0)
+    return _dims(desc, index, "input", _tensor(desc, index, "input").shape)
 
 
 @call("kk", "dr", device=False)
-def get_output_dims(desc: int, index: int) -> tuple[Dims, int]:
+def get_output_dims(desc: int, index: int) -> Dims:
     """Of the largest gear."""
-    tensor, description = _tensor(desc, index, "outputs"), handles.look(desc, Description)
-    if tensor is None or description is None or description.model is None:
-        return _failed()
-    return _dims(desc, index, "output", tensor.name, models.output_shape(description.model, index, None)), 0
+    _tensor(desc, index, "output")
+    return _dims(desc, index, "output", models.output_shape(described(desc), index, None))
 
 
 @call("kk", "dr", device=False)
-def get_cur_output_dims(desc: int, index: int) -> tuple[Dims, int]:
+def get_cur_output_dims(desc: int, index: int) -> Dims:
     """Of the gear set last on the model; of the largest before any was."""
-    tensor, description = _tensor(desc, index, "outputs"), handles.look(desc, Description)
-    if tensor is None or description is None or description.model is None:
-        return _failed()
-    if description.model.gear_kind == "range":
-        return {}, codes.API_NOT_SUPPORT
-    gear = description.of.gear if description.of is not None else None
-    return _dims(desc, index, "output", tensor.name, models.output_shape(description.model, index, gear)), 0
+    _tensor(desc, index, "output")
+    model, load = described(desc), handles.need(desc, Description).of
+    if model.gear_kind == "range":
+        raise Failed(codes.API_NOT_SUPPORT)
+    gear = load.gear if load is not None else None
+    return _dims(desc, index, "output", models.output_shape(model, index, gear))
 
 
 @call("kk", "dr", device=False)
-def get_input_dims_range(desc: int, index: int) -> tuple[dict[str, Any], int]:
+def get_input_dims_range(desc: int, index: int) -> dict[str, Any]:
     """Lowest and highest size of each axis; -1 is no bound."""
-    tensor, description = _tensor(desc, index, "inputs"), handles.look(desc, Description)
-    if tensor is None or description is None or description.model is None:
-        return {"rangeCount": 0, "range": []}, codes.INVALID_PARAM
-    if description.model.gear_kind != "range":
-        return {"rangeCount": 0, "range": []}, 0
-    ranges = [list(pair) for pair in models.range_of(description.model, index)]
-    return {"rangeCount": len(ranges), "range": ranges}, 0
+    _tensor(desc, index, "input")
+    model = described(desc)
+    ranges = [list(pair) for pair in models.range_of(model, index)] if model.gear_kind == "range" else []
+    return {"rangeCount": len(ranges), "range": ranges}
 
 
-@call("kk", "s", device=False)
+@call("kk", "s", device=False, missing="")
 def get_input_name_by_index(desc: int, index: int) -> str:
-    tensor = _tensor(desc, index, "inputs")
-    return tensor.name if tensor is not None else ""
+    return _tensor(desc, index, "input").name
 
 
-@call("kk", "s", device=False)
+@call("kk", "s", device=False, missing="")
 def get_output_name_by_index(desc: int, index: int) -> str:
-    tensor = _tensor(desc, index, "outputs")
-    return tensor.name if tensor is not None else ""
+    return _tensor(desc, index, "output").name
 
 
 @call("ks", "kr", device=False)
-def get_input_index_by_name(desc: int, name: str) -> tuple[int, int]:
-    return _index(desc, name, "inputs")
+def get_input_index_by_name(desc: int, name: str) -> int:
+    return _index(handles.need(desc, Description).inputs, name)
 
 
 @call("ks", "kr", device=False)
-def get_output_index_by_name(desc: int, name: str) -> tuple[int, int]:
-    return _index(desc, name, "outputs")
+def get_output_index_by_name(desc: int, name: str) -> int:
+    return _index(handles.need(desc, Description).outputs, name)
 
 
-@call("kk", "i", device=False)
+@call("kk", "i", device=False, missing=_UNDEFINED)
 def get_input_data_type(desc: int, index: int) -> int:
-    tensor = _tensor(desc, index, "inputs")
-    return dtypes.CODES[tensor.dtype] if tensor is not None else _UNDEFINED
+    return dtypes.CODES[_tensor(desc, index, "input").dtype]
 
 
-@call("kk", "i", device=False)
+@call("kk", "i", device=False, missing=_UNDEFINED)
 def get_output_data_type(desc: int, index: int) -> int:
-    tensor = _tensor(desc, index, "outputs")
-    return dtypes.CODES[tensor.dtype] if tensor is not None else _UNDEFINED
+    return dtypes.CODES[_tensor(desc, index, "output").dtype]
 
 
-@call("kk", "i", device=False)
+@call("kk", "i", device=False, missing=_UNDEFINED)
 def get_input_format(desc: int, index: int) -> int:
-    tensor = _tensor(desc, index, "inputs")
-    return tensor.format if tensor is not None else _UNDEFINED
+    return _tensor(desc, index, "input").format
 
 
-@call("kk", "i", device=False)
+@call("kk", "i", device=False, missing=_UNDEFINED)
 def get_output_format(desc: int, index: int) -> int:
-    tensor = _tensor(desc, index, "outputs")
-    return tensor.format if tensor is not None else _UNDEFINED
+    return _tensor(desc, index, "output").format
 
 
 @call("ks", "s", device=False)
 def get_tensor_real_name(desc: int, name: str) -> str | None:
     """The whole name behind `acl_modelId_<id>_input_<index>`; other known names as they are, None for unknown ones."""
-    description = handles.look(desc, Description)
-    if description is None:
-        return None
+    description = handles.need(desc, Description)
     for kind, tensors in (("input", description.inputs), ("output", description.outputs)):
         for index, tensor in enumerate(tensors):
             if name in (tensor.name, _short(description, kind, index)):
@@ -177,49 +145,42 @@ def get_tensor_real_name(desc: int, name: str) -> str | None:
 
 
 @call("Ik", "ikr")
-def get_aipp_type(model_id: int, index: int) -> tuple[int, int, int]:
+def get_aipp_type(model_id: int, index: int) -> tuple[int, int]:
     """0 is an input without AIPP, 1 one with static AIPP; the second value would be the index of its parameters."""
-    entry, code = mdl_load.found(model_id)
-    if entry is None:
-        return 0, 0, code
-    if index >= len(entry.model.inputs):
-        return 0, 0, codes.INVALID_PARAM
-    static = entry.model.options.get("insert_op_conf") and entry.model.inputs[index].dtype == "uint8"
-    return _STATIC_AIPP if static else _WITHOUT_AIPP, _NO_INDEX, 0
+    model = mdl_load.found(model_id).model
+    if index >= len(model.inputs):
+        raise Failed(codes.INVALID_PARAM)
+    static = model.options.get("insert_op_conf") and model.inputs[index].dtype == "uint8"
+    return _STATIC_AIPP if static else _WITHOUT_AIPP, _NO_INDEX
 
 
-def _description(desc: int) -> Description | None:
-    found = handles.look(desc, Description)
-    if found is None:
-        reason.report("EH0002", param="modelDesc")
-    return found
+def described(desc: int) -> OfflineModel:
+    """The model that a description was filled from; Failed where it was from none."""
+    model = handles.need(desc, Description).model
+    if model is None:
+        raise Failed(codes.INVALID_PARAM)
+    return model
 
 
-def _tensor(desc: int, index: int, which: str) -> Tensor | None:
-    description = handles.look(desc, Description)
-    if description is None:
-        return None
-    tensors: tuple[Tensor, ...] = description.inputs if which == "inputs" else description.outputs
-    return tensors[index] if index < len(tensors) else None
+def _tensor(desc: int, index: int, which: str) -> Tensor:
+    description = handles.need(desc, Description)
+    tensors = description.inputs if which == "input" else description.outputs
+    if index >= len(tensors):
+        raise Failed(codes.INVALID_PARAM)
+    return tensors[index]
 
 
-def _failed() -> tuple[Dims, int]:
-    return {}, codes.INVALID_PARAM
-
-
-def _index(desc: int, name: str, which: str) -> tuple[int, int]:
-    description = handles.look(desc, Description)
-    tensors = () if description is None else description.inputs if which == "inputs" else description.outputs
+def _index(tensors: tuple[Tensor, ...], name: str) -> int:
     for index, tensor in enumerate(tensors):
         if tensor.name == name:
-            return index, 0
-    return 0, codes.INVALID_PARAM
+            return index
+    raise Failed(codes.INVALID_PARAM)
 
 
-def _dims(desc: int, index: int, kind: str, name: str, shape: tuple[int, ...]) -> Dims:
-    description = handles.look(desc, Description)
-    if len(name.encode()) > _LONGEST_NAME and description is not None:
-        name = _short(description, kind, index)
+def _dims(desc: int, index: int, kind: str, shape: tuple[int, ...]) -> Dims:
+    name = _tensor(desc, index, kind).name
+    if len(name.encode()) > _LONGEST_NAME:
+        name = _short(handles.need(desc, Description), kind, index)
     return {"name": name, "dimCount": len(shape), "dims": list(shape)}
 
 

@@ -15,6 +15,7 @@ import ctypes
 import os
 import threading
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 PAGE = 4096
 CHUNK = 256 << 10
@@ -50,12 +51,17 @@ class Block:
         unwritten: one flag per chunk that still lacks the pattern; None when every chunk has content.
     """
 
+    KIND: ClassVar[str] = "blocks of device memory"
     address: int
     size: int
     extent: int
     what: str
     site: tuple[str, int]
     unwritten: bytearray | None
+
+    @property
+    def reported(self) -> bool:
+        return self.what == "malloc"
 
 
 @dataclass(slots=True, kw_only=True)

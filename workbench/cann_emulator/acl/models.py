@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import re
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from workbench.cann_emulator.acl import clock, codes, contexts, dtypes, handles, leaks, memory, reason, rt_memory
+from workbench.cann_emulator.acl import clock, codes, dtypes, leaks, memory, reason, rt_memory
+from workbench.cann_emulator.acl.codes import Failed
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SOC_NAME, Context
+from workbench.cann_emulator.acl.handles import Made, Site
 from workbench.cann_emulator.om import Gear, NotAnOm, OfflineModel, Tensor, input_shapes, read_om
 
 if TYPE_CHECKING:
@@ -24,11 +26,10 @@ _MOST_KEPT = 16
 _MOST_KEPT_BYTES = 512 << 20
 
 _IDS = itertools.count(1)
-_LOADED: dict[int, LoadedModel] = {}
+LOADED: dict[int, LoadedModel] = {}
 _RUNNABLES: OrderedDict[bytes, Runnable] = OrderedDict()
 """By digest of the content: the same file loaded again shares what was built for it."""
 _KEEPING = threading.RLock()
-_FULL_NAME = re.compile(r".+:\d+:.+", re.DOTALL)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,12 +53,14 @@ class LoadedModel:
         sizes, times_ns: by gear, what `execution` and `clock` worked out before.
     """
 
+    KIND: ClassVar[str] = "loaded models"
+    reported: ClassVar[bool] = True
     id: int
     model: OfflineModel
     runnable: Runnable
     context: Context
     name: str
-    site: tuple[str, int]
+    site: Site
     blocks: list[memory.Block]
     sizes: dict[int, object] = field(default_factory=dict)
     called: str = ""
@@ -67,54 +70,50 @@ class LoadedModel:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Description:
+class Description(Made):
     """What `create_desc` gives; filled by `get_desc`.
 
     Attributes:
         of: the load it was filled from; None before.
     """
 
-    site: tuple[str, int]
-    handle: int = 0
+    KIND: ClassVar[str] = "model descriptions"
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     model: OfflineModel | None = None
     of: LoadedModel | None = None
 
 
-def loaded(model_id: int) -> LoadedModel | None:
-    return _LOADED.get(model_id)
+def parse(content: bytes) -> Runnable:
+    """The model of an OM's content.
 
-
-def parse(content: bytes) -> Runnable | int:
-    """The model of an OM's content, or the code of what is wrong with it, with a reason text."""
+    Raises:
+        Failed: with the code of what is wrong with it.
+    """
     with _KEEPING:
-        return _parse(content)
-
-
-def _parse(content: bytes) -> Runnable | int:
-    digest = hashlib.sha256(content).digest()
-    known = _RUNNABLES.get(digest)
-    if known is not None:
-        _RUNNABLES.move_to_end(digest)
-        return known
-    try:
-        model = read_om(content)
-    except NotAnOm as error:
-        reason.report("E19999", reason=f"The offline model cannot be read: {error}.")
-        # Broken content behind a good header: not established per case, [inferred]
-        return codes.GE_LOAD_MODEL_PARTITION_FAILED if error.header else codes.GE_EXEC_MODEL_DATA_SIZE_INVALID
-    if model.soc_version != SOC_NAME:
-        reason.report("E19999", reason=f"The model was compiled for {model.soc_version}; this device is {SOC_NAME}.")
-        return codes.GE_FAILURE  # [inferred]
-    runnable = _RUNNABLES[digest] = Runnable(model=model)
-    _forget_old()
-    return runnable
+        digest = hashlib.sha256(content).digest()
+        known = _RUNNABLES.get(digest)
+        if known is not None:
+            _RUNNABLES.move_to_end(digest)
+            return known
+        try:
+            model = read_om(content)
+        except NotAnOm as error:
+            # Broken content behind a good header: not established per case, [inferred]
+            code = codes.GE_LOAD_MODEL_PARTITION_FAILED if error.header else codes.GE_EXEC_MODEL_DATA_SIZE_INVALID
+            text = f"The offline model cannot be read: {error}."
+            raise reason.refused(code, "E19999", message=text) from error
+        if model.soc_version != SOC_NAME:
+            text = f"The model was compiled for {model.soc_version}; this device is {SOC_NAME}."
+            raise reason.refused(codes.GE_FAILURE, "E19999", message=text)  # [inferred]
+        runnable = _RUNNABLES[digest] = Runnable(model=model)
+        _forget_old()
+        return runnable
 
 
 def _forget_old() -> None:
     """Keep the models used last, by number and size, and those that are loaded."""
-    in_use = {id(entry.runnable) for entry in list(_LOADED.values())}
+    in_use = {id(entry.runnable) for entry in list(LOADED.values())}
     idle = [digest for digest, kept in _RUNNABLES.items() if id(kept) not in in_use][:-1]
     size = sum(len(kept.model.graph) for kept in _RUNNABLES.values())
     for digest in idle:
@@ -123,37 +122,31 @@ def _forget_old() -> None:
         size -= len(_RUNNABLES.pop(digest).model.graph)
 
 
-def load(
-    content: bytes,
-    context: Context,
-    name: str | None,
-    where: tuple[str, int],
-    work: int | None = None,
-    weight: int | None = None,
-) -> tuple[int, int]:
-    """(model id, code).
+def load(content: bytes, context: Context, name: str | None, where: Site, brought: Mapping[str, int]) -> int:
+    """The id of a new load.
 
     Args:
         name: of the file without suffix; None takes the model's own.
-        work, weight: bytes that the program brought along; None where the library allocates that part.
+        brought: 'work' or 'weight' → bytes that the program has for it; the library allocates what is missing.
+
+    Raises:
+        Failed: it is no model for this device, or there is too little memory.
     """
     runnable = parse(content)
-    if isinstance(runnable, int):
-        return 0, runnable
     model = runnable.model
-    for given, needed, part in ((work, model.work_bytes, "work"), (weight, model.weight_bytes, "weight")):
-        if given is not None and given < needed:
-            text = f"The {part} size of model {model.name} is {needed}, but the input size set by user is {given}"
-            reason.report("E13025", reason=text)
-            return 0, codes.GE_FAILURE
     blocks: list[memory.Block] = []
-    own = [model.weight_bytes if weight is None else 0, model.work_bytes if work is None else 0]
-    for size in filter(None, own):
-        block = rt_memory.grab(context, size, "a loaded model", where)
+    for part, needed in (("work", model.work_bytes), ("weight", model.weight_bytes)):
+        if brought.get(part, needed) < needed:
+            _give_back(context, blocks)
+            given = f"but the input size set by user is {brought[part]}"
+            text = f"The {part} size of model {model.name} is {needed}, {given}"
+            raise reason.refused(codes.GE_FAILURE, "E13025", reason=text)
+        if part in brought or not needed:
+            continue
+        block = rt_memory.grab(context, needed, "a loaded model", where)
         if block is None:
             _give_back(context, blocks)
-            reason.report("EL0004", reason=f"{size} bytes of device memory were asked for by module GE.")
-            return 0, codes.GE_MEMORY_ALLOCATION
+            raise Failed(codes.GE_MEMORY_ALLOCATION)
         blocks.append(block)
     entry = LoadedModel(
         id=next(_IDS),
@@ -164,19 +157,19 @@ def load(
         name=model.name if name is None else name,
         blocks=blocks,
     )
-    _LOADED[entry.id] = entry
+    LOADED[entry.id] = entry
     clock.ready()
-    return entry.id, 0
+    return entry.id
 
 
 def unload(entry: LoadedModel) -> None:
-    del _LOADED[entry.id]
+    del LOADED[entry.id]
     _give_back(entry.context, entry.blocks)
 
 
 def unload_all() -> None:
     """The graph engine ends with `acl.finalize`."""
-    for entry in list(_LOADED.values()):
+    for entry in list(LOADED.values()):
         unload(entry)
 
 
@@ -196,10 +189,10 @@ def describe(of: LoadedModel, description: Description) -> None:
     extra = Tensor(name=GEAR_INPUT, dtype="int32", shape=(gear_values(model),))
     described = _has_gears(model)
     description.inputs = (*model.inputs, extra) if described else model.inputs
-    description.outputs = tuple(
-        Tensor(name=_output_name(model, i), dtype=t.dtype, shape=t.shape, format=t.format)
-        for i, t in enumerate(model.outputs)
-    )
+    # a file that was made without the compiler has no names in the form of acl
+    names = model.output_names or tuple(tensor.name for tensor in model.outputs)
+    named = zip(names, model.outputs, strict=True)
+    description.outputs = tuple(replace(tensor, name=name) for name, tensor in named)
     description.model, description.of = model, of
 
 
@@ -274,29 +267,10 @@ def range_of(model: OfflineModel, index: int) -> list[tuple[int, int]]:
 
 
 def _range_options(model: OfflineModel) -> dict[str, str]:
-    for flag in ("input_shape", "input_shape_range"):
-        text = (model.options.get(flag) or model.options.get(f"--{flag}") or "").strip("\"'")
-        if text and ":" not in text:  # in the order of the inputs: 1~8,128;1~8,128 or [1~8,128],[1~8,128]
-            given = re.findall(r"\[([^\]]*)\]", text) or text.split(";")
-            return {tensor.name: sizes.strip() for tensor, sizes in zip(model.inputs, given, strict=False)}
-        if text:
-            entries = [entry.rpartition(":") for entry in text.split(";") if entry]
-            return {name.strip(): sizes.strip().strip("[]") for name, _, sizes in entries}
-    return {}
-
-
-def _output_name(model: OfflineModel, index: int) -> str:
-    """`node:index:onnx_output_name` (pyacl.md §1.5); made up from the kernels where the compiler gave none."""
-    if model.output_names:
-        return model.output_names[index]
-    name = model.outputs[index].name
-    if _FULL_NAME.fullmatch(name):
-        return name
-    for kernel in model.gears[0].kernels:  # every gear has the same outputs
-        for position, tensor in enumerate(kernel.outputs):
-            if tensor.name == name:
-                return f"{kernel.nodes[-1] if kernel.nodes else kernel.name}:{position}:{name}"
-    return f"{name}:0:{name}"
+    """Input → sizes, of the flag that atc was given."""
+    text = model.options.get("input_shape_range") or model.options.get("input_shape", "")
+    entries = [entry.rpartition(":") for entry in text.split(";") if entry]
+    return {name.strip(): sizes.strip().strip("[]") for name, _, sizes in entries}
 
 
 def _give_back(context: Context, blocks: list[memory.Block]) -> None:
@@ -308,18 +282,11 @@ def _give_back(context: Context, blocks: list[memory.Block]) -> None:
 
 
 def _end_with(context: Context) -> None:
-    for entry in list(_LOADED.values()):
+    for entry in list(LOADED.values()):
         if entry.context is context:
-            leaks.reclaimed.append(("loaded models", entry.site))
+            leaks.reclaim(entry)
             unload(entry)
 
 
-def _left() -> list[leaks.Alive]:
-    found: list[leaks.Alive] = [("loaded models", m.site, _LOADED, m.id) for m in _LOADED.values()]
-    descriptions = handles.alive(Description)
-    return found + [("model descriptions", d.site, handles.LIVE, d.handle) for d in descriptions]
-
-
 ON_RELEASE.append(_end_with)
-leaks.COLLECTORS.append(_left)
-NO_CONTEXT = contexts.NO_CONTEXT
+leaks.REGISTRIES.append(lambda: [LOADED])

@@ -1,6 +1,6 @@
 """The overflow check (acl.json with `dump_debug: on`): files appear only when something overflowed (pyacl.md §5.6).
 
-For each operator that did there are two, in the folders of dump_place: its inputs and outputs under its own name, and
+For each operator that did there are two, in the folders of `dumping`: its inputs and outputs under its own name, and
 
     Opdebug.Node_OpDebug.<task>.<stream>.<time stamp>
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.cann_emulator.acl import dump_place
+from workbench.cann_emulator.acl import dumping
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.cann_emulator.kernel_values import KernelValues
 from workbench.cann_emulator.revision import emulator
@@ -63,20 +63,20 @@ def watch(entry: LoadedModel, stream: int, kernels: Sequence[KernelValues]) -> l
         return []
     stamp, written = time.time_ns() // 1000, []
     try:
-        _CHECK.stamp = _CHECK.stamp or dump_place.time_folder()
-        folder = dump_place.folder_of(_CHECK.folder, _CHECK.stamp, entry)
+        _CHECK.stamp = _CHECK.stamp or dumping.time_folder()
+        folder = dumping.folder_of(_CHECK.folder, _CHECK.stamp, entry)
         for count, values in enumerate(found):
             at, kernel = stamp + 2 * count, values.kernel
-            name = dump_place.file_name(kernel.op_type, kernel.name, task=values.task, stream=stream, stamp=at)
+            name = dumping.file_name(kernel.op_type, kernel.name, task=values.task, stream=stream, stamp=at)
             content = dump_bytes(kernel.name, values.inputs, values.outputs, time_us=at, emulator=emulator())
-            dump_place.write(folder, name, content, stamp=at)
+            dumping.write(folder, name, content, stamp=at)
             # the number in this name is not the operator's task (accuracy guide, overflow)
-            name = dump_place.file_name("Opdebug", "Node_OpDebug", task=len(kernels) + 1, stream=stream, stamp=at + 1)
+            name = dumping.file_name("Opdebug", "Node_OpDebug", task=len(kernels) + 1, stream=stream, stamp=at + 1)
             status = Values(array=_status(entry, values, stream), dtype="uint8")
             content = dump_bytes("Node_OpDebug", (), (status,), time_us=at + 1, emulator=emulator())
-            written.append(dump_place.write(folder, name, content, stamp=at + 1))
+            written.append(dumping.write(folder, name, content, stamp=at + 1))
     except OSError as error:
-        dump_place.told(error, f"the overflow check of {entry.name}")
+        dumping.told(error, f"the overflow check of {entry.name}")
         print(f"[emulated acl] overflows of {entry.name} cannot be written: {error}", file=sys.stderr, flush=True)
     return written
 

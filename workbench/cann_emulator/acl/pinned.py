@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import threading
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,12 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
+    KIND: ClassVar[str] = "blocks of page-locked host memory"
+    reported: ClassVar[bool] = True
     address: int
     size: int
     site: tuple[str, int]
     storage: npt.NDArray[np.uint8]
-    what: str = "malloc_host"
 
 
 PINNED: dict[int, Pinned] = {}

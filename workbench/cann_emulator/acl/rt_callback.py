@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.cann_emulator.acl import codes, contexts, handles, host_clock, reason, streams, strict
 from workbench.cann_emulator.acl.call import call
+from workbench.cann_emulator.acl.codes import Failed
 from workbench.cann_emulator.acl.streams import Stream
 
 _SUBSCRIPTION_COMES_S = 0.1
@@ -27,63 +28,47 @@ class _Due:
     done: threading.Event = field(default_factory=threading.Event)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Inbox:
-    """What waits for one thread."""
-
-    due: deque[_Due] = field(default_factory=deque)
-
-
-_INBOXES: dict[int, _Inbox] = {}
+_INBOXES: dict[int, deque[_Due]] = {}
 """Thread → its callbacks, for threads that were named in `subscribe_report`."""
 _NEWS = threading.Condition()
 """Told whenever a thread that waits for reports may have something to do."""
 
 
 @call("Kk", "r")
-def subscribe_report(thread_id: int, stream: int) -> int:
-    found, code = _stream(stream)
-    if found is None:
-        return code
+def subscribe_report(thread_id: int, stream: int) -> None:
+    found = _stream(stream)
     if found.subscriber:
-        return codes.RT_STREAM_SUBSCRIBE
+        raise Failed(codes.RT_STREAM_SUBSCRIBE)
     found.subscriber = thread_id
-    _INBOXES.setdefault(thread_id, _Inbox())
+    _INBOXES.setdefault(thread_id, deque())
     _tell()
-    return 0
 
 
 @call("Kk", "r")
-def unsubscribe_report(thread_id: int, stream: int) -> int:
-    found, code = _stream(stream)
-    if found is None:
-        return code
+def unsubscribe_report(thread_id: int, stream: int) -> None:
+    found = _stream(stream)
     if found.subscriber != thread_id:
-        return codes.RT_STREAM_NO_CB_REG
+        raise Failed(codes.RT_STREAM_NO_CB_REG)
     found.subscriber = 0
     if not any(s.subscriber == thread_id for s in handles.alive(Stream)):
         _INBOXES.pop(thread_id, None)
-    return 0
 
 
 @call("OOik", "r")
-def launch_callback(function: Callable[[Any], object], data: Any, block: int, stream: int) -> int:
+def launch_callback(function: Callable[[Any], object], data: Any, block: int, stream: int) -> None:
     """Queue a call of `function(data)` in the subscribed thread; with block 1 the stream waits until it returned."""
     if not callable(function):
         raise TypeError("parameter must be callable")
     if block not in (0, 1):
-        reason.report("EH0001", value=block, param="blockType", reason="it is 0 or 1")
-        return codes.INVALID_PARAM
-    found, code = _stream(stream)
-    if found is None:
-        return code
+        raise reason.refused(codes.INVALID_PARAM, "EH0001", value=block, param="blockType", reason="it is 0 or 1")
+    found = _stream(stream)
     inbox = _INBOXES.get(found.subscriber)
     if inbox is None:
-        return codes.RT_STREAM_NO_CB_REG
+        raise Failed(codes.RT_STREAM_NO_CB_REG)
     due = _Due(function=function, data=data)
 
-    def deliver() -> int:
-        inbox.due.append(due)
+    def deliver() -> None:
+        inbox.append(due)
         _tell()
         if block and found.subscriber != threading.get_ident():
             due.done.wait()
@@ -91,28 +76,26 @@ def launch_callback(function: Callable[[Any], object], data: Any, block: int, st
             _run_due(inbox)
         if block:
             found.done_ns += due.took_ns  # what the program does there holds the stream up
-        return 0
 
     streams.queue(found, streams.Task(work=deliver, callback=True, what="callback"))
     _tell()
-    return 0
 
 
 @call("i", "r")
 def process_report(timeout: int) -> int:
     """Run what is due in this thread, waiting for at most `timeout` ms (-1: for ever); 507012 when nothing came."""
     if timeout < -1 or timeout == 0:
-        reason.report("EH0001", value=timeout, param="timeout", reason="it is -1 or greater than 0")
-        return codes.INVALID_PARAM
+        why = "it is -1 or greater than 0"
+        raise reason.refused(codes.INVALID_PARAM, "EH0001", value=timeout, param="timeout", reason=why)
     thread, now = threading.get_ident(), time.monotonic()
     deadline = float("inf") if timeout == -1 else now + timeout / 1000.0
     subscribed_by = min(deadline, now + _SUBSCRIPTION_COMES_S)
     served = False
     while True:
         inbox = _INBOXES.get(thread)
-        if inbox is not None and not inbox.due:
+        if inbox is not None and not inbox:
             _get_on(thread)
-        if inbox is not None and inbox.due:
+        if inbox:
             _run_due(inbox)
             return 0
         served = served or inbox is not None
@@ -120,7 +103,7 @@ def process_report(timeout: int) -> int:
         if left <= 0 and not _coming(thread):
             return codes.RT_REPORT_TIMEOUT if served else codes.RT_THREAD_SUBSCRIBE
         with _NEWS:
-            if inbox is None or not inbox.due:
+            if not inbox:
                 _NEWS.wait(min(_LOOK_AGAIN_S, max(left, 0.001)))
 
 
@@ -135,9 +118,9 @@ def _tell() -> None:
         _NEWS.notify_all()
 
 
-def _run_due(inbox: _Inbox) -> None:
-    while inbox.due:
-        due = inbox.due.popleft()
+def _run_due(inbox: deque[_Due]) -> None:
+    while inbox:
+        due = inbox.popleft()
         pause = host_clock.Pause()
         try:
             due.function(due.data)
@@ -157,12 +140,12 @@ def _get_on(thread_id: int) -> None:
                 stream.lock.release()
 
 
-def _stream(handle: int) -> tuple[Stream | None, int]:
+def _stream(handle: int) -> Stream:
     """By handle alone: the subscription may be made in another context than the stream's."""
     context = contexts.current()
     if handle == 0 and context is not None:
-        return streams.default_stream(context), 0
+        return streams.default_stream(context)
     found = handles.look(handle, Stream)
     if found is None:
-        return None, strict.undefined(f"{handle:#x} is no live stream", codes.RT_INVALID_HANDLE)
-    return found, 0
+        raise strict.undefined(f"{handle:#x} is no live stream", codes.RT_INVALID_HANDLE)
+    return found

@@ -10,15 +10,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.cann_emulator.acl import codes, handles, last_error, reason
+from workbench.cann_emulator.acl import codes, handles, reason
 from workbench.cann_emulator.acl.call import call
+from workbench.cann_emulator.acl.handles import Made
 
 _NONE = 0xFFFFFFFF
-_THREAD_LEVEL = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Failure(Made):
     task: int
     stream: int
     thread: int
@@ -32,59 +32,56 @@ _CALLBACK: dict[str, Callable[[int], object]] = {}
 @call("i", "r", device=False, told=False)
 def peek_at_last_error(level: int) -> int:
     """The code with which the runtime last failed in this thread, 0 for none; it stays. `level` is 0, the thread."""
-    return last_error.peek() if level == _THREAD_LEVEL else _wrong_level(level)
+    _check_level(level)
+    return reason.last_code()
 
 
 @call("i", "r", device=False, told=False)
 def get_last_error(level: int) -> int:
     """The same, and forget it."""
-    return last_error.take() if level == _THREAD_LEVEL else _wrong_level(level)
+    _check_level(level)
+    return reason.last_code(forget=True)
 
 
 @call("|O", "r", device=False)
-def set_exception_info_callback(function: Callable[[int], object] | None = None) -> int:
+def set_exception_info_callback(function: Callable[[int], object] | None = None) -> None:
     """`function(info)` is called when a task fails; None ends that."""
     if function is not None and not callable(function):
         raise TypeError("acl.rt.set_exception_info_callback args parse failed")
     _CALLBACK.clear()
     if function is not None:
         _CALLBACK["function"] = function
-    return 0
 
 
-@call("k", "I", device=False)
+@call("k", "I", device=False, missing=_NONE)
 def get_task_id_from_exception_info(info: int) -> int:
-    found = handles.look(info, _Failure)
-    return found.task if found is not None else _NONE
+    return handles.need(info, _Failure).task
 
 
-@call("k", "I", device=False)
+@call("k", "I", device=False, missing=_NONE)
 def get_stream_id_from_exception_info(info: int) -> int:
-    found = handles.look(info, _Failure)
-    return found.stream if found is not None else _NONE
+    return handles.need(info, _Failure).stream
 
 
-@call("k", "I", device=False)
+@call("k", "I", device=False, missing=_NONE)
 def get_thread_id_from_exception_info(info: int) -> int:
-    found = handles.look(info, _Failure)
-    return found.thread if found is not None else _NONE
+    return handles.need(info, _Failure).thread
 
 
-@call("k", "I", device=False)
+@call("k", "I", device=False, missing=_NONE)
 def get_device_id_from_exception_info(info: int) -> int:
-    found = handles.look(info, _Failure)
-    return found.device if found is not None else _NONE
+    return handles.need(info, _Failure).device
 
 
-@call("k", "I", device=False)
+@call("k", "I", device=False, missing=_NONE)
 def get_error_code_from_exception_info(info: int) -> int:
-    found = handles.look(info, _Failure)
-    return found.code if found is not None else _NONE
+    return handles.need(info, _Failure).code
 
 
-def _wrong_level(level: int) -> int:
-    reason.report("EH0001", value=level, param="level", reason="it is 0, the level of a thread")
-    return codes.INVALID_PARAM
+def _check_level(level: int) -> None:
+    if level:
+        why = "it is 0, the level of a thread"
+        raise reason.refused(codes.INVALID_PARAM, "EH0001", value=level, param="level", reason=why)
 
 
 def tell(code: int, *, task: int, stream: int, device: int) -> None:

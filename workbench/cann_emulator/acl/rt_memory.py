@@ -2,147 +2,104 @@
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import (
-    clock,
-    codes,
-    contexts,
-    host_clock,
-    leaks,
-    memory,
-    pinned,
-    reason,
-    streams,
-    strict,
-    use,
-)
+from workbench.cann_emulator.acl import clock, codes, contexts, host_clock, memory, pinned, reason, streams, strict, use
 from workbench.cann_emulator.acl.call import call, site
+from workbench.cann_emulator.acl.codes import Failed
 from workbench.cann_emulator.acl.contexts import Context
+from workbench.cann_emulator.acl.handles import Site
 
 _KINDS = range(6)
 _ATTRIBUTES = range(12)
 _HBM = (1, 4, 5, 8, 9, 10, 11)
 _COPY_ALIGNMENT = 64
-_move = memory.move
-_arena_of, _reach = memory.arena_of, memory.reach
 
 
 @call("ki", "kr")
-def malloc(size: int, policy: int) -> tuple[int, int]:
+def malloc(size: int, policy: int) -> int:
     """Device memory; a policy that does not exist means the default one (pyacl.md §2.1)."""
     return _malloc(size)
 
 
 @call("ki", "kr")
-def malloc_cached(size: int, policy: int) -> tuple[int, int]:
+def malloc_cached(size: int, policy: int) -> int:
     return _malloc(size)
 
 
 @call("k", "r")
-def free(ptr: int) -> int:
+def free(ptr: int) -> None:
     """Free a block of `malloc`, by the pointer that `malloc` gave; does not wait for queued work.
 
     The only calls on memory that need no current context are the two that free it (`ApiImpl::DevFreeStatic` and
     `HostFree` of the open runtime repository): programs do it in destructors, behind `destroy_context`.
     """
-    if not ptr:
-        reason.report("EH0002", param="devPtr")
-        return codes.INVALID_PARAM
+    reason.present(devPtr=ptr)
     arena = memory.arena_of(ptr)
     block = arena.blocks.get(ptr) if arena is not None else None
     if arena is None or block is None:
-        return strict.undefined(_why_not_free(ptr), codes.RT_MEMORY_FREE)
+        raise strict.undefined(_why_not_free(ptr), codes.RT_MEMORY_FREE)
     if block.what != "malloc":
-        return strict.undefined(f"free of memory that belongs to {block.what}", codes.RT_MEMORY_FREE)
-    if strict.STRICT["on"]:
-        _refuse_pending(ptr, block.extent, "free")
+        raise strict.undefined(f"free of memory that belongs to {block.what}", codes.RT_MEMORY_FREE)
+    _refuse_pending("free", (ptr, block.extent))
     memory.release(arena, block)
     use.update(next(d for d in contexts.devices() if d.arena is arena))
-    return 0
 
 
 @call("k", "kr")
-def malloc_host(size: int) -> tuple[int, int]:
+def malloc_host(size: int) -> int:
     if not size:
-        return 0, codes.INVALID_PARAM
-    if contexts.current() is None:
-        return 0, codes.RT_CONTEXT_NULL
+        raise Failed(codes.INVALID_PARAM)
+    contexts.required()
     block = pinned.allocate(size, site())
-    return (block.address, 0) if block is not None else (0, codes.RT_MEMORY_ALLOCATION)
+    if block is None:
+        raise Failed(codes.RT_MEMORY_ALLOCATION)
+    return block.address
 
 
 @call("k", "r")
-def free_host(ptr: int) -> int:
-    if not ptr:
-        reason.report("EH0002", param="hostPtr")
-        return codes.INVALID_PARAM
+def free_host(ptr: int) -> None:
+    reason.present(hostPtr=ptr)
     block = pinned.PINNED.get(ptr)
     if block is None:
-        return strict.undefined(f"free_host of {ptr:#x}, which malloc_host did not give", codes.RT_MEMORY_FREE)
-    if strict.STRICT["on"]:
-        _refuse_pending(ptr, block.size, "free_host")
+        raise strict.undefined(f"free_host of {ptr:#x}, which malloc_host did not give", codes.RT_MEMORY_FREE)
+    _refuse_pending("free_host", (ptr, block.size))
     pinned.release(block)
-    return 0
 
 
 @call("kkkki", "r")
-def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> int:
+def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> None:
     """Copy now, waiting for no stream; the direction follows the addresses, `kind` is only checked for its range."""
-    if not (dst and src):
-        reason.report("EH0002", param="dst" if not dst else "src")
-        return codes.INVALID_PARAM
-    if kind not in _KINDS:
-        reason.report("EH0001", value=kind, param="kind", reason="it must be in [0, 5]")
-        return codes.INVALID_PARAM
-    context = contexts.current()
-    if context is None:
-        return codes.RT_CONTEXT_NULL
-    if not 0 < count <= dst_max:
-        return _wrong_count("aclrtMemcpy", count, dst_max)
+    context = _check_copy("aclrtMemcpy", dst, dst_max, src, count, kind)
     if dst == src:
-        return 0
-    if strict.STRICT["on"]:
-        _refuse_pending(src, count, "memcpy")
-        _refuse_pending(dst, count, "memcpy")
-    to, source = _arena_of(dst), _arena_of(src)
+        return
+    _refuse_pending("memcpy", (src, count), (dst, count))
+    to, source = memory.arena_of(dst), memory.arena_of(src)
     with host_clock.STANDING:
-        code = _copy(dst, src, count, to, source)
-    if code == 0 and (to is not None or source is not None):
+        _copy(dst, src, count)
+    if to is not None or source is not None:
         clock.count_copy(context, count, to is not None, source is not None)
-    return code
 
 
 @call("kkkkik", "r")
 def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream: int) -> int:
     """Queue a copy; with ordinary host memory the stream is synchronised and the copy done at once (pyacl.md §1.4)."""
-    if not (dst and src):
-        reason.report("EH0002", param="dst" if not dst else "src")
-        return codes.INVALID_PARAM
-    if kind not in _KINDS:
-        reason.report("EH0001", value=kind, param="kind", reason="it must be in [0, 5]")
-        return codes.INVALID_PARAM
-    context = contexts.current()
-    if context is None:
-        return codes.RT_CONTEXT_NULL
-    if not 0 < count <= dst_max:
-        return _wrong_count("aclrtMemcpyAsync", count, dst_max)
-    queue, code = streams.resolve(stream, context)
-    if queue is None:
-        return code
-    to, source = _arena_of(dst), _arena_of(src)
-    if to is None and source is None:
-        return codes.RT_FEATURE_NOT_SUPPORT
-    for address, arena in ((dst, to), (src, source)):
+    _check_copy("aclrtMemcpyAsync", dst, dst_max, src, count, kind)
+    queue = streams.resolve(stream)
+    ends = ((dst, memory.arena_of(dst)), (src, memory.arena_of(src)))
+    if all(arena is None for _, arena in ends):
+        raise Failed(codes.RT_FEATURE_NOT_SUPPORT)
+    for address, arena in ends:
         if address % _COPY_ALIGNMENT and arena is not None:
-            code = strict.undefined(f"memcpy_async with {address:#x}, which is not 64-byte aligned", 0)
-    direct = all(arena is not None or pinned.is_pinned(address) for address, arena in ((dst, to), (src, source)))
-    duration = clock.copy_ns(count, to is not None, source is not None)
-    if not direct:
+            strict.undefined(f"memcpy_async with {address:#x}, which is not 64-byte aligned")
+    duration = clock.copy_ns(count, ends[0][1] is not None, ends[1][1] is not None)
+    if not all(arena is not None or pinned.is_pinned(address) for address, arena in ends):
         with host_clock.STANDING:
-            code = streams.synchronize(queue) or _copy(dst, src, count, to, source)
+            code = streams.synchronize(queue)
+            if not code:
+                _copy(dst, src, count)
         streams.advance(queue, duration)
         return code
     task = streams.Task(
-        work=lambda: _copy_later(dst, src, count),
+        work=lambda: _copy(dst, src, count),
         duration_ns=duration,
         spans=((dst, count), (src, count)),
         what="memcpy_async",
@@ -153,60 +110,46 @@ def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream
 
 
 @call("kkik", "r")
-def memset(ptr: int, max_count: int, value: int, count: int) -> int:
-    if not ptr:
-        reason.report("EH0002", param="devPtr")
-        return codes.INVALID_PARAM
-    if contexts.current() is None:
-        return codes.RT_CONTEXT_NULL
+def memset(ptr: int, max_count: int, value: int, count: int) -> None:
+    reason.present(devPtr=ptr)
+    contexts.required()
     if not count:
-        return _wrong_count("aclrtMemset", count, max_count)
+        raise _wrong_count("aclrtMemset", count, max_count)
     if count > max_count:
-        return strict.undefined(f"memset of {count} bytes with a maximum of {max_count}", codes.RT_PARAM_INVALID)
-    if strict.STRICT["on"]:
-        _refuse_pending(ptr, count, "memset")
-    return _set(ptr, value, count)
+        fact = f"memset of {count} bytes with a maximum of {max_count}"
+        raise strict.undefined(fact, codes.RT_PARAM_INVALID)
+    _refuse_pending("memset", (ptr, count))
+    _set(ptr, value, count)
 
 
 @call("kkikk", "r")
-def memset_async(ptr: int, max_count: int, value: int, count: int, stream: int) -> int:
-    if not ptr:
-        reason.report("EH0002", param="devPtr")
-        return codes.INVALID_PARAM
-    context = contexts.current()
-    if context is None:
-        return codes.RT_CONTEXT_NULL
+def memset_async(ptr: int, max_count: int, value: int, count: int, stream: int) -> None:
+    reason.present(devPtr=ptr)
+    contexts.required()
     if not 0 < count <= max_count:
-        return _wrong_count("aclrtMemsetAsync", count, max_count)
-    queue, code = streams.resolve(stream, context)
-    if queue is None:
-        return code
-    duration = clock.copy_ns(count, True, True)
+        raise _wrong_count("aclrtMemsetAsync", count, max_count)
     work = streams.Task(
         work=lambda: _set(ptr, value, count),
-        duration_ns=duration,
+        duration_ns=clock.copy_ns(count, True, True),
         spans=((ptr, count),),
         what="memset_async",
         kind="MEMSET_ASYNC",
     )
-    streams.queue(queue, work)
-    return 0
+    streams.queue(streams.resolve(stream), work)
 
 
 @call("i", "kkr")
-def get_mem_info(attr: int) -> tuple[int, int, int]:
+def get_mem_info(attr: int) -> tuple[int, int]:
     """Free and total bytes of the current device; (0, 0) for memory the chip lacks, as DDR on a 910B3."""
     if attr not in _ATTRIBUTES:
-        reason.report("EE1003", value=attr, param="attr", function="aclrtGetMemInfo", expected="[0, 11]")
-        return 0, 0, codes.RT_INVALID_MEMORY_TYPE
-    context = contexts.current()
-    if context is None:
-        return 0, 0, codes.RT_CONTEXT_NULL
+        what = {"value": attr, "param": "attr", "function": "aclrtGetMemInfo", "expected": "[0, 11]"}
+        raise reason.refused(codes.RT_INVALID_MEMORY_TYPE, "EE1003", **what)
+    context = contexts.required()
     if attr not in _HBM:
-        return 0, 0, 0
+        return 0, 0
     arena = contexts.arena(context.device)
     left = arena.capacity - arena.used - use.others_bytes(context.device, now_exactly=True)
-    return max(0, left), arena.capacity, 0
+    return max(0, left), arena.capacity
 
 
 @call("kk", "r")
@@ -220,68 +163,65 @@ def mem_invalidate(ptr: int, size: int) -> int:
     return 0 if ptr and size else codes.INVALID_PARAM
 
 
-def grab(context: Context, size: int, what: str, where: tuple[str, int]) -> memory.Block | None:
-    """Device memory for the library itself, or for `malloc`; None when there is none left."""
+def grab(context: Context, size: int, what: str, where: Site) -> memory.Block | None:
+    """Device memory for the library itself, or for `malloc`; None, and a reason text, when there is none left."""
     device = context.device
     arena = contexts.arena(device)
     others = use.others_bytes(device) if size >= 1 << 20 else 0
     block = memory.allocate(arena, size, what, where, others)
     use.update(device)
+    if block is None:
+        module = "APP" if what == "malloc" else "GE"
+        reason.report("EL0004", reason=f"{size} bytes of device memory were asked for by module {module}.")
     return block
 
 
-def _malloc(size: int) -> tuple[int, int]:
+def _malloc(size: int) -> int:
     if not size:
-        reason.report("EH0001", value=0, param="size", reason="it must be greater than zero")
-        return 0, codes.INVALID_PARAM
-    context = contexts.current()
-    if context is None:
-        return 0, codes.RT_CONTEXT_NULL
-    block = grab(context, size, "malloc", site())
+        why = "it must be greater than zero"
+        raise reason.refused(codes.INVALID_PARAM, "EH0001", value=0, param="size", reason=why)
+    block = grab(contexts.required(), size, "malloc", site())
     if block is None:
-        reason.report("EL0004", reason=f"{size} bytes of device memory were asked for by module APP.")
-        return 0, codes.RT_MEMORY_ALLOCATION
-    return block.address, 0
+        raise Failed(codes.RT_MEMORY_ALLOCATION)
+    return block.address
 
 
-def _copy(dst: int, src: int, count: int, to: memory.Arena | None, source: memory.Arena | None) -> int:
-    if to is not None:
-        address = _reach(to, dst, count, True)
-        if address is None:
-            return _outside("written", dst, count)
-        dst = address
-    if source is not None:
-        address = _reach(source, src, count, False)
-        if address is None:
-            return _outside("read", src, count)
-        src = address
-    _move(dst, src, count)
-    return 0
+def _check_copy(function: str, dst: int, dst_max: int, src: int, count: int, kind: int) -> Context:
+    reason.present(dst=dst, src=src)
+    if kind not in _KINDS:
+        why = "it must be in [0, 5]"
+        raise reason.refused(codes.INVALID_PARAM, "EH0001", value=kind, param="kind", reason=why)
+    context = contexts.required()
+    if not 0 < count <= dst_max:
+        raise _wrong_count(function, count, dst_max)
+    return context
 
 
-def _copy_later(dst: int, src: int, count: int) -> int:
-    return _copy(dst, src, count, _arena_of(dst), _arena_of(src))
+def _copy(dst: int, src: int, count: int) -> None:
+    memory.move(_private(dst, count, writes=True), _private(src, count, writes=False), count)
 
 
-def _set(ptr: int, value: int, count: int) -> int:
-    arena = _arena_of(ptr)
-    if arena is not None:
-        address = _reach(arena, ptr, count, True)
-        if address is None:
-            return _outside("written", ptr, count)
-        ptr = address
-    memory.fill(ptr, value & 0xFF, count)
-    return 0
+def _set(ptr: int, value: int, count: int) -> None:
+    memory.fill(_private(ptr, count, writes=True), value & 0xFF, count)
 
 
-def _outside(done: str, address: int, count: int) -> int:
-    fact = f"{count} bytes are {done} at device address {address:#x}, which is not all inside one live block"
-    return strict.undefined(fact, codes.RT_DRV_INTERNAL_ERROR)
+def _private(address: int, count: int, *, writes: bool) -> int:
+    """Where the bytes of an address can be reached; a host address is left as it is."""
+    arena = memory.arena_of(address)
+    if arena is None:
+        return address
+    found = memory.reach(arena, address, count, writes)
+    if found is None:
+        done = "written" if writes else "read"
+        fact = f"{count} bytes are {done} at device address {address:#x}, which is not all inside one live block"
+        raise strict.undefined(fact, codes.RT_DRV_INTERNAL_ERROR)
+    return found
 
 
-def _wrong_count(function: str, count: int, most: int) -> int:
-    reason.report("EE1003", value=count, param="count", function=function, expected=f"(0, {most}]")
-    return codes.RT_PARAM_INVALID
+def _wrong_count(function: str, count: int, most: int) -> Failed:
+    expected = f"(0, {most}]"
+    what = {"value": count, "param": "count", "function": function, "expected": expected}
+    return reason.refused(codes.RT_PARAM_INVALID, "EE1003", **what)
 
 
 def _why_not_free(ptr: int) -> str:
@@ -294,15 +234,10 @@ def _why_not_free(ptr: int) -> str:
     return f"free of {ptr:#x}, which is " + ("inside of a block" if inside else "freed already, or never was given out")
 
 
-def _refuse_pending(address: int, count: int, what: str) -> None:
-    task = streams.touched(address, count)
-    if task is not None:
-        strict.undefined(f"{what} at {address:#x} while a queued {task.what} uses it: synchronize the stream first", 0)
-
-
-def _left() -> list[leaks.Alive]:
-    blocks = pinned.PINNED
-    return [("blocks of page-locked host memory", b.site, blocks, b.address) for b in blocks.values()]
-
-
-leaks.COLLECTORS.append(_left)
+def _refuse_pending(what: str, *spans: tuple[int, int]) -> None:
+    """In strict mode, memory that queued work still uses."""
+    for address, count in spans if strict.STRICT["on"] else ():
+        task = streams.touched(address, count)
+        if task is not None:
+            uses = f"while a queued {task.what} uses it: synchronize the stream first"
+            strict.undefined(f"{what} at {address:#x} {uses}")

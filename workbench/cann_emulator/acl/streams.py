@@ -15,17 +15,20 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from workbench.cann_emulator.acl import codes, handles, host_clock, leaks, paced, profiling
+from workbench.cann_emulator.acl import codes, contexts, handles, host_clock, leaks, paced, profiling, reason
+from workbench.cann_emulator.acl.codes import Failed
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SETTING, Context, Device
+from workbench.cann_emulator.acl.handles import Made, Site
 
 STREAMS_PER_DEVICE = 1984
 SYNC, TIME_LINE = 1, 8
 COPY = "MEMCPY_ASYNC"
 """Type of a copy's task, as a profile has it; those of events are EVENT_RECORD and EVENT_WAIT (pyacl.md §5.4)."""
 
-Work = Callable[[], int]
-"""Does the work and gives a return code."""
+Work = Callable[[], int | None]
+"""Does the work and gives a return code, or fails with one."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -54,7 +57,7 @@ class Task:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Stream:
+class Stream(Made):
     """A queue of one context.
 
     Attributes:
@@ -65,10 +68,9 @@ class Stream:
         failure: of a task, told by the next wait.
     """
 
+    KIND: ClassVar[str] = "streams"
     context: Context
-    site: tuple[str, int]
     default: bool = False
-    handle: int = 0
     number: int = 0
     due_ns: int = 0
     done_ns: int = 0
@@ -81,9 +83,13 @@ class Stream:
     lock: threading.RLock = field(default_factory=threading.RLock)
     subscriber: int = 0
 
+    @property
+    def reported(self) -> bool:
+        return not self.default
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Event:
+class Event(Made):
     """A mark in a stream.
 
     Attributes:
@@ -93,11 +99,10 @@ class Event:
         due_ns: when the stream will come to it, as far as that is known.
     """
 
+    KIND: ClassVar[str] = "events"
     context: Context
     flag: int
-    site: tuple[str, int]
     by_default: bool = False
-    handle: int = 0
     time_ns: int | None = None
     due_ns: int = 0
     pending: Task | None = None
@@ -105,14 +110,18 @@ class Event:
     polled: bool = False
 
 
-def create(context: Context, site: tuple[str, int], default: bool = False) -> Stream | None:
-    """A stream; None when the device has 1984 of them."""
-    on_device = [s for s in handles.alive(Stream) if s.context.device is context.device]
-    if len(on_device) >= STREAMS_PER_DEVICE:
-        return None
+def create(context: Context, site: Site, default: bool = False) -> Stream:
+    """
+    Raises:
+        Failed: 207008, the device has 1984 streams.
+    """
+    device = context.device
+    if device.streams >= STREAMS_PER_DEVICE:
+        raise Failed(codes.RT_NO_STREAM_RESOURCE)
     now = host_clock.now_ns()
-    stream = Stream(context=context, site=site, default=default, number=len(on_device), due_ns=now, done_ns=now)
-    stream.handle = handles.give(stream)
+    stream = Stream(context=context, site=site, default=default, number=device.streams, due_ns=now, done_ns=now)
+    device.streams += 1
+    context.owned[handles.give(stream)] = stream
     return stream
 
 
@@ -121,18 +130,23 @@ def default_stream(context: Context) -> Stream:
         with SETTING:
             if not isinstance(context.stream, Stream):
                 context.stream = create(context, context.site, default=True)
-    assert isinstance(context.stream, Stream), "the default stream exists beside the limit"
+    assert isinstance(context.stream, Stream)
     return context.stream
 
 
-def resolve(handle: int, context: Context) -> tuple[Stream | None, int]:
-    """The stream of a handle, 0 being the default one of the context; or None and a code."""
+def resolve(handle: int) -> Stream:
+    """The stream of a handle in the current context, 0 being its default one.
+
+    Raises:
+        Failed: 107002 (no context), 107017 (no live stream), 107003 (of another context).
+    """
+    context = contexts.required()
     if handle == 0:
-        return default_stream(context), 0
-    stream = handles.look(handle, Stream)
-    if stream is None:
-        return None, codes.RT_INVALID_HANDLE
-    return (stream, 0) if stream.context is context else (None, codes.RT_STREAM_CONTEXT)
+        return default_stream(context)
+    stream = handles.need(handle, Stream, what="stream", code=codes.RT_INVALID_HANDLE)
+    if stream.context is not context:
+        raise reason.refused(codes.RT_STREAM_CONTEXT, "EE1010", what="The stream", reason="")
+    return stream
 
 
 def queue(stream: Stream, task: Task) -> None:
@@ -180,7 +194,7 @@ def drain(stream: Stream, until: Task | None = None) -> int:
         while stream.tasks:
             task = stream.tasks.popleft()
             began_ns = stream.done_ns = max(stream.done_ns, task.arrival_ns)
-            code = task.work()
+            code = code_of(task.work)
             stream.done_ns += task.duration_ns
             task.done_ns = stream.done_ns
             stream.context.device.busy_us += task.duration_ns / 1000
@@ -196,6 +210,13 @@ def drain(stream: Stream, until: Task | None = None) -> int:
             stream.due_ns = stream.done_ns
         failure, stream.failure = stream.failure, 0
         return failure
+
+
+def code_of(work: Work) -> int:
+    try:
+        return work() or 0
+    except Failed as failed:
+        return failed.code
 
 
 def synchronize(stream: Stream) -> int:
@@ -217,9 +238,10 @@ def _synchronize(stream: Stream) -> int:
 def synchronize_device(device: Device) -> int:
     """Wait for all streams of a device; the first failure."""
     found = 0
-    for stream in handles.alive(Stream):
-        if stream.context.device is device:
-            found = synchronize(stream) or found
+    for context in list(device.contexts.values()):
+        for stream in list(context.owned.values()):
+            if isinstance(stream, Stream):
+                found = synchronize(stream) or found
     return found
 
 
@@ -234,10 +256,9 @@ def left_ns(event: Event) -> int:
 
 
 def record(event: Event, stream: Stream) -> None:
-    def reached() -> int:
+    def reached() -> None:
         if event.pending is task:
             event.time_ns, event.pending = stream.done_ns, None
-        return 0
 
     task = Task(work=reached, record=True, what="event", kind="EVENT_RECORD")
     event.time_ns, event.pending, event.stream, event.polled = None, task, stream, False
@@ -263,7 +284,7 @@ def wait_for(stream: Stream, event: Event) -> None:
 
 def destroy(stream: Stream) -> int:
     code = synchronize(stream)
-    handles.drop(stream.handle)
+    _forget(stream)
     return code
 
 
@@ -276,25 +297,22 @@ def touched(address: int, count: int) -> Task | None:
     return None
 
 
+def _forget(stream: Stream) -> None:
+    stream.context.owned.pop(stream.handle, None)
+    stream.context.device.streams -= 1
+    handles.drop(stream.handle)
+
+
 def _end_with(context: Context) -> None:
     """A context takes its streams and events along; other than default ones, the program should have destroyed them."""
-    for stream in handles.alive(Stream):
-        if stream.context is context:
-            stream.tasks.clear()
-            handles.drop(stream.handle)
-            if not stream.default:
-                leaks.reclaimed.append(("streams", stream.site))
-    for event in handles.alive(Event):
-        if event.context is context:
-            handles.drop(event.handle)
-            leaks.reclaimed.append(("events", event.site))
-
-
-def _left() -> list[leaks.Alive]:
-    made = [s for s in handles.alive(Stream) if not s.default]
-    found: list[leaks.Alive] = [("streams", s.site, handles.LIVE, s.handle) for s in made]
-    return found + [("events", e.site, handles.LIVE, e.handle) for e in handles.alive(Event)]
+    for thing in list(context.owned.values()):
+        leaks.reclaim(thing)
+        if isinstance(thing, Stream):
+            thing.tasks.clear()
+            _forget(thing)
+        else:
+            handles.drop(thing.handle)
+    context.owned.clear()
 
 
 ON_RELEASE.append(_end_with)
-leaks.COLLECTORS.append(_left)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from workbench.cann_emulator.acl import codes, config, contexts, dumping, leaks, models, overflow, profiling, reason
 from workbench.cann_emulator.acl.call import call
+from workbench.cann_emulator.acl.codes import Failed
 
 _log = logging.getLogger("acl")
 _log.addHandler(logging.NullHandler())  # the CANN log is no console: a warning must not reach stderr by default
@@ -35,21 +36,27 @@ def initialized() -> bool:
     return _STATE.references > 0
 
 
+def require(code: int) -> None:
+    """
+    Raises:
+        Failed: the library is not initialized.
+    """
+    if not initialized():
+        raise Failed(code)
+
+
 @call("|s", "r", device=False)
-def init(path: str = "") -> int:
+def init(path: str = "") -> None:
     """Once per process; a second call gives 100002, does no harm and counts."""
     if _STATE.references:
         _STATE.references += 1
-        return codes.REPEAT_INITIALIZE
+        raise Failed(codes.REPEAT_INITIALIZE)
     configuration, content = config.Configuration(), b""
     if path:
-        try:
-            configuration, content = config.read(path)
-        except config.ConfigurationRefused as refused:
-            return refused.code
+        configuration, content = config.read(path)
     if _STATE.content is not None and _STATE.content != content:
-        reason.report("EH0001", value=path, param="configPath", reason="another configuration was used before")
-        return codes.INVALID_PARAM
+        why = "another configuration was used before"
+        raise reason.refused(codes.INVALID_PARAM, "EH0001", value=path, param="configPath", reason=why)
     _STATE.content, _STATE.references, _STATE.finalized = content, 1, False
     reason.share(configuration.error_text_per_process)
     contexts.DEFAULT_DEVICE.clear()
@@ -58,28 +65,26 @@ def init(path: str = "") -> int:
     overflow.configure(configuration.overflow_path)
     dumping.configure(configuration.dump)
     profiling.configure(configuration.profile_path)
-    return 0
 
 
 @call("", "r", device=False)
-def finalize() -> int:
+def finalize() -> None:
     """Everything ends at once, whatever the count is; a second call gives 100037."""
     if _STATE.finalized:
-        return codes.REPEAT_FINALIZE
+        raise Failed(codes.REPEAT_FINALIZE)
     _end()
-    return 0
 
 
 @call("", "Kr", device=False)
-def finalize_reference() -> tuple[int, int]:
+def finalize_reference() -> int:
     """One `init` less, and how many are left; the last one ends everything."""
     if not _STATE.references:
-        return 0, codes.REPEAT_FINALIZE
+        raise Failed(codes.REPEAT_FINALIZE)
     if _STATE.references > 1:
         _STATE.references -= 1
-        return _STATE.references, 0
+        return _STATE.references
     _end()
-    return 0, 0
+    return 0
 
 
 @call("", "s", device=False)
@@ -94,8 +99,8 @@ def get_soc_name() -> str:
 
 
 @call("", "iiir", device=False)
-def get_version() -> tuple[int, int, int, int]:
-    return (*_ACL_VERSION, 0)
+def get_version() -> tuple[int, int, int]:
+    return _ACL_VERSION
 
 
 @call("is", "n", device=False)

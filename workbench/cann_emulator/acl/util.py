@@ -81,7 +81,7 @@ def ptr_to_numpy(ptr: int, shape: tuple[int, ...], npy_type: int) -> npt.NDArray
 
 
 @call("OO", "Kr", device=False)
-def start_thread(function: Callable[..., object], argument: Any) -> tuple[int, int]:
+def start_thread(function: Callable[..., object], argument: Any) -> int:
     """A thread that calls `function(argument)`, the whole list being one argument; None means no argument."""
     if not callable(function):
         raise TypeError("parameter must be callable")
@@ -89,7 +89,7 @@ def start_thread(function: Callable[..., object], argument: Any) -> tuple[int, i
     thread.start()
     assert thread.ident is not None, "a started thread has an identity"
     _STARTED[thread.ident] = thread
-    return thread.ident, 0
+    return thread.ident
 
 
 @call("K", "r", device=False)

@@ -1,50 +1,110 @@
-"""quantize_preprocess, quantize_model and save_model (amct.md §1.2, §1.3).
+"""The calls of AMCT, and how they see calibration data (amct.md §1.2, §1.3, §1.7).
 
-float model ─► [quantize_preprocess ─► one forward ─► balance factors] ─► quantize_model ─► batch_num forwards
-                                                                             └─► save_model ─► deploy, fake-quant
+A modified model is the float model and one node of the domain `amct.customop` that says what is asked for. The file
+names no version of that domain: who opens it without AMCT_SO is told by ONNX Runtime itself that there is `No opset
+import for domain 'amct.customop'` (amct.md §12). A session that is made with AMCT_SO from the path of a modified model
+runs the float model, and keeps what it was fed; at the batch_num-th forward the record is worked out. For that one
+method of one class is replaced, `InferenceSession.__init__`, when this module is imported.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
+from onnx import ModelProto, helper
 
-from workbench.cann_emulator.amct_onnx import record_file as records
-from workbench.cann_emulator.amct_onnx.configuration import PathLike, read_quant_config
 from workbench.cann_emulator.amct_onnx.fake_quant import fake_quant_model
-from workbench.cann_emulator.amct_onnx.files import make_folder, write, write_model
-from workbench.cann_emulator.amct_onnx.layers import FloatModel, read_float_model
-from workbench.cann_emulator.amct_onnx.learned_rounding import remember
-from workbench.cann_emulator.amct_onnx.log import say
-from workbench.cann_emulator.amct_onnx.modified import (
-    add_balancers,
-    add_calibration,
-    add_dumps,
-    balanced_layers,
-    keys_of,
-    multiplying,
-    operators_of,
-    with_original_add_order,
-    without_operators,
-)
 from workbench.cann_emulator.revision import emulator
-from workbench.graph.layers import quantizable_layers
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.nodes import replace_nodes
+from workbench.graph.read import load_graph, read_model
 from workbench.quantization.algorithms import quantized_layers
+from workbench.quantization.amct.cfg import read_cfg
+from workbench.quantization.amct.config import expand, symmetric_only
 from workbench.quantization.amct.json_form import config_json
+from workbench.quantization.amct.json_reader import parse_config_json
+from workbench.quantization.amct.protobuf_text import print_message, quoted
 from workbench.quantization.amct.recipe import recipe_of_config
-from workbench.quantization.amct.record_file import parse_record
-from workbench.quantization.exact import dividing, with_quantized_weights
-from workbench.quantization.lowering.ascend_quant import DEQUANT, QUANT
+from workbench.quantization.amct.record_file import parse_record, record_text
+from workbench.quantization.calibrate import follow_amct
 from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.quantization.lowering.prepare import balanced
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import ModelRecipe
-from workbench.quantization.weights import weight_scale, weights_of
-from workbench.values.errors import ConfigError, LoweringError
+from workbench.quantization.record import QuantizationRecord, record_from_json
+from workbench.values.documents.canonical import canonical_json
+from workbench.values.errors import WorkbenchError
+from workbench.values.model import Model
+from workbench.values.system.files import temporary_beside
+
+PathLike = str | os.PathLike[str]
+
+DOMAIN = "amct.customop"
+AMCT_SO = onnxruntime.SessionOptions()
+"""The session options to open modified and fake-quant models with (amct.md §1.1)."""
+
+_FILE_MODE, _FOLDER_MODE = 0o640, 0o750
+_FOUND = "amct_record"
+"""Key in a modified model's metadata: the record as it was found, with the learned rounding that no record file has."""
+
+
+def create_quant_config(
+    config_file: PathLike,
+    model_file: PathLike,
+    skip_layers: Sequence[str] | None = None,
+    batch_num: int = 1,
+    activation_offset: bool = True,
+    config_defination: PathLike | None = None,
+    updated_model: PathLike | None = None,
+) -> None:
+    """Write what AMCT would do to every layer of a model, as a JSON file the user may edit (amct.md §2).
+
+    Args:
+        config_defination: (sic) a simplified configuration (.cfg); with it the three arguments before are ignored.
+        updated_model: where the model goes with a name for every node; it must be used from then on.
+
+    Raises:
+        RuntimeError, ValueError, TypeError: a file cannot be read, or asks for what AMCT refuses.
+    """
+    names = isinstance(skip_layers, list | tuple) and all(isinstance(name, str) for name in skip_layers)
+    if skip_layers is not None and not names:
+        raise TypeError(f"skip_layers should be a list of strings, not {skip_layers!r}")
+    if isinstance(batch_num, bool) or not isinstance(batch_num, int):
+        raise TypeError(f"batch_num should be an int, not {batch_num!r}")
+    if batch_num < 1:
+        raise ValueError(f"batch_num should be greater than zero, not {batch_num}")
+    if not isinstance(activation_offset, bool):
+        raise TypeError(f"activation_offset should be a bool, not {activation_offset!r}")
+    model, layers = _read_float(model_file, rename=updated_model is not None)
+    try:
+        config = expand(
+            None if config_defination is None else read_cfg(Path(config_defination)),
+            layers,
+            batch_num=batch_num,
+            activation_offset=activation_offset,
+            skip_layers=tuple(skip_layers or ()),
+        )
+    except WorkbenchError as error:
+        raise ValueError(str(error)) from error
+    if updated_model is not None:
+        proto = onnx.load(model_file)
+        for node, named in zip(proto.graph.node, load_graph(model).graph.node, strict=True):
+            node.name = named.name
+        _write(updated_model, proto.SerializeToString())
+    _write(config_file, config_json(config))
+    _say(f"Create quant config file {os.path.realpath(config_file)} success.")
 
 
 def quantize_preprocess(
@@ -55,72 +115,46 @@ def quantize_preprocess(
     Raises:
         RuntimeError, ValueError: as `quantize_model`, and no layer of the configuration is balanced.
     """
-    model = read_float_model(model_file)
-    recipe, _, _ = _recipe(config_file, model)
-    if not any(layer.balance is not None for layer in recipe.layers.values()):
+    model, layers = _read_float(model_file)
+    recipe, _, config = _recipe(config_file, layers)
+    if not _balanced(recipe):
         raise RuntimeError("there is no layer with dmq_balancer_param in the config file, no need to preprocess.")
-    layers = quantized_layers(model.layers, recipe)
-    modified = with_original_add_order(model.fused, model.original)
-    record_path = Path(os.path.realpath(record_file))
-    add_balancers(modified, layers, recipe, record_file=str(record_path))
-    write(record_path, "")
-    write_model(modified_onnx_file, _signed(modified))
-    say(f"The preprocessed model is stored in {os.path.realpath(modified_onnx_file)}.")
+    _write(record_file, "")
+    _write_modified(modified_onnx_file, model, "DMQBalancer", record_file, config, batch_num=1)
+    _say(f"The preprocessed model is stored in {os.path.realpath(modified_onnx_file)}.")
 
 
 def quantize_model(
     config_file: PathLike, model_file: PathLike, modified_onnx_file: PathLike, record_file: PathLike
 ) -> None:
-    """Quantize the weights, write their factors to a new record file, and write the model to calibrate.
-
-    Balance factors are read from the record file that quantize_preprocess and its forward left.
+    """Write a record file that still lacks the factors of the activations, and the model to calibrate.
 
     Raises:
         RuntimeError: a file cannot be read, or a balanced layer has no factors yet.
-        ValueError: AMCT, or this emulator, refuses the configuration for this model.
+        ValueError: AMCT refuses the configuration for this model.
     """
-    write_modified_model(config_file, model_file, modified_onnx_file, record_file, dump_dir=None)
-
-
-def write_modified_model(
-    config_file: PathLike,
-    model_file: PathLike,
-    modified_onnx_file: PathLike,
-    record_file: PathLike,
-    *,
-    dump_dir: Path | None,
-) -> None:
-    """`quantize_model`; with `dump_dir` the forwards also leave the float inputs of the layers there."""
-    model = read_float_model(model_file)
-    recipe, batch_num, config = _recipe(config_file, model)
-    record_path = Path(os.path.realpath(record_file))
-    factors = _balance_factors(record_path, recipe)
-    graph = balanced(with_original_add_order(model.fused, model.original), factors, fold=False)
-    layers = quantized_layers(quantizable_layers(graph), recipe)
-    weights = weights_of(graph, layers)
-    scales = {
-        layer.name: weight_scale(weights[layer.name], settings, layer)
-        for layer in layers
-        if layer.name in weights and (settings := recipe.layers[layer.name].weight) is not None
-    }
-    modified = with_quantized_weights(dividing(graph, factors), layers, weights, scales)
-    add_calibration(modified, layers, recipe, record_file=str(record_path), batch_num=batch_num)
-    if dump_dir is not None:
-        chosen = quantized_layers(model.layers, recipe)
-        tensors = [tensor for layer in chosen for tensor in (layer.activation, layer.second) if tensor is not None]
-        add_dumps(modified, tensors, dump_dir=str(dump_dir), batch_num=batch_num)
-    remember(modified, recipe, model=model.model.path, config=config, record_file=record_path)
-    keys = [key for layer in layers for key in keys_of(layer)]
-    pooling = [layer.name for layer in layers if layer.op_type == "AveragePool"]
-    write(record_path, records.weight_records(keys, scales, factors, pooling=pooling))
-    write_model(modified_onnx_file, _signed(modified))
-    say(f"The generated model is stored in {os.path.realpath(modified_onnx_file)}, {len(layers)} layers to quantize.")
+    model, layers = _read_float(model_file)
+    recipe, batch_num, config = _recipe(config_file, layers)
+    record = Path(os.path.realpath(record_file))
+    before = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
+    for name in _balanced(recipe):
+        if "tensor_balance_factor" not in before or f"key: {quoted(name)}" not in before:
+            raise RuntimeError(
+                f"cannot find tensor_balance_factor of layer {name} in {record}; run quantize_preprocess and one "
+                "forward of its model first."
+            )
+    chosen = quantized_layers(layers, recipe)
+    for layer in chosen:
+        if symmetric_only(layer) and not recipe.layers[layer.name].activation.symmetric:
+            raise ValueError(f"current layer {layer.name} only support act symmetric quant")
+    keys = [quoted(layer.name) for layer in chosen if layer.second is None]
+    _write(record, print_message([("record", (("key", key), ("value", (("offset_w", 0),)))) for key in keys]))
+    _write_modified(modified_onnx_file, model, "IFMR", record, config, batch_num=batch_num)
+    _say(f"The generated model is stored in {os.path.realpath(modified_onnx_file)}, {len(chosen)} layers to quantize.")
 
 
 def save_model(modified_onnx_file: PathLike, record_file: PathLike, save_path: PathLike) -> None:
     """Write the deploy model, the fake-quant model and the quantization information under a path's prefix.
-
-    Layers that the record does not name stay float, with the weights that quantize_model gave them (amct.md §3.2).
 
     Raises:
         RuntimeError: a file is missing, the model is not quantize_model's, or the record is not complete: too few
@@ -131,88 +165,210 @@ def save_model(modified_onnx_file: PathLike, record_file: PathLike, save_path: P
         if not file.is_file():
             raise RuntimeError(f"file {file} does not exist!")
     modified = onnx.load(path)
-    if not operators_of(modified):
+    if _asked(modified) is None:
         raise RuntimeError(f"{path} is not the modified model that quantize_model writes.")
-    graph = without_operators(modified)
-    layers = quantizable_layers(graph)
+    graph = _plain(modified)
     try:
         text = record_path.read_text(encoding="utf-8")
+        layers = quantizable_layers(normalized(graph))
         record = parse_record(text, layers=layers, model_sha256="0" * 64, file=record_path)
-        divided = balanced_layers(graph)
-        named = {layer.layer for layer in record.layers if layer.balance is not None}
-        done = tuple(
-            replace(layer, balance=None) if layer.layer in divided else layer
-            for layer in record.layers  # a modified model that divides by the factors has them in its weights
-        )
-        deploy = lower_deploy(multiplying(graph, divided), replace(record, layers=done))
-        if lost := sorted(divided & {layer.layer for layer in record.layers} - named):
-            raise RuntimeError(f"cannot find tensor_balance_factor of layer {lost[0]} in record_file {record_path}")
-    except (ConfigError, LoweringError, UnicodeDecodeError) as error:
+        for entry in modified.metadata_props:
+            if entry.key == _FOUND and record_text(found := record_from_json(json.loads(entry.value))) == text:
+                record = found
+        deploy = lower_deploy(graph, record)
+    except (WorkbenchError, UnicodeDecodeError) as error:
         raise RuntimeError(str(error)) from error
     del deploy.metadata_props[:]
-    save_deploy(deploy, save_path, force_fp16=record.force_fp16)
-
-
-def save_deploy(deploy: onnx.ModelProto, save_path: PathLike, *, force_fp16: bool) -> None:
-    """The three files of amct.md §1.3."""
     prefix = Path(os.path.realpath(save_path))
-    make_folder(prefix.parent)
-    name = prefix.name
-    fake = fake_quant_model(deploy, force_fp16=force_fp16)
-    write_model(prefix.with_name(f"{name}_deploy_model.onnx"), _signed(deploy), external="deploy")
-    write_model(prefix.with_name(f"{name}_fake_quant_model.onnx"), _signed(fake), external="fakequant")
-    write(prefix.with_name(f"{name}_quant.json"), json.dumps(_fusions(deploy), indent=4))
-    say(f"The model is saved as {prefix}_deploy_model.onnx and {prefix}_fake_quant_model.onnx.")
+    fake_quant = fake_quant_model(deploy, force_fp16=record.force_fp16)
+    for kind, model in (("deploy", deploy), ("fake_quant", fake_quant)):
+        model.producer_name, model.producer_version = "amct_onnx emulator", emulator()
+        _write(prefix.with_name(f"{prefix.name}_{kind}_model.onnx"), model.SerializeToString())
+    # the vendor's layout of this one is not known [inferred]
+    fusions = {one.layer: [f"{one.layer}.quant", one.layer, f"{one.layer}.dequant"] for one in record.layers}
+    _write(prefix.with_name(f"{prefix.name}_quant.json"), json.dumps(fusions, indent=4))
+    _say(f"The model is saved as {prefix}_deploy_model.onnx and {prefix}_fake_quant_model.onnx.")
 
 
-def _recipe(config_file: PathLike, model: FloatModel) -> tuple[ModelRecipe, int, str]:
+# --- models and configurations -------------------------------------------------------------------------------------
+
+
+def _read_float(model_file: PathLike, *, rename: bool = False) -> tuple[Model, tuple[Layer, ...]]:
+    """The model and its quantizable layers; RuntimeError where AMCT cannot read it (amct.md §5)."""
+    path = Path(os.path.realpath(model_file))
+    if not path.is_file():
+        raise RuntimeError(f"file {path} does not exist!")
+    try:
+        if not rename:
+            nodes = onnx.load(path, load_external_data=False).graph.node
+            counts = Counter(node.name for node in nodes if node.op_type != "Constant")
+            twice = [f"more than one node named {name}" for name, count in counts.items() if count > 1]
+            if problems := ["nodes without a name"] if "" in counts else twice:
+                remedy = "Please use updated_model of create_quant_config."
+                raise RuntimeError(f"the model has {problems[0]}. {remedy}")
+        model = read_model(path)
+        return model, quantizable_layers(normalized(load_graph(model)))
+    except WorkbenchError as error:
+        raise RuntimeError(f"cannot read model {path}: {error}") from error
+
+
+def _recipe(config_file: PathLike, layers: Sequence[Layer]) -> tuple[ModelRecipe, int, str]:
     """What to do, over how many forwards, and the configuration as JSON text."""
-    config = read_quant_config(config_file, model)
+    path = Path(os.path.realpath(config_file))
+    if not path.is_file():
+        raise RuntimeError(f"file {path} does not exist!")
     try:
-        recipe = recipe_of_config(config, model.layers)
-    except ConfigError as error:
+        config = parse_config_json(path.read_text(encoding="utf-8"), file=path)
+        return recipe_of_config(config, layers), config.batch_num, config_json(config)
+    except (WorkbenchError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error
-    return recipe, config.batch_num, config_json(config)
 
 
-def _balance_factors(record_path: Path, recipe: ModelRecipe) -> Mapping[str, tuple[float, ...]]:
-    wanted = [name for name, layer in recipe.layers.items() if layer.balance is not None]
-    if not wanted:
-        return {}
+def _balanced(recipe: ModelRecipe) -> list[str]:
+    return [name for name, layer in recipe.layers.items() if layer.balance is not None]
+
+
+def _write_modified(
+    to: PathLike, model: Model, op_type: str, record_file: PathLike, config: str, *, batch_num: int
+) -> None:
+    proto = load_graph(model)
+    node = helper.make_node(
+        op_type,
+        [proto.graph.input[0].name],
+        [],
+        name=op_type,
+        domain=DOMAIN,
+        model=str(model.path),
+        config=config,
+        record_file_path=os.path.realpath(record_file),
+        batch_num=batch_num,
+    )
+    proto.graph.node.append(node)
+    proto.producer_name, proto.producer_version = "amct_onnx emulator", emulator()
+    _write(to, proto.SerializeToString())
+
+
+def _asked(model: ModelProto) -> tuple[str, dict[str, Any]] | None:
+    """Type and attributes of the node of AMCT's domain; None for any other model than a modified one."""
+    for node in model.graph.node:
+        if node.domain == DOMAIN:
+            values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            return node.op_type, {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
+    return None
+
+
+def _plain(model: ModelProto) -> ModelProto:
+    plain = ModelProto()
+    plain.CopyFrom(model)
+    replace_nodes(plain.graph, [node for node in model.graph.node if node.domain != DOMAIN])
+    return plain
+
+
+# --- forwards ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class _Forwards:
+    """What one session was fed. A second session counts from 0 again (amct.md §12)."""
+
+    modified: Path
+    op_type: str
+    asked: Mapping[str, Any]
+    fed: list[Feeds] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, feeds: Mapping[str, Any]) -> None:
+        """Take one forward's feeds; RuntimeError where the factors cannot be found: NaN, a file that is gone."""
+        with self.lock:
+            if self.op_type == "DMQBalancer":
+                self.fed.clear()  # each forward writes over what the one before wrote
+            if len(self.fed) >= self.asked["batch_num"]:
+                return
+            self.fed.append({name: np.array(values) for name, values in feeds.items()})
+            if len(self.fed) == self.asked["batch_num"]:
+                try:
+                    self._calibrate()
+                except (WorkbenchError, ValueError, OSError) as error:
+                    raise RuntimeError(f"calibration failed: {error}") from error
+
+    def _calibrate(self) -> None:
+        model = read_model(Path(self.asked["model"]))
+        layers = quantizable_layers(normalized(load_graph(model)))
+        recipe = recipe_of_config(parse_config_json(self.asked["config"]), layers)
+        record = follow_amct(model, recipe, lambda: self.fed)
+        _write(self.asked["record_file_path"], record_text(record))
+        self._keep(record)
+        _say(f"Do layer calibration success: {len(record.layers)} layers over {len(self.fed)} batches.")
+
+    def _keep(self, record: QuantizationRecord) -> None:
+        modified = onnx.load(self.modified)
+        modified.metadata_props.add(key=_FOUND, value=canonical_json(record.to_json()))
+        _write(self.modified, modified.SerializeToString())
+
+
+_make_session = onnxruntime.InferenceSession.__init__
+
+
+def _init(
+    self: onnxruntime.InferenceSession,
+    path_or_bytes: str | bytes | os.PathLike[str],
+    sess_options: onnxruntime.SessionOptions | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    if sess_options is not AMCT_SO or isinstance(path_or_bytes, bytes):
+        _make_session(self, path_or_bytes, sess_options, *args, **kwargs)
+        return
     try:
-        text = record_path.read_text(encoding="utf-8") if record_path.is_file() else ""
-        found = records.balance_factors(text, file=record_path)
-    except (ConfigError, UnicodeDecodeError) as error:
-        raise RuntimeError(str(error)) from error
-    for name in wanted:
-        if name not in found:
-            raise RuntimeError(
-                f"cannot find tensor_balance_factor of layer {name} in {record_path}; run quantize_preprocess and one "
-                "forward of its model first."
-            )
-    return {name: found[name] for name in wanted}
+        model = onnx.load(path_or_bytes)
+        asked = _asked(model)
+    except (OSError, DecodeError, onnx.checker.ValidationError):
+        asked = None  # whatever it is, is ONNX Runtime's business
+    if asked is None:
+        _make_session(self, path_or_bytes, sess_options, *args, **kwargs)
+        return
+    _make_session(self, _plain(model).SerializeToString(), sess_options, *args, **kwargs)
+    forwards = _Forwards(modified=Path(os.path.realpath(path_or_bytes)), op_type=asked[0], asked=asked[1])
+    run = self.run
+
+    def watched(output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> Any:
+        results = run(output_names, input_feed, run_options)
+        forwards.add(input_feed)
+        return results
+
+    self.run = watched
 
 
-def _fusions(deploy: onnx.ModelProto) -> dict[str, list[str]]:
-    """Quantized layer → nodes that stand for it in the deploy model. The vendor's layout is not known [inferred]."""
-    made_by = {name: node for node in deploy.graph.node for name in node.output}
-    found: dict[str, list[str]] = {}
-    for node in deploy.graph.node:
-        if node.op_type != DEQUANT:
-            continue
-        names, pending = [node.name], [node.input[0]]
-        while pending:
-            before = made_by.get(pending.pop())
-            if before is not None and before.op_type != "Constant":
-                names.insert(0, before.name)
-                if before.op_type != QUANT:
-                    pending.extend(before.input)
-        found[node.name.removesuffix(".dequant")] = names
-    return found
+onnxruntime.InferenceSession.__init__ = _init
 
 
-def _signed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the emulator named as its producer."""
-    model.producer_name = "amct_onnx emulator"
-    model.producer_version = emulator()
-    return model
+# --- files and log -------------------------------------------------------------------------------------------------
+
+
+def _write(path: PathLike, content: str | bytes) -> None:
+    """A file by one rename, 640 in folders of 750; an older one is overwritten without asking (amct.md §1.2, §12)."""
+    target = Path(os.path.realpath(path))
+    _make_folder(target.parent)
+    with temporary_beside(target, durable=False) as draft:
+        draft.write_bytes(content if isinstance(content, bytes) else content.encode())
+        draft.chmod(_FILE_MODE)
+
+
+def _make_folder(folder: Path) -> None:
+    for place in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
+        place.mkdir(exist_ok=True)
+        place.chmod(_FOLDER_MODE)
+
+
+def _say(message: str) -> None:
+    """One line to the screen and to ./amct_log/amct_onnx.log, unless a level above INFO is set (amct.md §1.6)."""
+    text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} - INFO - [AMCT]:{message}"
+    quiet = ("WARNING", "ERROR")
+    if os.environ.get("AMCT_LOG_LEVEL", "").upper() not in quiet:
+        print(text, flush=True)
+    if os.environ.get("AMCT_LOG_FILE_LEVEL", "").upper() not in quiet:
+        file = Path("amct_log").resolve() / "amct_onnx.log"
+        _make_folder(file.parent)
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+        file.chmod(_FILE_MODE)

@@ -1,8 +1,7 @@
 """AIPP, preprocessing of images inside the model: its configuration file (--insert_op_conf).
 
-Fields and their meaning are those of the ATC manual's chapter on AIPP; the arithmetic of a pixel is
-
-    crop ─► swap channels ─► colour space ─► (pixel - mean - min) · reciprocal of the variance ─► padding
+Fields and their meaning are those of the ATC manual's chapter on AIPP. What cuts, pads, resizes or changes colour
+spaces is read and not emulated.
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.quantization.amct.protobuf_text import Literal, Message, boolean, parse
 from workbench.values.errors import ConfigError
 
-FORMATS: Mapping[str, int] = {"RGB888_U8": 3, "XRGB8888_U8": 4, "YUV400_U8": 1, "YUV420SP_U8": 3}
-"""Input format → channels that are computed with."""
+CHANNELS: Mapping[str, int] = {"RGB888_U8": 3, "YUV400_U8": 1}
+"""Of each input format that is emulated."""
 
 _TEXT = frozenset({"aipp_mode", "input_format", "related_input_name"})
 _SWITCHES = frozenset(
     {"csc_switch", "rbuv_swap_switch", "ax_swap_switch", "crop", "padding", "resize", "single_line_mode"}
 )
+_NOT_EMULATED = ("resize", "crop", "padding", "csc_switch", "ax_swap_switch")
 _NUMBERS = frozenset(
     {
         *("related_input_rank", "src_image_size_w", "src_image_size_h", "load_start_pos_w", "load_start_pos_h"),
@@ -57,7 +57,7 @@ def read_aipp(path: str) -> tuple[Aipp, ...]:
 
     Raises:
         AtcFailure: E10052 (another form, a wrong value), E13001 (it cannot be read), E10055 (what the emulator does not
-            do: dynamic AIPP, resizing, other formats).
+            do: dynamic AIPP, cutting, padding, resizing, colours, other formats).
     """
     try:
         message = parse(Path(path).read_text(encoding="utf-8", errors="replace"), file=path)
@@ -97,10 +97,11 @@ def _aipp(message: Literal | Message) -> Aipp:
     form = text.get("input_format", "")
     if not form:
         raise _bad("input_format is missing, which static AIPP needs")
-    if form not in FORMATS:
+    if form not in CHANNELS:
         raise _not_emulated(f"AIPP of {form}")
-    if "resize" in switches:
-        raise _not_emulated("AIPP that resizes")
+    for switch in _NOT_EMULATED:
+        if switch in switches:
+            raise _not_emulated(f"AIPP with {switch}")
     return Aipp(
         input_format=form,
         related_input_rank=int(numbers.get("related_input_rank", 0)),

@@ -45,14 +45,17 @@ class _Table:
     codes: Mapping[str, Entry]
 
 
-@functools.cache
 def catalogue() -> Mapping[str, Entry]:
     """By code, as `catalogue.json` has it."""
+    return _read(Path(__file__).with_name("catalogue.json"))
+
+
+@functools.cache
+def _read(file: Path) -> Mapping[str, Entry]:
     from workbench.values.documents.canonical import decode  # what only an error needs
     from workbench.values.documents.json_reader import loads
 
-    content = loads(Path(__file__).with_name("catalogue.json").read_bytes())
-    return decode(_Table, {"codes": content}, "catalogue.json").codes
+    return decode(_Table, {"codes": loads(file.read_bytes())}, file.name).codes
 
 
 def is_inner(code: str) -> bool:
@@ -61,10 +64,11 @@ def is_inner(code: str) -> bool:
 
 
 def entry_of(code: str) -> Entry | None:
-    """The texts of a code; None where it is not registered."""
+    """The texts of a code, of atc's or else of the library's; None where it is not registered."""
     if code in catalogue():
         return catalogue()[code]
-    return next((entry for pattern, entry in _FAMILIES if pattern.fullmatch(code)), None)
+    library = _read(Path(__file__).with_name("acl_reasons.json"))
+    return library.get(code) or next((entry for pattern, entry in _FAMILIES if pattern.fullmatch(code)), None)
 
 
 def message_of(record: Record) -> str | None:

@@ -42,27 +42,6 @@ def check_withdrawn(options: Options) -> None:
         )
 
 
-def check_single_operators(options: Options) -> None:
-    """Step 2, and the flags of its own path."""
-    if (
-        options.get("display_model_info") == "1"
-        or "framework" in options
-        or options.get("insert_op_conf")
-        or value_of(options, "mode") != "0"
-    ):
-        raise _bad(
-            "singleop",
-            options["singleop"],
-            "it cannot be used with --display_model_info, --mode, --framework or --insert_op_conf",
-        )
-    for flag in ("output", "soc_version"):
-        _require(options, flag)
-    check_output(options["output"], "output")
-    _check_implementation_mode(options)
-    _check_precision_flags(options)
-    _check_true_or_false(options, "allow_hf32")
-
-
 def check_framework(options: Options) -> None:
     """Steps 3 and 4: the weights, the framework, and what goes with a nano chip."""
     mode = value_of(options, "mode")
@@ -241,3 +220,33 @@ def _check_zero_or_one(options: Options, flag: str, *, empty: bool = True) -> No
 
 def _bad(flag: str, value: str, reason: str) -> AtcFailure:
     return failure("E10001", parameter=f"--{flag}", value=value, reason=reason)
+
+
+_OPTIMIZER: Mapping[str, tuple[str, ...]] = {
+    "oo_level": ("O1", "O3"),
+    "oo_constant_folding": ("", "true", "false"),
+    "oo_dead_code_elimination": ("", "true", "false"),
+    "topo_sorting_mode": ("", "0", "1", "2", "3"),
+    "export_compile_stat": ("0", "1", "2"),
+}
+"""The flags of the graph's optimizer, whose values are looked at when a compile begins (ge v8.5.0
+base/common/option_register.cc, graph_metadef/graph/option/optimization_option.cc). Where an empty value stands for the
+default, it is among them."""
+
+EMPTY_IS_A_VALUE = frozenset(flag for flag, values in _OPTIMIZER.items() if "" not in values)
+"""Flags that an empty value is wrong for."""
+
+
+def check_optimization_flags(options: Mapping[str, str]) -> None:
+    """
+    Raises:
+        AtcFailure: E10001; of --topo_sorting_mode behind an inner error.
+    """
+    for flag, values in _OPTIMIZER.items():
+        value = options.get(flag)
+        if value is None or value in values:
+            continue
+        reason = f"it is one of {', '.join(filter(None, values))}"
+        refused = Record(code="E10001", arguments={"parameter": f"--{flag}", "value": value, "reason": reason})
+        inner = Record(code="E19999", arguments={"message": f"The value {value} of {flag} is out of range."})
+        raise AtcFailure(*((inner, refused) if flag == "topo_sorting_mode" else (refused,)))

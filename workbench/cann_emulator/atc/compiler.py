@@ -16,16 +16,15 @@ from workbench.cann_emulator.atc.boundary import Output, format_of, output_dtype
 from workbench.cann_emulator.atc.emission import constants_read, emit
 from workbench.cann_emulator.atc.engine import Engine, Screen
 from workbench.cann_emulator.atc.folding import Folded, Shape, fold
-from workbench.cann_emulator.atc.fusion import Counts, Settings, run_passes
+from workbench.cann_emulator.atc.fusion import Counts, run_passes
 from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES, LATE_GRAPH_PASSES
-from workbench.cann_emulator.atc.fusion_result import write_result
 from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
 from workbench.cann_emulator.atc.gears import ShapePlan
-from workbench.cann_emulator.atc.info import show_info
 from workbench.cann_emulator.atc.kernels import kernels_of, weight_bytes, work_bytes
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
+from workbench.cann_emulator.atc.om_files import show_info
 from workbench.cann_emulator.atc.onnx_parser import Parsed
-from workbench.cann_emulator.atc.outputs import om_path, write_file, write_kernel_meta, write_weights
+from workbench.cann_emulator.atc.outputs import om_path, write_file, write_kernel_meta, write_result, write_weights
 from workbench.cann_emulator.atc.precision import assign
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor, largest_gear, write_om
 from workbench.cann_emulator.revision import emulator
@@ -131,11 +130,12 @@ def _compile(
     leaves = output_dtypes(outputs, {output.tensor: _own_dtype(folded, output.tensor) for output in outputs})
     graph.dtypes.update(fed)
     _join_aipp(graph)
-    settings = Settings(static=plan.kind != "range", quant_dumpable=options.get("quant_dumpable") == "1")
-    early = run_passes(GRAPH_PASSES, graph, engine.switches, settings)
+    unmet = {"static": plan.kind == "range", "quant": options.get("quant_dumpable") == "1"}
+    left_out = [name for name, is_so in unmet.items() if is_so]
+    early = run_passes(GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out)
     assign(graph, engine.precision, leaves)
-    late = run_passes(LATE_GRAPH_PASSES, graph, engine.switches, settings)
-    ub = run_passes(UB_PASSES, graph, engine.switches, settings)
+    late = run_passes(LATE_GRAPH_PASSES, "GraphFusion", graph, engine.switches, left_out)
+    ub = run_passes(UB_PASSES, "UBFusion", graph, engine.switches, left_out)
     return _Compiled(graph=graph, kernels=kernels_of(graph, positions), graph_counts={**early, **late}, ub_counts=ub)
 
 

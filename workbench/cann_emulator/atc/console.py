@@ -114,9 +114,9 @@ def _inner_lines(records: Sequence[Record]) -> list[str]:
     first, *others = records
     lines = [f"{first.code}: Inner Error!"]
     if emulated_version()[:2] <= _LAST_OLD_LAYOUT:
-        lines.append(f"{first.code}: {_stamp()} {message_of(first)}")
+        lines.append(f"{first.code}: {_stamp(first)} {message_of(first)}")
     else:
-        lines.append(f"{first.code}{_stamp()} ({first.code}):  {message_of(first)}")
+        lines.append(f"{first.code}{_stamp(first)} ({first.code}):  {message_of(first)}")
     lines.append(_TRACEBACK)
     return [*lines, *(f"{_INNER_INDENT}{message_of(record)}" for record in others)]
 
@@ -126,10 +126,15 @@ def _headline(record: Record) -> str:
     if emulated_version()[:2] <= _LAST_OLD_LAYOUT:
         # the unsupported operator had another number then (atc.md §5.4) [inferred: up to which release]
         code = "E19010" if record.code == "E13010" else record.code
-        return f"{code}: {_stamp()} {message}"
+        return f"{code}: {_stamp(record)} {message}"
     entry = entry_of(record.code)
-    return f"{_stamp()} {entry.title if entry else ''}({record.code}): {message}"
+    return f"{_stamp(record)} {entry.title if entry else ''}({record.code}): {message}"
 
 
-def _stamp() -> str:
+def stamp() -> str:
+    """The process and the time of a record."""
     return f"[PID: {os.getpid()}] {local_time(datetime.now())}"
+
+
+def _stamp(record: Record) -> str:
+    return record.stamp or stamp()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import AttributeProto, NodeProto, helper, numpy_helper
 
-from workbench.cann_emulator.atc.words import words
+from workbench.cann_emulator.atc.operator_types import words
 
 Array = npt.NDArray[Any]
 Attributes = Mapping[str, Any]

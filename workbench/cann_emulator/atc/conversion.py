@@ -7,7 +7,7 @@
     inputs       --input_fp16_nodes, open axes and names, ranges         omg.cc CheckInputFp16Nodes to the end
     outputs      --output_type, then the nodes of --out_nodes            omg.cc SetOutputNodeInfo
     attributes   the file of --keep_dtype                                main_impl.cc SetAttrOptions
-    AMCT         the file of --compression_optimize_conf                 main_impl.cc:1283-1317
+    AMCT         --compression_optimize_conf, which is not emulated      main_impl.cc:1283-1317
     compile      oo_*, AIPP, gears, the graph, writing                   main_impl.cc GenerateOfflineModel
 
 All of ge v8.5.0. --mode=3 ends behind the pre-check.
@@ -21,18 +21,16 @@ from pathlib import Path
 
 from workbench.cann_emulator.atc.aipp import insert_aipp
 from workbench.cann_emulator.atc.boundary import asked_outputs, input_dtypes, output_tensors
+from workbench.cann_emulator.atc.checks import check_optimization_flags
 from workbench.cann_emulator.atc.compiler import Compiled, compile_model, write_compiled
-from workbench.cann_emulator.atc.compression_conf import check_compression_conf
 from workbench.cann_emulator.atc.engine import Engine, Screen, start_engine
-from workbench.cann_emulator.atc.failure import AtcFailure, Record
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.flags import value_of
 from workbench.cann_emulator.atc.gears import plan_shapes
-from workbench.cann_emulator.atc.input_shapes import check_names, check_ranks, input_shapes
 from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx
-from workbench.cann_emulator.atc.optimization_flags import check_optimization_flags
 from workbench.cann_emulator.atc.precheck import check, report_path, write_report
 from workbench.cann_emulator.atc.precision_files import with_kept_types
-from workbench.cann_emulator.atc.requests import Requests, read_requests
+from workbench.cann_emulator.atc.requests import Requests, check_names, check_ranks, input_shapes, read_requests
 
 
 def run_precheck(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
@@ -84,7 +82,10 @@ def compiled_of(options: Mapping[str, str], console: Screen) -> Compiled:
     outputs = output_tensors(parsed, requests.out_nodes, options.get("output_type", ""))
     engine = _with_kept_types(engine, parsed, options, console)
     if options.get("compression_optimize_conf"):
-        check_compression_conf(options["compression_optimize_conf"])
+        why = (
+            "this atc is emulated and runs no calibration inside a conversion; quantize with amct_onnx and convert its "
+        )
+        raise failure("E10055", reason=f"{why}deploy model")
     try:
         check_optimization_flags(options)
         input_format = value_of(options, "input_format")

@@ -1,17 +1,116 @@
-"""The engine's start: the chip, and the files whose content is first looked at here. It comes after every check of the
-flags and before anything of the model (ge v8.5.0 api/atc/main_impl.cc:1457)."""
+"""The engine's start: the chip (its name, its cores, whether it has bfloat16; atc.md §3.1, §7.2), and the files whose
+content is first looked at here. It comes after every check of the flags and before anything of the model (ge v8.5.0
+api/atc/main_impl.cc:1457)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from workbench.cann_emulator.atc.fusion_result import forget_earlier_result
+from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.fusion_switch import Switches, read_switches
+from workbench.cann_emulator.atc.outputs import forget_earlier_result
 from workbench.cann_emulator.atc.precision import Precision
 from workbench.cann_emulator.atc.precision_files import check_op_debug_config, read_precision
-from workbench.cann_emulator.atc.soc import check_engine_options
+
+# Platform files of the runtime repository v8.5.0, src/platform/platform_config. Chips of older releases, such as
+# Ascend310, have none and are unknown [inferred: 8.5.0 ships more packages than are open, which could add some].
+_NAMES = frozenset(
+    {
+        *("Ascend031", "Ascend035", "Ascend035A", "Ascend035B"),
+        *("Ascend310B1", "Ascend310B2", "Ascend310B3", "Ascend310B4"),
+        *("Ascend310P1", "Ascend310P2", "Ascend310P3", "Ascend310P5", "Ascend310P7"),
+        *("Ascend610", "Ascend610Lite", "Ascend615"),
+        *("Ascend910A", "Ascend910B", "Ascend910ProA", "Ascend910ProB", "Ascend910PremiumA"),
+        *("Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4", "Ascend910B4-1"),
+        *("Ascend910_9362", "Ascend910_9372", "Ascend910_9381", "Ascend910_9382", "Ascend910_9391", "Ascend910_9392"),
+        *("Ascend910_5591", "BS9SX1AA", "BS9SX1AB", "BS9SX1AC", "BS9SX2AA", "BS9SX2AB", "Kirin9030", "MC62CM12AA"),
+    }
+)
+_SAME_AS = {"Ascend910": "Ascend910A"}
+_CORES: Mapping[str, tuple[int, int]] = {
+    "Ascend910B1": (24, 48),
+    "Ascend910B2": (24, 48),
+    "Ascend910B2C": (24, 48),
+    "Ascend910B3": (20, 40),
+    "Ascend910B4": (20, 40),
+    "Ascend910B4-1": (20, 40),
+}
+"""Cube and vector cores, of the platform files; chips that are not here are not checked."""
+_BF16_CHIPS = re.compile(r"Ascend910B[1-4]|Ascend910_9")
+_BF16_MODES = frozenset({"allow_mix_precision_bf16", "allow_fp32_to_bf16", "mixed_bfloat16"})
+
+
+def check_soc_version(value: str) -> str:
+    """The name of the chip's platform file, with `Ascend910` read as Ascend910A.
+
+    Raises:
+        AtcFailure: EE1001, no such chip: the runtime says so, before the engine would (runtime v8.5.0
+            src/runtime/api/api_c_soc.cc:84, called by ge v8.5.0 gelib.cc:106,324).
+    """
+    name = _SAME_AS.get(value, value)
+    if name not in _NAMES:
+        raise failure("EE1001", extend_info=f"there is no SoC version {value}")
+    return name
+
+
+def has_bf16(soc_version: str) -> bool:
+    """Whether the chip converts float32 to bfloat16: `f322bf16*` in its platform file [inferred beyond 910B]."""
+    return bool(_BF16_CHIPS.match(soc_version))
+
+
+def check_precision(soc_version: str, options: Mapping[str, str]) -> None:
+    """A bfloat16 mode needs a chip that has it.
+
+    Raises:
+        AtcFailure: E20101.
+    """
+    for flag in ("precision_mode", "precision_mode_v2"):
+        mode = options.get(flag, "")
+        if mode in _BF16_MODES and not has_bf16(soc_version):
+            raise _bad_option(f"ge.exec.{flag}", mode, "bfloat16 is not supported by this chip")
+
+
+def check_aicore_num(soc_version: str, value: str) -> None:
+    """`cube|vector`, or one number for both; at least one core, and no more than the chip has.
+
+    Raises:
+        AtcFailure: E10001 (no positive number), E20103 (more than the chip has).
+    """
+    if not value:
+        return
+    parts = value.split("|")
+    if len(parts) > 2 or not all(re.fullmatch(r"0*[1-9][0-9]{0,8}", part) for part in parts):
+        raise failure(
+            "E10001",
+            parameter="--aicore_num",
+            value=value,
+            reason='it is one or two positive numbers, "cube|vector"',
+        )
+    for number, cores in zip(parts, _CORES.get(soc_version, ()), strict=False):
+        if int(number) > cores:
+            raise failure("E20103", parameter="ge.aicoreNum", value=number, range=str(cores))
+
+
+def check_engine_options(options: Mapping[str, str]) -> str:
+    """Everything the engine asks of the chip when it starts; gives the name of its platform file.
+
+    Raises:
+        AtcFailure: EE1001, E20101, E20103, E10001.
+    """
+    soc_version = check_soc_version(options.get("soc_version", ""))
+    check_precision(soc_version, options)
+    check_aicore_num(soc_version, options.get("aicore_num", ""))
+    if options.get("virtual_type") == "1" and options.get("buffer_optimize") == "l1_optimize":
+        # refused per the option page BUFFER_OPTIMIZE; with which code is not established [inferred]
+        raise _bad_option("ge.bufferOptimize", "l1_optimize", "it cannot be used with virtual_type 1")
+    return soc_version
+
+
+def _bad_option(parameter: str, value: str, reason: str) -> AtcFailure:
+    return failure("E20101", parameter=parameter, value=value, reason=reason)
 
 
 class Screen(Protocol):

@@ -13,10 +13,12 @@ class Record:
     Attributes:
         code: such as E10001; warnings begin with W.
         arguments: of the catalogue's text, by the catalogue's names.
+        stamp: process and local time of the fault; "" for those of the report.
     """
 
     code: str
     arguments: Mapping[str, str] = field(default_factory=dict)
+    stamp: str = ""
 
 
 class AtcFailure(Exception):

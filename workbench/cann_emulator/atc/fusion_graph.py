@@ -6,13 +6,15 @@ That 8.5.0 has each of these names, and matches just these patterns, is [inferre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
+from functools import partial
 
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
-from workbench.cann_emulator.atc.fusion import Pass, Settings
-from workbench.cann_emulator.atc.fusion_patterns import (
+from workbench.cann_emulator.atc.fusion import (
     BATCH_MATMULS,
     MATMULS,
+    Match,
+    Pass,
     is_private,
     is_vector_constant,
     other_input,
@@ -25,31 +27,12 @@ from workbench.cann_emulator.atc.fusion_patterns import (
 _ERF_SCALE = 0.70710678
 _TANH_SCALE, _TANH_CUBE = 0.79788456, 0.044715
 
-_Counted = tuple[int, int]
-
 
 # --- LayerNorm -----------------------------------------------------------------------------------------------------
 
 
-def _layer_norm(square: str) -> Callable[[AscendGraph, str, Settings], _Counted]:
+def _layer_norm(square: str, graph: AscendGraph, mean: Op) -> Match | None:
     """(x - mean) / sqrt(mean((x - mean)²) + epsilon) · gamma + beta, with the square written as Pow or as Mul."""
-
-    def apply(graph: AscendGraph, name: str, _: Settings) -> _Counted:
-        matched = done = 0
-        for mean in graph.ops():
-            found = _layer_norm_at(graph, mean, square) if mean in graph else None
-            if found is None:
-                continue
-            group, absorbed = found
-            matched += 1
-            joined = graph.join(group, name, type="LayerNorm", core="vector", whole=True, absorbed=absorbed)
-            done += joined is not None
-        return matched, done
-
-    return apply
-
-
-def _layer_norm_at(graph: AscendGraph, mean: Op, square: str) -> tuple[list[Op], set[str]] | None:
     if not reduces_last_axis(graph, mean, "ReduceMeanD"):
         return None
     x, average = mean.inputs[0], mean.outputs[0]
@@ -80,7 +63,7 @@ def _layer_norm_at(graph: AscendGraph, mean: Op, square: str) -> tuple[list[Op],
         if following is None or parameter is None or not is_vector_constant(graph, parameter, width):
             break
         group.append(following)
-    return (group, absorbed) if is_private(graph, group, group[-1]) else None
+    return _whole(graph, group, "LayerNorm", absorbed)
 
 
 def _is_square(graph: AscendGraph, op: Op, kind: str) -> bool:
@@ -89,41 +72,31 @@ def _is_square(graph: AscendGraph, op: Op, kind: str) -> bool:
     return op.type == "Mul" and len(op.inputs) == 2 and op.inputs[0] == op.inputs[1]
 
 
-def _add_layer_norm(graph: AscendGraph, name: str, _: Settings) -> _Counted:
+def _whole(graph: AscendGraph, group: list[Op], kind: str, absorbed: Collection[str]) -> Match | None:
+    """One operator of the library, where nobody else needs what is inside."""
+    return Match(group, kind, "vector", absorbed, whole=True) if is_private(graph, group, group[-1]) else None
+
+
+def _add_layer_norm(graph: AscendGraph, norm: Op) -> Match | None:
     """The sum of two activations before a LayerNorm; the sum itself is a second result."""
-    matched = done = 0
-    for norm in graph.ops():
-        if norm.type != "LayerNorm":
-            continue
-        add = graph.producer(norm.inputs[0])
-        if add is None or add.type != "Add" or any(graph.is_constant(t) for t in add.inputs):
-            continue
-        if not same_shape(graph, *add.inputs):
-            continue
-        matched += 1
-        done += graph.join([add, norm], name, type="AddLayerNorm", core="vector", whole=True) is not None
-    return matched, done
+    add = graph.producer(norm.inputs[0]) if norm.type == "LayerNorm" else None
+    if add is None or add.type != "Add" or any(graph.is_constant(t) for t in add.inputs):
+        return None
+    return Match([add, norm], "AddLayerNorm", "vector", whole=True) if same_shape(graph, *add.inputs) else None
 
 
 # --- Gelu and Softmax ----------------------------------------------------------------------------------------------
 
 
-def _gelu(graph: AscendGraph, name: str, settings: Settings) -> _Counted:
+def _gelu(graph: AscendGraph, curve: Op) -> Match | None:
     """x · (1 + erf(x / √2)) / 2, or with tanh; static shapes only (atlasrr_30_0011; the form with erf [inferred])."""
-    if not settings.static:
-        return 0, 0
-    matched = done = 0
-    for op in graph.ops():
-        if op not in graph or op.type not in ("Erf", "Tanh"):
-            continue
-        before = _before_erf(graph, op) if op.type == "Erf" else _before_tanh(graph, op)
-        group = _behind_curve(graph, op, before[0], before[1]) if before is not None else None
-        if group is None or not is_private(graph, group, group[-1]):
-            continue
-        matched += 1
-        scalars = {t for member in group for t in member.inputs if graph.scalar(t) is not None}
-        done += graph.join(group, name, type="Gelu", core="vector", whole=True, absorbed=scalars) is not None
-    return matched, done
+    if curve.type not in ("Erf", "Tanh"):
+        return None
+    before = _before_erf(graph, curve) if curve.type == "Erf" else _before_tanh(graph, curve)
+    group = _behind_curve(graph, curve, *before) if before is not None else None
+    if group is None:
+        return None
+    return _whole(graph, group, "Gelu", {t for op in group for t in op.inputs if graph.scalar(t) is not None})
 
 
 def _before_erf(graph: AscendGraph, erf: Op) -> tuple[str, list[Op]] | None:
@@ -176,172 +149,115 @@ def _behind_curve(graph: AscendGraph, curve: Op, x: str, before: list[Op]) -> li
     return None
 
 
-def _softmax(graph: AscendGraph, name: str, _: Settings) -> _Counted:
+def _softmax(graph: AscendGraph, power: Op) -> Match | None:
     """exp(x - max(x)) / sum(exp(x - max(x))) over the last axis."""
-    matched = done = 0
-    for power in graph.ops():
-        if power not in graph or power.type != "Exp":
-            continue
-        shifted = graph.producer(power.inputs[0])
-        top = graph.producer(shifted.inputs[1]) if shifted and shifted.type == "Sub" else None
-        total = next((r for r in graph.readers(power.outputs[0]) if reduces_last_axis(graph, r, "ReduceSumD")), None)
-        divided = graph.only_reader(total.outputs[0]) if total is not None else None
-        if shifted is None or top is None or total is None or divided is None or divided.type != "RealDiv":
-            continue
-        if not reduces_last_axis(graph, top, "ReduceMaxD") or top.inputs[0] != shifted.inputs[0]:
-            continue
-        group = [top, shifted, power, total, divided]
-        if divided.inputs[0] != power.outputs[0] or not is_private(graph, group, divided):
-            continue
-        matched += 1
-        absorbed = {*top.inputs[1:], *total.inputs[1:]}
-        done += graph.join(group, name, type="SoftmaxV2", core="vector", whole=True, absorbed=absorbed) is not None
-    return matched, done
+    shifted = graph.producer(power.inputs[0]) if power.type == "Exp" else None
+    top = graph.producer(shifted.inputs[1]) if shifted and shifted.type == "Sub" else None
+    if shifted is None or top is None:
+        return None
+    total = next((r for r in graph.readers(power.outputs[0]) if reduces_last_axis(graph, r, "ReduceSumD")), None)
+    divided = graph.only_reader(total.outputs[0]) if total is not None else None
+    if total is None or divided is None or divided.type != "RealDiv" or divided.inputs[0] != power.outputs[0]:
+        return None
+    if not reduces_last_axis(graph, top, "ReduceMaxD") or top.inputs[0] != shifted.inputs[0]:
+        return None
+    group = [top, shifted, power, total, divided]
+    return _whole(graph, group, "SoftmaxV2", {*top.inputs[1:], *total.inputs[1:]})
 
 
 # --- MatMul, Conv and layout ---------------------------------------------------------------------------------------
 
 
-def _gemm_to_matmul(graph: AscendGraph, name: str, _: Settings) -> _Counted:
-    return _retype(graph, name, {"GEMM": "MatMulV2"}, integers=True)
-
-
-def _to_v3(kind: str) -> Callable[[AscendGraph, str, Settings], _Counted]:
-    def apply(graph: AscendGraph, name: str, _: Settings) -> _Counted:
-        return _retype(graph, name, {f"{kind}V2": f"{kind}V3"}, integers=False)
-
-    return apply
-
-
-def _retype(graph: AscendGraph, name: str, types: dict[str, str], *, integers: bool) -> _Counted:
+def _retyped(types: Mapping[str, str], graph: AscendGraph, op: Op, *, name: str, integers: bool = False) -> bool:
     """Another kernel for the same work; products of integers have no third version [inferred]."""
-    count = 0
-    for op in graph.ops():
-        if op.type in types and (integers or graph.dtypes[op.inputs[0]] != "int8"):
-            op.parts = tuple(types.get(part, part) for part in op.parts)
-            op.type = types[op.type]
-            op.passes = (*op.passes, name)
-            count += 1
-    return count, count
+    if op.type not in types or not (integers or graph.dtypes[op.inputs[0]] != "int8"):
+        return False
+    op.parts = tuple(types.get(part, part) for part in op.parts)
+    op.type = types[op.type]
+    op.passes = (*op.passes, name)
+    return True
 
 
-def _bias_add(graph: AscendGraph, name: str, _: Settings) -> _Counted:
+def _retyping(name: str, types: Mapping[str, str], *, integers: bool = False) -> Pass:
+    return Pass(name, partial(_retyped, types, name=name, integers=integers))
+
+
+def _bias_add(graph: AscendGraph, product: Op) -> Match | None:
     """A constant of one value per column, behind a product with a matrix of weights that has no bias yet."""
-    matched = done = 0
-    for product in graph.ops():
-        if product.type not in MATMULS or product.parts != (product.type,) or len(product.inputs) > 2:
-            continue
-        add = graph.only_reader(product.outputs[0])
-        bias = other_input(add, product.outputs[0]) if add is not None and add.type == "Add" else None
-        if add is None or bias is None or not is_vector_constant(graph, bias, graph.shapes[product.outputs[0]][-1]):
-            continue
-        matched += 1
-        done += graph.join([product, add], name, type=product.type, core="cube") is not None
-    return matched, done
+    if product.type not in MATMULS or product.parts != (product.type,) or len(product.inputs) > 2:
+        return None
+    result = product.outputs[0]
+    add = graph.only_reader(result)
+    bias = other_input(add, result) if add is not None and add.type == "Add" else None
+    if add is None or bias is None or not is_vector_constant(graph, bias, graph.shapes[result][-1]):
+        return None
+    return Match([product, add], product.type, "cube")
 
 
-def _conv_batch_norm(graph: AscendGraph, name: str, _: Settings) -> _Counted:
-    return _pairs(graph, name, {"Conv2D", "Conv3D", "DepthwiseConv2D"}, {"BNInference"})
+def _pair(first: Collection[str], second: Collection[str], graph: AscendGraph, op: Op) -> Match | None:
+    follower = graph.only_reader(op.outputs[0]) if op.type in first else None
+    if follower is None or follower.type not in second or graph.producer(follower.inputs[0]) is not op:
+        return None
+    return Match([op, follower], op.type, op.core)
 
 
-def _pairs(graph: AscendGraph, name: str, first: Collection[str], second: Collection[str]) -> _Counted:
-    matched = done = 0
-    for op in graph.ops():
-        follower = graph.only_reader(op.outputs[0]) if op in graph and op.type in first else None
-        if follower is None or follower.type not in second or graph.producer(follower.inputs[0]) is not op:
-            continue
-        matched += 1
-        done += graph.join([op, follower], name, type=op.type, core=op.core) is not None
-    return matched, done
-
-
-def _batch_matmul_transpose(graph: AscendGraph, name: str, _: Settings) -> _Counted:
+def _transposed_operand(graph: AscendGraph, product: Op) -> Match | None:
     """A transpose of the last two axes before a product: it reads its operand the other way."""
-    matched = done = 0
-    for product in graph.ops():
-        if product not in graph or product.type not in BATCH_MATMULS:
+    for tensor in product.inputs if product.type in BATCH_MATMULS else ():
+        transpose = graph.producer(tensor)
+        if transpose is None or transpose.type != "TransposeD" or graph.only_reader(tensor) is not product:
             continue
-        for tensor in list(product.inputs):
-            transpose = graph.producer(tensor)
-            if transpose is None or transpose.type != "TransposeD" or graph.only_reader(tensor) is not product:
-                continue
-            rank = len(graph.shapes[tensor])
-            if list(transpose.attributes.get("perm", ())) != [*range(rank - 2), rank - 1, rank - 2]:
-                continue
-            matched += 1
-            joined = graph.join([transpose, product], name, type=product.type, core="cube")
-            if joined is not None:
-                joined.inputs = [transpose.inputs[0] if t == tensor else t for t in product.inputs]
-                product, done = joined, done + 1
-    return matched, done
+        rank = len(graph.shapes[tensor])
+        if list(transpose.attributes.get("perm", ())) == [*range(rank - 2), rank - 1, rank - 2]:
+            inputs = [transpose.inputs[0] if name == tensor else name for name in product.inputs]
+            return Match([transpose, product], product.type, "cube", inputs=inputs)
+    return None
 
 
-def _confusion_transpose(first: str, second: str) -> Callable[[AscendGraph, str, Settings], _Counted]:
+def _confusion_transpose(first: str, second: str, graph: AscendGraph, op: Op) -> Match | None:
     """Transpose and Reshape next to each other: ConfusionTransposeD."""
-
-    def apply(graph: AscendGraph, name: str, _: Settings) -> _Counted:
-        matched = done = 0
-        for op in graph.ops():
-            follower = graph.only_reader(op.outputs[0]) if op in graph and op.type == first else None
-            if follower is None or follower.type != second:
-                continue
-            matched += 1
-            done += graph.join([op, follower], name, type="ConfusionTransposeD", core="vector", whole=True) is not None
-        return matched, done
-
-    return apply
+    follower = graph.only_reader(op.outputs[0]) if op.type == first else None
+    if follower is None or follower.type != second:
+        return None
+    return Match([op, follower], "ConfusionTransposeD", "vector", whole=True)
 
 
-def _matmul_reshape(graph: AscendGraph, name: str, _: Settings) -> _Counted:
-    return _pairs(graph, name, MATMULS, {"Reshape"})
-
-
-def _batch_matmul_dequant(graph: AscendGraph, name: str, settings: Settings) -> _Counted:
+def _batch_matmul_dequant(graph: AscendGraph, product: Op) -> Match | None:
     """INT8: a product of activations, its AscendDequant, the scaling behind it and a mask that is added."""
-    if settings.quant_dumpable:
-        return 0, 0
-    matched = done = 0
-    for product in graph.ops():
-        if product.type not in BATCH_MATMULS or graph.dtypes[product.outputs[0]] != "int32":
-            continue
-        dequant = graph.only_reader(product.outputs[0])
-        scaled = graph.only_reader(dequant.outputs[0]) if dequant and dequant.type == "AscendDequant" else None
-        if dequant is None or scaled is None or scaled.type not in ("Mul", "RealDiv"):
-            continue
-        if with_scalar(graph, scaled, scaled.type) is None:
-            continue
-        group = [product, dequant, scaled]
-        mask = graph.only_reader(scaled.outputs[0])
-        if mask is not None and mask.type == "Add" and same_shape(graph, scaled.outputs[0], mask.outputs[0]):
-            group.append(mask)
-        matched += 1
-        done += graph.join(group, name, type=product.type, core="mix") is not None
-    return matched, done
-
-
-def _graph_pass(name: str, apply: Callable[[AscendGraph, str, Settings], _Counted]) -> Pass:
-    return Pass(name=name, group="GraphFusion", apply=apply)
+    if product.type not in BATCH_MATMULS or graph.dtypes[product.outputs[0]] != "int32":
+        return None
+    dequant = graph.only_reader(product.outputs[0])
+    scaled = graph.only_reader(dequant.outputs[0]) if dequant and dequant.type == "AscendDequant" else None
+    if dequant is None or scaled is None or scaled.type not in ("Mul", "RealDiv"):
+        return None
+    if with_scalar(graph, scaled, scaled.type) is None:
+        return None
+    group = [product, dequant, scaled]
+    mask = graph.only_reader(scaled.outputs[0])
+    if mask is not None and mask.type == "Add" and same_shape(graph, scaled.outputs[0], mask.outputs[0]):
+        group.append(mask)
+    return Match(group, product.type, "mix")
 
 
 GRAPH_PASSES: tuple[Pass, ...] = (
-    _graph_pass("GemmToMatmulFusionPass", _gemm_to_matmul),
-    _graph_pass("ConvBatchnormFusionPass", _conv_batch_norm),
-    _graph_pass("LayerNormONNXFusionPass", _layer_norm("Pow")),
-    _graph_pass("LayerNormFusionPass", _layer_norm("Mul")),
-    _graph_pass("GeluFusionPass", _gelu),
-    _graph_pass("SoftmaxFusionPass", _softmax),
-    _graph_pass("MatMulBiasAddFusionPass", _bias_add),
-    _graph_pass("AddLayerNormFusionPass", _add_layer_norm),
-    _graph_pass("BatchMatMulTransposeFusionPass", _batch_matmul_transpose),
-    _graph_pass("ReshapeTransposeFusionPass", _confusion_transpose("Reshape", "TransposeD")),
-    _graph_pass("TransposeReshapeFusionPass", _confusion_transpose("TransposeD", "Reshape")),
-    _graph_pass("MatmulReshapeFusionPass", _matmul_reshape),
+    _retyping("GemmToMatmulFusionPass", {"GEMM": "MatMulV2"}, integers=True),
+    Pass("ConvBatchnormFusionPass", partial(_pair, {"Conv2D", "Conv3D", "DepthwiseConv2D"}, {"BNInference"})),
+    Pass("LayerNormONNXFusionPass", partial(_layer_norm, "Pow")),
+    Pass("LayerNormFusionPass", partial(_layer_norm, "Mul")),
+    Pass("GeluFusionPass", _gelu, only="static"),
+    Pass("SoftmaxFusionPass", _softmax),
+    Pass("MatMulBiasAddFusionPass", _bias_add),
+    Pass("AddLayerNormFusionPass", _add_layer_norm),
+    Pass("BatchMatMulTransposeFusionPass", _transposed_operand, again=True),
+    Pass("ReshapeTransposeFusionPass", partial(_confusion_transpose, "Reshape", "TransposeD")),
+    Pass("TransposeReshapeFusionPass", partial(_confusion_transpose, "TransposeD", "Reshape")),
+    Pass("MatmulReshapeFusionPass", partial(_pair, MATMULS, {"Reshape"})),
 )
 """Before the dtypes are settled: what they join is one operator for the precision lists."""
 
 LATE_GRAPH_PASSES: tuple[Pass, ...] = (
-    _graph_pass("BatchMatMulDequantElemwiseFusionPass", _batch_matmul_dequant),
-    _graph_pass("MatMulToMatmulV3FusionPass", _to_v3("MatMul")),
-    _graph_pass("BatchMatMulToBatchMatmulV3FusionPass", _to_v3("BatchMatMul")),
+    Pass("BatchMatMulDequantElemwiseFusionPass", _batch_matmul_dequant, only="quant"),
+    _retyping("MatMulToMatmulV3FusionPass", {"MatMulV2": "MatMulV3"}),
+    _retyping("BatchMatMulToBatchMatmulV3FusionPass", {"BatchMatMulV2": "BatchMatMulV3"}),
 )
 """After the dtypes are settled, so that white lists speak of V2 [inferred]."""

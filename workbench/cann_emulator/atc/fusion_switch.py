@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
-from workbench.cann_emulator.atc.words import words
+from workbench.cann_emulator.atc.operator_types import words
 from workbench.values.documents.json_reader import loads
 
 Group = Literal["GraphFusion", "UBFusion"]

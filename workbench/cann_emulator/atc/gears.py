@@ -13,8 +13,8 @@ from typing import Literal
 
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.folding import Shape
-from workbench.cann_emulator.atc.gear_lists import Gears, check_gears, parse_gears
 from workbench.cann_emulator.atc.requests import Requests
+from workbench.cann_emulator.atc.shape_flags import Gears, check_gears, parse_gears
 from workbench.cann_emulator.atc.shapes import INT64_MAX, Dim
 
 GearKind = Literal["", "dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "range"]

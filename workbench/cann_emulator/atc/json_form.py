@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf import json_format  # type: ignore[import-untyped]  # protobuf ships no stubs
@@ -12,17 +12,7 @@ from onnx import ModelProto, NodeProto
 from workbench.cann_emulator.om import Kernel, OfflineModel, Tensor, largest_gear
 from workbench.quantization.lowering.ascend_quant import QUANT
 
-_GE_DTYPES: Mapping[str, str] = {
-    "float32": "DT_FLOAT",
-    "float16": "DT_FLOAT16",
-    "bfloat16": "DT_BF16",
-    "int8": "DT_INT8",
-    "uint8": "DT_UINT8",
-    "int32": "DT_INT32",
-    "int64": "DT_INT64",
-    "uint64": "DT_UINT64",
-    "bool": "DT_BOOL",
-}
+_SPELLED: Mapping[str, str] = {"float32": "DT_FLOAT", "bfloat16": "DT_BF16"}
 _LAYOUTS: Mapping[int, str] = {0: "NCHW", 1: "NHWC", 2: "ND", 30: "NCDHW"}
 
 
@@ -30,60 +20,47 @@ def json_of_om(model: OfflineModel) -> str:
     """The compiled graph, of the largest gear: one entry for each kernel, Data and NetOutput among them."""
     gear = largest_gear(model)
     producers = {tensor.name: f"{tensor.name}:0" for tensor in model.inputs}
-    ops = [
-        {
-            "name": tensor.name,
-            "type": "Data",
-            "input": [],
-            "input_desc": [],
-            "output_desc": [_described(tensor)],
-            "attr": [{"key": "index", "value": {"i": index}}],
-        }
-        for index, tensor in enumerate(model.inputs)
-    ]
-    constants = {
-        tensor.name: tensor for kernel in gear.kernels for tensor in kernel.inputs if tensor.name not in producers
-    }
+    constants = {t.name: t for kernel in gear.kernels for t in kernel.inputs if t.name not in producers}
     for kernel in gear.kernels:
         for index, tensor in enumerate(kernel.outputs):
             producers[tensor.name] = f"{kernel.name}:{index}"
             constants.pop(tensor.name, None)
-    for name, tensor in constants.items():
-        producers[name] = f"{name}:0"
-        ops.append(
-            {
-                "name": name,
-                "type": "Const",
-                "input": [],
-                "input_desc": [],
-                "output_desc": [_described(tensor)],
-                "attr": [],
-            }
-        )
     nodes = _nodes(model)
-    ops.extend(_operator(kernel, producers, nodes) for kernel in gear.kernels)
     leaving = [_last_version(tensor, gear.kernels) for tensor in gear.outputs]
-    ops.append(
-        {
-            "name": "Node_Output",
-            "type": "NetOutput",
-            "input": [producers.get(tensor.name, f"{tensor.name}:0") for tensor in leaving],
-            "input_desc": [_described(tensor) for tensor in leaving],
-            "output_desc": [_described(tensor) for tensor in leaving],
-            "attr": [],
-        }
-    )
+    ops = [
+        *(_entry(t.name, "Data", gives=[t], index=index) for index, t in enumerate(model.inputs)),
+        *(_entry(name, "Const", gives=[tensor]) for name, tensor in constants.items()),
+        *(_operator(kernel, producers, nodes) for kernel in gear.kernels),
+        _entry("Node_Output", "NetOutput", takes=leaving, gives=leaving, producers=producers),
+    ]
+    facts = (("atc_version", model.atc_version), ("soc_version", model.soc_version), ("emulator", model.emulator))
     content = {
         "name": model.name,
         "version": 1,
         "graph": [{"name": model.name, "op": ops}],
-        "attr": [
-            {"key": "atc_version", "value": {"s": model.atc_version}},
-            {"key": "soc_version", "value": {"s": model.soc_version}},
-            {"key": "emulator", "value": {"s": model.emulator}},
-        ],
+        "attr": [{"key": key, "value": {"s": value}} for key, value in facts],
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _entry(
+    name: str,
+    kind: str,
+    *,
+    takes: Sequence[Tensor] = (),
+    gives: Sequence[Tensor],
+    producers: Mapping[str, str] | None = None,
+    index: int | None = None,
+) -> dict[str, Any]:
+    known = producers or {}
+    return {
+        "name": name,
+        "type": kind,
+        "input": [known.get(tensor.name, f"{tensor.name}:0") for tensor in takes],
+        "input_desc": [_described(tensor) for tensor in takes],
+        "output_desc": [_described(tensor) for tensor in gives],
+        "attr": [] if index is None else [{"key": "index", "value": {"i": index}}],
+    }
 
 
 def json_of_onnx(proto: ModelProto) -> str:
@@ -121,14 +98,9 @@ def _operator(kernel: Kernel, producers: Mapping[str, str], nodes: Mapping[str, 
                 {"key": f"quant_{name}", "value": {"f": given.get(name, 0.0)}} for name in ("scale", "offset")
             ]
     origins = {name: (node.name, index) for node in covered for index, name in enumerate(node.output)}
-    return {
-        "name": kernel.name,
-        "type": kernel.op_type,
-        "input": [producers.get(tensor.name, f"{tensor.name}:0") for tensor in kernel.inputs],
-        "input_desc": [_described(tensor) for tensor in kernel.inputs],
-        "output_desc": [{**_described(tensor), **_origin(origins.get(tensor.name))} for tensor in kernel.outputs],
-        "attr": attributes,
-    }
+    entry = _entry(kernel.name, kernel.op_type, takes=kernel.inputs, gives=kernel.outputs, producers=producers)
+    described = [{**_described(tensor), **_origin(origins.get(tensor.name))} for tensor in kernel.outputs]
+    return {**entry, "output_desc": described, "attr": attributes}
 
 
 def _origin(origin: tuple[str, int] | None) -> dict[str, Any]:
@@ -155,7 +127,7 @@ def _last_version(tensor: Tensor, kernels: tuple[Kernel, ...]) -> Tensor:
 def _described(tensor: Tensor) -> dict[str, Any]:
     return {
         "name": tensor.name,
-        "dtype": _GE_DTYPES[tensor.dtype],
+        "dtype": _SPELLED.get(tensor.dtype, f"DT_{tensor.dtype.upper()}"),
         "layout": _LAYOUTS.get(tensor.format, "ND"),
         "shape": {"dim": list(tensor.shape)},
     }

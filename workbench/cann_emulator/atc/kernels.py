@@ -6,19 +6,8 @@ from collections.abc import Mapping
 from math import prod
 
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
-from workbench.cann_emulator.om import Dtype, Kernel, Tensor
+from workbench.cann_emulator.om import ITEM_BYTES, Kernel, Tensor
 
-ITEM_BYTES: Mapping[Dtype, int] = {
-    "float32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-    "int32": 4,
-    "int64": 8,
-    "uint64": 8,
-}
 _ALIGNMENT = 512
 
 

@@ -15,7 +15,6 @@ from workbench.cann_emulator.atc import checks, grammar
 from workbench.cann_emulator.atc.console import Console, emulated_version
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.flags import SECTIONS, known_flags, value_of
-from workbench.cann_emulator.atc.optimization_flags import EMPTY_IS_A_VALUE
 
 _ONNX = "5"
 _FAILED = 255
@@ -93,7 +92,7 @@ def usage() -> str:
 def _run(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
     checks.check_withdrawn(options)
     if options.get("singleop"):
-        return _compile_single_operators(options, console)
+        raise _not_emulated("models of single operators (--singleop)")
     checks.check_framework(options)
     mode = value_of(options, "mode")
     if mode in ("1", "5"):
@@ -137,18 +136,11 @@ def _to_json(options: Mapping[str, str], console: Console) -> tuple[Record, ...]
     return ()
 
 
-def _compile_single_operators(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
-    checks.check_single_operators(options)
-    from workbench.cann_emulator.atc.single_operators import check_single_operator_file
-
-    check_single_operator_file(options, console)
-    raise _not_emulated("models of single operators (--singleop)")
-
-
 def _given(options: Mapping[str, str]) -> dict[str, str]:
     """Flags that mean something: mostly an empty value is the same as none, and shape ranges replace shapes."""
     replaced = "input_shape" if options.get("input_shape_range") else ""
-    return {name: value for name, value in options.items() if (value or name in EMPTY_IS_A_VALUE) and name != replaced}
+    meant = {name: value for name, value in options.items() if value or name in checks.EMPTY_IS_A_VALUE}
+    return {name: value for name, value in meant.items() if name != replaced}
 
 
 def _not_emulated(what: str) -> AtcFailure:

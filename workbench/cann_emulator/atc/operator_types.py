@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.cann_emulator.atc.words import words
 from workbench.cann_emulator.om import Core
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text: a long list of names."""
+    return frozenset(text.split())
+
 
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
 """Of no cost: their result is the same memory under another shape."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.cann_emulator.atc.words import words
+from workbench.cann_emulator.atc.operator_types import words
 
 OLDEST, NEWEST = 8, 18
 _ASCEND_NEWEST = 22

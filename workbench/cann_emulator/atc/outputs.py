@@ -1,8 +1,9 @@
-"""Where the OM goes, and how it is written (atc.md §6)."""
+"""Where the OM goes, and how it and what lies beside it are written (atc.md §4.4, §6)."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -10,10 +11,12 @@ from pathlib import Path
 
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.folding import Constants
+from workbench.cann_emulator.atc.fusion import Counts
 from workbench.cann_emulator.om import Kernel
 from workbench.values.documents.canonical import canonical_json
 
 _MODE = 0o600
+_NEVER = "0"
 
 
 def om_path(output: str, options: Mapping[str, str], *, dynamic: bool) -> str:
@@ -76,3 +79,34 @@ def write_weights(path: str, constants: Constants, names: list[str]) -> None:
     for name in names:
         content = constants[name].tobytes()
         write_file(str(folder / f"weight_{hashlib.sha256(content).hexdigest()}"), content)
+
+
+def result_path() -> Path:
+    """In the current directory, or $ASCEND_WORK_PATH/FE/<pid>."""
+    work = os.environ.get("ASCEND_WORK_PATH")
+    return (Path(work) / "FE" / str(os.getpid()) if work else Path()) / "fusion_result.json"
+
+
+def forget_earlier_result() -> None:
+    """The engine deletes a file of an earlier run when it starts; a run that fails before that leaves it."""
+    result_path().unlink(missing_ok=True)
+
+
+def write_result(options: Mapping[str, str], graph: Counts, ub: Counts) -> None:
+    """One object for the compiled graph; passes that are off or matched nothing are absent. Its two numbers are 0
+    [inferred for a run that compiles one graph]."""
+    if options.get("export_compile_stat") == _NEVER:
+        return
+    content = {
+        "session_and_graph_id_0_0": {
+            "graph_fusion": {name: _times(counts) for name, counts in sorted(graph.items())},
+            "ub_fusion": {name: {**_times(counts), "repository_hit_times": "0"} for name, counts in sorted(ub.items())},
+        }
+    }
+    path = result_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=4) + "\n", encoding="utf-8")
+
+
+def _times(counts: tuple[int, int]) -> dict[str, str]:
+    return {"effect_times": str(counts[1]), "match_times": str(counts[0])}

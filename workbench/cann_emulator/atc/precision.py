@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from workbench.cann_emulator.atc.ascend_graph import FLOATS, AscendGraph, Op
 from workbench.cann_emulator.atc.failure import failure
-from workbench.cann_emulator.atc.words import words
+from workbench.cann_emulator.atc.operator_types import words
 from workbench.cann_emulator.om import Dtype
 
 TWINS: Mapping[str, str] = {

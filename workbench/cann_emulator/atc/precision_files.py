@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
+from workbench.cann_emulator.atc.operator_types import words
 from workbench.cann_emulator.atc.precision import BLACK, TWINS, WHITE, CustomDtypes, Precision
-from workbench.cann_emulator.atc.words import words
 from workbench.cann_emulator.om import Dtype
 from workbench.values.documents.json_reader import loads
 

@@ -1,1 +1,0 @@
-"""Modules of amct_onnx that evaluators import."""

@@ -1,1 +1,0 @@
-"""What evaluators of the command line use."""

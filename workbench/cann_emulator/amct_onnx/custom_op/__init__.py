@@ -1,1 +1,0 @@
-"""Where amct_onnx keeps its operator library."""
