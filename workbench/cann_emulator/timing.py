@@ -351,7 +351,8 @@ def _cube_us(work: KernelWork, kind: Kind, device: DeviceData) -> float:
         adds = rows * columns * inner / macs
         loads = (rows + columns) * inner * width / device.l2_read_bytes_per_cycle
         found.append(ceil(tiles / device.cube_cores) * max(adds, loads))
-    return min(found) / device.clock_mhz * (kind.in_pieces if work.pieces else 1.0)
+    pieces = kind.in_pieces if work.pieces else 1.0
+    return float(min(found) / device.clock_mhz * pieces)
 
 
 def _memory_us(work: KernelWork, device: DeviceData) -> float:

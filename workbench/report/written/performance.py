@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from workbench.report.factors import taken_apart
 from workbench.report.summary import best_known_drop, best_known_service, best_known_speedup
 from workbench.report.written.cells import figure, not_measured, text, unit_words
-from workbench.report.written.clock import on_the_clock
 from workbench.report.written.criteria import criterion_name
 from workbench.report.written.document import (
     Bar,
@@ -25,6 +24,7 @@ from workbench.report.written.document import (
     Table,
 )
 from workbench.report.written.material import Material
+from workbench.report.written.modelled import on_the_model
 from workbench.report.written.naming import GROUP, candidate_name, metric_name
 from workbench.report.written.texts import Text
 from workbench.shipping.acceptance import Criterion
@@ -120,7 +120,7 @@ def performance(m: Material, language: Language, in_pictures: Language) -> Secti
     blocks: list[Block] = [Heading(text=_OLD(language)), *_old_platform(m, language, in_pictures)]
     blocks += [Heading(text=_CALLS(language)), *_calls(m, language), *_apart(m, language)]
     blocks += [Heading(text=_FRONT(language)), *_front(m, language, in_pictures)]
-    blocks += on_the_clock(m.summary, m.source, language)
+    blocks += on_the_model(m.summary, m.source, language)
     return Section(title=_TITLE(language), blocks=tuple(blocks))
 
 
