@@ -1,8 +1,8 @@
 """What a bundle made on an emulated device would do under a baseline's loads: a rehearsal of a verdict.
 
 Loads of such a service measure the emulator on this host. The times of calls that the device's model gave, which the
-bundle holds, are simulated as the sweep simulated them; every figure is modelled, says so, and has the interval of the
-clocks that may be right.
+bundle holds, are simulated as the sweep simulated them; every figure is modelled, says so, and has the interval of
+what modelled times are off by.
 """
 
 from __future__ import annotations
