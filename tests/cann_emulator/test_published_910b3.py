@@ -24,12 +24,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 
 
 def test_the_published_figures_are_fitted_to_nothing_and_told_with_their_deviation(models: Models) -> None:
-    """Latency and throughput come out within a factor of 2.5; what the compiler fuses away is not known (fusion)."""
+    """Kernels alone take a third to a fifth of it: what host, service and the compiler add or leave is not known."""
     found = figures(models["fp16"], models["int8"][BATCH], B3)
 
     assert [round(figure.published, 2) for figure in found] == [5.38, 1659, 1.76]
     for figure in found:
-        assert 1 / 2.5 < figure.emulated / figure.published < 2.5, figure
+        assert 1 / 4 < figure.emulated / figure.published < 4, figure
 
 
 def test_int8_gains_more_with_large_batches_where_the_cube_has_the_larger_share(models: Models) -> None:

@@ -135,7 +135,7 @@ def test_kernels_are_reported_by_their_parts() -> None:
 
     assert (found.name, found.op_type, found.core) == ("matmul0", "MatMulV2", "cube")
     assert found.duration_us == pytest.approx(found.launch_us + math.hypot(found.compute_us, found.memory_us))
-    assert found.launch_us == B3.kernel_launch_us * B3.full_launches
+    assert found.launch_us == B3.kernel_launch_us * (B3.kinds["matmul"].launches or 0.0)
     assert found.error_class == "matmul"
 
 
