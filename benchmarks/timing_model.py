@@ -87,9 +87,7 @@ def fit(cases: Sequence[Case]) -> Model:
             alike = [
                 value
                 for (other, one), value in found.items()
-                if one == name
-                and other in seen
-                and _is_light(kinds[other]) == _is_light(kinds[kind])
+                if one == name and other in seen and _is_light(kinds[other]) == _is_light(kinds[kind])
             ]
             found[kind, name] = float(np.median(alike)) if alike else 1.0
     return lambda case: _call_us(case, with_constants(_device(case.soc), found))

@@ -7,7 +7,7 @@ what the other clock changes. Two candidates are compared clock by clock: it is 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -129,7 +129,8 @@ def error_shares(latency: Latency) -> tuple[ErrorShare, ...]:
     """What the candidate's time may be off by, the widest first; none of measured times."""
     if latency.modelled is None:
         return ()
-    prices, parts = dict(latency.modelled.clock.prices), Counter[str]()
+    prices = dict(latency.modelled.clock.prices)
+    parts: defaultdict[str, float] = defaultdict(float)
     for call, _, times in latency.modelled.pairs:
         for part, spent in parts_us(latency.modelled.candidate[call], prices).items():
             parts[part] += times * spent
