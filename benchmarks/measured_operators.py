@@ -242,9 +242,9 @@ def _convolution(
 
 
 def _sides(image: Sequence[int], kernel: Sequence[int], attrs: dict[str, Any]) -> list[int]:
-    steps = attrs.get("strides") or attrs.get("stride")
-    pads = attrs.get("pads") or attrs.get("padding")
-    apart = attrs.get("dilations") or attrs.get("dilation")
+    steps = attrs.get("strides") or attrs["stride"]
+    pads = attrs.get("pads") or attrs["padding"]
+    apart = attrs.get("dilations") or attrs["dilation"]
     return [(image[axis] + 2 * pads[axis] - apart[axis] * (kernel[axis] - 1) - 1) // steps[axis] + 1 for axis in (0, 1)]
 
 
