@@ -25,7 +25,7 @@ HEADER = [
     "Task Duration(us)",
     "Task Wait Time(us)",
 ]
-TRUTH = {"cube_efficiency_float16": 0.31, "cube_efficiency_int8": 0.22, "memory_efficiency": 0.55}
+TRUTH = {"cube_efficiency_float16": 0.31, "cube_efficiency_int8": 0.22}
 
 
 def profiled() -> OfflineModel:
@@ -91,7 +91,7 @@ def test_the_command_writes_a_file_that_the_emulator_takes(
     fitted = load_device_data("Ascend910B3")
     assert fitted.cube_efficiency_float16 == pytest.approx(0.31, rel=0.03)
     assert fitted.origins["cube_efficiency_float16"].startswith("measured: op_summary_0.csv")
-    assert stream_us(om, 0, fitted) < stream_us(om, 0, B3)
+    assert stream_us(om, 0, fitted) > stream_us(om, 0, B3)
     assert "15 kernels matched, 0 not" in capsys.readouterr().out
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fitted.yaml", "model.om", "op_summary_0.csv"]
 

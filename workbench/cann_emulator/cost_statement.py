@@ -1,42 +1,48 @@
-"""What the time model says of itself: its prices, what is open about them, and what an execution costs.
+"""What the time model says of itself: what an execution costs by parts that share an error, and how large each is.
 
-The statement that `acl.emulated` gives to whoever asks, in the form of `workbench.values.clocks.statement`. At its own
-prices a costed call takes what the time model says, up to the rounding of amounts to seven digits.
-
-    matrix_*                  MFLOP, padded, idle cores counted     vector           MB through vector instructions
-    near_memory, far_memory   MB at rates of L2 reads, of HBM       *_launch, gear, copy_latency   how often
-    to_device, to_host        MB                                    aicpu_elements   millions
+The statement that `acl.emulated` gives to whoever asks, in the form of `workbench.values.clocks.statement`. A kernel
+is its start and the rest, which is a part of its class's, or of HBM's where that decides it; both in microseconds.
+Copies are MB and how often, what AI CPUs handle is millions of numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.cann_emulator.device_data import DeviceData, OpenPoint
-from workbench.cann_emulator.om import Dtype, Kernel, OfflineModel
-from workbench.cann_emulator.timing import KernelWork, kernel_works, launched
-from workbench.values.clocks.statement import Amounts, CallCosts, ModelledClock, Product, Unknown, Work, summed
+from workbench.cann_emulator.device_data import DeviceData
+from workbench.cann_emulator.om import OfflineModel
+from workbench.cann_emulator.timing import kernel_times, kernel_works
+from workbench.values.clocks.statement import Amounts, CallCosts, ModelledClock, Unknown, Work, summed
 
-_CUBE: tuple[Dtype, ...] = ("float16", "bfloat16", "int8", "float32")
 _REFITTED_95 = 1.1
 """What a refit to a device's own kernels leaves open [inferred]."""
-_COMMAND = "python -m workbench.targets.ascend.microbenchmarks {name} --to clock.json"
+_BENCHMARK = "python -m workbench.targets.ascend.microbenchmarks {name} --to clock.json"
+_REFIT = "workbench emulator fit op_summary.csv --om model.om --to file.yaml"
+_READ = {
+    "matrix_float16": ("TFLOPS", "rate"),
+    "int8_gain": ("times float16's rate", "rate"),
+    "matrix_float32": ("TFLOPS", "rate"),
+    "vector": ("TB/s of operands", "rate"),
+    "far_memory": ("TB/s", "rate"),
+    "near_memory": ("TB/s", "rate"),
+    "kernel_launch": ("us", "time"),
+    "aicpu_task": ("us", "time"),
+    "execute_launch": ("us", "time"),
+    "gear": ("us", "time"),
+    "copy_latency": ("us", "time"),
+    "copy_bandwidth": ("GB/s", "rate"),
+}
+"""Errors that a micro-benchmark settles: unit of its value, and whether more of it is faster."""
 
 
 def clock_statement(device: DeviceData, name: str) -> ModelledClock:
-    """The clock of a chip.
+    """The times of a chip.
 
     Args:
         name: of the emulator, as it stands in toolchains.
     """
-    prices = {f"matrix_{dtype}": 1 / _reached(device, dtype) for dtype in _CUBE}
+    prices = {part: 1.0 for error in device.errors.values() for part in error.moves}
     prices |= {
-        "vector": 1 / (_vector_peak(device) * device.vector_efficiency),
-        "near_memory": 1 / (_near_peak(device) * device.memory_efficiency),
-        "far_memory": 1 / (_far_peak(device) * device.memory_efficiency),
-        "kernel_launch": device.kernel_launch_us,
-        "dynamic_launch": device.dynamic_launch_us,
-        "aicpu_launch": device.aicpu_launch_us,
         "aicpu_elements": 1e3 * device.aicpu_element_ns,
         "execute_launch": device.execute_launch_us,
         "gear": device.gear_us,
@@ -48,7 +54,7 @@ def clock_statement(device: DeviceData, name: str) -> ModelledClock:
         name=f"{device.soc_version}, {name}",
         prices=tuple(prices.items()),
         # what costs nothing by the model costs nothing times any factor
-        unknowns=tuple(_unknown(point, device) for point in device.unknowns if _value(point.name, device)),
+        unknowns=tuple(_unknown(one, device) for one in device.errors if _value(one, device)),
     )
 
 
@@ -60,113 +66,70 @@ def execution_costs(
     Args:
         copied_in, copied_out: bytes of each copy.
     """
-    dynamic = model.gear_kind == "range"
-    kernels = zip(launched(model, gear), kernel_works(model, gear, device), strict=True)
-    works = [_work(kernel, work, device, dynamic=dynamic) for kernel, work in kernels]
+    works = []
+    for time, work in zip(kernel_times(model, gear, device), kernel_works(model, gear, device), strict=True):
+        start = "aicpu_launch" if time.core == "aicpu" else "kernel_start"
+        rest = time.duration_us - time.launch_us
+        far = time.memory_us > time.compute_us and work.read_far > work.read_near + work.written
+        works.append(
+            Work(count=1, before=_amounts(**{start: time.launch_us, "far_memory" if far else time.error_class: rest}))
+        )
     works.append(Work(count=1, before=(("execute_launch", 1.0),)))
-    if model.gear_kind and not dynamic:
+    if model.gear_kind and model.gear_kind != "range":
         works.append(Work(count=1, before=(("gear", 1.0),)))
     for parameter, copies in (("to_device", copied_in), ("to_host", copied_out)):
         works += [Work(count=1, before=_amounts(copy_latency=1, **{parameter: size / 1e6})) for size in copies]
     return summed(works)
 
 
-def _work(kernel: Kernel, work: KernelWork, device: DeviceData, *, dynamic: bool) -> Work:
-    memory = _amounts(near_memory=work.l2_us * _near_peak(device), far_memory=work.hbm_us * _far_peak(device))
-    if kernel.core == "aicpu":
-        elements = work.vector_us / device.aicpu_element_ns / 1e3 if device.aicpu_element_ns else 0.0
-        return Work(count=1, before=(("aicpu_launch", 1.0),), beside=_parts(_amounts(aicpu_elements=elements), memory))
-    return Work(
-        count=1,
-        before=(("dynamic_launch" if dynamic else "kernel_launch", 1.0),),
-        beside=_parts(_amounts(vector=work.vector_us * _vector_peak(device)), memory),
-        products=tuple(
-            Product(adds=f"matrix_{work.cube_dtype}", loads="near_memory", cuts=_cuts(cuts, work.cube_dtype, device))
-            for cuts in work.tilings
-        ),
-    )
-
-
-def _cuts(found: Sequence[tuple[float, float]], dtype: Dtype, device: DeviceData) -> tuple[tuple[float, float], ...]:
-    """In units, without those that another is at least as good as in both."""
-    peak, near = _cube_peak(device, dtype), _near_peak(device)
-    kept: list[tuple[float, float]] = []
-    for adds, loads in sorted((_rounded(a * peak), _rounded(b * near)) for a, b in found):
-        if not kept or loads < kept[-1][1]:
-            kept.append((adds, loads))
-    return tuple(kept)
-
-
-def _unknown(point: OpenPoint, device: DeviceData) -> Unknown:
-    value = _value(point.name, device)
-    on_sheet = 1.0
-    if point.data_sheet is not None:
-        on_sheet = value / point.data_sheet if point.reads == "rate" else point.data_sheet / value
-    refitted = all(device.origins[parameter].startswith("measured") for parameter in point.parameters)
+def _unknown(name: str, device: DeviceData) -> Unknown:
+    error = device.errors[name]
+    unit, reads = _READ.get(name, ("times what is modelled", "time"))
+    refitted = bool(error.refitted_by) and all(device.origins[one].startswith("measured") for one in error.refitted_by)
+    found = f"{error.rows} timed cases that were left out, half of them within {error.median:.0%}"
     return Unknown(
-        name=point.name,
-        about=point.about,
-        moves=point.moves,
-        factor_95=_REFITTED_95 if refitted else point.factor_95,
-        data_sheet=1.0 if refitted else on_sheet,
-        value=value,
-        unit=point.unit,
-        reads=point.reads,
-        source="refitted to kernels of a device" if refitted else point.source,
-        settled_by=_COMMAND.format(name=point.name),
+        name=name,
+        about=error.about,
+        moves=error.moves,
+        factor_95=_REFITTED_95 if refitted else error.factor_95,
+        data_sheet=1.0,
+        value=_value(name, device),
+        unit=unit,
+        reads="rate" if reads == "rate" else "time",
+        source="refitted to kernels of a device" if refitted else found if error.rows else "[inferred]",
+        settled_by=_BENCHMARK.format(name=name) if name in _READ else _REFIT,
     )
 
 
 def _value(name: str, device: DeviceData) -> float:
-    """What the model runs on, in the unit of the open point."""
-    return {
-        "matrix_float16": _reached(device, "float16"),
-        "int8_gain": _reached(device, "int8") / _reached(device, "float16"),
-        "matrix_float32": _reached(device, "float32"),
-        "vector": _vector_peak(device) * device.vector_efficiency,
-        "far_memory": _far_peak(device) * device.memory_efficiency,
-        "near_memory": _near_peak(device) * device.memory_efficiency,
-        "kernel_launch": device.kernel_launch_us,
+    """What the model says, in the unit of a micro-benchmark; 1 where there is none."""
+    cores = device.cube_cores * device.clock_mhz / 1e6
+    softmax = device.kinds["softmax"]
+    half = cores * device.cube_macs_float16 * device.cube_efficiency_float16
+    values = {
+        "matrix_float16": 2 * half,
+        "int8_gain": cores * device.cube_macs_int8 * device.cube_efficiency_int8 / half,
+        "matrix_float32": 2 * cores * device.cube_macs_float32 * device.cube_efficiency_float32,
+        # of a softmax over rows of 1024 numbers, for which the benchmark counts 12 instructions on halves
+        "vector": 24
+        * 64
+        * device.vector_cores
+        * device.clock_mhz
+        / 1e6
+        * device.vector_efficiency
+        / (softmax.instructions + softmax.row_instructions * 64 / 1024),
+        "far_memory": device.hbm_tb_per_s * device.memory_efficiency,
+        "near_memory": cores * device.l2_read_bytes_per_cycle * device.memory_efficiency,
+        "kernel_launch": device.kernel_launch_us * device.full_launches,
         "aicpu_task": device.aicpu_launch_us,
         "execute_launch": device.execute_launch_us,
         "gear": device.gear_us,
         "copy_latency": device.copy_latency_us,
         "copy_bandwidth": device.host_to_device_gb_per_s,
-    }[name]
-
-
-def _reached(device: DeviceData, dtype: Dtype) -> float:
-    """TFLOPS, which is MFLOP a microsecond."""
-    efficiency: float = getattr(device, f"cube_efficiency_{dtype}")
-    return _cube_peak(device, dtype) * efficiency
-
-
-def _cube_peak(device: DeviceData, dtype: Dtype) -> float:
-    macs: float = getattr(device, f"cube_macs_{dtype}")
-    return 2 * macs * device.cube_cores * device.clock_mhz / 1e6
-
-
-def _vector_peak(device: DeviceData) -> float:
-    """TB/s, which is MB a microsecond."""
-    return device.vector_bytes_per_cycle * device.vector_cores * device.clock_mhz / 1e6
-
-
-def _near_peak(device: DeviceData) -> float:
-    return device.l2_read_bytes_per_cycle * device.cube_cores * device.clock_mhz / 1e6
-
-
-def _far_peak(device: DeviceData) -> float:
-    return device.hbm_bytes_per_cycle * device.cube_cores * device.clock_mhz / 1e6
-
-
-def _parts(*parts: Amounts) -> tuple[Amounts, ...]:
-    return tuple(part for part in parts if part)
+    }
+    return values.get(name, 1.0)
 
 
 def _amounts(**units: float) -> Amounts:
     """Without what is nothing."""
-    return tuple((name, _rounded(amount)) for name, amount in units.items() if amount)
-
-
-def _rounded(amount: float) -> float:
-    return float(f"{amount:.7g}")
+    return tuple((name, float(f"{amount:.7g}")) for name, amount in units.items() if amount)

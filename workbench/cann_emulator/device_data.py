@@ -13,46 +13,52 @@ from workbench.values.errors import ConfigError
 
 SHIPPED = Path(__file__).with_name("ascend910b3.yaml")
 OVERRIDE_VARIABLE = "CANN_EMULATOR_DEVICE_DATA"
-_SHEET = ("cube_float16_tflops", "cube_int8_tops", "hbm_tb_per_s")
 _KINDS = ("source", "fitted", "inferred", "measured")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """The service that published figures were measured through.
+class Kind:
+    """Kernels that are timed alike; see `kinds` in the file.
 
     Attributes:
-        request_latency_ms: what a request waits for besides the device, alone in the system.
-        request_worker_ms: of the worker's own time per request, in which the device idles.
-        batch: requests to an execution under load.
-        workers: processes with a model each on the one device.
+        launches: what a start takes, in `kernel_launch_us`; None for `full_launches`.
+        instructions: of the vector cores for each number.
+        row_instructions: for each row.
+        in_pieces: what rows of other lengths than whole blocks of memory cost more.
+        on_cube: None without a product; 'halves' where the cube multiplies float16 whatever the type, '' else.
+        error_class: of `DeviceData.errors`.
+        fitted_on: operators, and how many timed cases of each.
     """
 
-    request_latency_ms: float
-    request_worker_ms: float
-    batch: int
-    workers: int
+    launches: float | None
+    instructions: float
+    row_instructions: float
+    in_pieces: float
+    on_cube: Literal["", "halves"] | None
+    error_class: str
+    fitted_on: str
+    operators: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenPoint:
-    """What only a measurement on a device would tell; see `unknowns` in the file.
+class ErrorClass:
+    """What modelled times of some kernels, or of another part of a call, are off by.
 
     Attributes:
-        parameters: of `DeviceData`, those that a refit would have measured.
-        moves: prices of `cost_statement`.
-        data_sheet: in `unit`; None where it says nothing.
+        about: whose time it is.
+        moves: parts of a call's costs that share it.
+        refitted_by: parameters that a refit to a device's kernels has measured where this is settled.
+        median: of |modelled / measured - 1|; 0 where nothing was measured and factor_95 is a judgement.
+        factor_95: 95 % of measured times lie within it, in either direction.
+        rows: that it was found on.
     """
 
-    name: str
     about: str
-    parameters: tuple[str, ...]
     moves: tuple[str, ...]
-    unit: str
-    reads: Literal["rate", "time"]
+    refitted_by: tuple[str, ...]
+    median: float
     factor_95: float
-    data_sheet: float | None
-    source: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +66,8 @@ class DeviceData:
     """Parameters of one chip; units in the names, meanings and origins in `ascend910b3.yaml`.
 
     Attributes:
-        instructions: ONNX operator → vector instructions per element; "" for all others.
-        data_sheet: what is published for the card as a whole; the time model does not run on it.
-        unknowns: what is open about the parameters.
+        kinds: of kernels, by name; `operators` says whose they are, 'elementwise' is all others.
+        errors: by class.
         origins: parameter → "kind: origin".
     """
 
@@ -71,6 +76,7 @@ class DeviceData:
     vector_cores: int
     clock_mhz: float
     hbm_gib: float
+    hbm_tb_per_s: float
     l2_mib: float
     cube_macs_float16: float
     cube_macs_bfloat16: float
@@ -78,9 +84,7 @@ class DeviceData:
     cube_macs_float32: float
     l2_read_bytes_per_cycle: float
     l2_write_bytes_per_cycle: float
-    hbm_bytes_per_cycle: float
     l2_share: float
-    vector_bytes_per_cycle: float
     cube_efficiency_float16: float
     cube_efficiency_bfloat16: float
     cube_efficiency_int8: float
@@ -88,6 +92,8 @@ class DeviceData:
     vector_efficiency: float
     memory_efficiency: float
     kernel_launch_us: float
+    full_launches: float
+    one_core_launches: float
     dynamic_launch_us: float
     aicpu_launch_us: float
     aicpu_element_ns: float
@@ -99,17 +105,20 @@ class DeviceData:
     device_to_device_gb_per_s: float
     high_precision_factor: float
     high_performance_factor: float
-    instructions: Mapping[str, float]
-    service: Service
-    data_sheet: Mapping[str, float]
+    kinds: Mapping[str, Kind]
+    operators: Mapping[str, str]
+    errors: Mapping[str, ErrorClass]
     idle_w: float
     busy_w: float
-    unknowns: tuple[OpenPoint, ...]
     origins: Mapping[str, str]
 
+    def kind_of(self, operator: str) -> str | None:
+        """The kind that names it; None for all others, which are element-wise."""
+        return self.operators.get(operator)
 
-_CHIP = ("cube_cores", "vector_cores", "clock_mhz", "hbm_gib", "l2_mib")
-_REST = ("soc_version", "instructions", "service", "data_sheet", "idle_w", "busy_w", "unknowns", "origins")
+
+_CHIP = ("cube_cores", "vector_cores", "clock_mhz", "hbm_gib", "hbm_tb_per_s", "l2_mib")
+_REST = ("soc_version", "kinds", "operators", "errors", "idle_w", "busy_w", "origins")
 PARAMETERS = tuple(f.name for f in fields(DeviceData) if f.name not in (*_CHIP, *_REST))
 
 
@@ -148,51 +157,49 @@ def with_parameters(data: DeviceData, values: Mapping[str, float]) -> DeviceData
 def _shipped(top: Section, soc_version: str) -> DeviceData:
     chips = {name: _chip(section) for name, section in top.sections("chips")}
     values, origins = _numbers(top.section("parameters"), PARAMETERS)
-    service, service_origins = _numbers(
-        top.section("service"), ("request_latency_ms", "request_worker_ms", "batch", "workers"), prefix="service."
-    )
-    sheet, sheet_origins = _numbers(top.section("data_sheet"), _SHEET, prefix="data_sheet.")
     power, power_origins = _numbers(top.section("power"), ("idle_w", "busy_w"), prefix="power.")
-    section = top.section("instructions")
-    origins["instructions"] = f"{section.text('kind', choices=_KINDS)}: {section.text('origin')}"
-    default, table = section.number("default", minimum=0), section.section("values")
+    kinds = {name: _kind(section) for name, section in top.sections("kinds")}
     numbers: Mapping[str, Any] = values
     return DeviceData(
         soc_version=soc_version,
         **chips.get(soc_version, chips["Ascend910B3"]),
         **numbers,
-        instructions={"": default, **{name: table.number(name, minimum=0) for name in table.names()}},
-        service=Service(
-            request_latency_ms=service["request_latency_ms"],
-            request_worker_ms=service["request_worker_ms"],
-            batch=int(service["batch"]),
-            workers=int(service["workers"]),
-        ),
-        data_sheet=sheet,
+        kinds=kinds,
+        operators={operator: name for name, kind in kinds.items() for operator in (name, *kind.operators)},
+        errors={name: _error(section) for name, section in top.sections("errors")},
         idle_w=power["idle_w"],
         busy_w=power["busy_w"],
-        unknowns=tuple(_open_point(name, section) for name, section in top.sections("unknowns")),
-        origins={**origins, **service_origins, **sheet_origins, **power_origins},
+        origins={**origins, **power_origins},
     )
 
 
-def _open_point(name: str, section: Section) -> OpenPoint:
-    reads = section.text("reads", choices=("rate", "time"))
-    return OpenPoint(
-        name=name,
+def _kind(section: Section) -> Kind:
+    on_cube = section.text("on_cube", choices=("", "halves")) if section.has("on_cube") else None
+    return Kind(
+        launches=section.number("launches", minimum=0) if section.has("launches") else None,
+        instructions=section.number("instructions", default=0.0, minimum=0),
+        row_instructions=section.number("row_instructions", default=0.0, minimum=0),
+        in_pieces=section.number("in_pieces", default=1.0, minimum=1),
+        on_cube=None if on_cube is None else "halves" if on_cube else "",
+        error_class=section.text("error_class"),
+        fitted_on=section.text("fitted_on"),
+        operators=section.texts("operators", default=()),
+    )
+
+
+def _error(section: Section) -> ErrorClass:
+    return ErrorClass(
         about=section.text("about"),
-        parameters=section.texts("parameters"),
         moves=section.texts("moves"),
-        unit=section.text("unit"),
-        reads="rate" if reads == "rate" else "time",
+        refitted_by=section.texts("refitted_by", default=()),
+        median=section.number("median", default=0.0, minimum=0),
         factor_95=section.number("factor_95", minimum=1),
-        data_sheet=section.number("data_sheet", minimum=0) if section.has("data_sheet") else None,
-        source=section.text("source"),
+        rows=int(section.number("rows", default=0.0, minimum=0)),
     )
 
 
 def _chip(section: Section) -> dict[str, Any]:
-    numbers: dict[str, Any] = {name: section.number(name, minimum=1) for name in _CHIP}
+    numbers: dict[str, Any] = {name: section.number(name, minimum=0.1) for name in _CHIP}
     return {**numbers, "cube_cores": int(numbers["cube_cores"]), "vector_cores": int(numbers["vector_cores"])}
 
 

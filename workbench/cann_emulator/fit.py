@@ -215,7 +215,7 @@ def _matched(kernels: Sequence[Kernel], rows: Sequence[Row]) -> list[tuple[Kerne
 
 
 def _parameters(samples: Iterable[Sample]) -> list[str]:
-    dtypes = {work.cube_dtype for _, work, _ in samples if work.tilings}
+    dtypes = {work.dtype for _, work, _ in samples if work.products}
     return [
         "kernel_launch_us",
         *(f"cube_efficiency_{dtype}" for dtype in sorted(dtypes)),

@@ -1,33 +1,44 @@
-"""How long 910B3 takes for an offline model: an analytical model, kernel by kernel. No kernel was ever timed for it.
+"""How long 910B3 takes for an offline model, kernel by kernel: a few physical forms, fitted to kernels that were timed.
 
-    kernel  = launch + max(cube, vector, memory)
-    cube    = rounds of tiles over the cube cores × the longer of multiply-adds and loads of a tile, each / efficiency
-    vector  = instructions per element × elements / (lanes × vector cores × clock) / efficiency
-    memory  = bytes read and written / bandwidth of L2, or of HBM for what does not fit / efficiency
+    kernel  = start + √(cube² + vector² + memory²)      what runs side by side overlaps, but not perfectly
+    cube    = rounds of tiles over the cube cores × the longer of multiply-adds and loads of a tile
+    vector  = (elements × instructions, rows × cycles) over the vector cores
+    memory  = bytes from HBM and from L2, the longer of reads and writes
 
-Sides of a matrix product are padded to what the cube multiplies at once. Tiles are chosen as the quickest of a few, as
-a compiler's tiling would. The numbers are in ascend910b3.yaml; results are the same on every machine.
+Sides of a matrix product are padded to what the cube multiplies at once; tiles are chosen as the quickest of a few, as
+a compiler's tiling would. The numbers are in ascend910b3.yaml, each with the rows that it was fitted on; results are
+the same on every machine. `benchmarks/timing_model` holds the model against measured operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, prod
+from math import ceil, prod, sqrt
 from typing import Literal
 
 import onnx
 
-from workbench.cann_emulator.device_data import DeviceData
+from workbench.cann_emulator.device_data import DeviceData, Kind
 from workbench.cann_emulator.om import ITEM_BYTES, Core, Dtype, Kernel, OfflineModel, Tensor
 from workbench.graph.read import constants
 
 CopyKind = Literal["host_to_host", "host_to_device", "device_to_host", "device_to_device"]
 
-_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (64, 32), (32, 32), (16, 16))
+_TILES = tuple(
+    (rows, columns)
+    for rows in (256, 128, 64, 32, 16)
+    for columns in (256, 128, 64, 32, 16)
+    if rows * columns <= 256 * 128
+)
 """Rows and columns of the result that a core computes at a time: L0C holds 256 × 128 float32 (atc.md §7.2)."""
-_LOOKUPS = ("Gather", "GatherND", "GatherElements")
+_LANES = 64
+"""Numbers that a vector instruction handles: kernels compute in float32, 256 bytes."""
+_BLOCK = 32
+"""Bytes that memory moves at once: rows of other lengths are loaded in pieces."""
+_CHUNK = 8192
+"""Bytes that are worth a vector core [inferred]: smaller tensors keep fewer cores busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +46,8 @@ class KernelTime:
     """One launch.
 
     Attributes:
-        duration_us: launch_us and the longer of compute_us and memory_us.
+        duration_us: launch_us, and compute_us and memory_us as they overlap.
+        error_class: whose error it has (`DeviceData.errors`).
     """
 
     name: str
@@ -45,29 +57,44 @@ class KernelTime:
     compute_us: float
     memory_us: float
     launch_us: float
+    error_class: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelWork:
-    """What a kernel asks of the device, before any efficiency.
+    """What a kernel asks of the device, before any rate.
 
     Attributes:
-        tilings: of each matrix product, the ways to cut it: (multiply-adds at the cube's peak, loads at L2's rate).
-        cube_dtype: whose efficiency applies.
-        vector_us: at full peak.
-        l2_us, hbm_us: of the bytes that it moves, at full peaks.
+        kind: of `DeviceData.kinds`.
+        products: (batch, m, k, n) of matrix products, whose tiles are spread over the cores together.
+        dtype: that the cube multiplies.
+        numbers: that the vector cores handle, each with the instructions of the kinds in `fused`.
+        effort: a factor on instructions, of the implementation that was chosen.
+        rows: that are reduced or gathered one by one.
+        read_far, read_near: bytes from HBM, and bytes that L2 holds where it is large enough.
+        written: bytes, which stay in L2 where it is large enough.
+        pieces: whether rows are no multiple of 32 bytes.
+        aicpu_elements: handled one by one, where an AI CPU does it.
     """
 
-    tilings: tuple[tuple[tuple[float, float], ...], ...] = ()
-    cube_dtype: Dtype = "float16"
-    vector_us: float = 0.0
-    l2_us: float = 0.0
-    hbm_us: float = 0.0
+    kind: str
+    products: tuple[tuple[int, int, int, int], ...] = ()
+    dtype: Dtype = "float16"
+    numbers: float = 0.0
+    fused: tuple[str, ...] = ()
+    effort: float = 1.0
+    rows: float = 0.0
+    read_far: float = 0.0
+    read_near: float = 0.0
+    written: float = 0.0
+    pieces: bool = False
+    aicpu_elements: int = 0
 
 
 def kernel_times(model: OfflineModel, gear: int, device: DeviceData) -> tuple[KernelTime, ...]:
     """The kernels of one gear in execution order; those that cost nothing (views) are left out."""
     works = kernel_works(model, gear, device)
+    device = _with_cores(device, model.options.get("aicore_num", ""))
     dynamic = model.gear_kind == "range"
     return tuple(
         timed(kernel, work, device, dynamic=dynamic) for kernel, work in zip(launched(model, gear), works, strict=True)
@@ -97,56 +124,65 @@ def copy_us(size_bytes: int, kind: CopyKind, device: DeviceData) -> float:
 
 
 def timed(kernel: Kernel, work: KernelWork, device: DeviceData, *, dynamic: bool = False) -> KernelTime:
-    """A kernel's work at the device's efficiencies."""
-    if kernel.core == "aicpu":
-        launch, compute = device.aicpu_launch_us, work.vector_us
-    else:
-        launch = device.dynamic_launch_us if dynamic else device.kernel_launch_us
-        efficiency: float = getattr(device, f"cube_efficiency_{work.cube_dtype}")
-        cube = sum(
-            min(max(adds / efficiency, loads / device.memory_efficiency) for adds, loads in tilings)
-            for tilings in work.tilings
-        )
-        compute = max(cube, work.vector_us / device.vector_efficiency)
-    memory = (work.l2_us + work.hbm_us) / device.memory_efficiency
+    """A kernel's work at the device's rates."""
+    launch, cube, vector, memory = parts_us(work, device)
+    if dynamic and work.kind != "aicpu":
+        launch += device.dynamic_launch_us - device.kernel_launch_us
+    compute = sqrt(cube**2 + vector**2)
     return KernelTime(
         name=kernel.name,
         op_type=kernel.op_type,
         core=kernel.core,
-        duration_us=launch + max(compute, memory),
+        duration_us=launch + sqrt(compute**2 + memory**2),
         compute_us=compute,
         memory_us=memory,
         launch_us=launch,
+        error_class=device.kinds[work.kind].error_class if work.kind != "aicpu" else "aicpu",
     )
+
+
+def work_us(work: KernelWork, device: DeviceData) -> float:
+    """The whole kernel, started by the device."""
+    launch, *side_by_side = parts_us(work, device)
+    return launch + sqrt(sum(part**2 for part in side_by_side))
+
+
+def parts_us(work: KernelWork, device: DeviceData) -> tuple[float, float, float, float]:
+    """(start, cube, vector, memory)."""
+    memory = _memory_us(work, device)
+    if work.kind == "aicpu":
+        return device.aicpu_launch_us, 0.0, work.aicpu_elements * device.aicpu_element_ns / 1e3, memory
+    kind = device.kinds[work.kind]
+    instructions = work.effort * sum(device.kinds[name].instructions for name in work.fused)
+    cycles = work.numbers * instructions / _LANES / device.vector_cores
+    cycles += ceil(work.rows / device.vector_cores) * kind.row_instructions
+    vector = cycles / device.clock_mhz / device.vector_efficiency
+    if work.pieces and not work.products:
+        vector *= kind.in_pieces
+    return _start_us(work, kind, device), _cube_us(work, kind, device), vector, memory
 
 
 def kernel_works(model: OfflineModel, gear: int, device: DeviceData) -> tuple[KernelWork, ...]:
     """What each kernel of `kernel_times` asks for."""
-    device = _with_cores(device, model.options.get("aicore_num", ""))
     graph = _graph_facts(model.graph)
     kernels = launched(model, gear)
     weights = {(t.name, t.dtype): _size(t) for k in kernels for t in _reads(k, graph) if t.name in graph.constants}
-    share = device.l2_mib * 2**20 * device.l2_share
-    resident = 0.0 if model.options.get("buffer_optimize", "l2_optimize") != "l2_optimize" else share
-    return tuple(
-        _work(kernel, graph, device, resident=resident, weights_in_l2=sum(weights.values()) <= share)
-        for kernel in kernels
-    )
+    cached = model.options.get("buffer_optimize", "l2_optimize") == "l2_optimize"
+    near = cached and sum(weights.values()) <= device.l2_mib * 2**20 * device.l2_share
+    return tuple(_work(kernel, graph, device, cached=cached, weights_near=near) for kernel in kernels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GraphFacts:
     constants: frozenset[str]
-    operators: Mapping[str, str]
+    nodes: Mapping[str, onnx.NodeProto]
 
 
 @lru_cache(maxsize=1)  # it keeps the graph it was asked about last: a hundred megabytes or so
 def _graph_facts(content: bytes) -> _GraphFacts:
     model = onnx.ModelProto()
     model.ParseFromString(content)
-    return _GraphFacts(
-        constants=frozenset(constants(model)), operators={node.name: node.op_type for node in model.graph.node}
-    )
+    return _GraphFacts(constants=frozenset(constants(model)), nodes={node.name: node for node in model.graph.node})
 
 
 def launched(model: OfflineModel, gear: int) -> tuple[Kernel, ...]:
@@ -166,89 +202,186 @@ def _with_cores(device: DeviceData, flag: str) -> DeviceData:
     )
 
 
-def _work(
-    kernel: Kernel, graph: _GraphFacts, device: DeviceData, *, resident: float, weights_in_l2: bool
-) -> KernelWork:
+def _work(kernel: Kernel, graph: _GraphFacts, device: DeviceData, *, cached: bool, weights_near: bool) -> KernelWork:
     reads = _reads(kernel, graph)
-    activations = [tensor for tensor in reads if tensor.name not in graph.constants]
     weights = sum(_size(tensor) for tensor in reads if tensor.name in graph.constants)
-    read, written = sum(map(_size, activations)), sum(map(_size, kernel.outputs))
-    l2_us, hbm_us = _memory_us(read, written, resident, device)
-    weight_us = _weight_us(weights, weights_in_l2, device)
-    l2_us, hbm_us = (l2_us + weight_us, hbm_us) if weights_in_l2 else (l2_us, hbm_us + weight_us)
-    vectors = kernel.outputs if kernel.cube else (*kernel.outputs, *activations)
-    elements = max((prod(map(abs, tensor.shape)) for tensor in vectors), default=0)
+    activations = [tensor for tensor in reads if tensor.name not in graph.constants]
+    far = (0 if weights_near else weights) + (0 if cached else sum(map(_size, activations)))
+    near = (weights if weights_near else 0) + (sum(map(_size, activations)) if cached else 0)
     if kernel.core == "aicpu":
-        return KernelWork(vector_us=elements * device.aicpu_element_ns / 1e3, l2_us=l2_us, hbm_us=hbm_us)
-    cube_dtype: Dtype = kernel.dtype if kernel.dtype in ("float16", "bfloat16", "int8", "float32") else "float32"
-    return KernelWork(
-        tilings=tuple(_tilings(product, cube_dtype, device) for product in kernel.cube),
-        cube_dtype=cube_dtype,
-        vector_us=_vector_us(kernel, elements, graph, device),
-        l2_us=l2_us,
-        hbm_us=hbm_us,
+        elements = max((_elements(tensor) for tensor in (*kernel.outputs, *activations)), default=0)
+        written = sum(map(_size, kernel.outputs))
+        return KernelWork(kind="aicpu", aicpu_elements=elements, read_far=far, read_near=near, written=written)
+    nodes = [graph.nodes[name] for name in kernel.nodes if name in graph.nodes]
+    work = operator_work(
+        [kernel.op_type, *(node.op_type for node in nodes)],
+        activations or reads,
+        kernel.outputs,
+        device,
+        products=kernel.cube,
+        dtype=kernel.dtype,
+        attributes={name: value for node in nodes for name, value in _attributes(node).items()},
     )
+    if kernel.implementation.startswith(("high_precision", "enable_float_32")):
+        work = replace(work, effort=device.high_precision_factor)
+    elif kernel.implementation.startswith(("high_performance", "super_performance")):
+        work = replace(work, effort=device.high_performance_factor)
+    return replace(work, read_far=far, read_near=near)
+
+
+def operator_work(
+    operators: Sequence[str],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    device: DeviceData,
+    *,
+    products: tuple[tuple[int, int, int, int], ...] = (),
+    dtype: Dtype = "float16",
+    attributes: Mapping[str, object] | None = None,
+) -> KernelWork:
+    """What an operator asks for, everything that it reads coming from HBM.
+
+    Args:
+        operators: names of Ascend's or ONNX's that it covers, what gives the kernel its name first.
+        products: as `Kernel.cube` has them.
+        attributes: axis and perm, where they decide work.
+    """
+    asked = attributes or {}
+    tensors = [*outputs] if products else [*outputs, *inputs]
+    largest = max(tensors, key=_elements, default=Tensor(name="", dtype="float16", shape=(0,)))
+    elements = _elements(largest)
+    own = device.kind_of(operators[0])
+    covered = [device.kind_of(operator) or "elementwise" for operator in operators[1:]]
+    if products:
+        kind = _product_kind(own, dtype, device)
+        # Fixpipe, which hands the cube's result on, converts and scales for nothing
+        fused = [name for name in covered if device.kinds[name].on_cube is None and name != "quantize"]
+        if kind == "attention":
+            elements, fused = products[0][0] * products[0][1] * products[0][3], ["attention"]
+    elif own is None or own in covered:
+        kind = _shaped(
+            own or max(covered, key=lambda name: device.kinds[name].instructions, default="elementwise"), asked, largest
+        )
+        fused = [kind if name == own else name for name in covered] or [kind]
+    else:  # several operators that are known as one, such as a layer norm
+        kind = _shaped(own, asked, largest)
+        fused = [kind]
+    rows = elements / max(1, _last(largest)) if device.kinds[kind].row_instructions else 0.0
+    return KernelWork(
+        kind=kind,
+        products=products,
+        dtype=dtype if dtype in ("float16", "bfloat16", "int8") else "float32",
+        numbers=elements,
+        fused=tuple(fused),
+        rows=products[0][0] * products[0][1] if kind == "attention" else rows,
+        read_far=sum(map(_size, inputs)),
+        written=sum(map(_size, outputs)),
+        pieces=_in_pieces(products, dtype, [*inputs, *outputs], kind),
+    )
+
+
+def _product_kind(own: str | None, dtype: Dtype, device: DeviceData) -> str:
+    if own not in (None, "matmul") and device.kinds[own].on_cube is not None:
+        return own
+    return {"int8": "matmul_int8", "float16": "matmul", "bfloat16": "matmul"}.get(dtype, "matmul_float32")
+
+
+def _shaped(kind: str, attributes: Mapping[str, object], tensor: Tensor) -> str:
+    """The kind where an axis or a permutation makes it another one."""
+    rank = len(tensor.shape)
+    axis, order = attributes.get("axis"), attributes.get("perm")
+    if kind in ("softmax", "reduce") and isinstance(axis, int) and axis % max(rank, 1) != rank - 1:
+        return f"{kind}_strided"
+    if kind == "transpose" and isinstance(order, list) and order and order[-1] == len(order) - 1:
+        return "transpose_rows"
+    return kind
+
+
+def _in_pieces(
+    products: Iterable[tuple[int, int, int, int]], dtype: Dtype, tensors: Iterable[Tensor], kind: str
+) -> bool:
+    if kind in ("conv", "attention"):
+        return False
+    width = ITEM_BYTES[dtype]
+    if any(k * width % _BLOCK or n * width % _BLOCK for _, _, k, n in products):
+        return True
+    return not products and any(_last(tensor) * ITEM_BYTES[tensor.dtype] % _BLOCK for tensor in tensors)
+
+
+def _start_us(work: KernelWork, kind: Kind, device: DeviceData) -> float:
+    """From one core's start to that of all of them, which few bytes keep not busy."""
+    whole = device.kernel_launch_us * (device.full_launches if kind.launches is None else kind.launches)
+    if kind.on_cube is not None or kind.row_instructions:
+        return whole
+    share = min(1.0, ceil((work.read_far + work.read_near + work.written) / _CHUNK) / device.vector_cores)
+    least = min(whole, device.kernel_launch_us * device.one_core_launches)
+    return least + share * (whole - least)
+
+
+def _cube_us(work: KernelWork, kind: Kind, device: DeviceData) -> float:
+    if not work.products or kind.on_cube is None:
+        return 0.0
+    dtype = "float16" if kind.on_cube == "halves" else work.dtype
+    peak: float = getattr(device, f"cube_macs_{dtype}")
+    reached: float = getattr(device, f"cube_efficiency_{dtype}")
+    macs = peak * reached
+    width = ITEM_BYTES[dtype]
+    found = []
+    if work.kind == "attention":  # the second product takes what the first leaves in a core
+        batch, length, _, _ = work.products[0]
+        inner = sum(_padded(k, 16) * _padded(n, 16) for _, _, k, n in work.products)
+        rounds = ceil(batch * ceil(length / 128) / device.cube_cores)
+        return rounds * min(128, _padded(length, 16)) * inner / macs / device.clock_mhz
+    for tall, wide in _TILES:
+        sides = [(min(tall, _padded(m, 16)), min(wide, _padded(n, 16))) for _, m, _, n in work.products]
+        tiles = sum(b * ceil(m / a) * ceil(n / c) for (b, m, _, n), (a, c) in zip(work.products, sides, strict=True))
+        rows, columns = map(max, zip(*sides, strict=True))
+        inner = max(_padded(k, 32 if dtype == "int8" else 16) for _, _, k, _ in work.products)
+        adds = rows * columns * inner / macs
+        loads = (rows + columns) * inner * width / device.l2_read_bytes_per_cycle
+        found.append(ceil(tiles / device.cube_cores) * max(adds, loads))
+    pieces = kind.in_pieces if work.pieces else 1.0
+    return float(min(found) / device.clock_mhz * pieces)
+
+
+def _memory_us(work: KernelWork, device: DeviceData) -> float:
+    """What does not fit the share of L2 goes through HBM, read and written; longer where more is moved, without a
+    step."""
+    near = work.read_near + work.written
+    total = work.read_far + near
+    beyond = max(0.0, 1.0 - device.l2_mib * 2**20 * device.l2_share / total) if total else 0.0
+    hbm = device.hbm_tb_per_s * device.memory_efficiency * 1e6
+    cycles = device.cube_cores * device.clock_mhz * device.memory_efficiency
+    read = work.read_far / hbm + (1 - beyond) * work.read_near / (cycles * device.l2_read_bytes_per_cycle)
+    written = (1 - beyond) * work.written / (cycles * device.l2_write_bytes_per_cycle)
+    return max(read, written) + beyond * near / hbm
 
 
 def _reads(kernel: Kernel, graph: _GraphFacts) -> list[Tensor]:
     """What it reads in full: of a table that is looked up, only as much as comes out."""
-    if any(graph.operators.get(node) in _LOOKUPS for node in kernel.nodes):
+    lookups = ("Gather", "GatherND", "GatherElements")
+    if any(graph.nodes[node].op_type in lookups for node in kernel.nodes if node in graph.nodes):
         tables = {tensor.name: tensor for tensor in kernel.inputs if len(tensor.shape) > 1}
         largest = max(tables.values(), key=_size, default=None)
         return [t for t in kernel.inputs if t is not largest] + list(kernel.outputs[:1])
     return list(kernel.inputs)
 
 
-def _tilings(product: tuple[int, int, int, int], dtype: Dtype, device: DeviceData) -> tuple[tuple[float, float], ...]:
-    """(multiply-adds, loads) in µs for each size of tile."""
-    batch, m, k, n = (max(1, abs(size)) for size in product)
-    macs: float = getattr(device, f"cube_macs_{dtype}")
-    inner = _padded(k, 32 if dtype == "int8" else 16)
-    found = set()
-    for tile in _TILES:
-        rows, columns = min(tile[0], _padded(m, 16)), min(tile[1], _padded(n, 16))
-        rounds = ceil(batch * ceil(m / rows) * ceil(n / columns) / device.cube_cores)
-        adds = rounds * rows * columns * inner / macs
-        loads = rounds * (rows + columns) * inner * ITEM_BYTES[dtype] / device.l2_read_bytes_per_cycle
-        found.add((adds / device.clock_mhz, loads / device.clock_mhz))
-    return tuple(sorted(found))
+def _attributes(node: onnx.NodeProto) -> dict[str, object]:
+    wanted = [one for one in node.attribute if one.name in ("axis", "perm")]
+    return {one.name: onnx.helper.get_attribute_value(one) for one in wanted}
 
 
-def _vector_us(kernel: Kernel, elements: int, graph: _GraphFacts, device: DeviceData) -> float:
-    """Fixpipe, which hands the cube's result on, converts and scales for nothing."""
-    free = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", *(("AscendDequant",) if kernel.cube else ()))
-    operators = [graph.operators[node] for node in kernel.nodes if node in graph.operators]
-    if not operators:
-        operators = ["Cast"]
-    default = device.instructions[""]
-    count = sum(device.instructions.get(operator, default) for operator in operators if operator not in free)
-    if kernel.implementation.startswith(("high_precision", "enable_float_32")):
-        count *= device.high_precision_factor
-    elif kernel.implementation.startswith(("high_performance", "super_performance")):
-        count *= device.high_performance_factor
-    width = max((ITEM_BYTES[t.dtype] for t in (*kernel.inputs[:1], *kernel.outputs)), default=2)
-    lanes = device.vector_bytes_per_cycle / min(4, max(2, width))
-    return elements * count / (lanes * device.vector_cores * device.clock_mhz)
+def _last(tensor: Tensor) -> int:
+    return abs(tensor.shape[-1]) if tensor.shape else 1
 
 
-def _memory_us(read: int, written: int, resident: float, device: DeviceData) -> tuple[float, float]:
-    """(L2, HBM): what fits the share of L2 goes at its rates, the rest at HBM's; longer where more is moved, without a
-    step."""
-    total = read + written
-    inside = min(1.0, resident / total) if total else 1.0
-    per_cycle = device.cube_cores * device.clock_mhz
-    cached = read / device.l2_read_bytes_per_cycle + written / device.l2_write_bytes_per_cycle
-    streamed = total / device.hbm_bytes_per_cycle
-    return inside * cached / per_cycle, (1 - inside) * streamed / per_cycle
-
-
-def _weight_us(size: int, in_l2: bool, device: DeviceData) -> float:
-    rate = device.l2_read_bytes_per_cycle if in_l2 else device.hbm_bytes_per_cycle
-    return size / rate / (device.cube_cores * device.clock_mhz)
+def _elements(tensor: Tensor) -> int:
+    return prod(map(abs, tensor.shape))
 
 
 def _size(tensor: Tensor) -> int:
-    return prod(map(abs, tensor.shape)) * ITEM_BYTES[tensor.dtype]
+    return _elements(tensor) * ITEM_BYTES[tensor.dtype]
 
 
 def _padded(size: int, to: int) -> int:

@@ -41,7 +41,7 @@ def print_judgement(found: Judgement) -> None:
     _say("")
     _say(
         f"Times MODELLED, not measured ({found.clock}): batch {found.shape.batch}, prompts of "
-        f"{found.shape.prompt_tokens} tokens, context {found.shape.context}; 95 % of the clocks that may be right"
+        f"{found.shape.prompt_tokens} tokens, context {found.shape.context}; 95 % of what modelled times are off by"
     )
     _table(_rows(_TIMES, (found.model, *found.checkpoints)))
     notes: dict[str, list[str]] = {}

@@ -45,7 +45,7 @@ def time_modelled(
 
     Feeds of one shape cost the same, so one call of each shape stands for all of them; the times are laid out in the
     rounds that a measurement would have. Nothing here was measured, and `Latency.clock` says so. Intervals are those
-    of the clocks that may be right, where both sessions have the same one.
+    of what modelled times are off by, where both sessions have the same one.
 
     Args:
         names: what the two sessions hold; under these names their times are known.
@@ -76,7 +76,7 @@ def time_modelled(
     words = "modelled, not measured: from the costs that the emulated device states"
     stated = _stated(ours, theirs, shapes[twice], their_shapes[twice])
     if stated is not None:
-        words += "; intervals are those of the clocks that may be right"
+        words += "; intervals are those of what modelled times are off by"
     latency = replace(latency_of(raw, batch, 0, True, words, protocol.seed), clock="modelled", modelled=stated)
     return with_intervals(latency), raw
 

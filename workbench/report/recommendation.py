@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from workbench.report.alike import Alike
 from workbench.report.known import BASES, Basis, common, failure_words
+from workbench.report.modelled import modelled_errors
 from workbench.report.reading import ACCURACY, SERVICE, SPEED, cost_of, drop_of
 from workbench.report.scored import scored, scored_by
 from workbench.report.summary import (
@@ -96,11 +97,11 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
 
 def settled(summary: Summary) -> Summary:
     """With what is to be measured on a device, where times are modelled: none of it was measured anywhere."""
-    found, clocks = summary.recommended, summary.robustness
+    found = summary.recommended
     if found is None or not summary.emulated:
         return summary
     again = "the same sweep on a real device"
-    told = () if clocks is None else tuple(f"{one.about}: {one.command}" for one in clocks.benchmarks[:_MOST_NAMED])
+    told = tuple(f"{one.about}: {one.command}" for one in modelled_errors(summary)[:_MOST_NAMED])
     return replace(summary, recommended=replace(found, settled_by=(*told, again)))
 
 

@@ -15,7 +15,6 @@ from workbench.report.known import Question, Views, held_against, strongest, vie
 from workbench.report.reading import drop_of, numbers_of
 from workbench.report.words import title
 from workbench.values.candidate import Candidate
-from workbench.values.clocks.robustness import Robustness
 from workbench.values.damage import Damage
 from workbench.values.dimension import Scalar
 from workbench.values.evidence import Evidence, level_for
@@ -134,7 +133,6 @@ class Summary:
         neighbours: timed beside the search, to take the speed-up of the recommended candidate apart.
         set_aside: cards that the last run gave nothing more to.
         recipes: of a language model: those that were judged in full, the least loss first.
-        robustness: how far front and recommendation rest on a modelled clock; None where times were measured.
     """
 
     experiment_name: str
@@ -155,7 +153,6 @@ class Summary:
     neighbours: tuple[Neighbour, ...] = ()
     fallen: tuple[Member, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
-    robustness: Robustness | None = None
     recipes: tuple[Recipe, ...] = ()
     nothing_recommended: str = ""
 

@@ -14,13 +14,13 @@ from workbench.report.columns import WIDTH
 from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import taken_apart
 from workbench.report.loans import loan_sentences, stopped_loans
+from workbench.report.modelled import error_lines, modelled_errors
 from workbench.report.recipes import recipe_lines
 from workbench.report.recommendation import headline, settling_sentence
 from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
-from workbench.report.under_clocks import clock_lines
 from workbench.report.words import compiled_words, count_of, evidence_sentence, interval, over
 from workbench.search.promising import audit_words
 from workbench.values.documents.canonical import encode
@@ -134,7 +134,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "recommended": None if recommended is None else encode(recommended),
         "headline": headline(summary),
         "nothing_recommended": "" if recommended is not None else summary.why_none,
-        "robustness": None if summary.robustness is None else encode(summary.robustness),
+        "modelled_errors": encode(modelled_errors(summary)),
         "closest": None if summary.closest is None else encode(summary.closest),
         "front": [_member_json(summary, member) for member in summary.front],
         "fallen": [_member_json(summary, member) for member in summary.fallen],
@@ -173,7 +173,7 @@ def _all(summary: Summary, width: int) -> list[Line]:
         service_lines(summary, width),
         recipe_lines(summary, width),
         _verdict(summary),
-        clock_lines(summary),
+        error_lines(summary),
         _alternatives(summary),
         _settings(summary),
         _optimism(summary),

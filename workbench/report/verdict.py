@@ -31,7 +31,6 @@ from workbench.report.known import front as front_of
 from workbench.report.reading import drop_of, numbers_of, speedup_of
 from workbench.report.recommendation import recommend, settled
 from workbench.report.summary import Member, Optimism, Summary
-from workbench.report.under_clocks import under_clocks
 from workbench.search.promising import waits
 from workbench.values.damage import Damage
 from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, violations
@@ -115,7 +114,7 @@ def summarize(
     if isinstance(found, str):
         return replace(summary, nothing_recommended=found)
     summary = replace(summary, recommended=found)
-    return settled(replace(summary, robustness=under_clocks(summary)))
+    return settled(summary)
 
 
 def _without_int8(summary: Summary) -> str:

@@ -42,8 +42,7 @@ def differing_parameters(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def p50_words(latency: Latency) -> str:
-    """Its median in milliseconds, corrected for drift: '1.20', modelled with the clocks that may be right '1.20 [0.80,
-    2.10]'."""
+    """Its median in milliseconds, corrected for drift: '1.20', modelled with its error '1.20 [0.80, 2.10]'."""
     p50 = latency.undrifted_p50_ms
     return f"{p50.value:.2f}" if latency.modelled is None else interval(p50, "", 2)
 

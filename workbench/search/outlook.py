@@ -211,7 +211,7 @@ _BY_CLOCK = ("speedup", "latency_", "throughput_", "service_")
 def errors_of(evaluation: Evaluation, numbers: Mapping[str, float]) -> dict[str, float]:
     """Standard errors of the figures that have intervals of 95 %.
 
-    None of modelled times: their intervals are those of the clocks that may be right, and it is one clock for all.
+    None of modelled times: their intervals are those of what modelled times are off by, and it is one clock for all.
     """
     m = evaluation.measurement
     modelled = m.latency is not None and m.latency.modelled is not None

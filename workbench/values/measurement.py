@@ -101,7 +101,7 @@ class Latency:
             candidates timed hours apart compare; the fields of this class stay as timed.
         holds: ratios to the baseline may be relied on: the machine was quiet, or only changed its speed, alike for
             both, and not by much.
-        clock: 'modelled' times were measured nowhere; the intervals of such are those of the clocks that may be right.
+        clock: 'modelled' times were measured nowhere; their intervals are those of what such times are off by.
         modelled: what the calls ask of a modelled device; None of measured times.
     """
 

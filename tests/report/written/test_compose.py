@@ -41,7 +41,6 @@ from workbench.report.written.material import Material
 from workbench.report.written.naming import METRIC
 from workbench.report.written.texts import chinese, speaking
 from workbench.shipping.acceptance import AcceptanceLimits, judge, of_load, read_baseline
-from workbench.values.clocks.robustness import MicroBenchmark, Robustness, Share
 from workbench.values.objectives import METRICS
 from workbench.values.service import ServiceLoad
 
@@ -308,40 +307,6 @@ def test_whatever_a_verdict_notes_is_said_in_chinese(case: str) -> None:
         notes = [about_words(each) for each in verdict.criteria]
     assert any(notes)
     assert not [note for note in notes if "“" in note]
-
-
-@BOTH
-def test_a_modelled_front_says_how_far_it_rests_on_its_clock_and_what_would_settle_it(language: Language) -> None:
-    material = least(is_emulated=True)
-    assert material.summary is not None
-    share = Share(candidate_id=INT8.candidate.id, on_front=0.89, best=0.88)
-    benchmark = MicroBenchmark(
-        unknown="int8_gain", about="what INT8 gains", command="measure int8 --to c", changed_under=0.97
-    )
-    found = Robustness(
-        clock="ours",
-        clocks=400,
-        lead="throughput",
-        shares=(share,),
-        certainty=0.88,
-        benchmarks=(benchmark,),
-    )
-    unsettled = replace(material, summary=replace(material.summary, robustness=found))
-    agreed = replace(
-        material, summary=replace(material.summary, robustness=replace(found, certainty=0.99, benchmarks=()))
-    )
-
-    document = written_report(unsettled, language)
-    shown = [row for t in tables(document) for row in t.rows if "89%" in [cell.text for cell in row]]
-    lines = [line for s in document.sections for b in s.blocks if isinstance(b, Commands) for line in b.lines]
-
-    assert [cell.text for cell in shown[0]][2:4] == ["89%", "88%"]
-    assert "measure int8 --to c" in lines
-    assert f"workbench show {material.source} --clock clock.json" in lines
-    assert "97%" in words(document)
-    assert {"zh": "须在真实设备上复测", "en": "only a sweep on a real one"}[language] in words(
-        written_report(agreed, language)
-    )
 
 
 @BOTH

@@ -18,7 +18,6 @@ OTHER = """\
 version: 1
 soc_version: Ascend910B3
 parameters:
-  cube_efficiency_int8: {value: 0.06, kind: inferred, origin: "a test"}
   gear_us: {value: 25, kind: inferred, origin: "a test"}
   host_to_device_gb_per_s: {value: 13, kind: inferred, origin: "a test"}
 """
@@ -44,9 +43,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         cached.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("int8_gain", 2 * 0.06 / 0.0935), ("gear", 25.0), ("copy_bandwidth", 13.0)]
-)
+@pytest.mark.parametrize(("name", "value"), [("gear", 25.0), ("copy_bandwidth", 13.0)])
 def test_a_micro_benchmark_finds_what_the_device_has(device: Path, name: str, value: float) -> None:
     file = device / f"{name}.json"
 
@@ -76,12 +73,11 @@ def test_values_of_another_device_are_not_mixed_in(device: Path, capsys: pytest.
     assert "another device" in capsys.readouterr().err
 
 
-def test_every_open_point_of_the_clock_has_a_micro_benchmark_in_its_unit() -> None:
+def test_every_micro_benchmark_settles_an_error_in_its_unit() -> None:
     clock = clock_statement(load_device_data("Ascend910B3"), "a test")
 
-    assert {unknown.name: unknown.unit for unknown in clock.unknowns} == {
-        name: unit for name, (_, unit) in MEASUREMENTS.items()
-    }
+    units = {unknown.name: unknown.unit for unknown in clock.unknowns}
+    assert units.items() >= {name: unit for name, (_, unit) in MEASUREMENTS.items()}.items()
 
 
 def test_an_unknown_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

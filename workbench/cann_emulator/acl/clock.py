@@ -65,7 +65,8 @@ def gear_ns(model: OfflineModel) -> int:
 
 def host_launch_ns(model: OfflineModel, kernel: KernelTime) -> int:
     """By how much the host's own launch of a kernel is longer than a start on the device; 0 but for a shape range."""
-    own: float = kernel.launch_us - _timing()[1].kernel_launch_us
+    device = _timing()[1]
+    own: float = device.dynamic_launch_us - device.kernel_launch_us
     return round(1000 * max(0.0, own)) if model.gear_kind == "range" and kernel.core != "aicpu" else 0
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from workbench.report.factors import taken_apart
+from workbench.report.modelled import again, modelled_errors
 from workbench.report.summary import Summary, best_known_drop, best_known_service, best_known_speedup
 from workbench.report.written.cells import (
     DASH,
@@ -32,13 +32,11 @@ from workbench.report.written.document import (
     PointKind,
     ScatterChart,
     Section,
-    Table,
 )
 from workbench.report.written.material import Material
 from workbench.report.written.naming import GROUP, candidate_name, metric_name
 from workbench.report.written.texts import chinese, in_pictures, say, spoken
 from workbench.shipping.acceptance import Criterion
-from workbench.values.clocks.robustness import MicroBenchmark, Robustness, Share
 from workbench.values.evidence import level_of, service_level
 from workbench.values.metrics import intervals, metrics
 from workbench.values.objectives import METRICS
@@ -90,7 +88,7 @@ def performance(m: Material) -> Section:
     blocks: list[Block] = [heading(_OLD), *_old_platform(m)]
     blocks += [heading(_CALLS), *_calls(m), *_apart(m)]
     blocks += [heading(_FRONT), *_front(m)]
-    blocks += on_the_clock(m.summary, m.source)
+    blocks += on_the_model(m.summary, m.source)
     return section("Performance", blocks)
 
 
@@ -287,80 +285,32 @@ def _axis(metric: str, emulated: bool) -> str:
     return metric_name(metric) + (f" ({', '.join(facts)})" if facts else "")
 
 
-_TITLE = "How far this rests on the emulator's clock"
-_MOST = 8
-"""Candidates that are named; one on the front of few clocks tells little."""
-_WORTH_SAYING = 0.05
+_TITLE = "What modelled times rest on"
 
 
-def on_the_clock(summary: Summary | None, source: str) -> Iterator[Block]:
-    """Nothing where times were measured.
+def on_the_model(summary: Summary | None, source: str) -> Iterator[Block]:
+    """What modelled times rest on; nothing where times were measured.
 
     Args:
         source: of the sweep, as commands take it.
     """
-    found = None if summary is None else summary.robustness
-    if summary is None or found is None:
+    found = () if summary is None else modelled_errors(summary)
+    if not found:
         return
+    named = chinese()["clock"] if spoken() == "zh" else {}
     yield heading(_TITLE)
-    yield paragraph(
-        "Nobody has checked the clock against a device. {n} clocks that may be right were asked: the "
-        "emulator's and the data sheet's, each moved by what is not known of it; candidates are compared "
-        "clock by clock.",
-        n=found.clocks,
-    )
-    yield _shares(summary, found)
-    if not found.benchmarks:
-        yield paragraph(
-            "The clocks agree. A device may lie outside of them all: only a sweep on a real one can bear that out."
-        )
-        return
-    yield paragraph(
-        "The least certain statement holds under {c} of the clocks; only a sweep on a real device bears it "
-        "out. What changes it most:",
-        c=f"{found.certainty:.0%}",
-    )
     yield table(
-        "Micro-benchmarks that would tell",
-        "no.|what it tells|another answer under",
+        _TITLE,
+        "no.|part|share of the time|95 % within a factor of|found on",
         [
             (
                 as_figure(str(index)),
-                text(_tells(one)),
-                as_figure(f"{one.changed_under:.0%}"),
+                text(str(named.get(one.unknown, one.about))),
+                as_figure(f"{one.share:.0%}"),
+                as_figure(f"{one.factor_95:.2f}"),
+                text(one.source),
             )
-            for index, one in enumerate(found.benchmarks, 1)
+            for index, one in enumerate(found, 1)
         ],
     )
-    again = f"workbench show {shlex.quote(source)} --clock clock.json"
-    yield Commands(lines=(*(one.command for one in found.benchmarks), again))
-
-
-def _tells(one: MicroBenchmark) -> str:
-    return str(chinese()["clock"].get(one.unknown, one.about)) if spoken() == "zh" else one.about
-
-
-def _shares(summary: Summary, found: Robustness) -> Table:
-    front = {member.id for member in summary.front}
-    named = [s for s in found.shares if s.candidate_id in front or s.on_front >= _WORTH_SAYING]
-    nowhere = [Share(candidate_id=i, on_front=0.0, best=0.0) for i in front if found.of(i) is None]
-    recommended = None if summary.recommended is None else summary.recommended.candidate_id
-    shown = [*named[:_MOST], *sorted(nowhere, key=lambda s: s.candidate_id)]
-    return table(
-        _TITLE,
-        "id|what|on the front|the best|about",
-        [_row(summary, share, share.candidate_id in front) for share in shown],
-        strong=tuple(i for i, share in enumerate(shown) if share.candidate_id == recommended),
-    )
-
-
-def _row(summary: Summary, share: Share, on_front: bool) -> tuple[Cell, ...]:
-    evaluation = summary.find(share.candidate_id)
-    what = "–" if evaluation is None else candidate_name(evaluation.candidate)
-    return (
-        text(share.candidate_id[:12]),
-        text(what),
-        as_figure(f"{share.on_front:.0%}"),
-        as_figure(f"{share.best:.0%}"),
-        label("on the front by this clock" if on_front else "not on the front by this clock"),
-    )
+    yield Commands(lines=(*dict.fromkeys(one.command for one in found), again(source)))

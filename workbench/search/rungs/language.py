@@ -88,7 +88,7 @@ def language(climb: Climb) -> Stop | None:
 
 
 def modelled(climb: Climb, artifact: Artifact, directory: Path) -> tuple[Latency, LanguageFigures]:
-    """Times under the experiment's load, of the candidate and of the float baseline, with the clocks that may be right.
+    """Times under the experiment's load, of the candidate and of the float baseline, with what they may be off by.
 
     `Latency` is of one step of decoding: a token for each row of the batch.
     """

@@ -41,6 +41,20 @@ def own_ms(clock: ModelledClock, call: CallCosts) -> float:
     return float(call_ms([call], {name: np.array([price]) for name, price in clock.prices}, {})[0, 0])
 
 
+def parts_us(call: CallCosts, prices: Mapping[str, float]) -> dict[str, float]:
+    """Microseconds of a call by what it waits for; of parts side by side the longest."""
+    found: dict[str, float] = {}
+    for work in call.works:
+        beside = [{name: amount * prices[name] for name, amount in part} for part in work.beside]
+        for product in work.products:
+            cuts = [max(a * prices[product.adds], b * prices[product.loads]) for a, b in product.cuts]
+            beside.append({product.adds: min(cuts)})
+        longest = max(beside, key=lambda part: sum(part.values()), default={})
+        for name, spent in (*((n, a * prices[n]) for n, a in work.before), *longest.items()):
+            found[name] = found.get(name, 0.0) + work.count * spent
+    return found
+
+
 def _work_us(work: Work, prices: Prices, width: int) -> Floats:
     longest = np.zeros(width)
     for part in work.beside:

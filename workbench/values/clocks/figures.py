@@ -6,15 +6,18 @@ what the other clock changes. Two candidates are compared clock by clock: it is 
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workbench.values.clocks.costs import Floats
+from workbench.values.clocks.costs import Floats, parts_us
 from workbench.values.clocks.ensemble import Clocks, ensemble, interval
 from workbench.values.clocks.statement import ModelledCalls, ModelledClock, ModelledService
 from workbench.values.measurement import Estimate, Latency, Measurement, ServiceFigures, ServiceResult
 
+_CERTAIN = 0.975
 Figures = dict[str, Floats]
 """Metric → [clocks]."""
 
@@ -98,12 +101,58 @@ def served_with_intervals(service: ServiceResult) -> ServiceResult:
     return replace(service, best=None if service.best is None else widened(service.best), closest=closest)
 
 
-def may_be_alike(a: Measurement, b: Measurement, metric: str) -> bool | None:
-    """Whether the clocks that may be right do not all agree which of two is better, clock by clock; None where one of
-    them has no such figure, or the two are of different clocks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorShare:
+    """An error that a modelled time has.
 
-    All of them: which share of them is right nobody has measured, so none can be outvoted.
+    Attributes:
+        unknown, about: whose it is.
+        share: of the time that it moves.
+        factor_95: 95 % of measured times lie within it.
+        source: what it was found on.
+        command: measures it on a device.
     """
+
+    unknown: str
+    about: str
+    share: float
+    factor_95: float
+    source: str
+    command: str
+
+    def words(self) -> str:
+        """'40 % of the time, 95 % within a factor of 1.7: 38 timed cases …'."""
+        return f"{self.share:.0%} of the time, 95 % within a factor of {self.factor_95:.2g}: {self.source}"
+
+
+def error_shares(latency: Latency) -> tuple[ErrorShare, ...]:
+    """What the candidate's time may be off by, the widest first; none of measured times."""
+    if latency.modelled is None:
+        return ()
+    prices = dict(latency.modelled.clock.prices)
+    parts: defaultdict[str, float] = defaultdict(float)
+    for call, _, times in latency.modelled.pairs:
+        for part, spent in parts_us(latency.modelled.candidate[call], prices).items():
+            parts[part] += times * spent
+    whole = sum(parts.values())
+    found = [
+        ErrorShare(
+            unknown=one.name,
+            about=one.about,
+            share=sum(parts[part] for part in one.moves) / whole,
+            factor_95=one.factor_95,
+            source=one.source,
+            command=one.settled_by,
+        )
+        for one in latency.modelled.clock.unknowns
+        if whole and any(parts[part] for part in one.moves)
+    ]
+    return tuple(sorted(found, key=lambda one: -one.share * math.log(one.factor_95)))
+
+
+def may_be_alike(a: Measurement, b: Measurement, metric: str) -> bool | None:
+    """Whether 95 % of what modelled times may be off by leaves open which of two is better: errors of parts that both
+    have cancel. None where one of them has no such figure, or the two are of different clocks."""
     clock = clock_of(a)
     if clock is None or clock != clock_of(b):
         return None
@@ -111,7 +160,8 @@ def may_be_alike(a: Measurement, b: Measurement, metric: str) -> bool | None:
     ours, theirs = figures_of(a, clocks).get(metric), figures_of(b, clocks).get(metric)
     if ours is None or theirs is None or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
-    return not bool((ours > theirs).all() or (ours < theirs).all())
+    above, below = (ours > theirs)[1:].mean(), (ours < theirs)[1:].mean()
+    return not bool(max(above, below) > _CERTAIN and (ours != theirs)[0])
 
 
 def slower_in_every_clock(latency: Latency, other: Latency) -> bool | None:
