@@ -64,12 +64,16 @@ def _is_int8(assignment: Mapping[str, Scalar]) -> bool:
     return assignment.get(_SCHEME, "none") != "none"
 
 
-def _defaults(experiment: Experiment) -> list[dict[str, Scalar]]:
+def _defaults(experiment: Experiment) -> list[Mapping[str, Scalar]]:
+    """Each INT8 scheme with the first choice of everything else, where that is possible."""
     parameter = next((p for p in experiment.space.parameters if p.name == _SCHEME), None)
     found = []
     for scheme in parameter.choices if parameter is not None else ():
-        wanted = {_SCHEME: scheme}
-        assignment = suggest(experiment.space, lambda name, choices, wanted=wanted: wanted.get(name, choices[0]))
+
+        def choose(name: str, choices: tuple[Scalar, ...], scheme: Scalar = scheme) -> Scalar:
+            return scheme if name == _SCHEME else choices[0]
+
+        assignment = suggest(experiment.space, choose)
         with contextlib.suppress(Forbidden):
             build(experiment.space, assignment)
             found.append(assignment)

@@ -44,11 +44,12 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 
 
 def _without_onednn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    before = torch.backends.mkldnn.set_flags(False)[0]  # its context manager warns of a graphics card's setting
+    # its context manager warns of a graphics card's setting
+    before = torch.backends.mkldnn.set_flags(False)[0]  # type: ignore[no-untyped-call]
     try:
         return F.linear(x, weight, bias)
     finally:
-        torch.backends.mkldnn.set_flags(before)
+        torch.backends.mkldnn.set_flags(before)  # type: ignore[no-untyped-call]
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
