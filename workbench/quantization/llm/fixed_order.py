@@ -31,25 +31,28 @@ def kernels() -> str:
 def linear_product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """`F.linear` of x [..., K] and weight [N, K], of one dtype."""
     if x.dtype == torch.float16:
-        return _without_onednn(x, weight, bias)
+        return plain_linear(x, weight, bias)
     sizes = (x.shape[:-1].numel(), *weight.shape)
     theirs = _linear_agrees(x.dtype, sizes, bias is not None, torch.get_num_threads())
     return (F.linear if theirs else _linear)(x, weight, bias)
 
 
-def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Over whole sequences [batch, heads, tokens, head_dim]; key and value may have fewer heads, which are shared."""
-    theirs = _attention_agrees(query.dtype, (key.shape[1], *query.shape[1:]), torch.get_num_threads())
-    return (_torch_attention if theirs else _attention)(query, key, value)
-
-
-def _without_onednn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def plain_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`F.linear`; in float16 by torch's own kernel."""
+    if x.dtype != torch.float16:
+        return F.linear(x, weight, bias)
     # its context manager warns of a graphics card's setting
     before = torch.backends.mkldnn.set_flags(False)[0]  # type: ignore[no-untyped-call]
     try:
         return F.linear(x, weight, bias)
     finally:
         torch.backends.mkldnn.set_flags(before)  # type: ignore[no-untyped-call]
+
+
+def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Over whole sequences [batch, heads, tokens, head_dim]; key and value may have fewer heads, which are shared."""
+    theirs = _attention_agrees(query.dtype, (key.shape[1], *query.shape[1:]), torch.get_num_threads())
+    return (_torch_attention if theirs else _attention)(query, key, value)
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

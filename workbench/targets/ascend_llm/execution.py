@@ -33,8 +33,8 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 
 import torch
-import torch.nn.functional as F
 
+from workbench.quantization.llm.fixed_order import plain_linear
 from workbench.quantization.llm.forward import float_linear, rope_of
 from workbench.quantization.llm.forwards import Decoder, Forward, RunningBlock, Stage, logits_of
 from workbench.quantization.llm.integer_products import integer_product
@@ -161,7 +161,7 @@ def running_block(block: ServedBlock, dtype: torch.dtype) -> Callable[[Stage], R
         if ours is None:
             return floats(name, x)
         if ours.type == "W8A16":
-            return F.linear(x, meant[name], ours.bias)
+            return plain_linear(x, meant[name], ours.bias)
         static = ours.type == "W8A8" or (ours.type == "W8A8_MIX" and stage == "decode")
         key = SOURCES[name], static
         seen, integers = latest.pop(key, (None, None))
