@@ -80,9 +80,10 @@ def test_an_atc_that_misbehaves_and_a_busy_device_cost_one_candidate_each_and_th
     file = write_ascend_workspace(
         tmp_path, space=MISBEHAVING_SPACE, experiment=EXPERIMENT.replace("trials: 6", "trials: 7")
     )
-    # 1st load: the plan's probe, 2nd: the baseline, 3rd: the INT8 candidate's own file
+    # 1st load: the plan's probe, 2nd and 3rd: the first look at INT8 beside the baseline, 4th: the baseline,
+    # 5th: the INT8 candidate's own file
     environment = emulated_environment(
-        tmp_path, **QUIET, WORKBENCH_ATC_TIMEOUT_S="8", CANN_EMULATOR_FAULTS=f"acl.mdl.load_from_file:3={BUSY}"
+        tmp_path, **QUIET, WORKBENCH_ATC_TIMEOUT_S="8", CANN_EMULATOR_FAULTS=f"acl.mdl.load_from_file:5={BUSY}"
     )
     atc = tmp_path / "cann" / "bin" / "atc"
     real = atc.rename(atc.with_name("atc.real"))

@@ -218,7 +218,7 @@ def test_table_and_command_lines_say_that_it_is_emulated(swept: Swept, chosen: s
     for words in (swept.done.stdout, answers["show"].stdout, answers["one"].stdout, answers["again"].stdout):
         assert "emulat" in words.lower()
     assert "EMULATED: no number below was measured on a real device" in answers["show"].stdout
-    assert "How far this rests on the emulator's clock" in answers["show"].stdout
+    assert "Modelled, not measured; what its time rests on" in answers["show"].stdout
     assert chosen[:12] in answers["one"].stdout
     assert "accuracy" in answers["again"].stdout
 

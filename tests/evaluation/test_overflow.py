@@ -186,14 +186,15 @@ def test_what_overflows_is_neither_recommended_nor_handed_over_and_the_way_on_is
         assert f"Not to be shipped: {confirmed.overflow}" in detail(summary_of(question, journal), chosen.id)
 
 
-def test_the_way_on_leads_to_a_candidate_that_is_recommended_and_handed_over(tmp_path: Path) -> None:
+def test_the_way_on_leads_to_a_candidate_that_is_not_refused_and_is_handed_over(tmp_path: Path) -> None:
     for question, bench, journal, chosen in swept(
         tmp_path, PLANTED["one operator"], {"precision.mode": "must_keep_origin_dtype"}
     ):
         confirmed = journal.evaluations("holdout")
         assert "grow" in confirmed[question.baseline.id].overflow
         assert confirmed[chosen.id].overflow == ""
-        recommended = summary_of(question, journal).recommended
-        assert recommended is not None
-        assert recommended.candidate_id == chosen.id
+        summary = summary_of(question, journal)
+        confirmed_one = next(member.evaluation for member in summary.front if member.id == chosen.id)
+        assert summary.refusal(confirmed_one) == ""
+        assert "no INT8 candidate was measured" in summary.why_none
         assert bundle_contents(question, chosen, bench, journal).candidate == chosen

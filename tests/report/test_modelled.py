@@ -8,7 +8,8 @@ from tests.modelled import call, latency, service
 from workbench.report import Summary, lines, summarize, to_json
 from workbench.report.page import pareto_html
 from workbench.report.written.document import Commands, Table
-from workbench.report.written.modelled import on_the_model
+from workbench.report.written.performance import on_the_model
+from workbench.report.written.texts import speaking
 from workbench.values.clocks.figures import with_intervals
 from workbench.values.clocks.measured import at_measured
 from workbench.values.clocks.statement import CallCosts
@@ -59,7 +60,8 @@ def test_a_modelled_order_that_errors_leave_open_is_said_to_be_so_with_what_narr
 
 
 def test_the_acceptance_report_says_whose_error_weighs_most() -> None:
-    *_, table, commands = on_the_model(judge(INT8, HALF), "loans", "zh")
+    with speaking("zh"):
+        *_, table, commands = on_the_model(judge(INT8, HALF), "loans")
 
     assert isinstance(table, Table)
     assert isinstance(commands, Commands)
