@@ -1,10 +1,9 @@
 """Generated models through inspect, init, plan and a sweep of four candidates, as a user runs them.
 
-    python -m benchmarks.strange [--set drawn|exporters] [--seed 0] [--count 50] [--first 0] [--last 49]
-                                 [--target onnxruntime] [--keep FOLDER]
+    python -m benchmarks.strange [--seed 0] [--count 50] [--first 0] [--last 49] [--target onnxruntime] [--keep FOLDER]
 
-`drawn` is a grid over opset, axes, inputs, outputs and subgraphs; another seed gives other combinations and sizes.
-`exporters` are peculiarities of real exporters, one a file. A row a model: the exit code of each command, seconds, what
+The models are a grid over opset, axes, inputs, outputs and subgraphs; another seed gives other combinations and
+sizes. A row a model: the exit code of each command, seconds, what
 the sweep says of its INT8 candidates, and how far their outputs are from the float model's by a computation of its own:
 ONNX Runtime alone on the exported file and the file that was given. A row is wrong where a traceback was printed, a
 refusal came late or names no remedy, every candidate or every one of a scheme failed, or what was promised contradicts
@@ -30,7 +29,6 @@ import onnxruntime
 
 from benchmarks.strange.apart import NOTHING_SHOWN, contradictions
 from benchmarks.strange.case import Case, drawn_case
-from benchmarks.strange.exporters import EXPORTERS, exporter_case
 from benchmarks.strange.models import draw_specifications
 
 TIMEOUT_S = 400
@@ -53,7 +51,6 @@ class Ran:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--set", choices=("drawn", "exporters"), default="drawn")
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--last", type=int, default=1 << 30)
@@ -64,7 +61,7 @@ def main() -> None:
     given = parser.parse_args()
     root = given.keep or Path(tempfile.mkdtemp(prefix="strange-"))
     wrong = blind = 0
-    for number, (name, write) in enumerate(_files(given.set, given.count, given.seed)):
+    for number, (name, write) in enumerate(_files(given.count, given.seed)):
         if not given.first <= number <= given.last or given.only not in name:
             continue
         folder = root / name
@@ -79,14 +76,10 @@ def main() -> None:
     sys.exit(1 if wrong else 0)
 
 
-def _files(kind: str, count: int, seed: int):  # type: ignore[no-untyped-def]
+def _files(count: int, seed: int):  # type: ignore[no-untyped-def]
     """(name, what writes the case into a folder)."""
-    if kind == "exporters":
-        for name in EXPORTERS:
-            yield name, lambda folder, name=name: exporter_case(name, folder)
-    else:
-        for specification in draw_specifications(count, seed):
-            yield specification.name, lambda folder, one=specification: drawn_case(one, folder)
+    for specification in draw_specifications(count, seed):
+        yield specification.name, lambda folder, one=specification: drawn_case(one, folder)
 
 
 def carry_through(case: Case, folder: Path, target: str) -> tuple[str, list[str]]:
