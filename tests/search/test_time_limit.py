@@ -163,3 +163,23 @@ def test_what_was_borrowed_costs_a_confirmation_what_it_cost_its_lender(question
 
     assert lent.calls_s >= own.calls_s > 0
     assert lent.fixed_s >= 0
+
+
+def test_a_limit_shortens_measurements_before_it_has_no_room_for_two_int8_candidates(tmp_path: Path) -> None:
+    experiment = read_experiment(write_workspace(tmp_path))
+    bench = open_bench(experiment, Journal(root=tmp_path), Store(tmp_path / "store"), silent)
+    limits = (3600.0, 200.0, 20.0)
+    plans = [make_plan(experiment, bench, limit_s=limit_s, probe=lambda: 60.0) for limit_s in limits]
+
+    efforts = [EFFORTS.index(made.effort) for made in plans]
+    assert efforts[0] == 0
+    assert efforts == sorted(efforts)
+    assert efforts[1] > 0
+    assert efforts[-1] == len(EFFORTS) - 1
+    assert [made.candidate_s for made in plans] == sorted((made.candidate_s for made in plans), reverse=True)
+    said = ["\n".join(plan_lines(made)) for made in plans]
+    assert "with fewer timed calls" not in said[0]
+    assert "with fewer timed calls" in said[1].partition(", then at most")[0]
+    assert "Too short for the float baseline and 2 INT8 candidates: allow" in said[-1]
+    again = make_plan(experiment, bench, limit_s=plans[-1].least_s, probe=lambda: 60.0)
+    assert "Too short" not in "\n".join(plan_lines(again))

@@ -263,7 +263,7 @@ def summary_of(question: Experiment, journal: Journal, *, measured: MeasuredCloc
         neighbours=neighbours,
         set_aside=read_set_aside(journal.root),
         presets=_presets(question),
-        offers_int8=bool(first_int8(question)) and not question.model.is_language_model,
+        offers_int8=bool(first_int8(question)),
     )
 
 

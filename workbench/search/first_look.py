@@ -45,8 +45,11 @@ def first_int8(experiment: Experiment) -> list[Named]:
     """(name, assignment) of the INT8 candidates that come first: of different schemes and targets where there are.
 
     The space's own presets in its order, but for targets whose INT8 is no faster than float on this CPU, which come
-    last; where it has none, each scheme with the first choice of everything else.
+    last; where it has none, each scheme with the first choice of everything else. None of language models, whose
+    recipes are their presets.
     """
+    if experiment.model.is_language_model:
+        return []
     found = [(p.name, p.assignment) for p in experiment.space.presets if _is_int8(p.assignment)]
     found += [("", assignment) for assignment in _defaults(experiment)]
     found.sort(key=lambda one: not described(_target(experiment, one[1])).int8_pays())
@@ -81,10 +84,8 @@ def _defaults(experiment: Experiment) -> list[Mapping[str, Scalar]]:
 
 
 def to_look_at(experiment: Experiment) -> list[Candidate]:
-    """Those of `first_int8` at which a short look is possible: not language models, whose checkpoints take minutes, and
-    not sets of shapes, of which every one is a compile of its own."""
-    if experiment.model.is_language_model:
-        return []
+    """Those of `first_int8` at which a short look is possible: not sets of shapes, of which every one is a compile of its
+    own."""
     found = [build(experiment.space, assignment) for _, assignment in first_int8(experiment)]
     return [candidate for candidate in found if not may_wait(experiment, candidate)]
 
