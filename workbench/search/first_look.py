@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
@@ -50,8 +50,9 @@ def first_int8(experiment: Experiment) -> list[Named]:
     """
     if experiment.model.is_language_model:
         return []
-    found = [(p.name, p.assignment) for p in experiment.space.presets if _is_int8(p.assignment)]
+    found = [(p.name, p.assignment) for p in experiment.space.presets]
     found += [("", assignment) for assignment in _defaults(experiment)]
+    found = [(name, assignment) for name, assignment in found if _is_int8(experiment, assignment)]
     found.sort(key=lambda one: not described(_target(experiment, one[1])).int8_pays())
     kinds = [(_target(experiment, assignment), assignment[_SCHEME]) for _, assignment in found]
     others = [one for place, one in enumerate(found) if kinds.index(kinds[place]) == place]
@@ -63,29 +64,26 @@ def _target(experiment: Experiment, assignment: Mapping[str, Scalar]) -> str:
     return str(assignment.get("target", experiment.targets[0]))
 
 
-def _is_int8(assignment: Mapping[str, Scalar]) -> bool:
-    return assignment.get(_SCHEME, "none") != "none"
+def _is_int8(experiment: Experiment, assignment: Mapping[str, Scalar]) -> bool:
+    """Whether it is an INT8 candidate, and a possible one."""
+    with contextlib.suppress(Forbidden):
+        return build(experiment.space, assignment).quantization.scheme != "none"
+    return False
 
 
-def _defaults(experiment: Experiment) -> list[Mapping[str, Scalar]]:
-    """Each INT8 scheme with the first choice of everything else, where that is possible."""
+def _defaults(experiment: Experiment) -> Iterator[Mapping[str, Scalar]]:
+    """Each scheme with the first choice of everything else."""
     parameter = next((p for p in experiment.space.parameters if p.name == _SCHEME), None)
-    found = []
     for scheme in parameter.choices if parameter is not None else ():
 
         def choose(name: str, choices: tuple[Scalar, ...], scheme: Scalar = scheme) -> Scalar:
             return scheme if name == _SCHEME else choices[0]
 
-        assignment = suggest(experiment.space, choose)
-        with contextlib.suppress(Forbidden):
-            build(experiment.space, assignment)
-            found.append(assignment)
-    return [assignment for assignment in found if _is_int8(assignment)]
+        yield suggest(experiment.space, choose)
 
 
 def to_look_at(experiment: Experiment) -> list[Candidate]:
-    """Those of `first_int8` at which a short look is possible: not sets of shapes, of which every one is a compile of its
-    own."""
+    """Those of `first_int8` at which a short look is possible: no sets of shapes, each of which is a compile."""
     found = [build(experiment.space, assignment) for _, assignment in first_int8(experiment)]
     return [candidate for candidate in found if not may_wait(experiment, candidate)]
 

@@ -49,6 +49,20 @@ def test_what_nothing_feeds_is_built_in_or_asked_for_with_the_option_to_write() 
     assert answered.inputs[0].constant == 8000
 
 
+def test_a_single_number_fills_an_input_of_a_fixed_shape() -> None:
+    voice = model({"x": ("batch", 8), "h0": (2, 1, 3), "free": (None, 2)}, {"y": ("batch", 1)})
+    data = {"x": (40, 8), "free": (40, 2)}
+
+    with pytest.raises(ConfigError, match="--constant h0=VALUE, which a single number fills"):
+        declare(voice, data, {}, None)
+    (use,) = declare(voice, data, {"h0": "0.5"}, None).interface.inputs[:1]
+    (spelled,) = declare(voice, data, {"h0": "[[[1,2,3]],[[4,5,6]]]"}, None).interface.inputs[:1]
+
+    assert use.constant == [[[0.5] * 3]] * 2
+    assert spelled.constant == [[[1, 2, 3]], [[4, 5, 6]]]
+    assert declare(voice, {"x": (40, 8), "h0": (40, 1)}, {"free": "1"}, None).interface.inputs[0].constant == 1
+
+
 @pytest.mark.parametrize(
     ("shape", "array", "axes"),
     [

@@ -3,6 +3,7 @@ axis of each counts samples, as the shape of one sample in the data tells."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ _MARKS = (
     "present",
     "cur",
 )
+_MOST_FILLED = 4096
+"""Numbers that are written out for an input that a single one fills."""
 _STEP = re.compile(r"(?<=[a-z])(?:n|N|_n|'|0|1|_0|_1|_t)$")
 
 
@@ -67,7 +70,7 @@ def declare(
     for name, text in constants.items():
         if name not in known:
             raise ConfigError(f"the model has no input {name!r}.", key="--constant", hint=nearest(name, known))
-        uses[name] = InputUse(name=name, constant=numbers_of(name, text))
+        uses[name] = InputUse(name=name, constant=_constant(known[name], text))
         reasons[f"inputs.{name}"] = "as --constant says"
     fed = set(given) if given is not None else {s.name for s in source.inputs if s.shape}
     missing = [spec for spec in source.inputs if spec.name not in fed and spec.name not in uses]
@@ -81,7 +84,7 @@ def declare(
         if ask is None:
             continue
         answer = ask(f"The input {_input_words(spec)} is not in the data. Which constant feeds it?", ())
-        uses[spec.name] = InputUse(name=spec.name, constant=numbers_of(spec.name, answer))
+        uses[spec.name] = InputUse(name=spec.name, constant=_constant(spec, answer))
         reasons[f"inputs.{spec.name}"] = "as it was answered"
     unfed = [spec for spec in missing if spec.name not in carried and spec.name not in uses]
     if unfed:
@@ -90,6 +93,17 @@ def declare(
         uses[name] = InputUse(name=name, axes=axes)
         reasons[f"inputs.{name}"] = why
     return Declared(interface=Interface(inputs=tuple(uses.values()), state=state), reasons=reasons)
+
+
+def _constant(spec: TensorSpec, text: str) -> object:
+    """The numbers as written; a single one fills an input of a fixed shape."""
+    value = numbers_of(spec.name, text)
+    sizes = [size for size in spec.shape if isinstance(size, int)]
+    if isinstance(value, (list, tuple)) or len(sizes) < len(spec.shape) or math.prod(sizes) > _MOST_FILLED:
+        return value
+    for size in reversed(sizes):
+        value = [value] * size
+    return value
 
 
 def with_outputs(declared: Declared, outputs: Sequence[OutputUse]) -> Declared:
@@ -135,7 +149,8 @@ def _nothing_feeds(
     names = " and ".join(_input_words(spec) for spec in unfed)
     one = unfed[0]
     fixed = all(isinstance(size, int) for size in one.shape)
-    value = f"--constant {one.name}=VALUE" if not one.shape else f"--constant '{one.name}=[VALUES]'"
+    filled = ", which a single number fills" if one.shape else ""
+    value = f"--constant {one.name}=VALUE{filled}"
     others = [name for name in given or () if name not in known]
     mistaken = f" The data's {', '.join(map(repr, others))} is no input." if others else ""
     hint = f"Give the array {one.name!r} in every data file" + (f", or {value}" if fixed else "") + "."
