@@ -27,7 +27,7 @@ def test_a_candidate_whose_evaluation_dies_twice_while_the_sweep_lives_is_given_
     deaths: list[str] = []
 
     def report(candidate: Candidate, stage: str) -> None:
-        if candidate.quantization.scheme == "static" and stage == "smoke":
+        if candidate.quantization.scheme == "static" and stage == "accuracy_full":  # where no first look comes
             if len(deaths) == 1 and "stopped" not in deaths[0]:
                 deaths[0] += ", stopped"
                 raise KeyboardInterrupt  # between the two: the first is not forgotten
@@ -46,7 +46,7 @@ def test_a_candidate_whose_evaluation_dies_twice_while_the_sweep_lives_is_given_
     (failed,) = [e for e in evaluations.values() if e.failure is not None]
     assert failed.candidate.id == deaths[1]
     assert failed.failure is not None
-    assert (failed.failure.kind, failed.failure.stage) == ("CrashError", "smoke")
+    assert (failed.failure.kind, failed.failure.stage) == ("CrashError", "accuracy_full")
     assert "crashed 2 times" in failed.failure.message
     assert "SIGSEGV" in failed.failure.message
     assert not failed.deserves_another
@@ -56,7 +56,7 @@ def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes
     question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as hurried:
-        hurried.setattr("workbench.targets.onnxruntime.compiler._TIMEOUT_S", 0.001)  # the real child is killed
+        hurried.setattr("workbench.targets.apart.COMPILE_TIMEOUT_S", 0.001)  # the real child is killed
         run_sweep(question, bench, trials=3)
     before = bench.journal.evaluations()
     recorder = Recorder()
@@ -72,7 +72,7 @@ def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes
 
 
 def test_a_second_transient_failure_stands(question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.targets.onnxruntime.compiler._TIMEOUT_S", 0.001)  # the real child is killed
+    monkeypatch.setattr("workbench.targets.apart.COMPILE_TIMEOUT_S", 0.001)  # the real child is killed
 
     ends = [run_sweep(question, bench, trials=3) for _ in range(3)]
 
@@ -84,7 +84,7 @@ def test_a_second_attempt_that_was_interrupted_is_queued_once(
     question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as hurried:
-        hurried.setattr("workbench.targets.onnxruntime.compiler._TIMEOUT_S", 0.001)  # the real child is killed
+        hurried.setattr("workbench.targets.apart.COMPILE_TIMEOUT_S", 0.001)  # the real child is killed
         run_sweep(question, bench, trials=3)
 
     def interrupted(candidate: Candidate, stage: str) -> None:

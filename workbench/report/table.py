@@ -42,8 +42,8 @@ _LANGUAGE = (
 """Of language models: decode is one step, a token for each row; its times, and prefill's, are modelled."""
 _LANGUAGE_LEGEND = (
     "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. prefill, decode: "
-    "modelled by a roofline, with what such times may be off by. int8/float counts linears. held-out: "
-    "text the search never saw."
+    "modelled by a roofline, measured nowhere, with what such times may be off by. int8/float counts linears. "
+    "held-out: text the search never saw."
 )
 _LEGEND = (
     "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "

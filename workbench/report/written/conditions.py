@@ -112,7 +112,7 @@ def _settings(baseline: Candidate | None, chosen: Candidate) -> Table:
     none = say("none")
     rows = [(text(name), text(_value(before.get(name), none)), text(_value(after.get(name), none))) for name in names]
     return table(
-        "Conversion and precision settings§table",
+        "Conversion and precision settings¦table",
         "setting|float baseline (today)|what ships",
         rows,
         strong=tuple(index for index, name in enumerate(names) if before.get(name) != after.get(name)),

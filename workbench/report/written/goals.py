@@ -124,7 +124,7 @@ def _conclusion(m: Material, found: list[_Goal]) -> Paragraph:
         (goal.name, state_of(goal.outcome)) for goal in found if goal.limited and goal.outcome != "does not apply"
     ]
     kind, wanted, frame = _overall([state for _, state in states])
-    joined = say(", §list").join(dict.fromkeys(name for name, state in states if state == wanted))
+    joined = say(", ¦list").join(dict.fromkeys(name for name, state in states if state == wanted))
     words = say(_CONCLUSION[kind], which=joined)
     if m.emulated and states:
         words += say(" (A rehearsal on an emulator: nothing is accepted by it; measure again on a real device.)")

@@ -52,7 +52,7 @@ PATH: dict[FidelityPath, str] = {
     "float32": "ONNX Runtime float32",
     "float32 compiled": "target, float32",
     "float16 compiled": "target, FP16 as today",
-    "served": "what ships§files",
+    "served": "what ships¦files",
     "old platform": "old platform",
 }
 GROUP: dict[Group, str] = {

@@ -189,7 +189,7 @@ def _apart(m: Material) -> Iterator[Block]:
     rows = [
         (
             text(
-                say(", §list").join(
+                say(", ¦list").join(
                     say("INT8")
                     if group == "precision" and m.chosen.candidate.quantization.scheme != "none"
                     else say(GROUP[group])

@@ -319,9 +319,9 @@ def _recipe(m: Material) -> Table:
     ]
     rows += [
         (label("operators in INT8 after compiling"), _count(measured.int8_ops)),
-        (label("matrix products left in float§compiled"), _count(measured.float_matmuls_left)),
+        (label("matrix products left in float¦compiled"), _count(measured.float_matmuls_left)),
     ]
-    return table("Recipe", "item|value§recipe", rows)
+    return table("Recipe", "item|value¦recipe", rows)
 
 
 def _count(found: int | None) -> Cell:

@@ -93,7 +93,7 @@ def _figures(m: Material, service: ServiceResult, before: str) -> list[Block]:
     level = say(LEVEL[simulated])
     rows = [
         _service_row(say("{which}, {level}", which=say(which), level=level), found, simulated)
-        for which, found in ((before, service.untuned), ("what ships§settings", shown))
+        for which, found in ((before, service.untuned), ("what ships¦settings", shown))
     ]
     if service.confirmed is not None:
         measured: Evidence = "modelled" if modelled else "measured held-out"

@@ -25,9 +25,9 @@ def chinese() -> dict[str, Any]:
 
 
 def say(english: str, /, **values: object) -> str:
-    """The text in the language that is spoken; `{name}` is filled in. What follows a '§' is not said: it tells two
+    """The text in the language that is spoken; `{name}` is filled in. What follows a '¦' is not said: it tells two
     meanings of one English text apart."""
-    text = chinese()["texts"][english] if spoken() == "zh" else english.partition("§")[0]
+    text = chinese()["texts"][english] if spoken() == "zh" else english.partition("¦")[0]
     return str(text).format(**values)
 
 
