@@ -20,7 +20,7 @@ import numpy as np
 
 from workbench.values.errors import ToolchainError
 
-ROUNDS = 9
+ROUNDS = 5
 SLICE_S = 0.1
 MOST_COPIES = 32
 """Beyond it the last figure holds: nobody serves one card or one CPU model with more busy threads."""

@@ -49,13 +49,13 @@ BODIES = 1000
 _FEWEST_BODIES, _MOST_NUMBERS = 8, 4_000_000
 _LONGER = (1, 4, 16)
 """Of the load's seconds: megabytes of JSON take long to read."""
-USUAL_S = 10.0
+USUAL_S = 15.0
 """That measuring takes where requests are small and nothing else runs."""
 _WRITTEN_S, _READ_S = 1e-6, 0.4e-6
 """For each number of a request as JSON, roughly."""
 _SETTINGS = ServiceSettings(max_batch_size=16)
-_SELDOM_PER_S, _SELDOM_S = (60.0, 20.0), 0.8
-"""Requests a second that leave a service asleep between them, and seconds of each such load."""
+_SELDOM_PER_S, _SELDOM_S = (60.0, 20.0), 1.2
+"""Requests a second that leave a service asleep between them, and seconds of each such load, which comes once."""
 _ASLEEP = 2.5
 """Times a lone request's latency, at least, between requests of such a load."""
 _CROWD_CLIENTS, _CROWD_ROWS = 16, 2
@@ -76,7 +76,7 @@ def host_costs(
     several: bool = False,
     report: Callable[[str], None] = _log.info,
 ) -> HostCosts:
-    """What serving this model and data costs this host, from the user's cache or measured now (some 10 s).
+    """What serving this model and data costs this host, from the user's cache or measured now (some 15 s).
 
     Args:
         store: keeps them where this user has no cache that can be written.
@@ -197,7 +197,7 @@ def measure_host_costs(
                 closed = [ServiceLoad(concurrency=count) for count in clients]
                 seen = [[_load(service, bodies, load, load_s) for load in closed] for _ in range(REPEATS)]
                 rare = _seldom_loads(median(runs[0][0].p50_ms for runs in seen))
-                seldom = [[_load(service, bodies, load, _SELDOM_S) for load in rare] for _ in range(REPEATS)]
+                seldom = [[_load(service, bodies, load, _SELDOM_S) for load in rare]]
             crowd = _crowd(bundle, folder / "crowd.log", bodies, load_s)
             passed = Passed()
             if several:

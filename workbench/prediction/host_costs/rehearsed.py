@@ -33,6 +33,8 @@ _LONGEST_MS = 16.0
 """Of a mean wait: longer than a slice of any usual scheduler."""
 _HALVINGS = 8
 _REQUESTS = 4_000
+_REPLICATES = 12
+"""Of a load that is compared with its simulation: what is asked is how far they are apart, among several loads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +126,9 @@ def unexplained(costs: HostCosts, rehearsals: Sequence[Rehearsal], probe: Probe)
         curve, load = probe.curve(one.settings.max_batch_size), one.runs[0].load
         found = figures(_simulated(costs, one.settings, load, probe))
         requests = sum(run.requests for run in one.runs)
-        told = for_a_measurement(found, curve, costs, probe.lengths, probe.bins, requests=requests, seed=0)
+        told = for_a_measurement(
+            found, curve, costs, probe.lengths, probe.bins, requests=requests, seed=0, replicates=_REPLICATES
+        )
         rate_per_s = median(run.requests / run.window_s for run in one.runs)
         beside.append(
             [

@@ -51,6 +51,7 @@ def for_a_measurement(
     *,
     requests: int | None,
     seed: int,
+    replicates: int = REPLICATES,
 ) -> ServiceFigures:
     """The figures as they are, with intervals for a load on this machine that counts so many requests.
 
@@ -71,7 +72,7 @@ def for_a_measurement(
     if requests is None and not _is_uncertain(curve, host):
         return replace(figures, own=own)
     counted = min(MOST_REQUESTS if requests is None else max(requests, 1), MOST_REQUESTS)
-    draws = drawn(len(curve.points), seed)
+    draws = drawn(len(curve.points), seed, replicates)
     found = np.array(
         [
             _measured(
@@ -87,7 +88,7 @@ def for_a_measurement(
                     seed=seed if requests is None else _another(seed, k),
                 )
             )
-            for k in range(REPLICATES)
+            for k in range(replicates)
         ]
     )
     left = host.unexplained
@@ -101,12 +102,12 @@ def for_a_measurement(
     return replace(figures, own=own, throughput_per_s=rate, p50_ms=p50, p95_ms=p95, p99_ms=p99)
 
 
-def drawn(points: int, seed: int) -> Draws:
+def drawn(points: int, seed: int, replicates: int = REPLICATES) -> Draws:
     from scipy import special  # a quarter of a second that whoever tests nothing need not spend
 
     generator = np.random.default_rng(np.random.SeedSequence((seed, points)))
     # every column takes each of as many equal shares of the normal distribution once, in an order of its own
-    normal = special.ndtri((np.arange(REPLICATES) + 0.5) / REPLICATES)
+    normal = special.ndtri((np.arange(replicates) + 0.5) / replicates)
     columns = np.stack([generator.permutation(normal) for _ in range(5 + points)], axis=1)
     return Draws(
         speed=columns[:, 0],
@@ -184,7 +185,8 @@ def _widened(estimate: Estimate, found: Floats, unexplained: tuple[float, float]
     away = np.log(found / estimate.value)
     # of a symmetric spread each half alone tells its variance; a value all replicates lie beside shows as a bias
     above, below = (math.sqrt(2 * float(np.square(np.maximum(side, 0.0)).mean())) for side in (away, -away))
-    wide = float(special.stdtrit(REPLICATES - 1, 0.975)) * math.sqrt(1 + 1 / REPLICATES)
+    count = len(found)
+    wide = float(special.stdtrit(count - 1, 0.975)) * math.sqrt(1 + 1 / count)
     halves = (math.hypot(wide * half, Z * more) for half, more in zip((below, above), unexplained, strict=True))
     low, high = (estimate.value * math.exp(sign * half) for sign, half in zip((-1, 1), halves, strict=True))
     return replace(estimate, low=min(low, estimate.low), high=max(high, estimate.high))
