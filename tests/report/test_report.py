@@ -267,7 +267,7 @@ def test_no_recommendation_is_made_where_intervals_overlap_and_nothing_else_deci
     assert summary.recommended.among == (wide.candidate.id,)
     said = " ".join(lines(summary).split())
     assert f"Cannot be told apart: {sure.candidate.short_id} {summary.title(sure.candidate)} and " in said
-    assert f"Chosen among these equals: {sure.candidate.short_id}" in said
+    assert f" by latency_p50_ms, accuracy. Chosen among these equals: {sure.candidate.short_id}" in said
     assert "What would tell them apart: more timed calls (measure.calls) on a quiet machine" in said
     assert "Recommended:" not in said
     assert "RECOMMENDED" not in said

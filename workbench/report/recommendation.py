@@ -91,6 +91,7 @@ def recommend(summary: Summary, alike: Alike) -> Recommendation | str:
         steps=_steps(summary, choice.searched, alike),
         evidence=level_for(choice.chosen, [o.metric for o in summary.objectives]),
         among=tuple(e.candidate.id for e in choice.among),
+        compared=tuple(choice.criteria) if choice.among else (),
         settled_by=(_MORE.get(choice.criteria[0], _MORE_SAMPLES),) if choice.among else (),
     )
 
@@ -115,7 +116,9 @@ def headline(summary: Summary) -> str:
         return f"Recommended: {named[0]}"
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     together = f"Cannot be told apart: {' and '.join(named[:_MOST_NAMED])}{more}"
-    return f"{together}. Chosen among these equals: {found.candidate_id[:12]}"
+    # others may tell them apart: one is twice as fast a call, and as much is served
+    by = f" by {', '.join(found.compared)}" if found.compared else ""
+    return f"{together}{by}. Chosen among these equals: {found.candidate_id[:12]}"
 
 
 def _named(summary: Summary, candidate_id: str) -> str:

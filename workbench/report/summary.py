@@ -92,6 +92,7 @@ class Recommendation:
 
     Attributes:
         among: others that cannot be told apart from it in anything that decides: it is a choice among equals then.
+        compared: the metrics that decide, in which these are equal.
         settled_by: what would have to be measured to tell them apart, or, of modelled times, to rely on it.
         evidence: the weakest level among the figures that it was chosen by.
         reason: why this one, in a few sentences.
@@ -108,6 +109,7 @@ class Recommendation:
     evidence: Evidence | None = None
     among: tuple[str, ...] = ()
     settled_by: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
 
     @property
     def mark(self) -> str:
