@@ -117,7 +117,7 @@ def headline(summary: Summary) -> str:
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     together = f"Cannot be told apart: {' and '.join(named[:_MOST_NAMED])}{more}"
     # others may tell them apart: one is twice as fast a call, and as much is served
-    by = f" by {', '.join(found.compared)}" if found.compared else ""
+    by = f", by {', '.join(found.compared)}" if found.compared else ""
     return f"{together}{by}. Chosen among these equals: {found.candidate_id[:12]}"
 
 
