@@ -146,6 +146,10 @@ def test_a_search_keeps_the_effort_of_its_first_run(tmp_path: Path) -> None:
     assert effort_of_search(tmp_path, least, begun=False) == least
     assert effort_of_search(tmp_path, FULL, begun=True) == least
 
+    assert effort_of_search(tmp_path, FULL, begun=False) == FULL  # that run had ended before its first evaluation
+    assert effort_of_search(tmp_path, least, begun=True) == FULL
+    assert effort_of_search(tmp_path, least, begun=False) == least
+
     (file,) = tmp_path.iterdir()
     file.write_text("{", encoding="utf-8")
     assert effort_of_search(tmp_path, least, begun=True) == FULL

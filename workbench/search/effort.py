@@ -74,7 +74,9 @@ def effort_of_search(journal: Path, planned: Effort, *, begun: bool) -> Effort:
     """
     path = journal / _FILE
     if not begun:
-        if planned != FULL:
+        if planned == FULL:
+            path.unlink(missing_ok=True)  # of a run that ended before its first evaluation
+        else:
             write_sealed(path, encode(planned))
         return planned
     try:

@@ -154,8 +154,8 @@ def run_sweep(
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
     with Crew[_Flight](executors or (InProcess(experiment, bench),), compilers, hear) as crew:
-        loop = _Loop(experiment, bench, study, known, listeners, crew, time, resumed, warm, trying, quarantine)
-        loop.looked, loop.effort = looked, effort
+        told = (resumed, warm, trying, quarantine, looked, effort)
+        loop = _Loop(experiment, bench, study, known, listeners, crew, time, *told)
         with writable(bench.journal.root):
             loop.tell_again()
             loop.try_again(unlucky)
@@ -223,6 +223,8 @@ class _Loop:
         warm: WarmStart,
         trying: Callable[[Candidate, str], None],
         quarantine: Callable[[Place, str], bool],
+        looked: Callable[[Evaluation], None],
+        effort: Effort,
     ) -> None:
         self.experiment, self.bench, self.study, self.known = experiment, bench, study, known
         self.warm = warm
@@ -235,8 +237,7 @@ class _Loop:
         self.doubted: dict[str, tuple[Fact, ...]] = {}  # what they had borrowed, of those that are measured anew
         self.elsewhere: set[str] = set()  # measured anew, since their card was set aside
         self.aside: list[SetAside] = []
-        self.looked: Callable[[Evaluation], None] = lambda look: None
-        self.effort = FULL
+        self.looked, self.effort = looked, effort
         self.left_open = trials_left_open(study, known)
         self.in_flight_before = {t.user_attrs.get("candidate") for t in self.left_open} - {None}
 
