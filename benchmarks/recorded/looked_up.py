@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.recorded.tables import ATC_RUNS, Table, choice_places
+from benchmarks.recorded.tables import Table, choice_places
 from workbench.inputs.experiment import CalibrationSettings, Experiment, MeasureSettings, Sampler
-from workbench.search.outlook import File, compiled_files
 from workbench.space.reader import read_space
 from workbench.space.space import Assignment, SearchSpace
 from workbench.values.artifact import Toolchain
@@ -83,15 +81,14 @@ class Lookup:
     def __init__(self, table: Table, experiment: Experiment) -> None:
         self.table, self.experiment = table, experiment
         self._places = table.places(experiment.space)
-        self.by_runs = table.meta.get("cost") == ATC_RUNS
         whole = table.each_s + table.numerics_s[table.numerics] + table.time_s[table.time]
         self.exhaustive = float(whole.sum())
 
     def index_of(self, assignment: Assignment) -> int:
         return self._places[choice_places(self.experiment.space, assignment)]
 
-    def bench(self, *, shares: bool, waits: bool = False, rng: np.random.Generator | None) -> LookupBench:
-        return LookupBench(lookup=self, shares=shares, waits=waits, rng=rng)
+    def bench(self, *, shares: bool, rng: np.random.Generator | None) -> LookupBench:
+        return LookupBench(lookup=self, shares=shares, rng=rng)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,25 +96,18 @@ class LookupBench:
     """What evaluations of one run share.
 
     Attributes:
-        shares: classes are paid once, or where runs of the compiler are paid, every file once; otherwise every
-            candidate is paid whole.
-        waits: of a set no more files are compiled than its accuracy and its times need; see `left`.
+        shares: classes are paid once; otherwise every candidate is paid whole.
         rng: draws each measurement's error; None for none.
     """
 
     lookup: Lookup
     shares: bool
-    waits: bool
     rng: np.random.Generator | None
     paid: float = 0.0
     _lenders: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
-    _files: set[File] = field(default_factory=set)
-    _timed: set[tuple[int, int, int]] = field(default_factory=set)
 
     def evaluate(self, candidate: Candidate, index: int) -> Evaluation:
         table = self.lookup.table
-        if self.lookup.by_runs:
-            return self._compiled(candidate, index)
         numerics, time = int(table.numerics[index]), int(table.time[index])
         scored_s, _ = self._paid(("accuracy", numerics), float(table.numerics_s[numerics]), candidate)
         timed_s, error = self._paid(("time", time), float(table.time_s[time]), candidate)
@@ -126,31 +116,6 @@ class LookupBench:
         stages = {"compile": each_s, "accuracy_full": scored_s, "service": timed_s}
         timings = tuple(StageTiming(stage=n, seconds=s, cached=s == 0) for n, s in stages.items())
         return _evaluation(table, candidate, index, error, timings, self._sigma())
-
-    def _compiled(self, candidate: Candidate, index: int) -> Evaluation:
-        """Of a device: what counts are the files that nobody had compiled."""
-        files = compiled_files(candidate)
-        wanted = self._needed(files, index) if self.waits else files
-        made = len(wanted - self._files) if self.shares else len(files)
-        self._files |= wanted
-        self.paid += made
-        stage = StageTiming(stage="compile", seconds=0.0, compiled=made, shared=len(files) - made)
-        return _evaluation(self.lookup.table, candidate, index, 0.0, (stage,), 0.0)
-
-    def _needed(self, files: frozenset[File], index: int) -> frozenset[File]:
-        """The file that scores a candidate (the longest length at the smallest batch, as `rungs.predict` has it), and
-        one for each shape that nobody timed of its structure: its service is known then."""
-        structure = self.lookup.table.meta["structures"][index]
-        first = max(files, key=lambda file: (file[2], -file[1]))
-        wanted = frozenset(f for f in files if f == first or (structure, *f[1:]) not in self._timed)
-        self._timed |= {(structure, *file[1:]) for file in wanted}
-        return wanted
-
-    def left(self, candidates: Iterable[Candidate]) -> int:
-        """Runs until all of these are compiled whole, as a front is before it is recommended."""
-        if not self.waits:
-            return 0
-        return len({file for candidate in candidates for file in compiled_files(candidate)} - self._files)
 
     def _sigma(self) -> float:
         return 0.0 if self.rng is None else float(np.std(self.lookup.table.noise))
@@ -227,9 +192,7 @@ def _evaluation(
         split="validation",
         measurement=measurement,
         stages=stages,
-        toolchain=Toolchain(
-            target=candidate.target, components={}, device="recorded", emulated="modelled" in table.meta
-        ),
+        toolchain=Toolchain(target=candidate.target, components={}, device="recorded", emulated=False),
         started_at="",
         facts=(Known(kind="accuracy", key=str(numerics)), Known(kind="curve", key=str(time))),
     )

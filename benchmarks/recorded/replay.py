@@ -10,11 +10,6 @@ shared. With `--warm EARLIER.npz` it is our own strategy, cold, and warm with wh
 cost is not counted. With `--noise` every measurement of a time class is drawn with the error that measuring again was
 seen to have.
 
-A table of an emulated device has another cost: runs of ATC, one for each file of a set. `ours` pays for files that
-nobody has compiled, the others for every candidate's whole set. `promising` is `ours` with sets that wait, as under
-`compile: promising`: of a candidate it compiles the file that scores it and shapes that nobody timed of its structure;
-what is left of the members of the front is paid before they count.
-
 Cost is a share of the exhaustive cost, that of measuring every candidate whole. Hypervolume is that of the true figures
 of the measured front, between the float baseline's throughput and the least accuracy allowed, as a share of the
 exhaustive front's. Regret is how much less the candidate serves that was measured to serve most than the best does.
@@ -32,7 +27,7 @@ import numpy as np
 import optuna
 
 from benchmarks.recorded.looked_up import Lookup, question_of
-from benchmarks.recorded.tables import ATC_RUNS, FOLDER, Table, load_table
+from benchmarks.recorded.tables import FOLDER, Table, load_table
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import next_trial, queued, repeats_in_a_row, unseen
 from workbench.search.front import front_of
@@ -45,7 +40,7 @@ from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 
 COLD = WarmStart()
-STRATEGIES = {"ours": "parts", "promising": "parts", "tpe": "tpe", "gp": "gp", "nsga2": "nsga2", "random": "random"}
+STRATEGIES = {"ours": "parts", "tpe": "tpe", "gp": "gp", "nsga2": "nsga2", "random": "random"}
 _REACHED = 0.95
 _MOST = {"gp": 100}
 """Candidates of a strategy whose proposals take seconds."""
@@ -124,8 +119,7 @@ def replay(
     experiment = question_of(table, sampler=STRATEGIES[strategy], seed=seed)
     worth = Worth(table, experiment)
     bench = worth.lookup.bench(
-        shares=strategy in ("ours", "promising"),
-        waits=strategy == "promising",
+        shares=strategy == "ours",
         rng=np.random.default_rng(seed) if noise else None,
     )
     study = optuna.create_study(
@@ -168,7 +162,7 @@ def replay(
         serves_most = max(front, key=lambda e: metrics(e)[experiment.objectives[0].metric], default=None)
         steps.append(
             Step(
-                cost=(bench.paid + bench.left(e.candidate for e in front)) / worth.lookup.exhaustive,
+                cost=bench.paid / worth.lookup.exhaustive,
                 volume=worth.volume([index[e.candidate.id] for e in front]),
                 regret=worth.regret(None if serves_most is None else index[serves_most.candidate.id]),
             )
@@ -223,10 +217,8 @@ def main() -> None:
     options = parser.parse_args()
     for path in options.tables:
         table = load_table(path)
-        runs_count = table.meta.get("cost") == ATC_RUNS
-        whole = f"{table.each_s.sum():.0f} {ATC_RUNS} (modelled times)" if runs_count else "seconds"
         noise = "recorded noise" if options.noise else "no noise"
-        print(f"\n{path.name}: {len(table)} candidates, {noise}; cost in shares of {whole}")
+        print(f"\n{path.name}: {len(table)} candidates, {noise}; cost in shares of seconds")
         runs: dict[str, list[Run]] = {}
         if options.warm is not None:
             earlier, told = load_table(options.warm), {"most": options.learned, "noise": options.noise}
@@ -236,7 +228,7 @@ def main() -> None:
                     replay(table, "ours", seed, noise=options.noise, most=options.most, warm=warm)
                     for seed, warm in enumerate(used)
                 ]
-        chosen = options.strategies or [s for s in STRATEGIES if s != "promising" or runs_count]
+        chosen = options.strategies or list(STRATEGIES)
         for name in chosen if options.warm is None else ():
             began = time.perf_counter()
             runs[name] = [

@@ -20,8 +20,6 @@ from workbench.space.space import Assignment, SearchSpace
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 FOLDER = Path(__file__).resolve().parent
-ATC_RUNS = "ATC runs"
-"""What a table counts as cost where its meta says so; seconds otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +31,7 @@ class Table:
     throughput_per_s, p99_ms: of each time class, at its best service settings; NaN where none keeps the limit on P99.
     noise: logarithms of how far one measurement of a time class lay from another, as recorded.
     rounds: [time classes, rounds], logarithms of each round's times over the class's own medians.
-    each_s, numerics_s, time_s: what every candidate costs, what measuring a numerics class adds, and a time class. In a
-        table of an emulated device each_s is how many files its set has, a run of the compiler each.
+    each_s, numerics_s, time_s: what every candidate costs, what measuring a numerics class adds, and a time class.
     """
 
     meta: dict[str, Any]

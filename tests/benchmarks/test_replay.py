@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.recorded.replay import replay, table_of
-from benchmarks.recorded.tables import ATC_RUNS, Table, choice_places, load_table, save_table
-from workbench.search.outlook import compiled_files
+from benchmarks.recorded.tables import Table, choice_places, load_table, save_table
 from workbench.space.reader import read_space
-from workbench.space.space import build, combinations
+from workbench.space.space import combinations
 
 SPACE = """version: 1
 target: onnxruntime
@@ -85,69 +84,3 @@ def test_a_strategy_that_shares_classes_reaches_the_front_for_less_than_one_that
 def test_a_run_is_decided_by_its_seed(tmp_path: Path) -> None:
     table = small_table(tmp_path)
     assert replay(table, "ours", 3, most=10).steps == replay(table, "ours", 3, most=10).steps
-
-
-DEVICE_SPACE = """version: 1
-target: ascend910b3
-parameters:
-  quantization.scheme: {choices: [none, static]}
-  quantization.algorithm: {when: {quantization.scheme: [static]}, choices: [mse, minmax, kl]}
-  quantization.activation_symmetric: {when: {quantization.scheme: [static]}, choices: [true]}
-  quantization.weight_granularity: {when: {quantization.scheme: [static]}, choices: [tensor]}
-  quantization.attention_matmul: {when: {quantization.scheme: [static]}, choices: [false, true]}
-  quantization.keep_float: {when: {quantization.scheme: [static]}, choices: [0]}
-  precision.mode: {choices: [force_fp16]}
-  compile.sequence_bins: {choices: ["64", "32 64"]}
-  compile.batches: {choices: ["1 8"]}
-  serving.batch: {choices: [1]}
-"""
-
-
-def device_table(folder: Path) -> Table:
-    """Made up: what a candidate costs is how many files its set has."""
-    (folder / "space.yaml").write_text(DEVICE_SPACE)
-    space = read_space(folder / "space.yaml")
-    every = list(combinations(space))
-    recipes = [tuple(v for n, v in a.items() if n.startswith("quantization.")) for a in every]
-    structures = [a.get("quantization.attention_matmul") for a in every]
-    of_recipes, of_structures = list(dict.fromkeys(recipes)), list(dict.fromkeys(structures))
-    numbers, of_every = np.arange(len(every)), np.array([of_structures.index(s) for s in structures])
-    return Table(
-        meta={
-            "name": "device",
-            "space": DEVICE_SPACE,
-            "objectives": ["service_throughput_per_s", "accuracy"],
-            "constraints": {"accuracy_drop_pp": 0.5},
-            "samples": 1000,
-            "cost": ATC_RUNS,
-            "modelled": "made up",
-            "structures": of_every.tolist(),
-        },
-        choices=np.array([choice_places(space, a) for a in every], dtype=np.int8),
-        numerics=np.array([of_recipes.index(r) for r in recipes]),
-        time=numbers,
-        accuracy=0.9 - 0.001 * np.arange(len(of_recipes)),
-        drop_pp=0.1 * np.arange(len(of_recipes)),
-        drop_error=np.full(len(of_recipes), 0.3),
-        throughput_per_s=100.0 + numbers % 2 + 10 * of_every,
-        p99_ms=np.full(len(every), 20.0),
-        noise=np.zeros(1),
-        rounds=np.zeros((len(every), 1)),
-        each_s=np.array([float(len(compiled_files(build(space, a)))) for a in every]),
-        numerics_s=np.zeros(len(of_recipes)),
-        time_s=np.zeros(len(every)),
-    )
-
-
-def test_on_a_device_files_that_sets_share_are_compiled_once_and_few_of_a_set_that_waits(tmp_path: Path) -> None:
-    table = device_table(tmp_path)
-    space = read_space(tmp_path / "space.yaml")
-    files = {file for a in combinations(space) for file in compiled_files(build(space, a))}
-    whole = table.each_s.sum()
-    costs = {
-        name: replay(table, name, 0, enough=float("inf")).steps[-1].cost * whole
-        for name in ("ours", "promising", "random")
-    }
-    assert costs["random"] == whole
-    assert costs["ours"] == len(files) < whole
-    assert costs["promising"] < costs["ours"]

@@ -1,7 +1,6 @@
 """The listed packages suffice: a Python that sees them and the workbench, and nothing else, verifies and serves.
 
-`benchmarks/container_recipe.py` proves the same by a fresh virtual environment and the Dockerfile's own commands;
-here links to the installed packages take the place of installing them.
+Links to the installed packages take the place of installing them in a fresh virtual environment.
 """
 
 import importlib.metadata
