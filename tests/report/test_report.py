@@ -17,10 +17,14 @@ from workbench.report.importance import importance
 from workbench.report.page import pareto_html
 from workbench.report.recommendation import complexity
 from workbench.report.words import differing_parameters, title
+from workbench.report.written.naming import metric_name
+from workbench.report.written.texts import speaking
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Serving
+from workbench.values.evidence import level_of
 from workbench.values.measurement import Estimate
+from workbench.values.metrics import METRICS, metrics, shown_in
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation, Failure, Stop
 from workbench.values.significance import Outcomes
@@ -596,6 +600,29 @@ def test_the_page_draws_one_scatter_per_further_objective() -> None:
     assert 'id="pareto-0"' in page
     assert 'id="pareto-1"' in page
     assert page.count("<script") < 8
+
+
+def test_a_metric_that_is_declared_once_stands_wherever_metrics_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = METRICS["size_mb"]
+    added = replace(
+        files, read=lambda m: m.size_bytes / 1000, label="kilobytes", label_zh="千字节", head="kB new", form=".3f"
+    )
+    monkeypatch.setitem(METRICS, "size_kb", replace(added, shown=("view", "holdout")))
+    asked = (Objective(metric="size_kb"), Objective(metric="accuracy"))
+    found = replace(judge(member(2.0), objectives=asked), constraints=(Constraint(metric="size_kb", limit=1e9),))
+    value = metrics(BASELINE)["size_kb"]
+    for text in (lines(found), pareto_html(found)):
+        assert "kB" in text
+        assert f"{value:.3f}" in text
+    assert "size_kb <= 1e+09" in lines(found)
+    assert to_json(found)["candidates"][0]["metrics"]["size_kb"] == value
+    assert "size_kb" in detail(found, BASELINE.candidate.id)
+    assert level_of(BASELINE, "size_kb") == "measured"
+    assert "size_kb" in shown_in("view")
+    assert "size_kb" in shown_in("holdout")
+    for language, label in (("en", "kilobytes"), ("zh", "千字节")):
+        with speaking(language):
+            assert metric_name("size_kb") == label
 
 
 def test_only_settings_that_differ_are_listed() -> None:

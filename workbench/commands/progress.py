@@ -17,8 +17,7 @@ from workbench.report.words import compiled_words, count_of, interval, p50_words
 from workbench.search.front import front_of, is_feasible
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import SHORT, lenders_of, level_of
-from workbench.values.metrics import metrics
-from workbench.values.objectives import METRICS
+from workbench.values.metrics import METRICS, metrics
 from workbench.values.results import STAGES, Evaluation
 from workbench.values.system.steps import Steps, minutes
 

@@ -28,9 +28,9 @@ from workbench.values.documents.canonical import digest
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.measurement import LanguageLoad, Split
-from workbench.values.metrics import drop_metric
+from workbench.values.metrics import METRICS, drop_metric
 from workbench.values.model import Model
-from workbench.values.objectives import METRICS, Constraint, Objective
+from workbench.values.objectives import Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
 from workbench.values.service import ServiceQuestion
 

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from workbench.report.factors import float_alike
 from workbench.report.importance import Importance
-from workbench.report.reading import ACCURACY
+from workbench.report.reading import ACCURACY, SERVICE
 from workbench.report.recommendation import headline
 from workbench.report.scored import scored, scored_by
 from workbench.report.summary import (
@@ -38,8 +38,7 @@ from workbench.values.evidence import (
     level_of,
     service_level,
 )
-from workbench.values.metrics import intervals, metrics
-from workbench.values.objectives import METRICS
+from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
 from workbench.values.results import Evaluation
 
 _SHORT = re.compile(r"(?<=\.)|(?<=,) ")
@@ -292,11 +291,18 @@ def _heads(summary: Summary, shown: Sequence[Evaluation], differing: Sequence[st
     by = scored(summary.evaluations)
     heads = [("id", ""), ("same", ""), ("evidence", "")]
     heads += [(name, "n") for name in ("speed-up", f"drop {by.drop_unit}", by.column, "P50 ms", "MB")]
+    heads += [(METRICS[name].head or name, "n") for name in _asked(summary)]
     simulated = "modelled" if summary.emulated else "predicted"
     if any(best_known_service(summary, e) is not None for e in shown):
         heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in (simulated, "measured")]
         heads += [("service settings", "")]
     return heads + [(name, "") for name in differing]
+
+
+def _asked(summary: Summary) -> list[str]:
+    """What the experiment asks for beside the figures that every row has."""
+    asked = [o.metric for o in summary.objectives] + [c.metric for c in summary.constraints]
+    return asked_beside(asked, (*shown_in("view"), *SERVICE, "accuracy_drop", "latency_p50_ms", "size_mb"))
 
 
 def _scored_value(evaluation: Evaluation) -> str:
@@ -322,6 +328,10 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
         (_scored_value(known), scored_by_now),
         (p50_words(known.measurement.latency) if known.measurement.latency is not None else "", timed),
         (f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "", None),
+        *(
+            (f"{numbers[name]:{METRICS[name].form}}" if name in numbers else "", level_of(known, name))
+            for name in _asked(summary)
+        ),
     ]
     service = best_known_service(summary, evaluation)
     if service is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.values.measurement import Estimate, OwnIntervals, ServiceFigures
-from workbench.values.metrics import drop_metric, metrics
-from workbench.values.objectives import METRICS, Constraint, Objective, violations
+from workbench.values.metrics import METRICS, drop_metric, metrics
+from workbench.values.objectives import Constraint, Objective, violations
 from workbench.values.results import Evaluation
 
-SPEED = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s", "speedup")
-SERVICE = ("service_throughput_per_s", "service_p50_ms", "service_p99_ms")
-ACCURACY = ("accuracy", "accuracy_drop_pp", "accuracy_drop", "perplexity", "kl")
+SPEED = tuple(name for name, metric in METRICS.items() if metric.source == "latency")
+SERVICE = tuple(name for name, metric in METRICS.items() if metric.source == "service")
+ACCURACY = tuple(name for name, metric in METRICS.items() if metric.source == "accuracy")
 """The last two of language models, of which one is the primary metric (`inputs.language` refuses the other)."""
 
 
@@ -27,7 +27,7 @@ def is_feasible(
 
 
 def numbers_of(evaluation: Evaluation, baseline_id: str) -> dict[str, float]:
-    """`results.metrics`, with the baseline's drop against itself, which is 0, made explicit."""
+    """`metrics`, with the baseline's drop against itself, which is 0, made explicit."""
     numbers, accuracy = metrics(evaluation), evaluation.measurement.accuracy
     if evaluation.candidate.id == baseline_id and "accuracy" in numbers:
         numbers.setdefault(drop_metric("" if accuracy is None else accuracy.unit), 0.0)
@@ -54,11 +54,8 @@ def speedup_of(evaluation: Evaluation) -> Estimate:
 
 def service_estimate(figures: ServiceFigures | OwnIntervals, metric: str) -> Estimate:
     """One of `SERVICE`, with its interval."""
-    return {
-        "service_throughput_per_s": figures.throughput_per_s,
-        "service_p50_ms": figures.p50_ms,
-        "service_p99_ms": figures.p99_ms,
-    }[metric]
+    found: Estimate = getattr(figures, metric.removeprefix("service_"))
+    return found
 
 
 def cost_of(evaluation: Evaluation, metric: str, baseline_id: str) -> float:

@@ -23,8 +23,7 @@ from workbench.report.words import count_of, differing_parameters, interval
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import is_shared, level_for
 from workbench.values.measurement import Accuracy, AccuracyComparison, Estimate
-from workbench.values.metrics import apart_words
-from workbench.values.objectives import METRICS
+from workbench.values.metrics import METRICS, apart_words
 from workbench.values.results import Evaluation
 from workbench.values.significance import drop_variance, times_the_data
 

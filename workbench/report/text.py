@@ -27,8 +27,7 @@ from workbench.values.documents.canonical import encode
 from workbench.values.evidence import lenders_of, said_of
 from workbench.values.forecast import Forecast
 from workbench.values.measurement import AccuracyComparison
-from workbench.values.metrics import intervals, metrics
-from workbench.values.objectives import METRICS
+from workbench.values.metrics import METRICS, intervals, metrics
 from workbench.values.results import STAGES, Evaluation, StageTiming
 
 

@@ -9,7 +9,7 @@ from workbench.values.candidate_words import describe
 from workbench.values.evidence import MEANINGS, Evidence
 from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import SAME_ANSWERS, Estimate, Latency
-from workbench.values.objectives import METRICS
+from workbench.values.metrics import METRICS
 
 
 def title(candidate: Candidate, baseline_id: str, *, engine: bool = False) -> str:

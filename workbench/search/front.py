@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workbench.inputs.experiment import Experiment
-from workbench.values.metrics import drop_metric, metrics
-from workbench.values.objectives import METRICS, feasible, pareto_front
+from workbench.values.metrics import METRICS, drop_metric, metrics
+from workbench.values.objectives import feasible, pareto_front
 from workbench.values.results import Evaluation
 
 

@@ -16,7 +16,7 @@ from workbench.search.first_look import INT8_FIRST, first_int8
 from workbench.search.parts_sampler import WHY
 from workbench.search.sampler import sampler_of
 from workbench.values.dimension import Scalar
-from workbench.values.objectives import METRICS
+from workbench.values.metrics import METRICS
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from workbench.search.asking import FORBIDDEN, REPEAT
 from workbench.search.front import with_baseline_drop
 from workbench.search.promising import predicted_numbers
 from workbench.search.rungs.smoke import SMOKE_CONSTRAINT
-from workbench.values.metrics import metrics
-from workbench.values.objectives import METRICS, violations
+from workbench.values.metrics import METRICS, metrics
+from workbench.values.objectives import violations
 from workbench.values.results import Evaluation
 
 FORBIDDEN_CONSTRAINT = "forbidden"

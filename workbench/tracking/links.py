@@ -24,7 +24,7 @@ from workbench.tracking.store import (
     store_uri,
 )
 from workbench.values.errors import ToolchainError
-from workbench.values.objectives import METRICS
+from workbench.values.metrics import METRICS, shown_in
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -36,9 +36,6 @@ LOCAL = f"http://{HOST}:{PORT}"
 VIEW = "workbench"
 VIEW_TAGS = ("evidence", "same")
 """What is on the front or recommended is marked in the name; the UI puts tags last, and five of them out of sight."""
-VIEW_METRICS = ("service_throughput_per_s", "service_p99_ms", "accuracy", "accuracy_drop_pp", "speedup")
-"""Columns of the view, beside what runs are sorted by, in the search and on held-out data: of those that have the
-latter, `evidence` speaks of it. The UI shows those that some run has."""
 
 
 def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int = PORT) -> list[str]:
@@ -115,9 +112,9 @@ def save_view(client: MlflowClient, experiment_id: str, order: str, *, users: bo
 
     Args:
         users: show whose runs they are.
-        order: metric by which runs are sorted, best first; a column of its own where `VIEW_METRICS` lacks it.
+        order: metric by which runs are sorted, best first; a column of its own where the view lacks it.
     """
-    shown = dict.fromkeys((order, f"holdout_{order}", *VIEW_METRICS))
+    shown = dict.fromkeys((order, f"holdout_{order}", *shown_in("view")))
     state = {
         "searchFilter": "tags.kind = 'candidate'",
         "orderByKey": f"metrics.`{order}`",

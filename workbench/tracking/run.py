@@ -24,13 +24,6 @@ from workbench.values.results import Evaluation
 
 NOTE = "mlflow.note.content"
 """MLflow's tag for the description of a run."""
-HOLDOUT_METRICS = (
-    *("accuracy", "accuracy_drop_pp", "accuracy_drop", "latency_p50_ms", "latency_p99_ms", "speedup"),
-    *("accuracy_drop_pp_beyond_baseline", "worst_cosine", "max_abs", "mae", "top1_agreement"),
-    *("perplexity", "kl"),
-    *("service_throughput_per_s", "service_p99_ms", "service_predicted_throughput_per_s", "service_predicted_p99_ms"),
-)
-"""Logged a second time as `holdout_<name>` for confirmed candidates; few, because the UI shows a chart for each."""
 _MARKS = re.compile(rf"^[★◆]? ?(?:\[(?:{'|'.join(LEVELS)})\] )?")
 USER = "mlflow.user"
 """MLflow's tag for who made it: on a server several people do."""

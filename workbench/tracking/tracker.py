@@ -22,7 +22,6 @@ from workbench.report.page import pareto_html
 from workbench.tracking.links import compared_runs, link_lines, save_view
 from workbench.tracking.place import Place, place_of
 from workbench.tracking.run import (
-    HOLDOUT_METRICS,
     NOTE,
     USER,
     candidate_tags,
@@ -45,7 +44,7 @@ from workbench.tracking.store import client_of, find_runs, mlflow_errors, open_e
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ToolchainError
-from workbench.values.metrics import metrics
+from workbench.values.metrics import metrics, shown_in
 from workbench.values.results import Evaluation
 from workbench.values.system.scratch import scratch_folder
 
@@ -319,7 +318,7 @@ class Tracker:
         confirmed, known = summary.confirmations.get(candidate_id), self._candidates.get(candidate_id)
         if confirmed is None or known is None or known.tags.get("confirmed") == confirmed.started_at:
             return
-        numbers = {f"holdout_{n}": value for n, value in summary.numbers(confirmed).items() if n in HOLDOUT_METRICS}
+        numbers = {f"holdout_{n}": value for n, value in summary.numbers(confirmed).items() if n in shown_in("holdout")}
         self._client.log_text(known.run_id, pretty(confirmed.to_json()), "confirmation.json")
         self._tell(known, {"confirmed": confirmed.started_at}, numbers)
 

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from workbench.values.facts import FactKind
 from workbench.values.measurement import Latency, ServiceResult
+from workbench.values.metrics import declared, part_of
 from workbench.values.results import Evaluation
 
 Evidence = Literal["measured held-out", "measured", "shared", "predicted", "modelled"]
@@ -35,7 +36,6 @@ GLYPHS: dict[Evidence, str] = {
 }
 """Beside a figure, where there is no room for the word: full for what is known best."""
 
-_SERVICE = "service_"
 SHORT = 12
 """Digits of a candidate's id in a sentence."""
 
@@ -58,20 +58,22 @@ def weakest(levels: Iterable[Evidence]) -> Evidence | None:
 
 
 def level_of(evaluation: Evaluation, metric: str) -> Evidence | None:
-    """Of one of `results.metrics`; None where the evaluation does not have what it is of.
+    """Of one of `metrics`; None where the evaluation does not have what it is of.
 
     On an emulated toolchain everything is modelled: times by the clock of the device's model, accuracy by arithmetic.
     """
-    m = evaluation.measurement
-    if metric.startswith(_SERVICE):
-        return None if m.service is None else service_level(evaluation, m.service)
-    if metric == "speedup" or metric.startswith(("latency_", "throughput_", "speedup_")):
-        return None if m.latency is None else latency_level(evaluation, m.latency)
-    if metric in ("prefill_ms", "decode_ms", "kv_kb_per_token", "weights_mb"):
-        return None if m.language is None else "modelled"
-    if metric.startswith("accuracy"):
-        return None if m.accuracy is None else accuracy_level(evaluation)
-    return measured_level(evaluation)
+    known, m = declared(metric.removesuffix("_low").removesuffix("_high")), evaluation.measurement
+    if known is None:
+        return measured_level(evaluation)
+    if part_of(evaluation, known.source) is None:
+        return None
+    if known.source == "service" and m.service is not None:
+        return service_level(evaluation, m.service)
+    if known.source == "latency" and m.latency is not None:
+        return latency_level(evaluation, m.latency)
+    if known.source == "language":
+        return "modelled"
+    return accuracy_level(evaluation) if metric.startswith("accuracy") else measured_level(evaluation)
 
 
 def measured_level(evaluation: Evaluation) -> Evidence:

@@ -1,25 +1,427 @@
-"""An evaluation's numbers under the names that objectives, constraints and trackers use."""
+"""Every metric, declared once: what it is called, how it is read off an evaluation, and where it is shown.
+
+Objectives, constraints, tables, pages, MLflow, reports and evidence iterate over these declarations; a new metric is
+one entry of `METRICS`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from workbench.values.documents.canonical import encode
-from workbench.values.fidelity import Fidelity, FidelityPath
-from workbench.values.measurement import Accuracy, Estimate, ServiceResult
+from workbench.values.fidelity import Agreement, Fidelity
+from workbench.values.measurement import (
+    Accuracy,
+    AccuracyComparison,
+    Estimate,
+    Latency,
+    ServiceFigures,
+    ServiceResult,
+)
 from workbench.values.results import Evaluation
 
-FIDELITY_METRICS: Mapping[str, str] = {
-    "cosine": "mean_cosine",
-    "worst_cosine": "worst_cosine",
-    "max_abs": "max_abs",
-    "mae": "mae",
-}
-"""Metric → field of `Agreement`; beside them `top1_agreement`."""
-REFERENCES: tuple[tuple[FidelityPath, str], ...] = (("float32", ""), ("float16 compiled", "_beyond_baseline"))
+Direction = Literal["minimize", "maximize"]
+Source = Literal["accuracy", "latency", "language", "service", "agreement", "device", "files"]
+"""The part of an evaluation that a metric is read from; it decides the evidence."""
+Shown = Literal["table", "language table", "view", "holdout"]
+"""A column of the report's table, or of that of language models; of MLflow's saved view; logged once more of held-out
+data, which is for few, because MLflow's UI draws a chart for each."""
+Reading = float | Estimate | None
 
-_UNPUBLISHED = ("service_throughput", "service_p50", "service_p99", "prefill_ms", "decode_ms")
-"""Ends of these intervals are no metrics: the search would take a prediction's, or a clock's, for noise of its own."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """How a number is read: which direction is better, and in what unit.
+
+    Attributes:
+        unit: as written behind a value; empty for shares and counts.
+    """
+
+    direction: Direction
+    unit: str
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredMetric(Metric):
+    """A metric of every evaluation that has its source.
+
+    Attributes:
+        read: from the part that `source` names; None where it was not measured. An `Estimate` carries its interval.
+        label, label_zh: its name in the acceptance report.
+        head, form: of a table's column: its head, and how a value is written.
+        bounds: the ends of its interval are metrics too, `NAME_low` and `NAME_high`. Those of a prediction, or of
+            modelled times, are none: the search would take them for noise of its own.
+    """
+
+    source: Source
+    read: Callable[[Any], Reading]
+    label: str
+    label_zh: str
+    head: str = ""
+    form: str = ".4g"
+    shown: tuple[Shown, ...] = ()
+    bounds: bool = False
+
+
+def drop_metric(unit: str) -> str:
+    """The name under which a drop of a primary metric in `unit` (empty for a share) is searched for and limited."""
+    return "accuracy_drop" if unit else "accuracy_drop_pp"
+
+
+def _primary(a: Accuracy) -> float:
+    """Negative where less of the primary metric is better, so that more of it is always better."""
+    return a.values[a.primary] if a.higher else -a.values[a.primary]
+
+
+def _drop(name: str, compared: Callable[[Accuracy], AccuracyComparison | None]) -> Callable[[Accuracy], Reading]:
+    def read(a: Accuracy) -> Reading:
+        found = compared(a)
+        return found.drop_pp if found is not None and drop_metric(a.unit) == name else None
+
+    return read
+
+
+def _value(name: str) -> Callable[[Accuracy], Reading]:
+    return lambda a: a.values.get(name)
+
+
+def _agreed(name: str, *, reference: str = "float32") -> Callable[[Fidelity], Reading]:
+    """What ships against `reference`, the worst over every way it is called. No errors where an answer is not finite:
+    nobody knows how large they are."""
+
+    def read(fidelity: Fidelity) -> Reading:
+        one = fidelity.find("served", reference)  # type: ignore[arg-type]  # one of `FidelityPath`
+        if one is None or ("cosine" not in name and name != "top1" and not _is_finite(one)):
+            return None
+        found = getattr(one, name)
+        return found.value if isinstance(found, Estimate) else found
+
+    return read
+
+
+def _is_finite(one: Agreement) -> bool:
+    return not any(output.not_finite for output in one.outputs)
+
+
+def _served(name: str) -> Callable[[ServiceResult], Reading]:
+    """At the best settings: as measured under real load where that was done, else as predicted. Where no settings keep
+    the limit on P99 there is no throughput, and times are the closest settings', so that a constraint says by how much
+    it is broken."""
+
+    def read(service: ServiceResult) -> Reading:
+        if service.best is None:
+            return None if name == "throughput_per_s" else _figure(service.closest, name)
+        return _figure(service.confirmed or service.best, name)
+
+    return read
+
+
+def _predicted(name: str) -> Callable[[ServiceResult], Reading]:
+    return lambda service: None if service.best is None else _figure(service.best, name)
+
+
+def _figure(figures: ServiceFigures, name: str) -> Estimate:
+    found: Estimate = getattr(figures, name)
+    return found
+
+
+def _gain(service: ServiceResult) -> Reading:
+    if service.best is None or service.untuned_missed:
+        return None
+    return service.best.throughput_per_s.value / service.untuned.throughput_per_s.value
+
+
+def _gain_by_lengths(service: ServiceResult) -> Reading:
+    if service.best is None or service.at_untuned_bins is None:
+        return None
+    return service.best.throughput_per_s.value / service.at_untuned_bins.throughput_per_s.value
+
+
+def _p99(latency: Latency) -> Reading:
+    return None if latency.p99_ms is None else latency.p99_ms / latency.drift
+
+
+def _megabytes(size_bytes: int | None) -> Reading:
+    return None if size_bytes is None else size_bytes / 1e6
+
+
+def _less(source: Source, unit: str, read: Callable[[Any], Reading], *labels: str, **shown: Any) -> DeclaredMetric:
+    """Of which less is better; `labels` in English and Chinese, `shown` the attributes from `head` on."""
+    label, label_zh = labels or ("", "")
+    return DeclaredMetric(
+        direction="minimize", unit=unit, source=source, read=read, label=label, label_zh=label_zh, **shown
+    )
+
+
+def _more(*declaration: Any, **shown: Any) -> DeclaredMetric:
+    return replace(_less(*declaration, **shown), direction="maximize")
+
+
+METRICS: dict[str, DeclaredMetric] = {
+    "accuracy": _more(
+        "accuracy",
+        "",
+        _primary,
+        "accuracy (primary metric)",
+        "精度（主指标）",
+        head="accuracy",
+        form=".4f",
+        shown=("table", "language table", "view", "holdout"),
+    ),
+    "accuracy_drop_pp": _less(
+        "accuracy",
+        "pp",
+        _drop("accuracy_drop_pp", lambda a: a.comparison),
+        "accuracy drop",
+        "精度损失",
+        form=".2f",
+        shown=("table", "language table", "view", "holdout"),
+        bounds=True,
+    ),
+    "accuracy_drop": _less(
+        "accuracy",
+        "",
+        _drop("accuracy_drop", lambda a: a.comparison),
+        "accuracy drop (the metric's own unit)",
+        "精度损失（指标自身单位）",
+        form=".2f",
+        shown=("holdout",),
+        bounds=True,
+    ),
+    "cosine": _more(
+        "agreement",
+        "",
+        _agreed("mean_cosine"),
+        "mean cosine with float32",
+        "与 float32 的余弦相似度（平均）",
+        form=".6f",
+    ),
+    "worst_cosine": _more(
+        "agreement",
+        "",
+        _agreed("worst_cosine"),
+        "worst cosine with float32",
+        "与 float32 的余弦相似度（最差）",
+        form=".6f",
+        shown=("holdout",),
+    ),
+    "max_abs": _less(
+        "agreement",
+        "",
+        _agreed("max_abs"),
+        "max abs error against float32",
+        "与 float32 的最大绝对误差",
+        shown=("holdout",),
+    ),
+    "mae": _less(
+        "agreement", "", _agreed("mae"), "MAE against float32", "与 float32 的平均绝对误差（MAE）", shown=("holdout",)
+    ),
+    "top1_agreement": _more(
+        "agreement",
+        "",
+        _agreed("top1"),
+        "top-1 agreement with float32",
+        "与 float32 的 top-1 一致率",
+        head="top-1",
+        form=".4f",
+        shown=("language table", "holdout"),
+    ),
+    "perplexity": _less("accuracy", "", _value("perplexity"), "perplexity", "困惑度", shown=("holdout",)),
+    "kl": _less(
+        "accuracy",
+        "nats",
+        _value("kl"),
+        "KL divergence",
+        "KL 散度",
+        head="KL nats",
+        form=".4f",
+        shown=("language table", "holdout"),
+    ),
+    "prefill_ms": _less(
+        "language",
+        "ms",
+        lambda m: m.prefill_ms,
+        "prefill time (modelled)",
+        "预填充时间（推算）",
+        head="prefill ms",
+        form=".2f",
+        shown=("language table",),
+    ),
+    "decode_ms": _less(
+        "language",
+        "ms",
+        lambda m: m.decode_ms,
+        "time of a decoding step (modelled)",
+        "解码一步的时间（推算）",
+        head="decode ms",
+        form=".2f",
+        shown=("language table",),
+    ),
+    "kv_kb_per_token": _less(
+        "language",
+        "kB",
+        lambda m: m.kv_bytes_per_token / 1e3,
+        "KV cache of a token",
+        "每 token 的 KV 缓存",
+        form=".1f",
+    ),
+    "latency_p50_ms": _less(
+        "latency",
+        "ms",
+        lambda m: m.undrifted_p50_ms,
+        "P50 of one call",
+        "单次推理 P50 时延",
+        head="P50 ms",
+        form=".2f",
+        shown=("table", "holdout"),
+        bounds=True,
+    ),
+    "latency_p95_ms": _less(
+        "latency",
+        "ms",
+        lambda m: m.p95_ms / m.drift,
+        "P95 of one call",
+        "单次推理 P95 时延",
+        head="P95",
+        form=".2f",
+        shown=("table",),
+    ),
+    "latency_p99_ms": _less(
+        "latency",
+        "ms",
+        _p99,
+        "P99 of one call",
+        "单次推理 P99 时延",
+        head="P99",
+        form=".2f",
+        shown=("table", "holdout"),
+    ),
+    "speedup": _more(
+        "latency",
+        "x",
+        lambda m: m.speedup,
+        "speed-up over the float baseline",
+        "相对浮点基线的加速比",
+        head="speed-up",
+        form=".2f",
+        shown=("table", "language table", "view", "holdout"),
+        bounds=True,
+    ),
+    "throughput_per_s": _more(
+        "latency",
+        "/s",
+        lambda m: m.throughput_per_s * m.drift,
+        "throughput of one session",
+        "单会话吞吐",
+        head="per s",
+        form=".0f",
+        shown=("table",),
+    ),
+    "size_mb": _less(
+        "files",
+        "MB",
+        lambda m: _megabytes(m.size_bytes),
+        "compiled files",
+        "编译产物大小",
+        head="MB",
+        form=".1f",
+        shown=("table", "language table"),
+    ),
+    "peak_memory_mb": _less(
+        "files",
+        "MB",
+        lambda m: _megabytes(m.peak_memory_bytes),
+        "peak memory",
+        "峰值内存",
+        head="mem MB",
+        form=".0f",
+        shown=("table",),
+    ),
+    "startup_s": _less("files", "s", lambda m: m.startup_s, "start-up", "启动时间"),
+    "service_throughput_per_s": _more(
+        "service",
+        "/s",
+        _served("throughput_per_s"),
+        "throughput of the service",
+        "服务吞吐",
+        form=".0f",
+        shown=("view", "holdout"),
+    ),
+    "service_p50_ms": _less("service", "ms", _served("p50_ms"), "P50 of the service", "服务 P50 时延", form=".2f"),
+    "service_p99_ms": _less(
+        "service", "ms", _served("p99_ms"), "P99 of the service", "服务 P99 时延", form=".2f", shown=("view", "holdout")
+    ),
+    "int8_ops": _more("files", "", lambda m: m.int8_ops, "operators in INT8", "INT8 算子数"),
+    "float_matmuls_left": _less(
+        "files", "", lambda m: m.float_matmuls_left, "matrix products left in float", "保留浮点的矩阵乘/卷积算子数"
+    ),
+}
+"""The metrics that an experiment may name, in the order in which reports show them."""
+
+
+_BEYOND = "_beyond_baseline"
+INFORMING: dict[str, DeclaredMetric] = {
+    "accuracy_samples": _less("accuracy", "", lambda a: a.samples),
+    **{
+        f"{name}{_BEYOND}": _less("accuracy", unit, _drop(name, lambda a: a.against_baseline), shown=shown, bounds=True)
+        for name, unit, shown in (("accuracy_drop_pp", "pp", ("holdout",)), ("accuracy_drop", "", ()))
+    },
+    "weights_mb": _less("language", "MB", lambda m: m.weight_bytes / 1e6),
+    "service_gain": _less("service", "x", _gain),
+    "service_gain_by_lengths": _less("service", "x", _gain_by_lengths),
+    "service_predicted_throughput_per_s": _less(
+        "service", "/s", _predicted("throughput_per_s"), shown=("holdout",), bounds=True
+    ),
+    "service_predicted_p50_ms": _less("service", "ms", _predicted("p50_ms"), bounds=True),
+    "service_predicted_p99_ms": _less("service", "ms", _predicted("p99_ms"), shown=("holdout",), bounds=True),
+    "device_host_to_device_ms": _less(
+        "device", "ms", lambda d: d.host_to_device_ms, "copy to the device", "输入拷贝到设备"
+    ),
+    "device_execute_ms": _less("device", "ms", lambda d: d.execute_ms, "execution on the device", "设备执行"),
+    "device_device_to_host_ms": _less(
+        "device", "ms", lambda d: d.device_to_host_ms, "copy to the host", "输出拷贝到主机"
+    ),
+    "device_memory_mb": _less("device", "MB", lambda d: d.memory_bytes / 1e6, "device memory", "设备内存"),
+    "device_power_w": _less("device", "W", lambda d: d.power_w, "device power", "设备功耗"),
+    "device_utilization_percent": _less(
+        "device", "%", lambda d: d.utilization_percent, "device utilization", "设备利用率"
+    ),
+    "device_temperature_c": _less("device", "°C", lambda d: d.temperature_c, "device temperature", "设备温度"),
+    **{
+        f"{name}{_BEYOND}": _less("agreement", "", _agreed(field, reference="float16 compiled"))
+        for name, field in (
+            ("cosine", "mean_cosine"),
+            ("worst_cosine", "worst_cosine"),
+            ("max_abs", "max_abs"),
+            ("mae", "mae"),
+            ("top1_agreement", "top1"),
+        )
+    },
+}
+"""Beside them, what is logged and shown of every evaluation. `_beyond_baseline` is what is lost beyond the float
+baseline, where that computes in fewer bits than float32."""
+
+
+def declared(name: str) -> DeclaredMetric | None:
+    """None for the values of a dataset's own metric, by whatever names it has."""
+    return METRICS.get(name) or INFORMING.get(name)
+
+
+def shown_in(place: Shown) -> tuple[str, ...]:
+    """Names of the metrics that are shown there, in order."""
+    return tuple(name for known in (METRICS, INFORMING) for name, metric in known.items() if place in metric.shown)
+
+
+def part_of(evaluation: Evaluation, source: Source) -> object | None:
+    """What the metrics of `source` are read from; None where it was not measured."""
+    m = evaluation.measurement
+    parts: dict[Source, object] = {"agreement": evaluation.fidelity, "files": m, **{s: getattr(m, s) for s in _PARTS}}
+    return parts[source]
+
+
+_PARTS: tuple[Source, ...] = ("accuracy", "latency", "language", "service", "device")
 
 
 def metrics(evaluation: Evaluation) -> dict[str, float]:
@@ -28,42 +430,14 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
     `accuracy` is the dataset's primary metric whatever its own name; what was not measured is absent. Times are
     corrected for the drift of the machine since the sweep began (`Latency.drift`).
     """
-    m = evaluation.measurement
-    found: dict[str, float] = {}
-    if m.accuracy is not None:
-        found.update(accuracy_metrics(m.accuracy))
-    if m.latency is not None:
-        drift = m.latency.drift
-        found["latency_p50_ms"] = m.latency.undrifted_p50_ms.value
-        found["latency_p95_ms"] = m.latency.p95_ms / drift
-        if m.latency.p99_ms is not None:
-            found["latency_p99_ms"] = m.latency.p99_ms / drift
-        found["throughput_per_s"] = m.latency.throughput_per_s * drift
-        found["speedup"] = m.latency.speedup.value
-    if m.startup_s is not None:
-        found["startup_s"] = m.startup_s
-    if m.language is not None:
-        found["prefill_ms"] = m.language.prefill_ms.value
-        found["decode_ms"] = m.language.decode_ms.value
-        found["kv_kb_per_token"] = m.language.kv_bytes_per_token / 1e3
-        found["weights_mb"] = m.language.weight_bytes / 1e6
-    if m.service is not None:
-        found.update(_service_metrics(m.service))
-    for name, size in (("size_mb", m.size_bytes), ("peak_memory_mb", m.peak_memory_bytes)):
-        if size is not None:
-            found[name] = size / 1e6
-    if m.device is not None:
-        shown = {f"device_{name}": value for name, value in encode(m.device).items() if name != "memory_bytes"}
-        found.update({name: float(value) for name, value in shown.items() if value is not None})
-        found["device_memory_mb"] = m.device.memory_bytes / 1e6
-    if evaluation.fidelity is not None:
-        found.update(fidelity_metrics(evaluation.fidelity))
-    for name, count in (("int8_ops", m.int8_ops), ("float_matmuls_left", m.float_matmuls_left)):
-        if count is not None:
-            found[name] = count
-    for name, known in intervals(evaluation).items():
-        if not name.startswith(_UNPUBLISHED):
-            found[f"{name}_low"], found[f"{name}_high"] = known.low, known.high
+    read = _readings(evaluation)
+    accuracy = evaluation.measurement.accuracy
+    found = {} if accuracy is None else dict(accuracy.values)
+    found |= {name: value.value if isinstance(value, Estimate) else value for name, value in read}
+    for name, value in read:
+        metric = declared(name)
+        if isinstance(value, Estimate) and metric is not None and metric.bounds:
+            found[f"{name}_low"], found[f"{name}_high"] = value.low, value.high
     return found
 
 
@@ -72,91 +446,44 @@ def intervals(evaluation: Evaluation) -> dict[str, Estimate]:
 
     That of a modelled throughput takes an ensemble of clocks to tell (`clocks.figures.interval_of`), and is not here.
     """
-    m = evaluation.measurement
-    found: dict[str, Estimate] = {}
-    if m.accuracy is not None:
-        name = drop_metric(m.accuracy.unit)
-        tested = {name: m.accuracy.comparison, f"{name}_beyond_baseline": m.accuracy.against_baseline}
-        found |= {metric: one.drop_pp for metric, one in tested.items() if one is not None}
-    if m.latency is not None:
-        found |= {"speedup": m.latency.speedup, "latency_p50_ms": m.latency.undrifted_p50_ms}
-    if m.language is not None:
-        found |= {"prefill_ms": m.language.prefill_ms, "decode_ms": m.language.decode_ms}
-    if m.service is not None:
-        best = m.service.best
-        shown = {"service": m.service.confirmed or best or m.service.closest, "service_predicted": best}
-        for prefix, figures in shown.items():
-            if best is not None and figures is not None:
-                found[f"{prefix}_throughput_per_s"] = figures.throughput_per_s
-            if figures is not None:
-                found[f"{prefix}_p50_ms"], found[f"{prefix}_p99_ms"] = figures.p50_ms, figures.p99_ms
-    return found
+    return {name: value for name, value in _readings(evaluation) if isinstance(value, Estimate)}
+
+
+def _readings(evaluation: Evaluation) -> list[tuple[str, float | Estimate]]:
+    return [
+        (name, value)
+        for known in (METRICS, INFORMING)
+        for name, metric in known.items()
+        if (part := part_of(evaluation, metric.source)) is not None and (value := metric.read(part)) is not None
+    ]
 
 
 def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
-    """The part of `metrics` that an accuracy alone decides, under the same names.
-
-    `accuracy` is negative where less of the primary metric is better, so that more of it is always better. The drop is
-    `accuracy_drop_pp` for a share of 0..1 and `accuracy_drop`, in the metric's own unit, for any other metric; with
-    `_beyond_baseline` what is lost beyond the float baseline, where that computes in fewer bits than float32.
-    """
-    primary = accuracy.values[accuracy.primary]
-    found = {
-        **accuracy.values,
-        "accuracy": primary if accuracy.higher else -primary,
-        "accuracy_samples": accuracy.samples,
-    }
-    if accuracy.comparison is not None:
-        found[drop_metric(accuracy.unit)] = accuracy.comparison.drop_pp.value
-    if accuracy.against_baseline is not None:
-        found[f"{drop_metric(accuracy.unit)}_beyond_baseline"] = accuracy.against_baseline.drop_pp.value
-    return found
+    """The part of `metrics` that an accuracy alone decides, under the same names, without bounds."""
+    return dict(accuracy.values) | _read_of("accuracy", accuracy)
 
 
 def fidelity_metrics(fidelity: Fidelity) -> dict[str, float]:
-    """What ships against float32, the worst over every way it is called; and against the float baseline as it runs
-    today, where that computes in fewer bits, with `_beyond_baseline`. No errors where an answer is not finite."""
-    found: dict[str, float] = {}
-    for reference, suffix in REFERENCES:
-        one = fidelity.find("served", reference)
-        if one is None:
-            continue
-        sound = not any(output.not_finite for output in one.outputs)  # else nobody knows how large errors are
-        measured = FIDELITY_METRICS if sound else {n: f for n, f in FIDELITY_METRICS.items() if "cosine" in n}
-        found |= {f"{name}{suffix}": getattr(one, field) for name, field in measured.items()}
-        if one.top1 is not None:
-            found[f"top1_agreement{suffix}"] = one.top1.value
-    return found
+    """The part of `metrics` that an agreement alone decides."""
+    return _read_of("agreement", fidelity)
+
+
+def _read_of(source: Source, part: object) -> dict[str, float]:
+    return {
+        name: value.value if isinstance(value, Estimate) else value
+        for known in (METRICS, INFORMING)
+        for name, metric in known.items()
+        if metric.source == source and (value := metric.read(part)) is not None
+    }
+
+
+def asked_beside(names: Iterable[str], shown: Iterable[str]) -> list[str]:
+    """Metrics that somebody asked for and that are not among those shown anyway."""
+    known = set(shown)
+    return [name for name in dict.fromkeys(names) if name not in known and name in METRICS]
 
 
 def apart_words(a: float, b: float) -> tuple[str, str]:
     """Two values with as many digits, four at least, as tell them apart."""
     forms = ((f"{a:.{digits}g}", f"{b:.{digits}g}") for digits in range(4, 18))
     return next((pair for pair in forms if pair[0] != pair[1]), (str(a), str(b)))
-
-
-def drop_metric(unit: str) -> str:
-    """The name under which a drop of a primary metric in `unit` (empty for a share) is searched for and limited."""
-    return "accuracy_drop" if unit else "accuracy_drop_pp"
-
-
-def _service_metrics(service: ServiceResult) -> dict[str, float]:
-    """Of the best settings: as measured under real load where that was done, else as predicted; the prediction always
-    has a name of its own too.
-
-    Where no settings keep the limit on P99, there is no throughput, and P99 is the closest settings', so that a
-    constraint on it says by how much it is broken.
-    """
-    if service.best is None:
-        return {"service_p50_ms": service.closest.p50_ms.value, "service_p99_ms": service.closest.p99_ms.value}
-    found = {}
-    if not service.untuned_missed:
-        found["service_gain"] = service.best.throughput_per_s.value / service.untuned.throughput_per_s.value
-    if service.at_untuned_bins is not None:
-        before = service.at_untuned_bins.throughput_per_s.value
-        found["service_gain_by_lengths"] = service.best.throughput_per_s.value / before
-    for prefix, figures in (("service", service.confirmed or service.best), ("service_predicted", service.best)):
-        found[f"{prefix}_throughput_per_s"] = figures.throughput_per_s.value
-        found[f"{prefix}_p50_ms"] = figures.p50_ms.value
-        found[f"{prefix}_p99_ms"] = figures.p99_ms.value
-    return found

@@ -1,6 +1,6 @@
 """Objectives: what better means, when a constraint is met, and who is on the Pareto front.
 
-Everything here is arithmetic on the numbers that `results.metrics` names; nothing knows where they come from.
+Everything here is arithmetic on the numbers that `metrics` names; nothing knows where they come from.
 """
 
 from __future__ import annotations
@@ -8,72 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from workbench.values.documents.canonical import added_later
 from workbench.values.errors import ConfigError, nearest
+from workbench.values.metrics import METRICS, Direction, Metric
 
-Direction = Literal["minimize", "maximize"]
 Numbers = Mapping[str, float]
 """Metric name → value; what was not measured is absent."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """A number that can be searched for or limited.
-
-    Attributes:
-        unit: as written behind a value; empty for shares and counts.
-    """
-
-    direction: Direction
-    unit: str
-    about: str
-
-
-METRICS: Mapping[str, Metric] = {
-    "accuracy": Metric(direction="maximize", unit="", about="the dataset's primary metric, by whatever name it has"),
-    "accuracy_drop_pp": Metric(
-        direction="minimize", unit="pp", about="accuracy of the float model in float32 minus this one's"
-    ),
-    "accuracy_drop": Metric(
-        direction="minimize", unit="", about="the same in the metric's own unit, where it is no share of 0..1"
-    ),
-    "cosine": Metric(direction="maximize", unit="", about="mean over samples, with the float32 output (fidelity)"),
-    "worst_cosine": Metric(direction="maximize", unit="", about="the same of the worst sample"),
-    "max_abs": Metric(direction="minimize", unit="", about="largest absolute difference to a float32 output"),
-    "mae": Metric(direction="minimize", unit="", about="mean absolute difference to the float32 outputs"),
-    "top1_agreement": Metric(direction="maximize", unit="", about="share of decisions that are float32's"),
-    "perplexity": Metric(
-        direction="minimize", unit="", about="of a language model: exp of the mean negative log-likelihood of a token"
-    ),
-    "kl": Metric(
-        direction="minimize", unit="nats", about="of a language model: mean divergence of its predictions from float's"
-    ),
-    "prefill_ms": Metric(direction="minimize", unit="ms", about="of a language model: reading a prompt, modelled"),
-    "decode_ms": Metric(direction="minimize", unit="ms", about="of a language model: one token for each row, modelled"),
-    "kv_kb_per_token": Metric(
-        direction="minimize", unit="kB", about="of a language model: cache of keys and values, 10^3 bytes a token"
-    ),
-    "latency_p50_ms": Metric(direction="minimize", unit="ms", about="median time of one call"),
-    "latency_p95_ms": Metric(direction="minimize", unit="ms", about="95 of 100 calls take at most this"),
-    "latency_p99_ms": Metric(direction="minimize", unit="ms", about="99 of 100 calls; from 1000 timed calls on"),
-    "throughput_per_s": Metric(direction="maximize", unit="/s", about="samples per second of one session"),
-    "speedup": Metric(direction="maximize", unit="x", about="float baseline's time over this one's, interleaved"),
-    "size_mb": Metric(direction="minimize", unit="MB", about="compiled files on disk, 10^6 bytes"),
-    "peak_memory_mb": Metric(direction="minimize", unit="MB", about="peak resident memory while it runs, 10^6 bytes"),
-    "startup_s": Metric(direction="minimize", unit="s", about="opening every compiled file until the first answer"),
-    "service_throughput_per_s": Metric(
-        direction="maximize",
-        unit="/s",
-        about="requests per second of the service at its best settings: predicted, and measured once confirmed by load",
-    ),
-    "service_p50_ms": Metric(direction="minimize", unit="ms", about="median of a request at those settings"),
-    "service_p99_ms": Metric(direction="minimize", unit="ms", about="99 of 100 requests at those settings"),
-    "int8_ops": Metric(direction="maximize", unit="", about="operators that execute in integer kernels"),
-    "float_matmuls_left": Metric(direction="minimize", unit="", about="MatMul, Gemm and Conv operators left in float"),
-}
-"""The metrics an experiment file may name; the other numbers of `results.metrics` only inform."""
 
 
 def _check_metric(name: str) -> None:

@@ -19,8 +19,9 @@ from workbench.inputs.metrics.score import Outputs
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import OutputUse
+from workbench.values.metrics import Metric
 from workbench.values.model import Model
-from workbench.values.objectives import Constraint, Metric
+from workbench.values.objectives import Constraint
 
 _PRIMARY = "primary"
 """Option of the first output: which of its metrics is the primary one."""

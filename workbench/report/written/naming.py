@@ -10,38 +10,10 @@ from workbench.values.documents.canonical import encode
 from workbench.values.fidelity import FidelityPath
 from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import Split
+from workbench.values.metrics import declared
 from workbench.values.service import ServiceLoad, ServiceSettings
 from workbench.values.setting_groups import Group
 
-METRIC: dict[str, str] = {
-    "accuracy": "accuracy (primary metric)",
-    "accuracy_drop_pp": "accuracy drop",
-    "accuracy_drop": "accuracy drop (the metric's own unit)",
-    "latency_p50_ms": "P50 of one call",
-    "latency_p95_ms": "P95 of one call",
-    "latency_p99_ms": "P99 of one call",
-    "throughput_per_s": "throughput of one session",
-    "speedup": "speed-up over the float baseline",
-    "size_mb": "compiled files",
-    "peak_memory_mb": "peak memory",
-    "perplexity": "perplexity",
-    "kl": "KL divergence",
-    "prefill_ms": "prefill time (modelled)",
-    "decode_ms": "time of a decoding step (modelled)",
-    "kv_kb_per_token": "KV cache of a token",
-    "startup_s": "start-up",
-    "service_throughput_per_s": "throughput of the service",
-    "service_p50_ms": "P50 of the service",
-    "service_p99_ms": "P99 of the service",
-    "cosine": "mean cosine with float32",
-    "worst_cosine": "worst cosine with float32",
-    "max_abs": "max abs error against float32",
-    "mae": "MAE against float32",
-    "top1_agreement": "top-1 agreement with float32",
-    "int8_ops": "operators in INT8",
-    "float_matmuls_left": "matrix products left in float",
-}
-"""Of the metrics that an experiment may name; another one goes by its own name."""
 SPLIT: dict[Split, str] = {
     "calibration": "calibration",
     "validation": "validation",
@@ -70,8 +42,11 @@ _IN_FLOAT = {
 
 
 def metric_name(metric: str) -> str:
-    known = METRIC.get(metric)
-    return metric if known is None else say(known)
+    """One of the model's own outputs goes by its own name."""
+    known = declared(metric)
+    if known is None or not known.label:
+        return metric
+    return known.label_zh if spoken() == "zh" else known.label
 
 
 def candidate_name(candidate: Candidate) -> str:

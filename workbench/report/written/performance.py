@@ -38,8 +38,7 @@ from workbench.report.written.naming import GROUP, candidate_name, metric_name
 from workbench.report.written.texts import chinese, in_pictures, say, spoken
 from workbench.shipping.acceptance import Criterion
 from workbench.values.evidence import level_of, service_level
-from workbench.values.metrics import intervals, metrics
-from workbench.values.objectives import METRICS
+from workbench.values.metrics import INFORMING, METRICS, Source, declared, intervals, metrics
 from workbench.values.results import Evaluation
 
 _OLD = "Against the old platform"
@@ -51,30 +50,8 @@ _CHARTS = {
 
 
 _CALLS = "One call"
-_MORE = {
-    "device_host_to_device_ms": "copy to the device",
-    "device_execute_ms": "execution on the device",
-    "device_device_to_host_ms": "copy to the host",
-    "device_memory_mb": "device memory",
-    "device_power_w": "device power",
-    "device_utilization_percent": "device utilization",
-    "device_temperature_c": "device temperature",
-}
-_UNITS = {
-    "device_host_to_device_ms": "ms",
-    "device_execute_ms": "ms",
-    "device_device_to_host_ms": "ms",
-    "device_memory_mb": "MB",
-    "device_power_w": "W",
-    "device_utilization_percent": "%",
-    "device_temperature_c": "°C",
-}
-_SHOWN = (
-    *("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s", "speedup"),
-    *("size_mb", "peak_memory_mb", "startup_s"),
-)
-
-
+_CALLED: tuple[Source, ...] = ("latency", "files", "device")
+"""Sources of what is said of a call."""
 _FRONT = "The Pareto front"
 _NAMES: dict[PointKind, str] = {
     "other": "other candidates",
@@ -147,17 +124,19 @@ def _calls(m: Material) -> Iterator[Block]:
     evaluations = [m.best] if m.is_baseline or m.best_baseline is None else [m.best_baseline, m.best]
     sides = [(metrics(e), e) for e in evaluations]
     rows: list[tuple[Cell, ...]] = []
-    for metric in (*_SHOWN, *_MORE):
-        if metric in _MORE and all(metric not in numbers for numbers, _ in sides):
-            continue  # of a target that computes on the host
-        name = say(_MORE[metric]) if metric in _MORE else metric_name(metric)
-        rows.append((text(name), *(_number(metric, numbers, e) for numbers, e in sides)))
+    for metric, known in (METRICS | INFORMING).items():
+        if known.source not in _CALLED or (
+            known.source != "latency" and all(metric not in numbers for numbers, _ in sides)
+        ):
+            continue  # a device's, of a target that computes on the host
+        rows.append((text(metric_name(metric)), *(_number(metric, numbers, e) for numbers, e in sides)))
     heads = "figure|float baseline (today)|what ships" if len(sides) == 2 else "figure|what ships (the float baseline)"
     yield table(_CALLS, heads, rows, note=_how_timed(m))
 
 
 def _number(metric: str, numbers: dict[str, float], evaluation: Evaluation) -> Cell:
-    unit = METRICS[metric].unit if metric in METRICS else _UNITS[metric]
+    declaration = declared(metric)
+    unit = "" if declaration is None else declaration.unit
     if metric not in numbers:
         return not_measured()
     known = level_of(evaluation, metric)

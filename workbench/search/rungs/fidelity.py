@@ -6,12 +6,12 @@ from workbench.inputs.experiment import Experiment
 from workbench.search.rungs.climb import Climb
 from workbench.shipping.fidelity import Extent, fidelity_of_sessions
 from workbench.targets.base import Session
-from workbench.values.metrics import FIDELITY_METRICS, fidelity_metrics
+from workbench.values.metrics import METRICS, fidelity_metrics
 from workbench.values.results import Stop
 
 SEARCHED = Extent(samples=128, of_a_shape=16, scored=False)
 """Scores of all samples are the accuracy's affair; the differences of outputs need fewer."""
-_NAMES = frozenset({*FIDELITY_METRICS, "top1_agreement"})
+_NAMES = frozenset(name for name, metric in METRICS.items() if metric.source == "agreement")
 
 
 def is_asked(experiment: Experiment) -> bool:

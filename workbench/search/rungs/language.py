@@ -48,8 +48,7 @@ from workbench.values.measurement import (
     Latency,
     Measurement,
 )
-from workbench.values.metrics import accuracy_metrics, metrics
-from workbench.values.objectives import METRICS
+from workbench.values.metrics import METRICS, accuracy_metrics, metrics
 from workbench.values.results import Evaluation, Stop
 
 SMOKE_WINDOWS = 1
