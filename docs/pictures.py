@@ -19,12 +19,14 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 from workbench.api.opening import journal_of, summary_of
+from workbench.commands.options import next_lines
 from workbench.inputs.experiment import read_experiment
-from workbench.report import Summary, table
+from workbench.report import Summary
+from workbench.report.brief import brief_lines
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
 
-COLUMNS = 124
+COLUMNS = 104
 PAGE = (1280, 1000)  # pixels of the window: the head of the page, with the first plot
 _FONTS = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace'
 
@@ -46,7 +48,8 @@ def main() -> None:
 def table_svg(summary: Summary, experiment: Path) -> str:
     """The table as a terminal shows it. Rich's own template asks a CDN for a font; here the reader's system has it."""
     console = Console(record=True, width=COLUMNS, force_terminal=True, file=io.StringIO())
-    console.print(table(summary), markup=False, highlight=False)
+    for text, style in brief_lines(summary, next_lines(experiment, None, summary)):
+        console.print(text, style=style or None, markup=False, highlight=False)
     template = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     template = template.replace("font-family: Fira Code, monospace", f"font-family: {_FONTS}")
     svg = console.export_svg(title=f"workbench show {experiment}", code_format=template, unique_id="table")

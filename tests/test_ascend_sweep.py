@@ -208,7 +208,7 @@ def test_shapes_precisions_and_int8_all_took_part(swept: Swept) -> None:
 def test_table_and_command_lines_say_that_it_is_emulated(swept: Swept, chosen: str) -> None:
     answers = side_by_side(
         {
-            "show": (swept.environment, ("show", swept.file)),
+            "show": (swept.environment, ("show", swept.file, "-v")),
             "one": (swept.environment, ("show", swept.file, "--candidate", chosen[:12])),
             "again": (swept.environment, ("evaluate", swept.file, "--candidate", chosen[:12])),
         }

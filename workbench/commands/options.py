@@ -33,6 +33,7 @@ Constants = Annotated[
     typer.Option("--constant", help="NAME=VALUE: an input that is the same for all samples; repeat for several"),
 ]
 
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="everything that is known")]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")]
 
 
@@ -137,7 +138,10 @@ def tell_damage_of_last(workspace: Path, name: str) -> None:
 def next_lines(experiment: Path, workspace: Path | None, summary: Summary) -> list[str]:
     """The commands that follow a sweep: see its pages, ship what it recommends (nothing, where it recommends none)."""
     given = [str(experiment)] if workspace is None else [str(experiment), "--workspace", str(workspace)]
-    found = [f"to open them:    {shlex.join(['workbench', 'ui', *given])}"]
+    found = [
+        f"all of it:       {shlex.join(['workbench', 'show', *given, '-v'])}",
+        f"to open them:    {shlex.join(['workbench', 'ui', *given])}",
+    ]
     if summary.recommended is not None:
         emulated = ["--allow-emulated"] if summary.emulated else []
         found.append(f"to ship it:      {shlex.join(['workbench', 'export', *given, '--to', 'bundle', *emulated])}")

@@ -16,6 +16,7 @@ from workbench.commands.console import out, print_json, say, tell
 from workbench.commands.options import (
     AsJson,
     ExperimentFile,
+    Verbose,
     Workspace,
     command_line,
     next_lines,
@@ -27,6 +28,7 @@ from workbench.values.system.lifeline import run_tied
 from workbench.values.system.steps import Steps
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.report import Summary
     from workbench.search.plan import Plan
     from workbench.search.sweep import SweepEnd
     from workbench.values.damage import Damage
@@ -49,6 +51,7 @@ def sweep(
         str | None,
         typer.Option(help="Ray cluster: HOST:PORT of its head, auto, local:N or a YAML file; default: this machine"),
     ] = None,
+    verbose: Verbose = False,
     workspace: Workspace = None,
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
@@ -56,7 +59,6 @@ def sweep(
     from workbench.api.sweep import sweep as run
     from workbench.commands.progress import Progress
     from workbench.inputs.experiment import read_experiment
-    from workbench.report import lines, table
     from workbench.search.plan import START_S
 
     question = read_experiment(experiment, workspace)
@@ -97,12 +99,27 @@ def sweep(
     if found.end is not None:
         say(_end_words(found.end))
     summary = found.summary
-    out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
-    said = [*([found.calibration] if found.calibration else []), *found.links]
-    if found.plan is not None and found.plan.whole_s:
-        said.append(planned_words(found.plan, found.took_s, sum(e.compiled for e in summary.evaluations)))
-    said += next_lines(experiment, workspace, summary)
-    say("\n".join(said))
+    _print_report(summary, experiment, workspace, verbose=verbose)
+    said = [found.calibration] if found.calibration else []
+    if verbose:
+        said += found.links
+        if found.plan is not None and found.plan.whole_s:
+            said.append(planned_words(found.plan, found.took_s, sum(e.compiled for e in summary.evaluations)))
+        said += next_lines(experiment, workspace, summary)
+    if said:
+        say("\n".join(said))
+
+
+def _print_report(summary: Summary, experiment: Path, workspace: Path | None, *, verbose: bool) -> None:
+    """The verdict, the front and what to type next; with -v everything that is known."""
+    from workbench.report import lines, table
+    from workbench.report.brief import brief_lines
+
+    if verbose:
+        out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
+        return
+    for text, style in brief_lines(summary, next_lines(experiment, workspace, summary)):
+        out.print(text, style=style or None, soft_wrap=not out.is_terminal, markup=False, highlight=False)
 
 
 def _end_words(end: SweepEnd) -> str:
@@ -151,14 +168,15 @@ def show(
         Path | None,
         typer.Option(help="file of micro-benchmarks: an emulated device's times priced by what they measured"),
     ] = None,
+    verbose: Verbose = False,
     workspace: Workspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the last sweep found: the front, its groups, the recommendation and why, advice on the space."""
+    """Show what the last sweep found: what is recommended, with its figures, and the front; -v tells why."""
     from workbench.api.advice import advice_of
     from workbench.graph.structure import layers_inside
     from workbench.inputs.experiment import read_experiment
-    from workbench.report import detail, lines, table, to_json
+    from workbench.report import detail, to_json
     from workbench.values.clocks.measured import read_measured
     from workbench.values.documents.canonical import encode
 
@@ -176,7 +194,9 @@ def show(
     else:
         if measured is not None:
             say(f"Modelled times are priced by {measured.words()}.")
-        out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
+        _print_report(summary, experiment, workspace, verbose=verbose)
+        if not verbose:
+            return
         said = advice_of(question, journal).sentences()
         say("\n".join(["", "On the search space:", *(f"  {one}" for one in said)]))
         if not question.model.is_language_model and (inside := layers_inside(question.model)):

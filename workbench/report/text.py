@@ -171,7 +171,7 @@ def _all(summary: Summary, width: int) -> list[Line]:
         [line for sentence in loan_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
         service_lines(summary, width),
         recipe_lines(summary, width),
-        _verdict(summary),
+        verdict_lines(summary),
         error_lines(summary),
         _alternatives(summary),
         _settings(summary),
@@ -244,7 +244,7 @@ def verdict_sentences(summary: Summary) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-def _verdict(summary: Summary) -> list[Line]:
+def verdict_lines(summary: Summary) -> list[Line]:
     recommended = summary.recommended
     if recommended is not None:
         chosen = summary.find(recommended.candidate_id)

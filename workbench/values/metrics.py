@@ -349,9 +349,9 @@ METRICS: dict[str, DeclaredMetric] = {
         form=".0f",
         shown=("view", "holdout"),
     ),
-    "service_p50_ms": _less("service", "ms", _served("p50_ms"), "P50 of the service", "服务 P50 时延", form=".2f"),
+    "service_p50_ms": _less("service", "ms", _served("p50_ms"), "P50 of the service", "服务 P50 时延", form=".1f"),
     "service_p99_ms": _less(
-        "service", "ms", _served("p99_ms"), "P99 of the service", "服务 P99 时延", form=".2f", shown=("view", "holdout")
+        "service", "ms", _served("p99_ms"), "P99 of the service", "服务 P99 时延", form=".1f", shown=("view", "holdout")
     ),
     "int8_ops": _more("files", "", lambda m: m.int8_ops, "operators in INT8", "INT8 算子数"),
     "float_matmuls_left": _less(

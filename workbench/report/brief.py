@@ -1,0 +1,164 @@
+"""A sweep in at most 25 lines and 100 columns: what to ship and why, the front, and what to type next."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from workbench.report.recommendation import headline
+from workbench.report.scored import scored
+from workbench.report.summary import Summary
+from workbench.report.text import damage_words, verdict_lines
+from workbench.report.words import drop_cell, interval
+from workbench.values.evidence import Evidence, level_of
+from workbench.values.measurement import Estimate
+from workbench.values.metrics import METRICS, asked_beside, intervals, shown_in
+from workbench.values.results import Evaluation
+
+WIDTH = 100
+_ROWS = 6
+"""Of the front: with what else is said they make 25 lines."""
+_FIGURES = 6
+
+Line = tuple[str, str]
+"""(text, rich style)."""
+
+
+def brief_lines(summary: Summary, next_commands: Sequence[str] = ()) -> list[Line]:
+    """The verdict first. What is left out stands in `lines`.
+
+    Args:
+        next_commands: what to type next, a line each.
+    """
+    found: list[Line] = []
+    if summary.emulated:
+        found.append(("EMULATED: nothing below was measured on a device; times are modelled.", "bold red"))
+    if summary.damage:
+        found += _sentence(f"DAMAGED: {damage_words(summary)}", "bold red")
+    recommended = summary.recommended
+    if recommended is None:
+        said = " ".join(text.strip() for text, _ in verdict_lines(summary))
+        found += _sentence(said, "bold red", 6)
+    else:
+        chosen = summary.find(recommended.candidate_id)
+        assert chosen is not None, "the recommended candidate was evaluated"
+        found += _sentence(headline(summary), "bold yellow" if recommended.among else "bold green", 3)
+        found += _figures(summary, chosen)
+        found += [line for warning in recommended.warnings[:1] for line in _sentence(f"Mind: {warning}", "yellow")]
+        if len(recommended.warnings) > 1:
+            found.append((f"  and {len(recommended.warnings) - 1} more to mind: -v", "yellow"))
+    return [*found, *_front(summary), *((line, "") for line in next_commands)]
+
+
+def _sentence(text: str, style: str, most: int = 2) -> list[Line]:
+    shortened = textwrap.wrap(
+        text, WIDTH, subsequent_indent="  ", max_lines=most, placeholder=" …", break_on_hyphens=False
+    )
+    return [(part, style) for part in shortened]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
+
+
+def _figures(summary: Summary, chosen: Evaluation) -> list[Line]:
+    """A line a figure: the four that every answer has, then what else was asked for."""
+    by, limits = scored(summary.evaluations), {c.metric: c for c in summary.constraints}
+    asked = [o.metric for o in summary.objectives] + list(limits)
+    usual = ["speedup", by.drop_metric, *_served(summary, chosen)]
+    rows = []
+    for name in (*usual, *asked_beside(asked, (*usual, *shown_in("view"), "accuracy_drop")))[:_FIGURES]:
+        value, level = _reading(summary, chosen, name)
+        if value is not None:
+            of_own = name == by.drop_metric and by.noun != "accuracy"
+            words = f"loss of {by.noun}" if of_own else _LABELS.get(name)
+            limit = f"; limit {limits[name].limit:g}" if name in limits else ""
+            rows.append((words or METRICS[name].label, _cell(name, value, by.drop_unit), f"{level or ''}{limit}"))
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
+    return [(f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip(), "") for a, b, c in rows]
+
+
+_LABELS = {
+    "speedup": "speed-up",
+    "accuracy_drop_pp": "accuracy loss",
+    "accuracy_drop": "accuracy loss",
+    "service_throughput_per_s": "throughput",
+    "throughput_per_s": "throughput of one session",
+    "service_p99_ms": "P99",
+}
+
+
+def _served(summary: Summary, evaluation: Evaluation) -> tuple[str, ...]:
+    """Of a service where there is one, of decoding where a language model was judged, else of single calls."""
+    if summary.question.serves:
+        return "service_throughput_per_s", "service_p99_ms"
+    if evaluation.measurement.language is not None:
+        return "prefill_ms", "decode_ms"
+    return "throughput_per_s", "latency_p99_ms"
+
+
+def _reading(summary: Summary, evaluation: Evaluation, name: str) -> tuple[float | Estimate | None, Evidence | None]:
+    """By the strongest evidence that has it."""
+    for known in (summary.strongest(evaluation), evaluation):
+        value = intervals(known).get(name, summary.numbers(known).get(name))
+        if value is not None:
+            return value, level_of(known, name)
+    return None, None
+
+
+def _cell(name: str, value: float | Estimate, drop_unit: str = "") -> str:
+    metric = METRICS[name]
+    unit = drop_unit if name.startswith("accuracy_drop") else metric.unit
+    unit = f" {unit}" if unit and unit not in ("x", "/s") else unit
+    if isinstance(value, Estimate) and value.high > value.low:
+        digits = metric.form[1:-1] if metric.form.endswith("f") else "2"
+        return interval(value, unit, int(digits), signed=name.startswith("accuracy_drop"))
+    if isinstance(value, Estimate):
+        return drop_cell(value) if name.startswith("accuracy_drop") else f"{value.value:{metric.form}}{unit}"
+    return f"{value:{metric.form}}{unit}"
+
+
+def _front(summary: Summary) -> list[Line]:
+    """The baseline and the front, point values only; how well they are known stands beside them."""
+    shown = [member.evaluation for member in summary.front]
+    baseline, by = summary.baseline, scored(summary.evaluations)
+    if baseline is not None and baseline.status == "complete" and baseline not in shown:
+        shown.insert(0, baseline)
+    if not shown:
+        return []
+    names = ("speedup", by.drop_metric, *_served(summary, shown[0]))
+    heads = ["", "evidence", "speed-up", f"loss {by.drop_unit}", *(_HEADS[n] for n in names[2:])]
+    rows = [heads, *(_row(summary, e, names) for e in shown[:_ROWS])]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
+    chosen = summary.recommended.candidate_id if summary.recommended is not None else ""
+    found: list[Line] = []
+    for row, evaluation in zip(rows, [None, *shown], strict=False):
+        marked = evaluation is not None and evaluation.candidate.id == chosen
+        what = "what" if evaluation is None else summary.title(evaluation.candidate)
+        cells = "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+        line = f"{'>' if marked else ' '} {cells}"
+        style = "bold" if evaluation is None else "bold green" if marked else ""
+        found.append((_cut(f"{line}  {what}"), style))
+    more = len(shown) - _ROWS
+    return [*found, *([(f"  and {more} more: -v", "dim")] if more > 0 else [])]
+
+
+_HEADS = {
+    "service_throughput_per_s": "served /s",
+    "service_p99_ms": "P99 ms",
+    "throughput_per_s": "per s",
+    "latency_p99_ms": "P99 ms",
+    "prefill_ms": "prefill",
+    "decode_ms": "decode",
+}
+
+
+def _row(summary: Summary, evaluation: Evaluation, names: Sequence[str]) -> list[str]:
+    level = summary.evidence(evaluation)
+    cells = [evaluation.candidate.short_id, {"measured held-out": "held-out"}.get(level or "", level or "")]
+    for name in names:
+        value, _ = _reading(summary, evaluation, name)
+        value = value.value if isinstance(value, Estimate) else value
+        sign = "+" if name.startswith("accuracy_drop") else ""
+        cells.append("" if value is None else f"{value:{sign}{METRICS[name].form}}{'x' if name == 'speedup' else ''}")
+    return cells
