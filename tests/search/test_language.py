@@ -281,7 +281,7 @@ def test_without_its_packages_the_target_names_the_extra(tmp_path: Path, monkeyp
     from workbench.targets.ascend_llm import description
 
     monkeypatch.setattr(description, "find_spec", lambda name: None)  # as on a machine without torch
-    with pytest.raises(ToolchainError, match=r"pip install 'int8-workbench\[llm\]'"):
+    with pytest.raises(ToolchainError, match=r"pip install .*\[llm\]'"):
         read_experiment(write_language_workspace(tmp_path))
 
 

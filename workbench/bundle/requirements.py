@@ -15,6 +15,7 @@ from workbench.bundle.manifest import Manifest
 from workbench.targets import described, descriptions
 from workbench.values.errors import ToolchainError
 from workbench.values.installed_targets import distributions_of
+from workbench.values.versions import install_command
 
 SERVING = (
     *("numpy", "onnx", "onnxruntime", "tokenizers", "psutil"),
@@ -127,7 +128,7 @@ def closure(roots: tuple[str, ...]) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             raise ToolchainError(
                 f"{name} is not installed here, so the version that serving needs is unknown. "
-                "Install the workbench again: pip install int8-workbench."
+                f"Install the workbench again: {install_command()}"
             ) from None
         found[name] = distribution.version
         for text in distribution.requires or ():

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from workbench.commands.doctor.finding import exit_code, findings_json, findings_table, package_findings, python_finding
 from workbench.values.finding import Finding
+from workbench.values.versions import install_command
 
 __all__ = ["Finding", "examine", "exit_code", "findings_json", "findings_table"]
 
@@ -45,7 +46,7 @@ def _beyond_packages(workspace: Path) -> Iterator[Finding]:
             name="loading",
             status="fail",
             value=str(error),
-            remedy="The package is there but damaged: pip install --force-reinstall int8-workbench",
+            remedy=f"The package is there but damaged: {install_command()} --force-reinstall",
         )
         return
     yield from machine_findings()

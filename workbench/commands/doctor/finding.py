@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import __version__
 from workbench.values.documents.canonical import encode
 from workbench.values.finding import Finding, Status
+from workbench.values.versions import install_command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -98,8 +99,8 @@ def python_finding(version: Sequence[int]) -> Finding:
 def package_findings(base: Sequence[str] = BASE_PACKAGES, export: Sequence[str] = EXPORT_PACKAGES) -> Iterator[Finding]:
     yield Finding(group=_GROUP, name="workbench", status="ok", value=__version__)
     sets: tuple[tuple[str, Sequence[str], str, Status], ...] = (
-        ("required", base, "Install the workbench again: pip install int8-workbench", "fail"),
-        ("export", export, "Needed by convert and example only: pip install 'int8-workbench[export]'", "warn"),
+        ("required", base, f"Install the workbench again: {install_command()}", "fail"),
+        ("export", export, f"Needed by convert and example only: {install_command('export')}", "warn"),
     )
     for name, packages, remedy, worse in sets:
         missing = [package for package in packages if not _is_there(package)]

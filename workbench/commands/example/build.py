@@ -19,6 +19,7 @@ from workbench.values.documents.canonical import canonical_json, file_digest
 from workbench.values.errors import ConfigError, ToolchainError, nearest
 from workbench.values.system.scratch import scratch_folder
 from workbench.values.system.source_closure import closure_digest
+from workbench.values.versions import install_command
 
 if TYPE_CHECKING:
     from workbench.graph.export import Task  # torch comes with it: never at run time
@@ -175,7 +176,7 @@ def _build_into(
         if error.name not in _OPTIONAL:
             raise
         raise ToolchainError(
-            f"Building an example needs {error.name}, which is not installed. Run: pip install 'int8-workbench[export]'"
+            f"Building an example needs {error.name}, which is not installed. Run: {install_command('export')}"
         ) from error
 
     report(f"{name}: writing texts")

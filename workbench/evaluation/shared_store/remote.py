@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.values.errors import ConfigError
+from workbench.values.versions import install_command
 
 T = TypeVar("T")
 
@@ -275,7 +276,7 @@ def _file_system(scheme: str) -> Any:
         raise ConfigError(
             f"a store at {scheme}:// needs a package that is not installed: {error}.",
             key="store",
-            hint="Run: pip install 'int8-workbench[cluster]'",
+            hint=f"Run: {install_command('cluster')}",
         ) from error
     if scheme == "s3":
         made.retries = 2

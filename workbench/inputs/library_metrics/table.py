@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.values.errors import ConfigError
+from workbench.values.versions import install_command
 
 Option = Literal["text", "file", "integer", "number"] | tuple[str, ...]
 """Kind of an option's value; a tuple has the words that are allowed."""
@@ -176,5 +177,5 @@ def refuse_missing(error: Callable[[str, str, str], ConfigError], known: NamedMe
         raise error(
             "name",
             f"needs {' and '.join(missing)}, not installed here.",
-            f"pip install {' '.join(missing)}, or all of them with pip install 'int8-workbench[metrics]'.",
+            f"pip install {' '.join(missing)}, or all of them: {install_command('metrics')}",
         )

@@ -1,6 +1,6 @@
 """The protocol over gRPC: metadata, requests with raw contents, as Triton's own clients send them, and answers.
 
-grpcio is an extra (`pip install 'int8-workbench[kserve]'`) and imported where a call is made.
+grpcio is the extra `[kserve]` and imported where a call is made.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from workbench.load.kserve.served import ServedModel, ServedTensor
 from workbench.load.requests import Request
 from workbench.values.errors import ConfigError, MeasureError, ToolchainError
 from workbench.values.preprocess import Array
+from workbench.values.versions import install_command
 
 if TYPE_CHECKING:
     import grpc
@@ -39,7 +40,7 @@ def grpc_library() -> Any:
     try:
         import grpc
     except ImportError as error:
-        raise ToolchainError("gRPC takes grpcio. Run: pip install 'int8-workbench[kserve]'") from error
+        raise ToolchainError(f"gRPC takes grpcio. Run: {install_command('kserve')}") from error
     return grpc
 
 

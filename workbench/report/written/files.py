@@ -8,6 +8,7 @@ from pathlib import Path
 from workbench.report.written.document import Document
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import write_bytes_atomically, write_text_atomically
+from workbench.values.versions import install_command
 
 FORMS = (".docx", ".html", ".md")
 
@@ -24,7 +25,7 @@ def check_form(to: Path) -> None:
             import docx  # noqa: F401  # whether it is there
         except ModuleNotFoundError as error:
             raise ToolchainError(
-                "Word files need python-docx. Run: pip install 'int8-workbench[report]', or write .html or .md."
+                f"Word files need python-docx. Write .html or .md, or run: {install_command('report')}"
             ) from error
 
 

@@ -22,6 +22,7 @@ from workbench.targets.description import TargetDescription
 from workbench.values.dimension import Dimension
 from workbench.values.errors import ToolchainError
 from workbench.values.finding import Finding
+from workbench.values.versions import install_command
 
 FIRST_SPACE = """\
 # Recipes for W8A8 checkpoints of a language model on Ascend (msModelSlim's files, for vLLM-Ascend and MindIE).
@@ -172,7 +173,7 @@ def _missing() -> list[str]:
 
 def _make() -> Target:
     if missing := _missing():
-        raise ToolchainError(f"Language models need {' and '.join(missing)}. Run `pip install 'int8-workbench[llm]'`.")
+        raise ToolchainError(f"Language models need {' and '.join(missing)}. Run: {install_command('llm')}")
     from workbench.targets.ascend_llm.target import AscendLlmTarget
 
     return AscendLlmTarget()
@@ -186,7 +187,7 @@ def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
             name="packages",
             status="warn",
             value=f"{' and '.join(missing)} not installed",
-            remedy="Only language models need them: pip install 'int8-workbench[llm]'",
+            remedy=f"Only language models need them: {install_command('llm')}",
         )
         return
     said = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)

@@ -9,11 +9,12 @@ from workbench.targets.int8_layer import run_int8_layer
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CandidateError, ToolchainError
 from workbench.values.finding import Finding
+from workbench.values.versions import install_command
 
 INT8 = Candidate(target="onnxruntime", quantization=Quantization(scheme="dynamic", weight_granularity="tensor"))
 
 _GROUP = "target onnxruntime"
-_INSTALL = "Install the version the workbench pins: pip install int8-workbench"
+_INSTALL = f"Install the version the workbench pins: {install_command()}"
 
 
 def onnxruntime_findings() -> Iterator[Finding]:

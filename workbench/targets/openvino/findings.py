@@ -11,6 +11,7 @@ from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CandidateError, ToolchainError
 from workbench.values.finding import Finding, module_at
+from workbench.values.versions import install_command
 
 PINNED = "2026.4.1"
 """As pyproject.toml pins it: what runs in INT8 changes between releases."""
@@ -29,7 +30,7 @@ INT8 = Candidate(
 )
 
 _GROUP = "target openvino"
-_INSTALL = 'in the workbench\'s checkout, pip install -e ".[openvino]"'
+_INSTALL = install_command("openvino")
 
 
 def openvino_findings(*, place_of: Callable[[str], str | None] = module_at) -> Iterator[Finding]:

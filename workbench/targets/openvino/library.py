@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.targets.openvino.compiler import reason
 from workbench.values.errors import MeasureError, ToolchainError
+from workbench.values.versions import install_command
 
 _SENDER = "openvino_telemetry"
 
@@ -29,9 +30,7 @@ def library() -> ModuleType:
     try:
         import openvino
     except ImportError as error:
-        raise ToolchainError(
-            f"OpenVINO cannot be imported: {error}. Run `pip install 'int8-workbench[openvino]'`."
-        ) from error
+        raise ToolchainError(f"OpenVINO cannot be imported: {error}. Run: {install_command('openvino')}") from error
     finally:
         if before is absent:
             del sys.modules[_SENDER]

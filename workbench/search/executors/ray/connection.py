@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from workbench.search.executors.ray.settings import ClusterSettings
 from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.versions import install_command
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ def imported_ray() -> Any:
         import ray
     except ImportError as error:
         raise ConfigError(
-            "Ray is not installed.", key="--cluster", hint="Install it with: pip install 'int8-workbench[cluster]'"
+            "Ray is not installed.", key="--cluster", hint=f"Install it with: {install_command('cluster')}"
         ) from error
     return ray
 
