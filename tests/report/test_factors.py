@@ -78,7 +78,7 @@ def test_one_group_says_all_of_it_and_a_recommended_baseline_has_nothing_to_take
     alone = judged(at(2.0, scheme="static"))
 
     text = " ".join(lines(alone).split())
-    assert "All of its 2.00x [1.96, 2.04] on the validation split is by INT8." in text
+    assert "All of its 2.00x [1.96, 2.04] on the validation split comes from INT8." in text
     assert to_json(alone)["factors"]["factors"][0]["groups"] == ["precision"]
     assert missing_between(alone) == ()
     assert taken_apart(judged()) is None

@@ -326,7 +326,7 @@ def distinct_words(distinct: Distinct) -> str:
     outputs, structures = count_of(distinct.outputs, "different output"), count_of(distinct.structures, "structure")
     return (
         f"{count_of(distinct.candidates, 'candidate')} come to about {outputs} and {structures} to be timed, "
-        f"{distinct.compiler_runs} {files}; told by their settings, before any is compiled"
+        f"{distinct.compiler_runs} {files}; estimated from their settings, before any is compiled"
     )
 
 

@@ -71,9 +71,7 @@ class Factors:
     def sentence(self) -> str:
         """The same with what it means."""
         if len(self.factors) == 1 and len(self.factors[0].names) == 1:
-            return (
-                f"All of its {interval(self.total, 'x', 2)} on the validation split is by {self.factors[0].names[0]}."
-            )
+            return f"All of its {interval(self.total, 'x', 2)} on the validation split comes from {self.factors[0].names[0]}."
         words = f"Where its speed on the validation split comes from: {self.words()}"
         words += ", each on top of those before it" if len(self.factors) > 1 else ""
         joint = any(len(factor.names) > 1 for factor in self.factors)
