@@ -71,7 +71,8 @@ class Factors:
     def sentence(self) -> str:
         """The same with what it means."""
         if len(self.factors) == 1 and len(self.factors[0].names) == 1:
-            return f"All of its {interval(self.total, 'x', 2)} on the validation split comes from {self.factors[0].names[0]}."
+            total, name = interval(self.total, "x", 2), self.factors[0].names[0]
+            return f"All of its {total} on the validation split comes from {name}."
         words = f"Where its speed on the validation split comes from: {self.words()}"
         words += ", each on top of those before it" if len(self.factors) > 1 else ""
         joint = any(len(factor.names) > 1 for factor in self.factors)

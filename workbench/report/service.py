@@ -25,8 +25,8 @@ _COLUMNS = (
 )
 
 _LEGEND = (
-    "Intervals are 95 %, of where another measurement under this load would lie. rows: mean batch. padding: share of what "
-    "is computed. "
+    "Intervals are 95 %, of where another measurement under this load would lie. rows: mean batch. padding: share of "
+    "what is computed. "
 )
 _UNTUNED = {
     True: "today: predicted at what the space says that the service runs now.",
