@@ -26,8 +26,8 @@ from workbench.graph.read import read_model
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import concatenate, per_sample, scorer_of
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
-from workbench.targets.ascend.atc.config_files import write_config_files
 from workbench.targets.ascend.interface import Interface, interface_of
+from workbench.targets.ascend.om_set import write_config_files
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate

@@ -19,7 +19,7 @@ from workbench.graph.read import read_model
 from workbench.targets import open_target
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.base import Array, Feeds, Session
-from workbench.targets.full_rows import FileRows
+from workbench.targets.feeds import FileRows
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Precision, Serving
 from workbench.values.model import Model, TensorSpec

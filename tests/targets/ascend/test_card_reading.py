@@ -8,7 +8,7 @@ import pytest
 from tests.emulated_cann import emulated_environment
 from workbench.cann_emulator.state import DeviceUse, report_use
 from workbench.targets.ascend import npu_smi
-from workbench.targets.ascend.card_reading import CardWatch, reader_of, watched
+from workbench.targets.ascend.npu_smi import CardWatch, reader_of, watched
 from workbench.targets.base import DeviceLoad
 from workbench.values.errors import ToolchainError
 

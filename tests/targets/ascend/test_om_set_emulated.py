@@ -15,7 +15,7 @@ from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.targets.ascend.atc.atc import find_atc, run_atc
 from workbench.targets.ascend.atc.compile_story import parse_info
-from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
+from workbench.targets.ascend.config_files import FUSION_GROUPS
 from workbench.targets.ascend.interface import Interface, Port, interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import CompiledSet, compile_set

@@ -363,7 +363,7 @@ import json, os, socket, sys
 def refuse(*arguments, **options):
     os._exit(7)
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
-from workbench.targets.openvino.library import library
+from workbench.targets.openvino.compiler import library
 openvino = library()
 openvino.convert_model({str(encoder)!r})
 print(json.dumps([name for name in sys.modules if name.startswith("openvino_telemetry")]))

@@ -38,8 +38,7 @@ from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sessions import session_on
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session, row_tolerance
 from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
-from workbench.targets.feeds import Input, check_feeds, check_host_device
-from workbench.targets.full_rows import FileRows
+from workbench.targets.feeds import FileRows, Input, check_feeds, check_host_device
 from workbench.targets.int8_issues import nothing_to_quantize, quantized_already, saturates, unreadable
 from workbench.targets.onnxruntime.compiler import COMPILED, count_kernels, optimize
 from workbench.values.artifact import Artifact, Toolchain

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.reference_pages import acl_codes, acl_tables
-from workbench.targets.ascend.acl.codes import describe, meanings
+from workbench.targets.ascend.acl.calls import describe, meanings
 
 
 def test_the_table_holds_every_code_and_name_that_the_reference_page_prints_and_no_other() -> None:

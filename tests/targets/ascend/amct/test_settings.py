@@ -9,7 +9,7 @@ from tests.quantization.amct_files import conv, matmul, pool, product
 from workbench.quantization.amct.cfg import parse_cfg
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.recipe import recipe_of
-from workbench.targets.ascend.amct.settings import quantization_to_amct_cfg
+from workbench.targets.ascend.amct.calibrator import quantization_to_amct_cfg
 from workbench.values.candidate import Quantization
 from workbench.values.errors import CalibrationError
 
