@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.emulated_cann import emulated_environment
-from tests.targets.conformance import STATIC, compiled
 from tests.targets.encoder import VOCABULARY, record_for, save
 from tests.targets.masked_encoder import masked_encoder
 from tests.values.test_preprocess import write_tokenizer
@@ -22,6 +21,7 @@ from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.base import Array, Session, Target, row_tolerance
 from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.testing.conformance import STATIC, compiled
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.candidate_words import describe
 from workbench.values.preprocess import Encoded, Preprocessor, TokenInput, collate, open_preprocessor

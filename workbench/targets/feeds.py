@@ -1,4 +1,5 @@
-"""Are these the arrays a model takes? What runtimes say of it differs; this names the input."""
+"""Are these the arrays a model takes? What runtimes say of it differs; this names the input. And any number of rows
+through a file that takes a fixed number in every call."""
 
 from __future__ import annotations
 

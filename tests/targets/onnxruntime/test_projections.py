@@ -7,7 +7,6 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from tests.targets.conformance import STATIC, compiled
 from tests.targets.encoder import HEADS, WIDTH, Array, ids, model_of, record_for, run, save, tiny_encoder
 from workbench.graph.read import read_model
 from workbench.quantization.lowering.qdq import lower_static
@@ -15,6 +14,7 @@ from workbench.targets.onnxruntime.compiler import count_kernels
 from workbench.targets.onnxruntime.fusions import fused
 from workbench.targets.onnxruntime.projections import with_convolutions, with_split_transposes
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
+from workbench.testing.conformance import STATIC, compiled
 from workbench.values.candidate import Candidate
 
 BENCH = Path(__file__).parents[3] / "../shared/bench/banking77/minilm_l6_banking77.onnx"

@@ -9,7 +9,6 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests.targets.conformance import STATIC, HostConformance, compiled, extreme_layers
 from tests.targets.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
@@ -29,6 +28,7 @@ from workbench.targets import apart
 from workbench.targets.onnxruntime import compiler, fusions
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
+from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CompileError, ConfigError

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.targets.conformance import STATIC, HostConformance, compiled, extreme_layers
 from tests.targets.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
@@ -33,6 +32,7 @@ from workbench.targets.openvino import compiler as openvino_compiler
 from workbench.targets.openvino.lowering import at_the_source, openvino_form, without_zero_points
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.targets.openvino.target import OpenVinoTarget
+from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.errors import CompileError, LoweringError, MeasureError

@@ -1,4 +1,10 @@
-"""What the Ascend 910B3 target says of itself."""
+"""What the Ascend 910B3 target says of itself; what a service on a card needs is from the vendor's public documents and
+was not tried on a device.
+
+[doc] `huawei.com/Ascend910` is the resource of the vendor's Ascend Device Plugin (MindCluster) for whole cards of the
+910 family, equal in requests and limits. [doc] Huawei Cloud CCE names it `huawei.com/ascend-1980`. [inferred] Where
+Ascend Docker Runtime is installed it mounts devices and driver itself, and the hostPath volumes may go.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,11 @@ A compiled file has one batch size and one length (or one of its gears has). A c
 is filled up: rows with copies of the first one, since a row of zeros would be an entirely masked text, whose softmax
 may overflow and show up in an overflow check; length with zeros, which the model's mask must hide. A call with more
 rows than any file goes through in several turns; a text longer than every file is refused.
+
+With AIPP the input takes a picture's bytes, and the session makes them of what the model takes. AIPP computes (byte -
+mean - min) · var_reci for each channel of a picture [height, width, channels] (ATC manual, chapter on AIPP). Data that
+were prepared by just that arithmetic are turned back into their bytes exactly; whatever else AIPP can do (crop, resize,
+pad, change colour spaces) cannot be undone, and such a file is refused before it is compiled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a run keeps so that a killed one goes on: finished blocks and the streams behind the last, with digests."""
+"""What a run keeps so that a killed one goes on: finished blocks and the streams behind the last, with digests; and
+outcomes of windows by the digest of all that decides them, so that further checkpoints are judged beside known ones."""
 
 from __future__ import annotations
 

@@ -12,6 +12,10 @@ centres, the chip's platform file and its data sheet, each moved by what is not 
 Ratios between two recipes are taken clock by clock and are much surer than times.
 
 A float32 model is priced in float16, which is what vLLM's `dtype: auto` makes of it.
+
+Rates come from the platform file (atc.md §7.2) and, as a second centre, from the published data sheet: 313 TFLOPS in
+float16, 626 TOPS in INT8, 1.6 TB/s. Unknowns have the names and units of the vendor's card elsewhere here, so that
+`python -m workbench.targets.ascend.microbenchmarks` measures them.
 """
 
 from __future__ import annotations

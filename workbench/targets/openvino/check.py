@@ -1,4 +1,4 @@
-"""What is known to go wrong with a model or a candidate on OpenVINO's CPU plugin, before any work."""
+"""Whether OpenVINO is here, and what is known to go wrong with a model or a candidate on its CPU plugin."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Compiling for OpenVINO: its intermediate representation from a child process, and a count of what runs in integers.
 
 The files are the converted graph and its weights, which any machine with the same OpenVINO loads; kernels are chosen
-when a session opens. They are chosen once here too, for the count.
+when a session opens. They are chosen once here too, for the count. The library is imported without the usage event
+that it sends over the network.
 """
 
 from __future__ import annotations

@@ -3,8 +3,12 @@
 A function of pyACL returns a bare code (`do`), a bare value (`read`), or a tuple with the code last (`take`). Mixing
 them up is the commonest mistake (pyacl.md §4, rows 1-6), so nothing else in the workbench calls `acl` itself.
 
-Codes become errors by the table of `acl_codes`, with pyACL's own text, which is asked for right behind the failing
-call in the same thread: it is kept per thread, and reading clears it (pyacl.md §1.1).
+Codes become errors by the table `codes.json`, with pyACL's own text, which is asked for right behind the failing call
+in the same thread: it is kept per thread, and reading clears it (pyacl.md §1.1). Names in the table are those of the
+8.5.0 headers without ACL_ERROR_, ACL_ERROR_RT_ or ACL_ERROR_GE_ (runtime v8.5.0 include/external/acl/acl_base_rt.h,
+acl_base_mdl.h, error_codes/rt_error_codes.h, ge_error_codes.h), meanings those of the vendor's page aclError. Which
+codes call for which reaction is [inferred] (pyacl.md §2.6, retry policy); that an exception in a kernel is answered
+like a time-out is our addition to it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@
                                                                └─► MODEL_fake_quant_model.onnx  its own simulation
 
 The record read back is lowered and interpreted by the workbench like any other, so that what AMCT decided can be
-checked on a CPU; `compare_with_fake_quant` holds AMCT's simulation against our interpreter of its deploy model.
+checked on a CPU; `compare_with_fake_quant` holds AMCT's simulation against our interpreter of its deploy model. AMCT's
+record has only the scales of weights: where ada_quantize learned their rounding, its integers are taken from the deploy
+model as the record's rounding bits.
 """
 
 from __future__ import annotations

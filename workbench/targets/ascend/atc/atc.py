@@ -1,4 +1,9 @@
-"""Finding ATC and running it."""
+"""Finding ATC and running it, on paths that it takes.
+
+The resolved path of every input and the literal path of the output may hold letters, digits, `.`, `/`, `_`, `-` and
+Chinese characters (ge v8.5.0 base/common/util.cc:36-48,179-305); the rest ends in E10001. Chinese ones are avoided
+too: the operator compiler behind ATC was never seen with them [inferred].
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,17 @@
-"""ATC's codes in the user's words: what happened, and what to do about it.
+"""What ATC printed, and its codes in the user's words: what happened, and what to do about it.
+
+The records of the error manager come in two layouts:
+
+    8.5      [PID: 812] 2026-01-02-03:04:05.006.007 Not_Supported_Operator(E13010): No operator plugin …
+    to 8.1   E13010: [PID: 812] 2026-01-02-03:04:05.006.007 No parser is registered for …
+                     Possible Cause: …
+                     Solution: …
+                     TraceBack (most recent call last):
+                     …
+
+Where every record is an inner error, a line `E19999: Inner Error!` comes first, and from 8.5 on the code stands twice
+in the line behind it: `E19999[PID: 812] 2026-01-02-03:04:05.006.007 (E19999):  …` (runtime v8.5.0
+src/dfx/error_manager/error_manager.cc:55-75,538-626; user reports for the older one).
 
 A code says what kind of trouble it is; often only its message says which one (`Table.cases`). The table is
 `codes.json`, for the codes of the catalogues of CANN 8.5.0 (runtime v8.5.0 src/dfx/error_manager/error_code.json; ge

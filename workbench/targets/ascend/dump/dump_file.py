@@ -1,4 +1,9 @@
-"""One dump file: what an operator read and wrote (accuracy guide 8.5.0; msaccucmp.py, class BigDumpDataParser).
+"""Which files an execution left, and what is in one (accuracy guide 8.5.0; msaccucmp.py, class BigDumpDataParser).
+
+    <time, 14 digits>/<device>/<model>/<model id>/<data index>/<op type>.<op name>.<task>.<stream>.<time stamp>
+
+A name that the file system could not take is in mapping.csv beside the file. Anything else in there is left alone. A
+file holds what an operator read and wrote:
 
     length of the header, u64 little-endian │ DumpData (protobuf) │ data of inputs │ of outputs │ of buffers │ of space
 
