@@ -51,12 +51,6 @@ def test_groups_become_a_switch_file_in_json_with_every_pass_named() -> None:
     }
 
 
-def test_a_group_of_one_kind_leaves_the_other_kind_out() -> None:
-    _, text = AscendCompile(disabled_fusions=("gelu",)).handed_files()["fusion_switch_file"]
-
-    assert json.loads(text) == {"Switch": {"GraphFusion": {"GeluFusionPass": "off"}}}
-
-
 def test_no_pass_is_in_two_groups_and_none_stays_on_whatever_is_said() -> None:
     """atc.md §4.3, Not closable; and §4.3, ExceptionalPassOfO1Level."""
     passes = [name for group in FUSION_GROUPS.values() for name in (*group.graph, *group.ub)]

@@ -158,12 +158,21 @@ def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
     from workbench.targets.ascend.check import known_and_asked
     from workbench.targets.ascend.lowering import atc_form
     from workbench.targets.ascend.operators import axis_issues, check_operators
+    from workbench.targets.base import OperatorIssue
     from workbench.values.errors import LoweringError
 
     try:
         lowered = atc_form(proto)
-    except LoweringError:  # the table names every operator that lowering stumbled over, not only the first
-        return (*axis_issues(proto), *check_operators(proto))
+    except LoweringError as error:  # the table names every operator that lowering stumbled over, not only the first
+        told = OperatorIssue(
+            severity="error",
+            node="model",
+            operator="",
+            problem=str(error),
+            remedy="Export the model again.",
+            source="what ATC 8.5.0 covers (atc.md §8)",
+        )
+        return (*axis_issues(proto), told, *check_operators(proto))
     return tuple(sorted((*axis_issues(proto), *known_and_asked(lowered)), key=lambda issue: issue.severity))
 
 

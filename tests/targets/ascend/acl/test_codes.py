@@ -39,20 +39,6 @@ def test_the_retry_policy_of_the_reference_decides(listed: str, kind: str) -> No
     assert {describe(int(code)).kind for code in listed.split()} == {kind}
 
 
-def test_first_digits_agree_with_the_vendors_rules() -> None:
-    """1xxxxx is never the device's fault, except where a time-out was put among them (page aclError, rules 1 to 4)."""
-    caller_side = {describe(code).kind for code in meanings() if code // 100000 == 1}
-
-    assert caller_side <= {"caller", "model", "environment", "retry_process"}
-    assert all(
-        describe(code).kind != "caller" for code in meanings() if code // 100000 == 5 and code not in CALLERS_FAULT
-    )
-
-
-CALLERS_FAULT = {507007, 507910, 507911}
-"""reset_device once too often; host memory registered twice, or not: ours, whatever the first digit."""
-
-
 @pytest.mark.parametrize(
     ("code", "kind"), [(107555, "caller"), (207555, "environment"), (507555, "internal"), (7, "internal")]
 )

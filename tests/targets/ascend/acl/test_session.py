@@ -154,15 +154,6 @@ def test_a_number_that_the_files_type_cannot_hold_is_refused_by_the_inputs_name(
     session.close()
 
 
-def test_feeds_are_told_by_name_not_by_their_order(session: AscendSession) -> None:
-    """pyacl.md §4, row 13: swapped inputs of one shape are no error of pyACL's, and give another answer."""
-    feeds = texts(2, 8)
-
-    outputs = session.run({"mask": feeds["mask"], "ids": feeds["ids"]})
-
-    assert np.array_equal(outputs["logits"], expected(feeds)["logits"])
-
-
 def test_outputs_are_found_by_name_not_by_place(acl: ModuleType, tmp_path: Path) -> None:
     turned = Interface(inputs=TEXT.inputs[::-1], outputs=TEXT.outputs[::-1])
     artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=turned)
@@ -191,15 +182,11 @@ def test_an_output_axis_that_is_no_length_comes_back_whole(acl: ModuleType, tmp_
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda f: {"ids": f["ids"]}, "'mask' is not fed"),
-        (lambda f: {**f, "extra": f["ids"]}, "no input 'extra'"),
-        (lambda f: {**f, "ids": f["ids"].astype(np.int32)}, "'ids' is fed int32; the model takes int64"),
-        (lambda f: {**f, "ids": f["ids"][0]}, "'ids' is fed shape"),
         (lambda f: {**f, "mask": f["mask"][:1]}, "'mask' is fed batch 1, input 'ids' 2"),
         (lambda f: {n: a[:0] for n, a in f.items()}, "nothing to compute"),
         (lambda f: {n: np.tile(a, (1, 4)) for n, a in f.items()}, r"length 32 is longer than every compiled shape"),
     ],
-    ids=["missing", "unknown", "dtype", "rank", "rows differ", "no rows", "too long"],
+    ids=["rows differ", "no rows", "too long"],
 )
 def test_a_wrong_feed_is_refused_and_the_session_goes_on(session: AscendSession, change: object, fault: str) -> None:
     feeds = texts(2, 8)
@@ -209,19 +196,7 @@ def test_a_wrong_feed_is_refused_and_the_session_goes_on(session: AscendSession,
     assert_right(session.run(feeds), feeds)
 
 
-def test_a_closed_session_refuses_everything_but_closing(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    session = open_session(*files)
-    session.run(texts(1, 8))
-    session.close()
-    session.close()
-
-    with pytest.raises(MeasureError, match="closed"):
-        session.run(texts(1, 8))
-    with pytest.raises(MeasureError, match="closed"):
-        session.times()
-
-
-@pytest.mark.parametrize("damage", ["missing", "truncated", "interface missing", "interface damaged"])
+@pytest.mark.parametrize("damage", ["truncated", "interface missing", "interface damaged"])
 def test_damaged_files_are_told_before_pyacl_is_asked(
     files: tuple[Path, Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -241,13 +216,6 @@ def test_damaged_files_are_told_before_pyacl_is_asked(
     with pytest.raises(MeasureError, match="cannot load") as caught:
         open_session(tmp_path, artifact)
     assert victim.name in str(caught.value)
-
-
-def test_an_artifact_without_compiled_files_does_not_open(files: tuple[Path, Artifact]) -> None:
-    directory, artifact = files
-
-    with pytest.raises(MeasureError, match="cannot load"):
-        open_session(directory, replace(artifact, files=artifact.files[-1:]))
 
 
 def test_without_pyacl_the_sweep_stops_with_a_remedy(
