@@ -5,3 +5,7 @@
 `conformance` holds the suites, which one subclasses; `encoder` the small model that they take through a target. Nothing
 that a command runs imports this room, and no vendor is named in it.
 """
+
+import pytest
+
+pytest.register_assert_rewrite("workbench.testing.conformance")

@@ -617,7 +617,7 @@ LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
     "line": ((40, 9), (16, 40, 3), 1),
 }
 """Name → (shape of a sample, of the second operand, groups). The second of "scores" is an activation; the first has no
-zero point there, since OpenVINO gives it another scale otherwise."""
+zero point there, since a target may give it another scale otherwise."""
 
 
 def extreme_layers(
