@@ -66,10 +66,6 @@ def test_factors_of_float16_are_the_bits_of_those_of_float32(tmp_path: Path) -> 
     assert torch.equal(linear.factors, (linear.input.scale * linear.scale).to(torch.float32))
 
 
-def test_a_float32_model_is_read_and_said_to_be_unserved(tmp_path: Path) -> None:
-    assert "bfloat16 and float16 alone" in read_served(write_checkpoint(tmp_path, dtype="float32")).unserved[0]
-
-
 def test_config_json_for_mindie_is_read(static: Path, tmp_path: Path) -> None:
     folder = copied(static, tmp_path / "c")
     config = json.loads((folder / "config.json").read_text())

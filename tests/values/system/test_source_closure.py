@@ -151,8 +151,9 @@ def test_tables_beside_a_module_count_with_it() -> None:
     ascend = closure("workbench.targets.ascend")
     emulator = closure("workbench.cann_emulator")
 
-    for module in ("workbench.targets.ascend.acl.calls", "workbench.targets.ascend.atc.codes"):
-        assert ascend[f"{module}.json"] == ascend[module].with_suffix(".json")
+    for folder in ("acl", "atc"):
+        package = f"workbench.targets.ascend.{folder}"
+        assert ascend[f"{package}.codes.json"] == ascend[package].parent / "codes.json"
     assert {"workbench.cann_emulator.atc.catalogue.json", "workbench.cann_emulator.ascend910b3.yaml"} <= set(emulator)
 
 
