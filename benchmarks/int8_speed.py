@@ -39,7 +39,7 @@ from workbench.quantization.record import QuantizationRecord
 from workbench.targets import open_target
 from workbench.targets.base import Feeds
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
-from workbench.targets.openvino.library import load
+from workbench.targets.openvino.compiler import load
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving

@@ -158,8 +158,7 @@ def test_accuracy_is_said_against_float32_and_float16_has_a_loss_of_its_own(swep
     assert baseline.comparison is not None
     assert baseline.reference == "float32 in ONNX Runtime"
     assert baseline.against_baseline is None
-    journal = current_journal(question.workspace, question.name)
-    assert journal is not None
+    journal = journal_of(swept.file)
     kept = [baseline, journal.evaluations("holdout")[question.baseline.id].measurement.accuracy]
     tests = [each.comparison.test for each in kept if each is not None and each.comparison is not None]
     assert tests == ["McNemar exact"] * 2, "float16 does not answer as float32 does, whoever is the baseline"
@@ -175,8 +174,7 @@ def test_accuracy_is_said_against_float32_and_float16_has_a_loss_of_its_own(swep
 
 def test_what_was_confirmed_says_how_far_its_answers_lie_from_float32(swept: Swept, chosen: str) -> None:
     question = read_experiment(swept.file)
-    journal = current_journal(question.workspace, question.name)
-    assert journal is not None
+    journal = journal_of(swept.file)
     confirmed = journal.evaluation(chosen, "holdout")
 
     assert confirmed is not None
@@ -254,9 +252,7 @@ def test_export_refuses_what_is_emulated_unless_told_and_verify_replays_it(swept
 
 
 def test_a_candidate_that_was_not_confirmed_is_exported_with_that_word(swept: Swept, tmp_path: Path) -> None:
-    question = read_experiment(swept.file)
-    journal = current_journal(question.workspace, question.name)
-    assert journal is not None
+    journal = journal_of(swept.file)
     other = next(i for i in evaluations_of(swept.file) if journal.evaluation(i, "holdout") is None)
     options = ("--candidate", other, "--to", tmp_path / "bundle", "--allow-emulated", "--no-register")
 
@@ -273,8 +269,7 @@ def test_every_figure_has_one_interval_wherever_it_is_written(swept: Swept, tmp_
     shutil.copytree(swept.workspace, root)
     file = root / swept.file.relative_to(swept.workspace)
     question = read_experiment(file)
-    journal = current_journal(question.workspace, question.name)
-    assert journal is not None
+    journal = journal_of(file)
     confirmed = [journal.evaluation(i, "holdout") for i in evaluations_of(file)]
     for evaluation in (*journal.evaluations().values(), *filter(None, confirmed)):
         latency = evaluation.measurement.latency

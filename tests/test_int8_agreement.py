@@ -32,8 +32,8 @@ from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.amct.amct import AmctResult, calibrate_with_amct, compare_with_fake_quant, run_in_amct
+from workbench.targets.ascend.amct.calibrator import quantization_to_amct_cfg
 from workbench.targets.ascend.amct.process import VARIABLE, AmctInstallation, find_amct
-from workbench.targets.ascend.amct.settings import quantization_to_amct_cfg
 from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import compile_set

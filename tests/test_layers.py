@@ -22,7 +22,7 @@ FLOORS = (
     ("load", "serve"),
     ("evaluation",),
     ("bundle", "inputs"),
-    ("space", "cann_emulator"),
+    ("space", "cann_emulator", "testing"),
     ("targets",),
     ("quantization",),
     ("graph",),

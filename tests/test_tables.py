@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from workbench.cann_emulator.atc.catalogue import catalogue
-from workbench.targets.ascend.acl import codes as acl
+from workbench.targets.ascend.acl import calls as acl
 from workbench.targets.ascend.atc import codes as atc
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads
@@ -54,5 +54,5 @@ def test_every_table_ships_and_is_named_by_a_module_beside_it() -> None:
 
 
 def test_tables_are_read_when_they_are_asked_for() -> None:
-    for module in ("workbench.targets.ascend.acl.codes", "workbench.targets.ascend.atc.codes"):
+    for module in ("workbench.targets.ascend.acl.calls", "workbench.targets.ascend.atc.codes"):
         assert not re.search(r"^\w.*loads\(", Path(str(importlib.import_module(module).__file__)).read_text(), re.M)

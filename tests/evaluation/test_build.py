@@ -13,8 +13,8 @@ from tests.targets.encoder import CLASSES, ids, run
 from workbench.evaluation.build import _handed, artifact_of
 from workbench.evaluation.record import record_of
 from workbench.quantization.record import read_record
-from workbench.targets.ascend.atc import config_files
-from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
+from workbench.targets.ascend import config_files
+from workbench.targets.ascend.config_files import FUSION_GROUPS
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.system import source_closure

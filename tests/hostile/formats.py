@@ -49,7 +49,7 @@ from workbench.study.inspection import inspect_model
 from workbench.study.model_data import open_data
 from workbench.targets.ascend.atc.compile_story import read_fusions
 from workbench.targets.ascend.atc.om_json import count_kernels, read_operators
-from workbench.targets.ascend.atc.precheck import read_report
+from workbench.targets.ascend.check import read_report
 from workbench.targets.ascend.dump.dump_file import read_dump_file
 from workbench.targets.ascend.npu_smi import parse_info, parse_mapping, parse_pairs
 from workbench.targets.ascend.profiles.read import read_profile

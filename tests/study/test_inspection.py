@@ -16,7 +16,7 @@ from tests.model_zoo import write_cnn, write_halves
 from tests.tiny import write_model
 from workbench.study.inspection import MOST_OPENED, inspect_model, inspection_json, inspection_table
 from workbench.targets.openvino import check as openvino_check
-from workbench.targets.openvino.library import library
+from workbench.targets.openvino.compiler import library
 from workbench.values.errors import ConfigError, ToolchainError
 
 

@@ -1,21 +1,20 @@
 """The Ascend target on the waist's conformance suite: on the emulated CANN, and on a device where one is there."""
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.emulated_cann import emulated_environment
-from tests.targets.conformance import BATCH, LENGTH, TargetConformance
+from tests.emulated_cann import emulated_environment, switched_on
 from tests.targets.encoder import save, tiny_encoder
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.installation import find_installation
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.ascend.toolchain import ascend_toolchain
+from workbench.testing.conformance import BATCH, LENGTH, TargetConformance
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import ToolchainError
 
@@ -54,18 +53,9 @@ class TestAscendOnTheEmulator(AscendConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-        from workbench.cann_emulator import acl as emulated
-        from workbench.cann_emulator.acl import leaks
-
-        patch = pytest.MonkeyPatch()
-        for name, value in emulated_environment(tmp_path_factory.mktemp("cann")).items():
-            patch.setenv(name, value)
-        patch.setitem(sys.modules, "acl", emulated)
-        assert ascend_toolchain().emulated
-        yield
-        acl_process.shut_down()
-        patch.undo()
-        assert leaks.alive() == []
+        with switched_on(emulated_environment(tmp_path_factory.mktemp("cann"))):
+            assert ascend_toolchain().emulated
+            yield
 
 
 class TestAscendOnADevice(AscendConformance):

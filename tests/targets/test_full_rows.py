@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.targets.conformance import compiled, lowered
 from tests.targets.encoder import model_of, save, value
 from workbench.evaluation.reference import open_reference
 from workbench.graph.intake.prepared import prepared
@@ -19,8 +18,9 @@ from workbench.graph.read import read_model
 from workbench.targets import open_target
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.base import Array, Feeds, Session
-from workbench.targets.full_rows import FileRows
+from workbench.targets.feeds import FileRows
 from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.testing.conformance import compiled, lowered
 from workbench.values.candidate import Candidate, Precision, Serving
 from workbench.values.model import Model, TensorSpec
 

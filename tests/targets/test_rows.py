@@ -1,6 +1,5 @@
 """A text's outputs do not depend on the batch or the bin it falls into: what lets a service batch as it likes."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -11,17 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.emulated_cann import emulated_environment
-from tests.targets.conformance import STATIC, compiled
+from tests.emulated_cann import emulated_environment, switched_on
 from tests.targets.encoder import VOCABULARY, record_for, save
 from tests.targets.masked_encoder import masked_encoder
 from tests.values.test_preprocess import write_tokenizer
 from workbench.graph.read import read_model
 from workbench.targets import open_target
-from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.base import Array, Session, Target, row_tolerance
 from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.testing.conformance import STATIC, compiled
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.candidate_words import describe
 from workbench.values.preprocess import Encoded, Preprocessor, TokenInput, collate, open_preprocessor
@@ -63,17 +61,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    from workbench.cann_emulator import acl
-    from workbench.cann_emulator.acl import leaks
-
-    patch = pytest.MonkeyPatch()
-    for name, value in emulated_environment(tmp_path_factory.mktemp("cann")).items():
-        patch.setenv(name, value)
-    patch.setitem(sys.modules, "acl", acl)
-    yield
-    acl_process.shut_down()
-    patch.undo()
-    assert leaks.alive() == []
+    with switched_on(emulated_environment(tmp_path_factory.mktemp("cann"))):
+        yield
 
 
 def encoded(lengths: Sequence[int], seed: int) -> list[Encoded]:

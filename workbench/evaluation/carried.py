@@ -22,7 +22,7 @@ from workbench.evaluation.reference import open_reference
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.batch import STEPS
 from workbench.targets.base import Array, Feeds, Session
-from workbench.targets.full_rows import filled, of_one_size
+from workbench.targets.feeds import filled, of_one_size
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import AxisUse, Interface
 from workbench.values.measurement import Split

@@ -27,7 +27,7 @@ from workbench.graph.read import constants, load_graph
 from workbench.inputs.experiment import Experiment
 from workbench.targets import REFERENCE, described, open_target
 from workbench.targets.base import Feeds
-from workbench.targets.full_rows import filled
+from workbench.targets.feeds import filled
 from workbench.targets.inside import DeviceOperator
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate

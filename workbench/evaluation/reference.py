@@ -17,7 +17,7 @@ from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.sessions import open_session
 from workbench.targets.base import Array, Feeds, Session, computes_in_float32
-from workbench.targets.full_rows import FileRows
+from workbench.targets.feeds import FileRows
 from workbench.values.errors import MeasureError
 from workbench.values.model import Model
 

@@ -114,10 +114,6 @@ class DeviceTimes:
     execute_ms: float
     device_to_host_ms: float
 
-    @property
-    def total_ms(self) -> float:
-        return self.host_to_device_ms + self.execute_ms + self.device_to_host_ms
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLoad:

@@ -26,7 +26,7 @@ from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.om import OfflineModel
-from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
+from workbench.targets.ascend.config_files import FUSION_GROUPS
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from workbench.cann_emulator.atc.fusion_switch import (
     Switches,
     read_switches,
 )
-from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
+from workbench.targets.ascend.config_files import FUSION_GROUPS
 
 
 def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:

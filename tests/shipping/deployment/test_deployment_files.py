@@ -29,7 +29,7 @@ from workbench.serve.settings import ServeSettings
 from workbench.shipping.deployment import GRACE_S, deployment_files, serving_shell
 from workbench.shipping.deployment.facts import facts_of
 from workbench.targets import described
-from workbench.targets.ascend.deployment import DEVICES
+from workbench.targets.ascend.description import DEVICES
 from workbench.values.device_use import DeviceReading
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceSettings

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulated_cann import emulated_environment
-from workbench.cann_emulator.state import DeviceUse, report_use
 from workbench.targets.ascend import npu_smi
-from workbench.targets.ascend.card_reading import CardWatch, reader_of, watched
+from workbench.targets.ascend.npu_smi import CardWatch, reader_of, watched
 from workbench.targets.base import DeviceLoad
 from workbench.values.errors import ToolchainError
 
@@ -80,21 +78,3 @@ def test_without_npu_smi_the_block_still_runs(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(npu_smi, "USUAL_PLACES", ())
 
     assert seen({"PATH": "/nowhere"}).load() == DeviceLoad()
-
-
-def test_an_error_in_the_block_comes_through(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), watched(0, environment={"PATH": str(tmp_path)}):
-        raise ZeroDivisionError
-
-
-def test_load_and_memory_of_the_emulated_device_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = emulated_environment(tmp_path)
-    monkeypatch.setenv("CANN_EMULATOR_STATE", environment["CANN_EMULATOR_STATE"])
-    report_use({0: DeviceUse(hbm_bytes=1 << 30, aicore_percent=50, updated_s=time.time() + 60)})
-    try:
-        watch = seen(environment)
-    finally:
-        report_use({})
-
-    assert watch.load().utilization_percent == 50
-    assert watch.readings[0].memory_bytes == (3358 + 1024) << 20

@@ -35,7 +35,6 @@ def _no_cann(monkeypatch: pytest.MonkeyPatch) -> None:
         ("modify_mixlist", "SoftmaxV2", "ATC: E21002", "black-list.to-add:SoftmaxV2"),
         ("op_precision_mode", "Gelu=fast", "no entry of --op_precision_mode", "ATC would skip it"),
         ("keep_dtype", "OpType::layerNorm", "ATC: E10003", "OpType::LayerNorm"),
-        ("customize_dtypes", "OpType::Gelu:InputDtype:half,OutputDtype:", "ATC: E20003", "float16"),
     ],
 )
 def test_an_entry_that_atc_would_refuse_or_skip_is_an_error_with_its_remedy(

@@ -12,8 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment
-from workbench.targets.ascend.card_reading import watched
-from workbench.targets.ascend.npu_smi import overview
+from workbench.targets.ascend.npu_smi import overview, watched
 from workbench.targets.ascend.overflow import read_overflows, write_overflow_config
 from workbench.targets.ascend.profiling import profile
 

@@ -5,13 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, place, rows_of, turns
-from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.fitting import Shape, place, turns
+from workbench.targets.ascend.interface import Port
 from workbench.values.errors import MeasureError
 
-IDS = Port(name="ids", dtype="int64", shape=("batch", "sequence"))
 BIAS = Port(name="bias", dtype="float32", shape=(1, "sequence", "batch"))
-LOGITS = Port(name="logits", dtype="float32", shape=("batch", 3))
 GRID = [Shape(batch=b, length=n) for b, n in itertools.product((1, 4, 8), (16, 64))]
 
 
@@ -70,47 +68,9 @@ def test_turns_cover_every_row_once_in_order(batch: int, length: int) -> None:
     assert all((turn.shape.length or 0) >= length for turn in found)
 
 
-def test_a_short_call_is_filled_up_with_its_first_row_and_zeros() -> None:
-    room = np.full((4, 5), 9, np.int64)
-
-    place(np.array([[1, 2, 3], [4, 5, 6]]), room, IDS)
-
-    assert room.tolist() == [[1, 2, 3, 0, 0], [4, 5, 6, 0, 0], [1, 2, 3, 0, 0], [1, 2, 3, 0, 0]]
-
-
 def test_axes_may_stand_anywhere() -> None:
     room = np.full((1, 3, 3), 9, np.float32)
 
     place(np.array([[[1], [2]]], np.float32), room, BIAS)
 
     assert room.tolist() == [[[1, 1, 1], [2, 2, 2], [0, 0, 0]]]
-
-
-def test_what_the_last_call_left_does_not_show() -> None:
-    room = np.zeros((2, 4), np.int64)
-    place(np.full((2, 4), 7), room, IDS)
-
-    place(np.array([[1, 2]]), room, IDS)
-
-    assert room.tolist() == [[1, 2, 0, 0], [1, 2, 0, 0]]
-
-
-def test_rows_and_length_are_cut_back() -> None:
-    turn = Turn(shape=Shape(batch=4, length=8), start=8, stop=10)
-    tokens = Port(name="tokens", dtype="float32", shape=("batch", "sequence", 3))
-
-    assert cut(np.zeros((4, 8, 3)), tokens, turn, 5).shape == (2, 5, 3)
-    assert cut(np.zeros((4, 3)), LOGITS, turn, 5).shape == (2, 3)
-    assert rows_of(np.arange(12).reshape(12, 1), IDS, turn).ravel().tolist() == [8, 9]
-    assert rows_of(np.zeros((1, 5, 12)), BIAS, turn).shape == (1, 5, 2)
-
-
-def test_inputs_of_one_call_agree_in_rows_and_length() -> None:
-    interface = Interface(inputs=(IDS, Port(name="mask", dtype="int64", shape=("batch", "sequence"))), outputs=())
-    feeds = {"ids": np.zeros((2, 5), np.int64), "mask": np.zeros((2, 5), np.int64)}
-
-    assert extent(feeds, interface) == Shape(batch=2, length=5)
-    with pytest.raises(MeasureError, match="'mask' is fed batch 3, input 'ids' 2"):
-        extent({**feeds, "mask": np.zeros((3, 5), np.int64)}, interface)
-    with pytest.raises(MeasureError, match="'ids' is fed shape \\(0, 5\\): nothing to compute"):
-        extent({name: array[:0] for name, array in feeds.items()}, interface)

@@ -39,27 +39,12 @@ def test_time_is_summed_by_operator_the_costliest_first(tmp_path: Path) -> None:
     assert found.int8_share == pytest.approx(2 / 3)
 
 
-def test_columns_are_read_by_name_wherever_they_stand(tmp_path: Path) -> None:
-    rows = [line.split(",") for line in STATISTIC.strip().splitlines()]
-    turned = "\n".join(",".join(reversed(row)) for row in rows)
-    straight = read_profile([put(tmp_path / "a", "op_statistic_1.csv", STATISTIC)])
-
-    assert read_profile([put(tmp_path / "b", "op_statistic_1.csv", turned)]).operators == straight.operators
-    assert [(o.op_type, o.calls, o.share) for o in straight.operators] == [("MatMulV2", 4, 0.75), ("Cast", 2, 0.25)]
-
-
 def test_without_data_types_nothing_is_said_of_int8(tmp_path: Path) -> None:
     found = read_profile([put(tmp_path, "op_statistic_1.csv", STATISTIC)])
 
     assert found.int8_share is None
     assert found.streams == ()
     assert "no starts" in found.notes[-1]
-
-
-def test_the_summary_wins_over_the_statistic(tmp_path: Path) -> None:
-    put(tmp_path, "op_statistic_1.csv", STATISTIC)
-
-    assert read_profile([put(tmp_path, "op_summary_1.csv", SUMMARY)]).operators_us == 100
 
 
 def test_a_summary_without_details_leaves_the_statistic(tmp_path: Path) -> None:

@@ -11,14 +11,11 @@ from workbench.targets.ascend import npu_smi
 from workbench.targets.ascend.npu_smi import (
     Card,
     Process,
-    details,
-    number,
     overview,
     parse_info,
     parse_mapping,
     parse_pairs,
     run_npu_smi,
-    soc_name,
     value_of,
 )
 from workbench.values.errors import ToolchainError
@@ -119,26 +116,6 @@ def test_the_chip_counts_and_not_the_boards_controller() -> None:
     assert value_of(pairs, "aicore curfreq (MHz)") == 800
 
 
-def test_the_first_key_that_has_a_number_counts() -> None:
-    assert value_of({"Power Dissipation(W)": "42.9"}, "NPU Real-time Power(W)", "Power Dissipation(W)") == 42.9
-    assert value_of({"NPU Real-time Power(W)": "NA"}, "NPU Real-time Power(W)") is None
-    assert value_of({}, "Temperature(C)") is None
-
-
-def test_bus_addresses_keep_their_colons() -> None:
-    assert parse_pairs(capture("board"))["PCIe Bus Info"] == "0000:C1:00.0"
-
-
-@pytest.mark.parametrize(("text", "value"), [("94.3", 94.3), ("-5", -5), ("800 MHz", 800), ("-", None), ("NA", None)])
-def test_a_number_or_nothing(text: str, value: float | None) -> None:
-    assert number(text) == value
-
-
-@pytest.mark.parametrize("name", ["910B3", "Ascend 910B3", "Ascend910B3"])
-def test_the_soc_name_has_one_form(name: str) -> None:
-    assert soc_name(name) == "Ascend910B3"  # pyacl.md §6.3
-
-
 @settings(deadline=None)
 @given(text=st.text(alphabet=st.sampled_from("|+-=:/ 0179NAOK.\n"), max_size=200))
 def test_no_text_is_too_strange(text: str) -> None:
@@ -158,12 +135,6 @@ def test_an_npu_smi_without_a_mapping_leaves_logic_ids_unknown(tmp_path: Path) -
     environment = fake(tmp_path, f'[ "$2" = -m ] && exit 1; cat {CAPTURES}/info_23_0_6.txt')
 
     assert [card.logic_id for card in overview(environment).cards] == [None, None]
-
-
-def test_details_ask_for_one_kind_of_one_card(tmp_path: Path) -> None:
-    environment = fake(tmp_path, f'[ "$*" = "info -t common -i 1" ] && cat {CAPTURES}/common.txt')
-
-    assert details("common", 1, environment=environment)["Aicore Count"] == "20"
 
 
 @pytest.mark.parametrize(

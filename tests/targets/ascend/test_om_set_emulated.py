@@ -13,9 +13,7 @@ from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, record
 from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.targets.ascend.atc.atc import find_atc, run_atc
-from workbench.targets.ascend.atc.compile_story import parse_info
-from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
+from workbench.targets.ascend.config_files import FUSION_GROUPS
 from workbench.targets.ascend.interface import Interface, Port, interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import CompiledSet, compile_set
@@ -24,14 +22,6 @@ from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.errors import CompileError
 
 FLOAT = Quantization()
-INT8 = Quantization(
-    scheme="static",
-    algorithm="minmax",
-    activation_symmetric=True,
-    weight_granularity="tensor",
-    attention_matmul=True,
-    keep_float=0,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +94,6 @@ def test_a_static_set_has_a_file_for_each_shape(plain: tuple[CompiledSet, Path])
     assert {path.suffix for path in to.iterdir()} == {".om", ".log"}
 
 
-def test_mode_6_tells_the_same_as_the_compile(bench: Bench, plain: tuple[CompiledSet, Path], tmp_path: Path) -> None:
-    made, to = plain
-    asked = run_atc(
-        [str(find_atc(bench.environment)), "--mode=6", f"--om={to / 'b2_s16.om'}"],
-        directory=tmp_path,
-        log=tmp_path / "info.log",
-        environment=bench.environment,
-    )
-
-    assert parse_info(asked.ended.output) == made.story.info["b2_s16.om"]
-
-
 def test_gears_are_one_file_with_every_shape(bench: Bench, tmp_path: Path) -> None:
     settings = AscendCompile(batches=(1, 2), sequence_bins=(16, 32), shapes="gears")
 
@@ -128,12 +106,6 @@ def test_gears_are_one_file_with_every_shape(bench: Bench, tmp_path: Path) -> No
     assert {gear.dims for gear in model.gears} == {(1, 16), (1, 32), (2, 16), (2, 32)}
 
 
-def test_a_deploy_model_multiplies_integers(bench: Bench, tmp_path: Path) -> None:
-    made = bench.compile(tmp_path, AscendCompile(sequence_bins=(16,)), quantization=INT8)
-
-    assert (made.int8_ops, made.float_matmuls_left) == (len(WEIGHT_LAYERS) + len(PRODUCTS), 0)
-
-
 def test_a_fusion_switch_changes_what_the_model_becomes(
     bench: Bench, plain: tuple[CompiledSet, Path], tmp_path: Path
 ) -> None:
@@ -144,25 +116,6 @@ def test_a_fusion_switch_changes_what_the_model_becomes(
     assert not closed & {fusion.name for fusion in made.story.fusions}
     assert made.kernels != plain[0].kernels
     assert sum(made.kernels.values()) > sum(plain[0].kernels.values())
-
-
-def test_every_configuration_file_is_taken(bench: Bench, tmp_path: Path) -> None:
-    settings = AscendCompile(
-        sequence_bins=(16,),
-        disabled_fusions=("softmax",),
-        enabled_fusions=("softmax_small",),
-        op_precision_mode=("Gelu=high_performance",),
-        modify_mixlist=("black-list.to-add:SoftmaxV2",),
-        keep_dtype=("OpType::LayerNorm", "query"),
-        customize_dtypes=("OpType::Gelu:InputDtype:float,OutputDtype:float",),
-    )
-
-    made = bench.compile(tmp_path, settings, mode="allow_mix_precision")
-
-    options = opened(tmp_path, made.files[0].file).options
-    assert {"fusion_switch_file", "op_precision_mode", "modify_mixlist", "keep_dtype", "customize_dtypes"} <= set(
-        options
-    )
 
 
 def gelu_model(folder: Path, *, opset: int = 20) -> Path:

@@ -6,7 +6,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from workbench.targets.ascend.operators import OPERATOR_RULES, check_operators
-from workbench.targets.base import OperatorIssue
 
 
 def model(
@@ -32,47 +31,13 @@ def relu(name: str = "relu", source: str = "x") -> onnx.NodeProto:
     return helper.make_node("Relu", [source], ["y"], name=name)
 
 
-def only(issues: tuple[OperatorIssue, ...]) -> OperatorIssue:
-    assert len(issues) == 1, issues
-    return issues[0]
-
-
 def test_a_plain_model_has_no_issue() -> None:
     assert check_operators(model([relu()])) == ()
 
 
 @pytest.mark.parametrize(
-    ("opset", "severity"), [(7, "error"), (9, "warning"), (11, None), (17, None), (18, None), (19, "error")]
-)
-def test_opsets_outside_the_supported_ones_are_named(opset: int, severity: str | None) -> None:
-    issues = check_operators(model([relu()], opset=opset))
-
-    assert [i.severity for i in issues] == ([severity] if severity else [])
-    assert all(i.node == f"opset {opset}" for i in issues)
-
-
-def test_a_second_operator_set_is_an_error_at_the_first_node_without_a_domain() -> None:
-    issue = only(check_operators(model([relu("first"), relu("second")], domains=("com.microsoft",))))
-
-    assert (issue.severity, issue.node) == ("error", "first")
-    assert "E16005" in issue.problem
-    assert "ai.onnx, com.microsoft" in issue.problem
-
-
-def test_a_domain_that_is_not_imported_is_an_error() -> None:
-    node = helper.make_node("Special", ["x"], ["y"], name="special", domain="acme")
-
-    issue = only(check_operators(model([node])))
-
-    assert (issue.severity, issue.node, issue.operator) == ("error", "special", "acme.Special")
-    assert "E19999" in issue.problem
-
-
-@pytest.mark.parametrize(
     ("operator", "domain", "severity"),
     [
-        ("LayerNormalization", "", "warning"),
-        ("Gelu", "", "warning"),
         ("QuantizeLinear", "", "error"),
         ("DequantizeLinear", "", "error"),
         ("MatMulInteger", "", "error"),
@@ -87,12 +52,6 @@ def test_operators_of_the_table_are_counted_and_named_once(operator: str, domain
     assert [(i.severity, i.node) for i in found] == [(severity, "n0 (and 2 more)")]
 
 
-def test_errors_come_first() -> None:
-    nodes = [helper.make_node("Gelu", ["x"], ["g"], name="gelu"), helper.make_node("MatMulInteger", ["g"], ["y"])]
-
-    assert [i.severity for i in check_operators(model(nodes))] == ["error", "warning"]
-
-
 def test_inputs_are_grouped_by_what_is_said_about_them() -> None:
     ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "length"]) for n in ("ids", "mask")]
     named = helper.make_tensor_value_info("x:0", TensorProto.FLOAT, [1, 8])
@@ -100,28 +59,7 @@ def test_inputs_are_grouped_by_what_is_said_about_them() -> None:
     issues = {i.node: i for i in check_operators(model([relu(source="x:0")], inputs=[*ids, named]))}
 
     assert set(issues) == {"ids, mask", "x:0"}
-    both = [i.problem for i in check_operators(model([relu(source="ids")], inputs=ids))]
-    assert any("axes 0, 1 are dynamic" in p for p in both)
-    assert any("int64" in p for p in both)
-
-
-def test_a_negative_gather_index_is_named() -> None:
-    nodes = [helper.make_node("Gather", ["x", "last"], ["y"], name="pick", axis=1)]
-
-    issue = only(check_operators(model(nodes, constants={"last": np.array(-1, np.int64)})))
-
-    assert issue.node == "pick"
-    assert "negative" in issue.problem
-    assert check_operators(model(nodes, constants={"last": np.array(7, np.int64)})) == ()
-
-
-def test_slices_of_int64_data_are_named_and_slices_of_floats_are_not() -> None:
-    bounds = {"from": np.array([0], np.int64), "to": np.array([2], np.int64)}
-    table = {"table": np.arange(8, dtype=np.int64), **bounds}
-    nodes = [helper.make_node("Slice", ["table", "from", "to"], ["s"], name="cut"), relu()]
-
-    assert only(check_operators(model(nodes, constants=table))).node == "cut"
-    assert check_operators(model([helper.make_node("Slice", ["x", "from", "to"], ["y"])], constants=bounds)) == ()
+    assert "axes 0, 1 are dynamic" in issues["ids, mask"].problem
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from workbench.targets.ascend.overflow import (
     Overflow,
     causes_of,
     decode_overflow,
-    overflow_files,
     overflow_text,
     read_overflows,
     write_overflow_config,
@@ -90,13 +89,6 @@ def test_the_newer_layout_is_a_list() -> None:
 def test_an_unknown_layout_is_not_taken_for_no_overflow() -> None:
     with pytest.raises(ValueError, match="keys are something"):
         decode_overflow({"something": 1})
-
-
-def test_files_are_found_the_oldest_first(tmp_path: Path) -> None:
-    late, early = dumped(tmp_path, 1732082705016774), dumped(tmp_path, 999999999999999, "other")
-    (late.parent / "MatMul.x.57.563.1").write_bytes(b"")
-
-    assert overflow_files(tmp_path) == (early, late)
 
 
 def test_no_file_is_no_overflow_and_needs_no_toolkit(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.paths import check_output
-from workbench.targets.ascend import paths
-from workbench.targets.ascend.paths import is_safe, place_model, refused_characters, work_directory
+from workbench.targets.ascend.atc import atc as paths
+from workbench.targets.ascend.atc.atc import is_safe, place_model, refused_characters, work_directory
 from workbench.values.errors import ToolchainError
 
 

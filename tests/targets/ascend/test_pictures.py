@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment, switched_on
 from workbench.graph.read import read_model
+from workbench.targets.ascend.fitting import as_compiled, pictures_of, with_bytes
 from workbench.targets.ascend.interface import Interface, Port, read_interface, write_interface
-from workbench.targets.ascend.pictures import as_compiled, pictures_of, with_bytes
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.values.candidate import Candidate, Precision

@@ -11,7 +11,7 @@ from tests.targets.ascend.offline_files import artifact_of, expected, gear_model
 from workbench.cann_emulator.acl import faults, handles, leaks, pinned
 from workbench.targets.ascend.acl import calls as acl_calls
 from workbench.targets.ascend.acl import process as acl_process
-from workbench.targets.ascend.acl.codes import describe
+from workbench.targets.ascend.acl.calls import describe
 from workbench.targets.ascend.acl.session import open_session
 from workbench.values.artifact import Artifact
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json
+from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
 
@@ -27,12 +27,6 @@ def candidate(
         compile=AscendCompile(**settings),  # type: ignore[arg-type]  # a test names fields by keyword
         serving=Serving(batch=batch),
     )
-
-
-def test_a_candidate_survives_its_json() -> None:
-    one = candidate("mixed_float16", sequence_bins=(32, 64), modify_mixlist=("black-list.to-add:SoftmaxV2",))
-
-    assert candidate_from_json(one.to_json()) == one
 
 
 @pytest.mark.parametrize("mode", ["mixed_hif8", "cube_hif8"])

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.targets.ascend.interface import Interface, Port, has_axis, interface_of, read_interface, write_interface
+from workbench.targets.ascend.interface import has_axis, interface_of, read_interface
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, TensorSpec
 
@@ -42,24 +42,6 @@ def test_a_fixed_first_axis_is_the_batch_too_and_other_fixed_axes_stay(output: t
 def test_two_lengths_are_refused(shapes: tuple[tuple[str, ...], ...]) -> None:
     with pytest.raises(ConfigError, match="more free axes than a batch and one length"):
         interface_of(model(*shapes))
-
-
-def test_a_shape_is_written_as_atc_reads_it() -> None:
-    found = interface_of(model(("batch", "sequence"), ("batch", 3, 8)))
-
-    assert found.input_shape(4, 128) == "in0:4,128;in1:4,3,8"
-    with pytest.raises(ValueError, match="in0 has a sequence axis"):
-        found.input_shape(4, None)
-
-
-def test_an_interface_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    port = Port(name="ids", dtype="int64", shape=("batch", "sequence"))
-    interface = Interface(inputs=(port,), outputs=(Port(name="logits", dtype="float32", shape=("batch", 3)),))
-
-    write_interface(interface, tmp_path)
-
-    assert read_interface(tmp_path) == interface
-    assert [file.name for file in tmp_path.iterdir()] == ["interface.json"]
 
 
 @pytest.mark.parametrize(

@@ -199,13 +199,6 @@ def test_no_chip_says_what_acl_and_npu_smi_said(vendor: Vendor) -> None:
     assert "workbench doctor" in str(caught.value)
 
 
-def test_no_cann_is_told_before_anything_is_asked(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ASCEND_HOME_PATH")
-
-    with pytest.raises(ToolchainError, match="ASCEND_HOME_PATH is not set"):
-        ascend_toolchain()
-
-
 def test_the_emulators_revision_is_part_of_it(tmp_path: Path) -> None:
     environment = emulated_environment(tmp_path, CANN_EMULATOR_DEVICES="2", CANN_EMULATOR_DRIVER="25.2.0")
     code = (

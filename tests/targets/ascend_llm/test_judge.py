@@ -19,7 +19,7 @@ from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.outcomes import TextOutcomes, Window, text_outcomes
 from workbench.targets.ascend_llm import judge as module
 from workbench.targets.ascend_llm.execution import served_logits
-from workbench.targets.ascend_llm.judge import Judgement, Judging, judge
+from workbench.targets.ascend_llm.judge import Judging, judge
 from workbench.targets.ascend_llm.served import read_served
 from workbench.targets.ascend_llm.tensors import stored, write_weights
 from workbench.values.errors import ConfigError, MeasureError
@@ -241,12 +241,6 @@ def test_the_command_writes_json_that_holds_every_figure(tmp_path: Path, monkeyp
     assert found["checkpoints"][0]["text"]["ratio"]["low"] > 0
     assert found["checkpoints"][0]["figures"]["decode_ms"]["high"] > 0
     assert found["clock"] == "Ascend910B3, roofline"
-
-
-def test_a_judgement_holds_nothing_but_plain_values(tmp_path: Path) -> None:
-    found = judge(model(), [copied(tmp_path / "static")], judging(tmp_path))
-    assert isinstance(found, Judgement)
-    assert found.checkpoints[0].notes == ()
 
 
 def test_a_float32_checkpoint_says_that_no_engine_runs_it(tmp_path: Path) -> None:

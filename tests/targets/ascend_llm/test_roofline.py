@@ -9,9 +9,8 @@ import pytest
 from tests.quantization.llm.tiny_models import write_model
 from workbench.quantization.llm.checkpoint import LINEARS, open_model
 from workbench.quantization.llm.config import LlmConfig, read_config
-from workbench.targets.ascend.microbenchmarks.measurements import MEASUREMENTS
-from workbench.targets.ascend_llm.roofline import ServedShape, modelled_times, served_size, time_ratio
-from workbench.targets.ascend_llm.roofline_clock import roofline_clock
+from workbench.targets.ascend.microbenchmarks import MEASUREMENTS
+from workbench.targets.ascend_llm.roofline import ServedShape, modelled_times, roofline_clock, served_size, time_ratio
 
 
 @pytest.fixture(scope="module")

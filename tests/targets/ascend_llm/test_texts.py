@@ -8,9 +8,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
-from tests.targets.ascend_llm.folders import STATIC, TEXTS, write_llm, write_texts, write_v0
+from tests.targets.ascend_llm.folders import TEXTS, write_llm
 from workbench.quantization.llm.config import read_config
-from workbench.targets.ascend_llm.calibrate import calibrate_llm
 from workbench.targets.ascend_llm.texts import (
     calibration_samples,
     encoder_of,
@@ -18,7 +17,6 @@ from workbench.targets.ascend_llm.texts import (
     prompt_ids,
     read_documents,
     read_prompts,
-    read_texts,
     read_tokenizer,
 )
 from workbench.values.errors import ConfigError
@@ -117,19 +115,6 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) 
     tokenizer.add_tokens([f"<extra{number}>" for number in range(VOCABULARY)])
     with pytest.raises(ConfigError, match=f"the model's vocabulary has {VOCABULARY}"):
         ids(tmp_path, tokenizer)
-
-
-def test_a_json_list_and_json_lines_are_read_alike(tmp_path: Path) -> None:
-    (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
-    assert read_texts(tmp_path / "texts.json") == read_texts(write_texts(tmp_path / "texts.jsonl")) == TEXTS
-
-
-@pytest.mark.parametrize("make", [byte_level, unigram])
-def test_a_model_with_such_a_tokenizer_is_calibrated(tmp_path: Path, make: Callable[[], Tokenizer]) -> None:
-    count = len(ids(tmp_path / "model", make(), tokenizer_class="LlamaTokenizerFast"))
-    data = write_texts(tmp_path / "texts.jsonl", TEXTS[:1])
-    done = calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=write_v0(tmp_path / "r.yaml", STATIC), data=data)
-    assert done.tokens == count
 
 
 def test_a_plain_file_is_one_document_and_many_prompts(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 from workbench.targets.int8_layer import run_int8_layer
-from workbench.targets.onnxruntime.findings import INT8, onnxruntime_findings
+from workbench.targets.onnxruntime.target import INT8, onnxruntime_findings
 
 
 def test_a_layer_really_runs_in_an_integer_kernel() -> None:

@@ -9,7 +9,6 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests.targets.conformance import STATIC, HostConformance, compiled, extreme_layers
 from tests.targets.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
@@ -29,6 +28,7 @@ from workbench.targets import apart
 from workbench.targets.onnxruntime import compiler, fusions
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
+from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CompileError, ConfigError
@@ -90,44 +90,6 @@ def test_every_layer_of_a_dynamic_model_becomes_one_integer_kernel(tmp_path: Pat
     fused = artifact.kernels["DynamicQuantizeMatMul"] + 3 * artifact.kernels["QAttention"]
     assert artifact.int8_ops == fused == len(WEIGHT_LAYERS)
     assert artifact.float_matmuls_left == len(PRODUCTS)
-
-
-def test_a_bias_goes_into_the_kernel_of_its_layer(tmp_path: Path) -> None:
-    random = np.random.default_rng(5)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"], name="layer"),
-        helper.make_node("Add", ["b", "h"], ["y"], name="bias"),
-    ]
-    weights: dict[str, Array] = {
-        "w": random.normal(size=(32, 24)).astype(np.float32),
-        "b": random.normal(size=24).astype(np.float32),
-    }
-    proto = model_of(nodes, weights, [value("x", ["n", 32])], [value("y", ["n", 24])])
-    feeds: dict[str, Array] = {"x": random.normal(size=(8, 32)).astype(np.float32)}
-
-    artifact, _ = static_artifact(save(proto, tmp_path / "model.onnx"), feeds, tmp_path, per_channel=True)
-
-    assert artifact.kernels == {"MatMulIntegerToFloat": 1, "QuantizeLinear": 1}
-
-
-def test_a_convolution_becomes_an_integer_kernel(tmp_path: Path) -> None:
-    random = np.random.default_rng(2)
-    weights: dict[str, Array] = {
-        "w": random.normal(size=(4, 3, 3, 3)).astype(np.float32),
-        "b": random.normal(size=4).astype(np.float32),
-    }
-    nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1]),
-        helper.make_node("Sigmoid", ["c"], ["y"], name="sigmoid"),
-    ]
-    proto = model_of(nodes, weights, [value("x", ["n", 3, 8, 8])], [value("y", ["n", 4, 8, 8])])
-    path = save(proto, tmp_path / "model.onnx")
-    feeds: dict[str, Array] = {"x": random.normal(size=(2, 3, 8, 8)).astype(np.float32)}
-
-    artifact, _ = static_artifact(path, feeds, tmp_path, per_channel=True)
-
-    assert (artifact.int8_ops, artifact.float_matmuls_left) == (1, 0), artifact.kernels
-    assert artifact.kernels["QLinearConv"] == 1
 
 
 @pytest.mark.parametrize("conv_outputs", [False, True])
@@ -327,13 +289,6 @@ def test_a_mask_that_is_more_than_a_mask_stays_as_it_is(added: str, tmp_path: Pa
 
     assert "QAttention" not in artifact.kernels
     assert "1 self-attentions left as they are" in (directory / compiler.LOG).read_text(encoding="utf-8")
-
-
-def test_products_of_activations_in_int8_keep_their_nodes(encoder: Path, tmp_path: Path) -> None:
-    artifact, _ = static_artifact(encoder, ids(4, 7), tmp_path, products=True)
-
-    assert "QAttention" not in artifact.kernels
-    assert (artifact.int8_ops, artifact.float_matmuls_left) == (len(WEIGHT_LAYERS) + len(PRODUCTS), 0)
 
 
 def test_a_factor_that_is_no_positive_constant_stays(tmp_path: Path) -> None:

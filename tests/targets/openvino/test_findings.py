@@ -9,7 +9,7 @@ import pytest
 
 from workbench.commands.doctor.finding import exit_code
 from workbench.targets.int8_layer import run_int8_layer
-from workbench.targets.openvino.findings import INT8, PINNED, openvino_findings, version_finding
+from workbench.targets.openvino.check import INT8, PINNED, openvino_findings, version_finding
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed; it is the extra [openvino]"
@@ -42,7 +42,7 @@ def test_an_openvino_that_cannot_be_loaded_is_a_warning(tmp_path: Path) -> None:
     code = f"""\
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
-from workbench.targets.openvino.findings import openvino_findings
+from workbench.targets.openvino.check import openvino_findings
 for finding in openvino_findings():
     print(finding.status, finding.name, finding.value)
 """

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.targets.conformance import STATIC, HostConformance, compiled, extreme_layers
 from tests.targets.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
@@ -29,13 +28,13 @@ from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.rounding import encoded_bits
-from workbench.targets.openvino import compiler as openvino_compiler
 from workbench.targets.openvino.lowering import at_the_source, openvino_form, without_zero_points
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.targets.openvino.target import OpenVinoTarget
+from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
-from workbench.values.errors import CompileError, LoweringError, MeasureError
+from workbench.values.errors import LoweringError, MeasureError
 from workbench.values.system.cpu import this_cpu
 
 TARGET = OpenVinoTarget()
@@ -97,31 +96,6 @@ def test_dynamic_int8_runs_in_float(encoder: Path, tmp_path: Path) -> None:
     artifact = TARGET.compile(tmp_path / "lowered.onnx", FLOAT, tmp_path / "compiled")
 
     assert artifact.int8_ops == 0
-
-
-@pytest.mark.parametrize("with_output_scale", [False, True])
-@pytest.mark.parametrize("groups", [1, 4], ids=["full", "depthwise"])
-def test_a_convolution_runs_in_integers(tmp_path: Path, groups: int, with_output_scale: bool) -> None:
-    random = np.random.default_rng(2)
-    weights: dict[str, Array] = {
-        "w": random.normal(size=(4, 4 // groups, 3, 3)).astype(np.float32),
-        "b": random.normal(size=4).astype(np.float32),
-    }
-    nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1], group=groups),
-        helper.make_node("Sigmoid", ["c"], ["y"], name="sigmoid"),
-    ]
-    proto = model_of(nodes, weights, [value("x", ["n", 4, 8, 8])], [value("y", ["n", 4, 8, 8])])
-    path = save(proto, tmp_path / "model.onnx")
-    feeds: dict[str, Array] = {"x": random.normal(size=(2, 4, 8, 8)).astype(np.float32)}
-
-    artifact, directory = static_artifact(path, feeds, tmp_path, per_channel=True, conv_outputs=with_output_scale)
-    got = TARGET.open(artifact, directory, INT8).run(feeds)["y"]
-
-    assert (artifact.int8_ops, artifact.float_matmuls_left) == (1, 0), artifact.kernels
-    record = record_for(path, feeds, per_channel=True, conv_outputs=with_output_scale)
-    simulated = run(openvino_form(proto, record, saturates=this_cpu().saturates), feeds)[0]
-    assert np.allclose(simulated, got, atol=1e-5)
 
 
 @pytest.mark.parametrize("made_for", ["any processor", "one that does not saturate", "a model quantized already"])
@@ -204,12 +178,6 @@ def test_a_tensor_that_a_layer_and_a_product_share_keeps_one_scale() -> None:
     assert first.activation.zero_point == 0
 
 
-def test_layers_with_weights_keep_their_scales(encoder: Path) -> None:
-    record = record_for(encoder, ids(4, 7))
-
-    assert without_zero_points(record) == record
-
-
 @settings(max_examples=20, deadline=None)
 @given(divisor=st.floats(0.25, 8, width=32), seed=st.integers(0, 2**16))
 def test_moving_pairs_to_the_source_changes_no_integer_but_at_ties(divisor: float, seed: int) -> None:
@@ -260,13 +228,6 @@ def test_pairs_stay_below_a_tensor_that_others_read() -> None:
     assert list(join.input) == ["p", "a"]  # the float tensor, not the rounded one
 
 
-def test_equal_records_lower_to_equal_models(encoder: Path) -> None:
-    record = record_for(encoder, ids(4, 7), products=True)
-    proto = onnx.load(encoder)
-
-    assert openvino_form(proto, record) == openvino_form(proto, record)
-
-
 def test_a_conv_that_is_not_in_the_model_is_refused(encoder: Path) -> None:
     record = record_for(encoder, ids(4, 7))
     stranger = replace(record.layers[0], layer="stranger", op_type="Conv")
@@ -276,19 +237,6 @@ def test_a_conv_that_is_not_in_the_model_is_refused(encoder: Path) -> None:
 
 
 # --- compile -------------------------------------------------------------------------------------------------------
-
-
-def test_the_runtime_refusing_a_model_is_reported_with_its_reason(tmp_path: Path) -> None:
-    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="layer")
-    proto = model_of([node], {"w": np.ones((5, 3), np.float32)}, [value("x", [2, 4])], [value("y", [2, 3])])
-    onnx.save(proto, tmp_path / "lowered.onnx")
-    (tmp_path / "compiled").mkdir()
-
-    with pytest.raises(CompileError, match="OpenVINO refused the model: ") as caught:
-        TARGET.compile(tmp_path / "lowered.onnx", FLOAT, tmp_path / "compiled")
-
-    assert caught.value.log_path is not None
-    assert [file.name for file in (tmp_path / "compiled").iterdir()] == [openvino_compiler.LOG]
 
 
 def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
@@ -317,15 +265,6 @@ def test_streams_share_a_batch_and_give_the_same_rows(encoder: Path, tmp_path: P
 
     for rows in (1, 2, 5):
         assert np.array_equal(one.run(ids(rows, 7))["logits"], two.run(ids(rows, 7))["logits"])
-
-
-def test_a_weights_file_of_another_size_does_not_open(encoder: Path, tmp_path: Path) -> None:
-    artifact, directory = compiled(TARGET, read_model(encoder), FLOAT, None, tmp_path)
-    weights = directory / openvino_compiler.WEIGHTS
-    weights.write_bytes(weights.read_bytes()[:-4])
-
-    with pytest.raises(MeasureError, match="not complete"):
-        TARGET.open(artifact, directory, FLOAT)
 
 
 # --- check ---------------------------------------------------------------------------------------------------------
@@ -363,7 +302,7 @@ import json, os, socket, sys
 def refuse(*arguments, **options):
     os._exit(7)
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
-from workbench.targets.openvino.library import library
+from workbench.targets.openvino.compiler import library
 openvino = library()
 openvino.convert_model({str(encoder)!r})
 print(json.dumps([name for name in sys.modules if name.startswith("openvino_telemetry")]))

@@ -19,8 +19,8 @@ PACKAGE = HERE / "onnx_reference"
 SUITE = """
 import pytest
 from onnx_reference.target import ReferenceTarget
-from tests.targets.conformance import HostConformance
-from tests.targets.encoder import save, tiny_encoder
+from workbench.testing.conformance import HostConformance
+from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.candidate import Candidate
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ def test_a_digest_changes_with_every_file_of_its_closure_and_with_no_other(tmp_p
         "quantization/lowering/qdq.py": ("import", "import  "),
         "targets/openvino/convert.py": ("import", "import  "),
         "targets/onnxruntime/optimize.py": ("import", "import  "),
-        "targets/ascend/atc/config_files.py": ("_json", "_json_"),
+        "targets/ascend/config_files.py": ("_json", "_json_"),
         "evaluation/store.py": ("import", "import  "),
         "cann_emulator/acl/streams.py": ("import", "import  "),
         "prediction/simulation/__init__.py": ("", "\n"),
@@ -133,7 +133,7 @@ def test_a_digest_changes_with_every_file_of_its_closure_and_with_no_other(tmp_p
         "quantization/lowering/qdq.py": [name for name in everyone if not described(name).language],
         "targets/openvino/convert.py": ["openvino"],
         "targets/onnxruntime/optimize.py": ["ascend910b3", "onnxruntime"],
-        "targets/ascend/atc/config_files.py": ["ascend910b3"],
+        "targets/ascend/config_files.py": ["ascend910b3"],
         "evaluation/store.py": [],
         "cann_emulator/acl/streams.py": [],
         "prediction/simulation/__init__.py": [],
@@ -151,8 +151,9 @@ def test_tables_beside_a_module_count_with_it() -> None:
     ascend = closure("workbench.targets.ascend")
     emulator = closure("workbench.cann_emulator")
 
-    for module in ("workbench.targets.ascend.acl.codes", "workbench.targets.ascend.atc.codes"):
-        assert ascend[f"{module}.json"] == ascend[module].with_suffix(".json")
+    for folder in ("acl", "atc"):
+        package = f"workbench.targets.ascend.{folder}"
+        assert ascend[f"{package}.codes.json"] == ascend[package].parent / "codes.json"
     assert {"workbench.cann_emulator.atc.catalogue.json", "workbench.cann_emulator.ascend910b3.yaml"} <= set(emulator)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
-from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
-from workbench.targets.ascend.atc.flags import PASSED
+from workbench.targets.ascend.config_files import FUSION_GROUPS
+from workbench.targets.ascend.flags import PASSED
 from workbench.targets.ascend.settings import (
     ALL_PRECISION_MODES,
     CALIBRATORS,

@@ -21,7 +21,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from workbench.graph.apart import tensor_of
 from workbench.graph.form import graph_form
 from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import copied, replace_nodes
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
 from workbench.quantization.lowering.surgery import default_opset, editable_copy, prune_constants
@@ -215,8 +215,7 @@ def lowered_form(lowered: Path, candidate: Candidate) -> str:
 
 def _without_factors(proto: ModelProto) -> ModelProto:
     """The same graph, with factors, offsets and integer biases of quantized layers set to zero."""
-    model = ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     held = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type in (QUANT, ANTI_QUANT):

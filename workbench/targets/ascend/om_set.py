@@ -21,15 +21,16 @@ from workbench.targets.ascend.atc.atc import (
     compile_environment,
     compile_timeout_s,
     find_atc,
+    place_model,
     run_atc,
+    work_directory,
 )
 from workbench.targets.ascend.atc.command import Shape, argument_vector, compile_flags, shapes_of
 from workbench.targets.ascend.atc.compile_story import FUSION_RESULT, CompileStory, Fusion, parse_info, read_fusions
-from workbench.targets.ascend.atc.config_files import copied_bank, operators_environment, write_config_files
 from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
 from workbench.targets.ascend.atc.om_json import ask_om, count_kernels, form_in
+from workbench.targets.ascend.flags import copied_bank, operators_environment
 from workbench.targets.ascend.interface import Interface
-from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.common import compiled_file
 from workbench.values.artifact import CompiledFile
@@ -159,7 +160,8 @@ def _job(
     """What the compiles of a set share, for as long as its work directory is there."""
     settings = _settings(candidate)
     base = dict(os.environ if environment is None else environment)
-    operators = operators_environment(settings)
+    options = dict(settings.options)
+    operators = operators_environment(options)
     atc = find_atc(base)
     check_operator_package(base)
     try:
@@ -172,7 +174,7 @@ def _job(
                 soc_version=soc_version,
                 environment=base,
                 operators=operators,
-                files=write_config_files(settings, root) | copied_bank(settings, root),
+                files=write_config_files(settings, root) | copied_bank(options, root),
                 root=root,
                 to=to,
                 side_by_side=parallel or parallel_compiles(count),
@@ -180,6 +182,15 @@ def _job(
             )
     except OSError as error:
         raise _disk_error(error, to) from error
+
+
+def write_config_files(settings: AscendCompile, to: Path) -> dict[str, Path]:
+    """Write the files that the settings need below `to`; returns flag → file."""
+    written = {}
+    for flag, (name, text) in settings.handed_files().items():
+        written[flag] = to / name
+        written[flag].write_text(text, encoding="utf-8")
+    return written
 
 
 def parallel_compiles(files: int) -> int:

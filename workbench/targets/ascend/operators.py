@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,17 +17,18 @@ import onnx
 from onnx import TensorProto
 
 from workbench.graph.apart import array_of
+from workbench.graph.layers import quantizable_layers
 from workbench.graph.nodes import all_nodes
-from workbench.graph.read import constants
+from workbench.graph.read import constants, load_graph, read_model
 from workbench.graph.structure import structure_of
+from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.base import OperatorIssue
+from workbench.targets.description import ServiceStart, SpaceStart
 
 NOT_IN_OPS_NN = "ops-nn v8.5.0: no ONNX plugin registers it (atc.md §8); the closed operator package was not visible"
-_PARSER = "ge v8.5.0 parser/parser/onnx/onnx_parser.cc:418-455,571-600 (atc.md §8)"
 
 OLDEST_OPSET, NEWEST_OPSET = 8, 18
 """ops-nn v8.5.0 registers its plugins for these opsets; many operators only from 11 on. Manual: 11 to 18."""
-WELL_COVERED_OPSET = 11
 
 LARGEST_FP16 = 65504.0
 SMALLEST_FP16 = 2.0**-25
@@ -51,22 +53,6 @@ class OperatorRule:
 
 
 OPERATOR_RULES = (
-    OperatorRule(
-        domain="",
-        operators=("LayerNormalization",),
-        severity="warning",
-        problem="not registered in the open operator library; ATC may stop with E13010",
-        remedy="Export with opset 16: LayerNorm is then written in small operators, which ATC's fusion rebuilds.",
-        source=f"{NOT_IN_OPS_NN}; LayerNormalization 17 and 18 appear in ops-nn after 8.5",
-    ),
-    OperatorRule(
-        domain="",
-        operators=("Gelu",),
-        severity="warning",
-        problem="not registered in the open operator library; ATC may stop with E13010",
-        remedy="Export with opset 17 or lower: Gelu is then written with Erf, which ATC's fusion rebuilds.",
-        source=NOT_IN_OPS_NN,
-    ),
     OperatorRule(
         domain="",
         operators=(
@@ -101,54 +87,12 @@ def check_operators(proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
         proto: from `workbench.graph.read.load_graph`, so that every node has a name.
     """
     issues = [
-        *_opset(proto),
-        *_domains(proto),
         *_operators(proto),
         *structure_issues(proto),
         *_inputs(proto),
-        *_int64(proto),
         *_half_precision(proto),
     ]
     return tuple(sorted(issues, key=lambda issue: issue.severity))
-
-
-def _opset(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
-    version = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
-    if version < WELL_COVERED_OPSET or version > NEWEST_OPSET:
-        outside = version < OLDEST_OPSET or version > NEWEST_OPSET
-        yield OperatorIssue(
-            severity="error" if outside else "warning",
-            node=f"opset {version}",
-            operator="",
-            problem=f"operators are looked up by the file's opset: {WELL_COVERED_OPSET} to {NEWEST_OPSET} are covered",
-            remedy="Export the model with an opset from 11 to 17.",
-            source="ops-nn v8.5.0 plugins register opsets 8 to 18; the manual of 9.2 names 11 to 18 (atc.md §8)",
-        )
-
-
-def _domains(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
-    """E16005 is raised by the first node with an empty domain; a node of a domain not imported gives E19999."""
-    imported = {o.domain for o in proto.opset_import}
-    silent = next((node for node in proto.graph.node if not node.domain), None)
-    if len(proto.opset_import) > 1 and silent is not None:
-        yield OperatorIssue(
-            severity="error",
-            node=silent.name,
-            operator=silent.op_type,
-            problem=f"the file imports {len(proto.opset_import)} operator sets "
-            f"({', '.join(o.domain or 'ai.onnx' for o in proto.opset_import)}); ATC stops with E16005",
-            remedy="Keep one opset_import, the default one; delete the others if no node uses them.",
-            source=_PARSER,
-        )
-    stray = [node for node in proto.graph.node if node.domain and node.domain not in imported]
-    if stray:
-        yield _issue(
-            stray,
-            "error",
-            f"domain {stray[0].domain!r} is not imported; ATC stops with E19999",
-            "Export the model in the default domain only.",
-            _PARSER,
-        )
 
 
 def _operators(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -166,7 +110,6 @@ def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     defaults = {tensor.name for tensor in proto.graph.initializer}
     dynamic: dict[tuple[int, ...], list[str]] = {}
     separators: list[str] = []
-    int64: list[str] = []
     for value in proto.graph.input:
         if value.name in defaults:
             continue
@@ -176,8 +119,6 @@ def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             dynamic.setdefault(free, []).append(value.name)
         if set(value.name) & set(":;"):
             separators.append(value.name)
-        if kind.elem_type == TensorProto.INT64:
-            int64.append(value.name)
     for free, names in dynamic.items():
         yield _input_issue(
             names,
@@ -193,49 +134,12 @@ def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             "Rename the input when exporting.",
             "atc.md §8 (E10016)",
         )
-    if int64:
-        yield _input_issue(
-            int64,
-            "int64: ATC takes it, and the compiled model keeps it, 8 bytes a value",
-            "Nothing to change in the model; feed int64, not int32.",
-            "atc.md §8: int64 inputs are fine",
-        )
 
 
 def _input_issue(names: Sequence[str], problem: str, remedy: str, source: str) -> OperatorIssue:
     return OperatorIssue(
         severity="warning", node=", ".join(names), operator="input", problem=problem, remedy=remedy, source=source
     )
-
-
-def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
-    """Patterns that older chips and releases had no int64 kernels for."""
-    known = constants(proto)
-    types = {v.name: v.type.tensor_type.elem_type for v in (*proto.graph.value_info, *proto.graph.input)}
-    types.update({name: tensor.data_type for name, tensor in known.items()})
-    negative = [
-        node
-        for node in proto.graph.node
-        if node.op_type == "Gather" and node.input[1] in known and bool((array_of(known[node.input[1]]) < 0).any())
-    ]
-    if negative:
-        yield _issue(
-            negative,
-            "warning",
-            "a constant index is negative, which older chips and releases refuse",
-            "Count from the front: replace -1 by the last index, or run a simplifier at fixed shape.",
-            "ModelZoo-PyTorch notes (atc.md §8); not confirmed for 910B3 with 8.5",
-        )
-    for operator in ("ScatterND", "Slice"):
-        nodes = [n for n in proto.graph.node if n.op_type == operator and types.get(n.input[0]) == TensorProto.INT64]
-        if nodes:
-            yield _issue(
-                nodes,
-                "warning",
-                "works on int64 data, for which older chips and releases have no kernel",
-                "Cast to int32 before it, or fold the shape computation with a simplifier at fixed shape.",
-                "ModelZoo-PyTorch notes (atc.md §8); not confirmed for 910B3 with 8.5",
-            )
 
 
 def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -349,3 +253,91 @@ def axis_issues(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             f"inputs: {{{one}: {{axes: [batch, {', '.join(sizes)}]}}}}, or export the model with them.",
             source=_FIXED,
         )
+
+
+# --- what a first search space begins with: fusions that this graph has something for, and a service ------------------
+
+
+_ELEMENTWISE = frozenset(
+    ("Abs", "Add", "Clip", "Div", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Neg", "Pow")
+) | {"PRelu", "Relu", "Sigmoid", "Sqrt", "Sub", "Tanh"}
+_PRODUCTS = frozenset(("MatMul", "Gemm"))
+_HOST = (
+    "# The host in front of the card is measured on a machine that has one. Without a card, state what you know:",
+    '# host: {cores: 16, request_ms: 0.15, batch_ms: 0.2, worker_batch_ms: 0.1, network_ms: 4.6, origin: "assumed"}',
+)
+_CONFIGURATION = (
+    "AMCT's own configuration can be a candidate too: put cfg behind the schemes below, and",
+    "  quantization.cfg:",
+    "    when: {quantization.scheme: [cfg]}",
+    "    choices: [../calibration/amct.cfg]   # relative to this file; written for `amct_onnx calibration --config`",
+)
+
+
+def space_start(model: Path) -> SpaceStart:
+    """What the graph has something for; nothing is compiled."""
+    proto = load_graph(read_model(model))
+    layers = quantizable_layers(normalized(proto))
+    channels = any(layer.op_type in ("Conv", "ConvTranspose") for layer in layers)
+    products = any(layer.op_type in _PRODUCTS for layer in layers)
+    return SpaceStart(
+        algorithms=("ifmr", "mse", "minmax", "hfmg"),
+        # one scale per output channel is for convolutions; AMCT refuses it where MatMul and Gemm stand beside them
+        granularity=("tensor",) if not channels else ("tensor", "channel") if products else ("channel", "tensor"),
+        weight_algorithms=("arq",),
+        parameters={"precision.mode": ("force_fp16", "allow_mix_precision"), **_small_channels(proto)},
+        fusions=groups_that_can_fire(proto),
+        int8_fusions=("dequant_elementwise", "quant_elementwise") if products else (),
+        notes=_CONFIGURATION if layers else (),
+        service=ServiceStart(
+            max_batch_size=(16, 8, 1),
+            batch_timeout_ms=(10, 0, 2, 5),
+            workers=(2, 1),
+            concurrency=100,
+            host=_HOST,
+            today=(16, 10, 2),
+        ),
+        calibration_samples=32,
+        scored=(250, 400),
+        rehearsal='eval "$(workbench emulator env)"',
+    )
+
+
+def groups_that_can_fire(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """Fusion groups on by default that find a pattern of theirs in a float graph, by operators and neighbours."""
+    operators = {node.op_type for node in proto.graph.node}
+    pairs = set(_neighbours(proto))
+    small_norm = {"ReduceMean", "Sqrt", "Div", "Sub"} <= operators
+    found = {
+        "layer_norm": small_norm or "LayerNormalization" in operators,
+        "gelu": "Erf" in operators or "Gelu" in operators,
+        "softmax": {"Exp", "ReduceSum", "Div"} <= operators,
+        "matmul_elementwise": any(a in _PRODUCTS and b in _ELEMENTWISE for a, b in pairs),
+        "matmul_transpose": any({"Transpose"} & {a, b} and _PRODUCTS & {a, b} for a, b in pairs),
+        "layout": bool({("Transpose", "Reshape"), ("Reshape", "Transpose")} & pairs),
+        "elementwise": any(a in _ELEMENTWISE and b in _ELEMENTWISE for a, b in pairs),
+    }
+    return tuple(name for name, fires in found.items() if fires)
+
+
+def _neighbours(proto: onnx.ModelProto) -> Iterator[tuple[str, str]]:
+    """(operator, operator that reads its output)."""
+    producers = {name: node.op_type for node in proto.graph.node for name in node.output}
+    for node in proto.graph.node:
+        for name in node.input:
+            if name in producers:
+                yield producers[name], node.op_type
+
+
+def _small_channels(proto: onnx.ModelProto) -> dict[str, tuple[bool, ...]]:
+    known = constants(proto)
+    few = any(
+        node.op_type == "Conv"
+        and len(node.input) > 1
+        and node.input[1] in known
+        and len(known[node.input[1]].dims) == 4
+        and known[node.input[1]].dims[1] <= 4
+        and not any(a.name == "group" and a.i > 1 for a in node.attribute)
+        for node in proto.graph.node
+    )
+    return {"compile.enable_small_channel": (False, True)} if few else {}

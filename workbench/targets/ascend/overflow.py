@@ -19,8 +19,7 @@ import numpy as np
 
 from workbench.targets.apart import run_apart
 from workbench.targets.ascend.acl.process import write_acl_config
-from workbench.targets.ascend.dump.dump_file import DumpedTensor, read_dump_file
-from workbench.targets.ascend.dump.dump_folder import operator_files
+from workbench.targets.ascend.dump.dump_file import DumpedTensor, operator_files, read_dump_file
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import MeasureError, ToolchainError
 

@@ -10,8 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from workbench.targets.ascend.atc.config_files import FUSION_GROUPS, config_texts
-from workbench.targets.ascend.atc.flags import PASSED, PREFIX, check_options
+from workbench.targets.ascend.config_files import (
+    FUSION_GROUPS,
+    customize_dtypes,
+    fusion_switch,
+    keep_dtype,
+    mixlist,
+    op_precision,
+)
+from workbench.targets.ascend.flags import FILES, PASSED, PREFIX, check_options
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.dimension import MOST_LENGTH
 from workbench.values.documents.canonical import added_later, digest
@@ -178,7 +185,20 @@ class AscendCompile(CompileSettings):
         return replace(self, batches=batches, sequence_bins=lengths, shapes=shapes)
 
     def handed_files(self) -> Mapping[str, tuple[str, str]]:
-        return config_texts(self)
+        found: dict[str, tuple[str, str]] = {}
+        if self.disabled_fusions or self.enabled_fusions:
+            text = fusion_switch(self.disabled_fusions, self.enabled_fusions)
+            found["fusion_switch_file"] = "fusion_switch.cfg", text
+        if self.modify_mixlist:
+            found["modify_mixlist"] = "mixlist.json", mixlist(self.modify_mixlist)
+        if self.op_precision_mode:
+            found["op_precision_mode"] = "op_precision.ini", op_precision(self.op_precision_mode)
+        if self.keep_dtype:
+            found["keep_dtype"] = "keep_dtype.cfg", keep_dtype(self.keep_dtype)
+        if self.customize_dtypes:
+            found["customize_dtypes"] = "customize_dtypes.cfg", customize_dtypes(self.customize_dtypes)
+        passed = dict(self.options)
+        return found | {flag: (f"{flag}.cfg", passed[flag]) for flag in FILES if flag in passed}
 
     def shown(self) -> Mapping[str, Any]:
         """What differs from ATC's own defaults; shapes always."""

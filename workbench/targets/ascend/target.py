@@ -28,16 +28,15 @@ from workbench.targets.ascend.acl.session import open_session
 from workbench.targets.ascend.atc.compile_story import OF_ONE_FILE, known_form, write_story
 from workbench.targets.ascend.atc.om_json import ask_om, form_in
 from workbench.targets.ascend.check import candidate_issues
-from workbench.targets.ascend.fitting import Shape, turns
+from workbench.targets.ascend.fitting import Shape, pictures_of, turns
 from workbench.targets.ascend.interface import INTERFACE, Interface, interface_of, write_interface
 from workbench.targets.ascend.lowering import atc_form, lowered_form
 from workbench.targets.ascend.om_set import CompiledSet, compile_each, compile_set
-from workbench.targets.ascend.pictures import pictures_of
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower
-from workbench.targets.full_rows import FileRows
+from workbench.targets.feeds import FileRows
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from workbench.targets.ascend.amct.process import VARIABLE as AMCT_PYTHON
-from workbench.targets.ascend.atc.config_files import VARIABLE
+from workbench.targets.ascend.flags import VARIABLE
 from workbench.targets.ascend.installation import (
     Installation,
     cann_problem,

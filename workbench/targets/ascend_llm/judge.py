@@ -30,14 +30,14 @@ from workbench.quantization.llm.questions import read_questions
 from workbench.quantization.llm.reference import FloatReference, float_reference
 from workbench.targets.ascend_llm.execution import served_decoder, served_logits
 from workbench.targets.ascend_llm.forecast import check_memory, judging_bytes
-from workbench.targets.ascend_llm.kept_outcomes import judged_key, keep_outcomes, kept_outcomes, outcomes_file
+from workbench.targets.ascend_llm.kept import judged_key, keep_outcomes, kept_outcomes, outcomes_file
 from workbench.targets.ascend_llm.roofline import (
     CHIP,
     ServedFigures,
     ServedShape,
+    roofline_clock,
     served_figures,
 )
-from workbench.targets.ascend_llm.roofline_clock import roofline_clock
 from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.texts import encoder_of, prompt_ids, read_documents, read_prompts, read_tokenizer
 from workbench.targets.language import TokenWindow, WindowScores

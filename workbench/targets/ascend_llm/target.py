@@ -30,8 +30,7 @@ from workbench.targets.ascend_llm.forecast import checkpoint_bytes, window_ms
 from workbench.targets.ascend_llm.judge import CheckpointJudge
 from workbench.targets.ascend_llm.prompted import Prompted, compared, ids_of, prompted
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
-from workbench.targets.ascend_llm.roofline import CHIP, ServedShape, modelled_times, served_size
-from workbench.targets.ascend_llm.roofline_clock import roofline_clock
+from workbench.targets.ascend_llm.roofline import CHIP, ServedShape, modelled_times, roofline_clock, served_size
 from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings

@@ -18,16 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import copied, replace_nodes
 from workbench.quantization.lowering.surgery import prune_constants
 from workbench.targets.onnxruntime.draws import MASKED, Draw, distant_draws, draws, mask_of, needed_nodes
+from workbench.targets.onnxruntime.fusions import Links, attribute_of
 
 _HEADS_FIRST = [0, 2, 1, 3]
 _KEYS_TRANSPOSED = [0, 2, 3, 1]
@@ -54,44 +54,12 @@ class _Attention:
     size: int
 
 
-class _Graph:
-    """Who makes and who reads a tensor."""
-
-    def __init__(self, model: ModelProto) -> None:
-        self.nodes = list(model.graph.node)
-        self.known = {tensor.name: tensor for tensor in model.graph.initializer}
-        self.makers = {name: node for node in self.nodes for name in node.output}
-        self.outputs = {output.name for output in model.graph.output}
-        self._readers: dict[str, list[NodeProto]] = {}
-        for node in self.nodes:
-            for name in node.input:
-                self._readers.setdefault(name, []).append(node)
-
-    def maker(self, name: str, *op_types: str) -> NodeProto | None:
-        """The node of one of these types that makes a tensor for a single reader."""
-        node = self.makers.get(name)
-        if node is None or node.op_type not in op_types or name in self.outputs:
-            return None
-        return node if len(self._readers[name]) == 1 else None
-
-    def reader(self, node: NodeProto, *op_types: str) -> NodeProto | None:
-        """The only node that reads a node's output, of one of these types."""
-        readers = self._readers.get(node.output[0], [])
-        if len(readers) != 1 or node.output[0] in self.outputs or readers[0].op_type not in op_types:
-            return None
-        return readers[0]
-
-    def scalar(self, name: str) -> float | None:
-        tensor = self.known.get(name)
-        return float(array_of(tensor).item()) if tensor is not None and not tensor.dims else None
-
-
 def fuse_attention(model: ModelProto) -> tuple[ModelProto, str]:
     """The model with every self-attention fused that can be, and one line about what was done.
 
     Pure; where nothing can be fused, the very same model comes back.
     """
-    graph = _Graph(model)
+    graph = Links(model)
     found = [a for node in graph.nodes if node.op_type == "Softmax" and (a := _attention(graph, node)) is not None]
     if not found:
         return model, "no self-attention with INT8 projections and float products"
@@ -105,19 +73,19 @@ def fuse_attention(model: ModelProto) -> tuple[ModelProto, str]:
 # --- finding -------------------------------------------------------------------------------------------------------
 
 
-def _attention(graph: _Graph, softmax: NodeProto) -> _Attention | None:
+def _attention(graph: Links, softmax: NodeProto) -> _Attention | None:
     add = graph.maker(softmax.input[0], "Add")
     scores, mask = _scores(graph, softmax, add)
     context = graph.reader(softmax, "MatMul")
     if scores is None or context is None or context.input[0] != softmax.output[0] or not _over_last(softmax):
         return None
-    keys_transposed = bool(_attribute(scores, "transB", 0))
-    plain = not any(_attribute(scores, name, 0) for name in ("transA", "transBatchA", "transBatchB"))
+    keys_transposed = bool(attribute_of(scores, "transB", 0))
+    plain = not any(attribute_of(scores, name, 0) for name in ("transA", "transBatchA", "transBatchB"))
     orders = (_HEADS_FIRST, _HEADS_FIRST if keys_transposed else _KEYS_TRANSPOSED, _HEADS_FIRST)
     names = (scores.input[0], scores.input[1], context.input[1])
     parts = [_projection(graph, name, order) for name, order in zip(names, orders, strict=True)]
     projections = [node for part in parts if part is not None for node in part[:1]]
-    alpha = float(_attribute(scores, "alpha", 1.0))
+    alpha = float(attribute_of(scores, "alpha", 1.0))
     size = round(1 / alpha**2) if alpha > 0 else 0
     if not plain or len(projections) != 3 or not _fit(graph, projections, size, scores):
         return None
@@ -128,7 +96,7 @@ def _attention(graph: _Graph, softmax: NodeProto) -> _Attention | None:
     return _Attention(projections=tuple(projections), heads=heads, mask=mask, merged=end[0], quantize=end[1], size=size)
 
 
-def _scores(graph: _Graph, softmax: NodeProto, add: NodeProto | None) -> tuple[NodeProto | None, str | None]:
+def _scores(graph: Links, softmax: NodeProto, add: NodeProto | None) -> tuple[NodeProto | None, str | None]:
     """The scaled product of queries and keys, and what is added to it."""
     if add is None:
         return graph.maker(softmax.input[0], "FusedMatMul"), None
@@ -139,17 +107,17 @@ def _scores(graph: _Graph, softmax: NodeProto, add: NodeProto | None) -> tuple[N
     return None, None
 
 
-def _projection(graph: _Graph, name: str, order: list[int]) -> tuple[NodeProto, str] | None:
+def _projection(graph: Links, name: str, order: list[int]) -> tuple[NodeProto, str] | None:
     """The product that a tensor of heads comes from, and the tensor before its transposition."""
     transpose = graph.maker(name, "Transpose")
-    if transpose is None or list(_attribute(transpose, "perm", [])) != order:
+    if transpose is None or list(attribute_of(transpose, "perm", [])) != order:
         return None
     reshape = graph.maker(transpose.input[0], "Reshape")
     product = None if reshape is None else graph.maker(reshape.input[0], "MatMulIntegerToFloat")
     return None if product is None else (product, transpose.input[0])
 
 
-def _fit(graph: _Graph, projections: Sequence[NodeProto], size: int, scores: NodeProto) -> bool:
+def _fit(graph: Links, projections: Sequence[NodeProto], size: int, scores: NodeProto) -> bool:
     """One input with one scale, constant symmetric weights of equal shape, and scores divided by √size."""
     shapes = set()
     for node in projections:
@@ -165,11 +133,11 @@ def _fit(graph: _Graph, projections: Sequence[NodeProto], size: int, scores: Nod
             return False
         shapes.add(tuple(weight.dims))
     columns = next(iter(shapes))[-1]
-    scale = float(_attribute(scores, "alpha", 1.0)) * math.sqrt(size)
+    scale = float(attribute_of(scores, "alpha", 1.0)) * math.sqrt(size)
     return len(shapes) == 1 and size > 0 and columns % size == 0 and abs(scale - 1) < 1e-6
 
 
-def _merged(graph: _Graph, context: NodeProto) -> tuple[str, NodeProto | None] | None:
+def _merged(graph: Links, context: NodeProto) -> tuple[str, NodeProto | None] | None:
     """The tensor behind the heads' Transpose and Reshape, and the QuantizeLinear among them."""
     quantize, seen, node = None, list[str](), context
     while sorted(seen) != ["Reshape", "Transpose"]:
@@ -177,12 +145,12 @@ def _merged(graph: _Graph, context: NodeProto) -> tuple[str, NodeProto | None] |
         if following is None or following.op_type in seen:
             return None
         if following.op_type == "QuantizeLinear":
-            if quantize is not None or graph.scalar(following.input[1]) is None:
+            if quantize is not None or not _is_scalar(graph, following.input[1]):
                 return None
             quantize = following
         else:
             seen.append(following.op_type)
-        if following.op_type == "Transpose" and list(_attribute(following, "perm", [])) != _HEADS_FIRST:
+        if following.op_type == "Transpose" and list(attribute_of(following, "perm", [])) != _HEADS_FIRST:
             return None
         node = following
     return node.output[0], quantize
@@ -222,10 +190,9 @@ def _has_expected_shapes(attention: _Attention, found: Sequence[Draw]) -> bool:
 
 
 def _with_kernels(
-    model: ModelProto, graph: _Graph, taken: Sequence[_Attention], masks: Mapping[str, tuple[str | None, float]]
+    model: ModelProto, graph: Links, taken: Sequence[_Attention], masks: Mapping[str, tuple[str | None, float]]
 ) -> ModelProto:
-    fused = ModelProto()
-    fused.CopyFrom(model)
+    fused = copied(model)
     names = Names(fused.graph)
     replaced: dict[str, list[NodeProto]] = {}
     casts: dict[str, NodeProto] = {}
@@ -244,7 +211,7 @@ def _with_kernels(
 
 
 def _kernel(
-    model: ModelProto, graph: _Graph, names: Names, attention: _Attention, mask_index: str, number: float
+    model: ModelProto, graph: Links, names: Names, attention: _Attention, mask_index: str, number: float
 ) -> list[NodeProto]:
     weights, scales, biases = [], [], []
     for node in attention.projections:
@@ -282,9 +249,9 @@ def _kernel(
     return [kernel, last]
 
 
+def _is_scalar(graph: Links, name: str) -> bool:
+    return name in graph.known and not graph.known[name].dims
+
+
 def _over_last(softmax: NodeProto) -> bool:
-    return int(_attribute(softmax, "axis", -1)) in (-1, 3)
-
-
-def _attribute(node: NodeProto, name: str, default: Any) -> Any:
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+    return int(attribute_of(softmax, "axis", -1)) in (-1, 3)

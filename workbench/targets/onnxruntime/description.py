@@ -22,7 +22,7 @@ def _make() -> Target:
 
 
 def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    from workbench.targets.onnxruntime.findings import onnxruntime_findings
+    from workbench.targets.onnxruntime.target import onnxruntime_findings
 
     return onnxruntime_findings()
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import copied, replace_nodes
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.lowering.surgery import names_read
 from workbench.quantization.sessions import session_on
@@ -101,8 +101,7 @@ def _inputs(model: ModelProto) -> tuple[list[ValueInfoProto], tuple[int, int] | 
 
 def _only(model: ModelProto, tensors: Iterable[str]) -> ModelProto:
     """The part of a model that gives these tensors; without outputs yet."""
-    part = ModelProto()
-    part.CopyFrom(model)
+    part = copied(model)
     replace_nodes(part.graph, needed_nodes(model.graph.node, tensors))
     del part.graph.output[:]
     read = {name for node in part.graph.node for name in names_read(node)}
@@ -150,8 +149,7 @@ def _element_type(value: ValueInfoProto) -> int:
 
 def _session(model: ModelProto, wanted: Iterable[str]) -> onnxruntime.InferenceSession:
     """The model as it stands, these tensors among its outputs."""
-    probe = ModelProto()
-    probe.CopyFrom(model)
+    probe = copied(model)
     known = {output.name for output in model.graph.output}
     probe.graph.output.extend(ValueInfoProto(name=name) for name in sorted(set(wanted)) if name not in known)
     options = onnxruntime.SessionOptions()

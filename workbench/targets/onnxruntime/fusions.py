@@ -11,14 +11,14 @@ from the separate operators by one rounding at most.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import copied, replace_nodes
 from workbench.quantization.lowering.surgery import prune_constants
 
 _A_SCALE = 2
@@ -28,8 +28,7 @@ _BIAS = 6  # position in MatMulIntegerToFloat: A, B, a_scale, b_scale, a_zero_po
 
 def fused(model: ModelProto) -> ModelProto:
     """All fusions of this module; returns a new model."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = copied(model)
     merge_gelu(copy)
     merge_scale(copy)
     merge_bias(copy)
@@ -101,19 +100,43 @@ def drop_zero_points(model: ModelProto) -> None:
             del node.input[_B_ZERO_POINT]
 
 
-def _pairs(model: ModelProto, follower: str) -> Iterable[tuple[NodeProto, NodeProto]]:
+class Links:
+    """Who makes and who reads a tensor."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.nodes = list(model.graph.node)
+        self.known = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.makers = {name: node for node in self.nodes for name in node.output}
+        self.outputs = {output.name for output in model.graph.output}
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in self.nodes:
+            for name in node.input:
+                self._readers.setdefault(name, []).append(node)
+
+    def maker(self, name: str, *op_types: str) -> NodeProto | None:
+        """The node of one of these types that makes a tensor for a single reader."""
+        node = self.makers.get(name)
+        if node is None or node.op_type not in op_types or name in self.outputs:
+            return None
+        return node if len(self._readers[name]) == 1 else None
+
+    def reader(self, node: NodeProto | None, *op_types: str) -> NodeProto | None:
+        """The only node that reads a node's output, of one of these types."""
+        readers = [] if node is None else self._readers.get(node.output[0], [])
+        if node is None or len(readers) != 1 or node.output[0] in self.outputs or readers[0].op_type not in op_types:
+            return None
+        return readers[0]
+
+
+def attribute_of(node: NodeProto, name: str, default: Any) -> Any:
+    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+
+
+def _pairs(model: ModelProto, follower: str) -> list[tuple[NodeProto, NodeProto]]:
     """Every MatMulIntegerToFloat whose output only one node reads, of that type, and that node."""
-    outputs = {output.name for output in model.graph.output}
-    readers: dict[str, list[NodeProto]] = {}
-    for node in model.graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    pairs = []
-    for node in model.graph.node:
-        reading = readers.get(node.output[0], []) if node.op_type == "MatMulIntegerToFloat" else []
-        if len(reading) == 1 and reading[0].op_type == follower and node.output[0] not in outputs:
-            pairs.append((node, reading[0]))
-    return pairs
+    links = Links(model)
+    products = [node for node in links.nodes if node.op_type == "MatMulIntegerToFloat"]
+    return [(node, reader) for node in products if (reader := links.reader(node, follower)) is not None]
 
 
 def _takes_bias(product: NodeProto, shapes: dict[str, tuple[int, ...]], bias: str) -> bool:

@@ -36,8 +36,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import copied, replace_nodes
 from workbench.quantization.lowering.surgery import default_opset, prune_constants
+from workbench.targets.onnxruntime.fusions import Links, attribute_of
 
 _BIAS = 6  # of MatMulIntegerToFloat: A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias
 _LARGEST_BIAS = 2**30  # leaves half of int32 to the sums
@@ -84,8 +85,7 @@ def with_convolutions(model: ModelProto) -> ModelProto:
         groups.setdefault((item.nodes[0].input[0], item.shape), []).append(item)
     if not groups:
         return model
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = copied(model)
     names = Names(copy.graph)
     written: dict[str, list[NodeProto]] = {}
     gone: set[str] = set()
@@ -115,8 +115,7 @@ def with_split_transposes(model: ModelProto) -> ModelProto:
     }
     if not taken:
         return model
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = copied(model)
     names = Names(copy.graph)
     nodes: list[NodeProto] = []
     for node in copy.graph.node:
@@ -144,29 +143,21 @@ def layers_of(convolution: NodeProto) -> int:
 
 
 def _projections(model: ModelProto) -> list[_Projection]:
-    graph = model.graph
-    known = {tensor.name: tensor for tensor in graph.initializer}
-    outputs = {output.name for output in graph.output}
-    readers: dict[str, list[NodeProto]] = {}
-    for node in graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
+    links = Links(model)
 
     def only_reader(node: NodeProto | None, op_type: str) -> NodeProto | None:
-        reading = readers.get(node.output[0], []) if node is not None and node.output[0] not in outputs else []
-        if node is None or len(reading) != 1 or reading[0].op_type != op_type:
-            return None
-        return reading[0] if reading[0].input[0] == node.output[0] else None
+        reader = links.reader(node, op_type)
+        return reader if node is not None and reader is not None and reader.input[0] == node.output[0] else None
 
     found = []
-    for product in graph.node:
+    for product in links.nodes:
         if product.op_type != "MatMulIntegerToFloat":
             continue
         quantize = only_reader(product, "QuantizeLinear")
         reshape = only_reader(quantize, "Reshape")
         transpose = only_reader(reshape, "Transpose")
         if quantize is not None and reshape is not None and transpose is not None:
-            item = _projection(known, product, quantize, reshape, transpose)
+            item = _projection(links.known, product, quantize, reshape, transpose)
             found.extend([] if item is None else [item])
     return found
 
@@ -208,7 +199,7 @@ def _projection(
 
 def _heads(known: Mapping[str, TensorProto], reshape: NodeProto) -> tuple[int, ...] | None:
     """[0, 0, heads, size], which means the same for [batch, length, hidden] and [batch, length, 1, hidden]."""
-    if reshape.input[1] not in known or any(a.name == "allowzero" and a.i for a in reshape.attribute):
+    if reshape.input[1] not in known or attribute_of(reshape, "allowzero", 0):
         return None
     shape = tuple(int(size) for size in array_of(known[reshape.input[1]]))
     return shape if len(shape) == 4 and shape[:2] == (0, 0) and min(shape[2:]) > 0 else None
@@ -222,7 +213,7 @@ def _is_bytes(makers: Mapping[str, NodeProto], name: str) -> bool:
 
 
 def _perm(node: NodeProto) -> list[int]:
-    return next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+    return list(attribute_of(node, "perm", []))
 
 
 # --- writing -------------------------------------------------------------------------------------------------------

@@ -26,9 +26,10 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import copied, replace_nodes
 from workbench.quantization.lowering.surgery import default_opset, names_read, prune_constants
 from workbench.targets.onnxruntime.draws import Draw, Values, distant_draws, draws, mask_of, needed_nodes
+from workbench.targets.onnxruntime.fusions import attribute_of
 
 _AXES_AS_INPUT = 13  # the opset from which Unsqueeze takes its axes as an input
 _LONGEST = 1100  # shows windows of up to 512 positions, of which it is no multiple
@@ -59,7 +60,10 @@ def simplified(model: ModelProto) -> ModelProto:
     reshapes = [
         node
         for node in model.graph.node
-        if node.op_type == "Reshape" and node.input[0] in makers and node.input[1] in makers and not _allows_zero(node)
+        if node.op_type == "Reshape"
+        and node.input[0] in makers
+        and node.input[1] in makers
+        and not attribute_of(node, "allowzero", 0)
     ]
     biases = _added_to_scores(model, makers, known)
     rows = _constant_rows(model, makers, known)
@@ -81,10 +85,6 @@ def simplified(model: ModelProto) -> ModelProto:
 
 
 # --- finding -------------------------------------------------------------------------------------------------------
-
-
-def _allows_zero(node: NodeProto) -> bool:
-    return any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute)
 
 
 def _constant_shape(node: NodeProto, found: Sequence[Draw]) -> tuple[int, ...] | None:
@@ -131,7 +131,12 @@ def _constant_rows(model: ModelProto, makers: Mapping[str, NodeProto], known: Ma
                 continue
             index = _uniform(gather.input[1], makers, known)
             table = array_of(known[gather.input[0]])
-            if index is not None and table.ndim == 2 and table.dtype == np.float32 and _axis(gather) == 0:
+            if (
+                index is not None
+                and table.ndim == 2
+                and table.dtype == np.float32
+                and attribute_of(gather, "axis", 0) == 0
+            ):
                 rows.append(_Row(add=node, other=other, gathered=name, row=np.array(table[int(index)])))
                 break
     return rows
@@ -148,10 +153,6 @@ def _uniform(name: str, makers: Mapping[str, NodeProto], known: Mapping[str, Ten
     return _uniform(node.input[0], makers, known)
 
 
-def _axis(node: NodeProto) -> int:
-    return next((int(a.i) for a in node.attribute if a.name == "axis"), 0)
-
-
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
@@ -161,8 +162,7 @@ def _rewritten(
     masks: Mapping[str, tuple[str, float]],
     rows: Sequence[_Row],
 ) -> ModelProto:
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = copied(model)
     names = Names(copy.graph)
     stored: dict[tuple[int, ...], str] = {}
     for node in copy.graph.node:
@@ -231,7 +231,12 @@ def _fold_row(model: ModelProto, names: Names, item: _Row) -> None:
     gathers = []
     for name in summed:
         gather = makers.get(name) if name not in outputs else None
-        if gather is None or gather.op_type != "Gather" or len(readers[name]) != 1 or _axis(gather) != 0:
+        if (
+            gather is None
+            or gather.op_type != "Gather"
+            or len(readers[name]) != 1
+            or attribute_of(gather, "axis", 0) != 0
+        ):
             continue
         table = tables.get(gather.input[0])
         if table is not None and len(readers[table.name]) == 1 and list(table.dims)[1:] == list(item.row.shape):

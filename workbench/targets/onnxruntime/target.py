@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,18 +36,21 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sessions import session_on
+from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session, row_tolerance
 from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
-from workbench.targets.feeds import Input, check_feeds, check_host_device
-from workbench.targets.full_rows import FileRows
+from workbench.targets.feeds import FileRows, Input, check_feeds, check_host_device
 from workbench.targets.int8_issues import nothing_to_quantize, quantized_already, saturates, unreadable
+from workbench.targets.int8_layer import run_int8_layer
 from workbench.targets.onnxruntime.compiler import COMPILED, count_kernels, optimize
 from workbench.values.artifact import Artifact, Toolchain
-from workbench.values.candidate import Candidate
-from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.candidate import Candidate, Quantization
+from workbench.values.errors import CandidateError, ConfigError, MeasureError, ToolchainError
+from workbench.values.finding import Finding
 from workbench.values.model import Model
 from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
+from workbench.values.versions import install_command
 
 LOWERED = "lowered.onnx"
 _MEASURED = "measured on onnxruntime 1.31.1"
@@ -296,3 +299,32 @@ _NUMPY_TYPES: Mapping[str, np.dtype[np.generic]] = {
         *((name, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")),
     )
 }
+
+
+# --- whether it really computes in INT8 here: one layer is taken all the way ------------------------------------------
+
+
+INT8 = Candidate(target="onnxruntime", quantization=Quantization(scheme="dynamic", weight_granularity="tensor"))
+
+_GROUP = "target onnxruntime"
+_INSTALL = f"Install the version the workbench pins: {install_command()}"
+
+
+def onnxruntime_findings() -> Iterator[Finding]:
+    """Required, and not only as a target: ONNX Runtime also runs the float model that everything is compared with."""
+    target = open_target("onnxruntime")
+    try:
+        version = target.toolchain().components["onnxruntime"]
+        kernels, seconds = run_int8_layer(INT8)
+    except (ToolchainError, CandidateError) as error:
+        yield Finding(group=_GROUP, name="usable", status="fail", value=f"no: {error}", remedy=_INSTALL)
+        return
+    yield Finding(
+        group=_GROUP,
+        name="usable",
+        status="ok" if kernels else "fail",
+        value=f"yes: {version}; a test layer was quantized, compiled and run in {seconds:.1f} s"
+        if kernels
+        else f"no: {version} left a quantized test layer in float",
+        remedy="" if kernels else _INSTALL,
+    )

@@ -1,15 +1,20 @@
 """Compiling for OpenVINO: its intermediate representation from a child process, and a count of what runs in integers.
 
 The files are the converted graph and its weights, which any machine with the same OpenVINO loads; kernels are chosen
-when a session opens. They are chosen once here too, for the count.
+when a session opens. They are chosen once here too, for the count. The library is imported without the usage event
+that it sends over the network.
 """
 
 from __future__ import annotations
 
+import functools
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from workbench.graph.door import RUNNING, limits_of
 from workbench.targets.apart import compile_apart
@@ -17,7 +22,59 @@ from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, digest
 from workbench.values.documents.json_reader import loads
+from workbench.values.errors import MeasureError, ToolchainError
 from workbench.values.system.files import temporary_beside
+from workbench.values.versions import install_command
+
+_SENDER = "openvino_telemetry"
+
+
+@functools.cache
+def library() -> ModuleType:
+    """The openvino package.
+
+    While it is imported, the package it sends usage events with cannot be: then OpenVINO sends none, neither now
+    (2026.4.1 sends one at import, without asking) nor when this process calls `openvino.convert_model` later.
+
+    Raises:
+        ToolchainError: it is not installed, or a library it needs is missing.
+    """
+    absent = object()
+    before: Any = sys.modules.get(_SENDER, absent)
+    sys.modules[_SENDER] = None  # type: ignore[assignment]  # how Python marks a module that must not load
+    try:
+        import openvino
+    except ImportError as error:
+        raise ToolchainError(f"OpenVINO cannot be imported: {error}. Run: {install_command('openvino')}") from error
+    finally:
+        if before is absent:
+            del sys.modules[_SENDER]
+        else:
+            sys.modules[_SENDER] = before
+    module: ModuleType = openvino
+    return module
+
+
+@functools.cache
+def capabilities() -> tuple[str, ...]:
+    """Number formats the CPU plugin computes in here, such as 'BF16' and 'INT8', sorted."""
+    return tuple(sorted(library().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")))
+
+
+def load(model: Any, properties: dict[str, Any], name: str) -> Any:
+    """Compile a file (by its path as text) or a model for the CPU.
+
+    Raises:
+        MeasureError: OpenVINO refuses it.
+    """
+    try:
+        return library().Core().compile_model(model, "CPU", {"ENABLE_CPU_PINNING": False, **properties})
+    except RuntimeError as error:
+        raise MeasureError(f"{name}: OpenVINO cannot load it: {reason(str(error))}") from error
+
+
+# --- compiling --------------------------------------------------------------------------------------------------------
+
 
 XML = "model.xml"
 WEIGHTS = "model.bin"

@@ -25,7 +25,7 @@ def _make() -> Target:
 
 
 def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    from workbench.targets.openvino.findings import openvino_findings
+    from workbench.targets.openvino.check import openvino_findings
 
     return openvino_findings()
 

@@ -25,7 +25,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import copied, replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq import lower_static
@@ -135,8 +135,7 @@ def at_the_source(model: ModelProto, products: Sequence[str]) -> ModelProto:
     Args:
         products: names of the MatMuls of two activations.
     """
-    result = ModelProto()
-    result.CopyFrom(model)
+    result = copied(model)
     moves = [move for move in _moves(result, set(products)) if move.chain or move.signed]
     _apply(result, moves)
     return result

@@ -24,11 +24,18 @@ from workbench.graph.write import write_shared
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower, whole_files
-from workbench.targets.feeds import Input, check_feeds, check_host_device
-from workbench.targets.full_rows import FileRows
+from workbench.targets.feeds import FileRows, Input, check_feeds, check_host_device
 from workbench.targets.openvino.check import model_issues, setting_issues
-from workbench.targets.openvino.compiler import WEIGHTS, XML, convert, executed_form, reason
-from workbench.targets.openvino.library import capabilities, library, load
+from workbench.targets.openvino.compiler import (
+    WEIGHTS,
+    XML,
+    capabilities,
+    convert,
+    executed_form,
+    library,
+    load,
+    reason,
+)
 from workbench.targets.openvino.lowering import openvino_form
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.artifact import Artifact, Toolchain

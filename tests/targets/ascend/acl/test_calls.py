@@ -4,7 +4,7 @@ from types import ModuleType
 import pytest
 
 from workbench.targets.ascend.acl import calls as acl_calls
-from workbench.targets.ascend.acl.codes import describe, meanings
+from workbench.targets.ascend.acl.calls import describe, meanings
 from workbench.values.errors import MeasureError, ToolchainError
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.reference_pages import acl_codes, acl_tables
-from workbench.targets.ascend.acl.codes import describe, meanings
+from workbench.targets.ascend.acl.calls import describe, meanings
 
 
 def test_the_table_holds_every_code_and_name_that_the_reference_page_prints_and_no_other() -> None:
@@ -37,20 +37,6 @@ def test_every_row_has_a_name_a_meaning_and_a_remedy_that_read_as_an_error_does(
 )
 def test_the_retry_policy_of_the_reference_decides(listed: str, kind: str) -> None:
     assert {describe(int(code)).kind for code in listed.split()} == {kind}
-
-
-def test_first_digits_agree_with_the_vendors_rules() -> None:
-    """1xxxxx is never the device's fault, except where a time-out was put among them (page aclError, rules 1 to 4)."""
-    caller_side = {describe(code).kind for code in meanings() if code // 100000 == 1}
-
-    assert caller_side <= {"caller", "model", "environment", "retry_process"}
-    assert all(
-        describe(code).kind != "caller" for code in meanings() if code // 100000 == 5 and code not in CALLERS_FAULT
-    )
-
-
-CALLERS_FAULT = {507007, 507910, 507911}
-"""reset_device once too often; host memory registered twice, or not: ours, whatever the first digit."""
 
 
 @pytest.mark.parametrize(

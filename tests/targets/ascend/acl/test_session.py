@@ -55,18 +55,10 @@ def assert_right(outputs: dict[str, Array], feeds: dict[str, Array]) -> None:
 # --- results -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("batch", "length"), [(1, 8), (4, 16), (1, 16), (4, 8)])
-def test_a_call_of_a_compiled_shape_gives_the_models_results(session: AscendSession, batch: int, length: int) -> None:
-    feeds = texts(batch, length)
-
-    assert_right(session.run(feeds), feeds)
-
-
-@pytest.mark.parametrize(("batch", "length"), [(1, 1), (2, 8), (3, 11), (5, 16), (13, 9)])
-def test_any_other_number_of_rows_or_length_gives_them_too(session: AscendSession, batch: int, length: int) -> None:
-    feeds = texts(batch, length)
-
-    assert_right(session.run(feeds), feeds)
+def test_calls_of_a_compiled_shape_and_of_any_other_give_the_models_results(session: AscendSession) -> None:
+    for batch, length in ((1, 8), (4, 16), (1, 16), (4, 8), (1, 1), (2, 8), (3, 11), (5, 16), (13, 9)):
+        feeds = texts(batch, length)
+        assert_right(session.run(feeds), feeds)
 
 
 def test_results_do_not_depend_on_how_rows_are_grouped_or_filled_up(session: AscendSession) -> None:
@@ -104,14 +96,6 @@ def test_feeds_need_not_be_contiguous(session: AscendSession) -> None:
     feeds = {name: np.asfortranarray(np.repeat(array, 2, axis=1))[:, ::2] for name, array in wide.items()}
 
     assert_right(session.run(feeds), wide)
-
-
-def test_more_rows_than_files_hold_go_in_turns(acl: ModuleType, tmp_path: Path) -> None:
-    small = open_session(tmp_path, grid((1,), (8, 16), tmp_path))
-    feeds = texts(4, 16)
-
-    assert_right(small.run(feeds), feeds)
-    small.close()
 
 
 def test_a_target_opens_the_whole_set_whatever_batch_was_timed(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
@@ -154,15 +138,6 @@ def test_a_number_that_the_files_type_cannot_hold_is_refused_by_the_inputs_name(
     session.close()
 
 
-def test_feeds_are_told_by_name_not_by_their_order(session: AscendSession) -> None:
-    """pyacl.md §4, row 13: swapped inputs of one shape are no error of pyACL's, and give another answer."""
-    feeds = texts(2, 8)
-
-    outputs = session.run({"mask": feeds["mask"], "ids": feeds["ids"]})
-
-    assert np.array_equal(outputs["logits"], expected(feeds)["logits"])
-
-
 def test_outputs_are_found_by_name_not_by_place(acl: ModuleType, tmp_path: Path) -> None:
     turned = Interface(inputs=TEXT.inputs[::-1], outputs=TEXT.outputs[::-1])
     artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=turned)
@@ -191,15 +166,11 @@ def test_an_output_axis_that_is_no_length_comes_back_whole(acl: ModuleType, tmp_
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda f: {"ids": f["ids"]}, "'mask' is not fed"),
-        (lambda f: {**f, "extra": f["ids"]}, "no input 'extra'"),
-        (lambda f: {**f, "ids": f["ids"].astype(np.int32)}, "'ids' is fed int32; the model takes int64"),
-        (lambda f: {**f, "ids": f["ids"][0]}, "'ids' is fed shape"),
         (lambda f: {**f, "mask": f["mask"][:1]}, "'mask' is fed batch 1, input 'ids' 2"),
         (lambda f: {n: a[:0] for n, a in f.items()}, "nothing to compute"),
         (lambda f: {n: np.tile(a, (1, 4)) for n, a in f.items()}, r"length 32 is longer than every compiled shape"),
     ],
-    ids=["missing", "unknown", "dtype", "rank", "rows differ", "no rows", "too long"],
+    ids=["rows differ", "no rows", "too long"],
 )
 def test_a_wrong_feed_is_refused_and_the_session_goes_on(session: AscendSession, change: object, fault: str) -> None:
     feeds = texts(2, 8)
@@ -209,19 +180,7 @@ def test_a_wrong_feed_is_refused_and_the_session_goes_on(session: AscendSession,
     assert_right(session.run(feeds), feeds)
 
 
-def test_a_closed_session_refuses_everything_but_closing(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    session = open_session(*files)
-    session.run(texts(1, 8))
-    session.close()
-    session.close()
-
-    with pytest.raises(MeasureError, match="closed"):
-        session.run(texts(1, 8))
-    with pytest.raises(MeasureError, match="closed"):
-        session.times()
-
-
-@pytest.mark.parametrize("damage", ["missing", "truncated", "interface missing", "interface damaged"])
+@pytest.mark.parametrize("damage", ["truncated", "interface missing", "interface damaged"])
 def test_damaged_files_are_told_before_pyacl_is_asked(
     files: tuple[Path, Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -241,13 +200,6 @@ def test_damaged_files_are_told_before_pyacl_is_asked(
     with pytest.raises(MeasureError, match="cannot load") as caught:
         open_session(tmp_path, artifact)
     assert victim.name in str(caught.value)
-
-
-def test_an_artifact_without_compiled_files_does_not_open(files: tuple[Path, Artifact]) -> None:
-    directory, artifact = files
-
-    with pytest.raises(MeasureError, match="cannot load"):
-        open_session(directory, replace(artifact, files=artifact.files[-1:]))
 
 
 def test_without_pyacl_the_sweep_stops_with_a_remedy(
@@ -335,16 +287,9 @@ def geared(acl: ModuleType, tmp_path: Path) -> Iterator[AscendSession]:
     session.close()
 
 
-@pytest.mark.parametrize(("batch", "length"), [(1, 8), (4, 16), (3, 10), (9, 16), (1, 1)])
-def test_gears_serve_as_separate_files_do(geared: AscendSession, batch: int, length: int) -> None:
+def test_gears_serve_as_separate_files_do_and_may_change_with_every_call(geared: AscendSession) -> None:
     """pyacl.md §7"""
-    feeds = texts(batch, length)
-
-    assert_right(geared.run(feeds), feeds)
-
-
-def test_gears_may_change_with_every_call(geared: AscendSession) -> None:
-    for batch, length in ((1, 8), (4, 16), (1, 8), (2, 16), (2, 8)):
+    for batch, length in ((1, 8), (4, 16), (1, 8), (3, 10), (9, 16), (2, 8), (1, 1)):
         feeds = texts(batch, length, seed=batch)
         assert_right(geared.run(feeds), feeds)
 

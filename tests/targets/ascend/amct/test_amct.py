@@ -160,13 +160,6 @@ def test_a_configuration_that_amct_refuses_fails_the_candidate_with_its_words(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["amct.log"]
 
 
-def test_arrays_of_objects_are_never_written(installation: AmctInstallation, tmp_path: Path) -> None:
-    batches = [{"x": np.array([object()])}] * 2
-
-    with pytest.raises(CalibrationError, match="array of Python objects"):
-        calibrate_with_amct(mlp_model(tmp_path), CFG, batches, tmp_path / "out", installation=installation)
-
-
 def test_outputs_of_several_batches_come_in_order(installation: AmctInstallation, tmp_path: Path) -> None:
     model = mlp_model(tmp_path)
 

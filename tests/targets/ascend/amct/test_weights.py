@@ -12,7 +12,7 @@ from tests.quantization.networks import convolutions, images, perceptron, rows
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.record import QuantizationRecord
-from workbench.targets.ascend.amct.weights import with_amcts_integers
+from workbench.targets.ascend.amct.amct import with_amcts_integers
 from workbench.values.errors import CalibrationError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from workbench.targets.ascend.atc.atc import Run, compile_environment, find_atc, run_atc
-from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
+from workbench.targets.ascend.atc.failure import complete_log, failure_of
 from workbench.values.errors import CompileError, ToolchainError
 
 
@@ -130,12 +130,6 @@ def test_trouble_of_the_installation_stops_everything(tmp_path: Path, body: str,
 def test_a_program_that_cannot_start_is_trouble_of_the_installation(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"cannot be started: .*No such file"):
         run_atc([str(tmp_path / "none")], directory=tmp_path, log=tmp_path / "log", environment={})
-
-
-def test_a_success_without_a_file_is_told(tmp_path: Path) -> None:
-    error = no_file(ran(tmp_path, "exit 0"), "the model", "there is no OM file")
-
-    assert "exit status 0 for the model, and there is no OM file" in str(error)
 
 
 def test_a_log_is_completed_with_what_goes_away(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 import pytest
 
 from tests.reference_pages import atc_codes
-from workbench.targets.ascend.atc.codes import explain, meaning_of, operator_of, table
-from workbench.targets.ascend.atc.output import Message, Output, parse_output
+from workbench.targets.ascend.atc.codes import Message, Output, explain, meaning_of, operator_of, parse_output, table
 
 
 def test_every_code_of_the_reference_page_and_of_the_table_has_a_cause_and_a_remedy() -> None:

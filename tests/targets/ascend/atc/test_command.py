@@ -1,12 +1,11 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
+from workbench.targets.ascend.atc.command import compile_flags, shapes_of
 from workbench.targets.ascend.interface import Axis, Interface, Port
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.values.candidate import Candidate, Precision, Quantization
+from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import CompileError, ConfigError
 
 TEXT: tuple[int | Axis, ...] = ("batch", "sequence")
@@ -17,14 +16,6 @@ BERT = Interface(
 IMAGE = Interface(
     inputs=(Port(name="x", dtype="float32", shape=("batch", 3, 8, 8)),),
     outputs=(Port(name="y", dtype="float32", shape=("batch", 10)),),
-)
-INT8 = Quantization(
-    scheme="static",
-    algorithm="minmax",
-    activation_symmetric=True,
-    weight_granularity="channel",
-    attention_matmul=False,
-    keep_float=0,
 )
 
 
@@ -136,12 +127,6 @@ def test_images_are_nchw_and_texts_nd() -> None:
     assert flags_of(candidate(gears), IMAGE)["input_format"] == "ND"
 
 
-def test_a_quantized_candidate_is_checked_as_one() -> None:
-    chosen = replace(candidate(AscendCompile(sequence_bins=(16,))), quantization=INT8)
-
-    assert flags_of(chosen)["input_shape"] == "ids:1,16;mask:1,16"
-
-
 def test_more_gears_than_a_file_may_have_are_refused() -> None:
     with pytest.raises(CompileError, match=r"101 gears .*E10036"):
         shapes_of(AscendCompile(batches=tuple(range(1, 102)), shapes="gears"), IMAGE)
@@ -151,7 +136,3 @@ def test_more_gears_than_a_file_may_have_are_refused() -> None:
 def test_a_chip_of_another_family_is_refused(chip: str) -> None:
     with pytest.raises(ConfigError, match=f"--soc_version={chip}.* is no chip of the 910B family"):
         flags_of(candidate(AscendCompile()), IMAGE, chip)
-
-
-def test_the_argument_vector_has_one_word_for_each_flag() -> None:
-    assert argument_vector({"framework": "5", "dynamic_dims": "1;2"}) == ["--framework=5", "--dynamic_dims=1;2"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.targets.ascend.atc.output import Message, Output, parse_output
+from workbench.targets.ascend.atc.codes import Message, Output, parse_output
 
 NEW = """\
 ATC start working now, please wait for a moment.

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.targets.ascend.dump import dump_folder
-from workbench.targets.ascend.dump.dump_folder import executions, is_dump
+from workbench.targets.ascend.dump import dump_file
+from workbench.targets.ascend.dump.dump_file import executions, is_dump
 from workbench.values.errors import ConfigError, MeasureError
 
 
@@ -64,7 +64,7 @@ def test_a_folder_without_a_dump_is_refused_with_what_it_should_hold(tmp_path: P
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dump_folder, "MOST_FILES", 2)  # the bound itself takes minutes to reach
+    monkeypatch.setattr(dump_file, "MOST_FILES", 2)  # the bound itself takes minutes to reach
     for task in range(3):
         file(tmp_path, "20261123101112/0/m/1/0", f"Add.a.{task}.0.1795446940563602")
     with pytest.raises(MeasureError, match="more than 2 dump files"):

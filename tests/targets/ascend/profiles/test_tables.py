@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.targets.ascend.profiles.tables_of import HEADER, operator, put, task
+from tests.targets.ascend.profiles.tables_of import operator, put, task
 from workbench.targets.ascend.profiles import read as reading
 from workbench.targets.ascend.profiles.read import read_profile
-from workbench.targets.ascend.profiles.tables import Reading, rows
 from workbench.values.errors import MeasureError
 
 # Headers as public repositories show them: the vendor's own tests of several years, and torch_npu's
@@ -15,7 +14,6 @@ CANN_6 = (
     "Model Name,Model ID,Task ID,Stream ID,Infer ID,Op Name,OP Type,Task Type,Task Start Time,Task Duration(us),"
     "Task Wait Time(us),Block Dim,Input Shapes,Input Data Types,Input Formats,Output Shapes,mac_int8_ratio"
 )
-CANN_9 = HEADER.replace("Block Dim", "Block Num")
 TORCH_NPU = (
     "Device_id,Model ID,Task ID,Stream ID,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),"
     "Block Dim,Input Shapes,Input Data Types,Input Formats,Output Shapes,cube_utilization(%)"
@@ -39,14 +37,6 @@ def test_the_columns_of_every_version_are_read_by_name(tmp_path: Path, header: s
     assert (use.dtype, use.macs) == (dtype, 3 * 16 * 64 * 32)
     assert use.of_peak is not None
     assert use.active_percent == (40 if dtype == "bfloat16" else None)
-
-
-def test_block_num_is_block_dim(tmp_path: Path) -> None:
-    file = put(tmp_path, [operator("a", 0, 1)], header=CANN_9) / "mindstudio_profiler_output/op_summary_20261121.csv"
-
-    (row,) = rows(file, Reading(left=10))
-
-    assert row.cell("cores") == "20"
 
 
 def test_the_unfinished_row_of_a_run_that_was_cut_off_is_left_out(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.targets.ascend.acl.calls import UndoStack, do, probe, read, take
-from workbench.targets.ascend.acl.codes import INVALID_PARAM
+from workbench.targets.ascend.acl.calls import INVALID_PARAM, UndoStack, do, probe, read, take
 from workbench.targets.ascend.acl.dtypes import AclType, acl_type, check_convertible
 from workbench.targets.ascend.fitting import Shape
 from workbench.targets.ascend.interface import Interface, Port

@@ -21,8 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from workbench.targets.ascend.acl.calls import UndoStack, clear_doubt, do, doubt, library
-from workbench.targets.ascend.acl.codes import REPEAT_INITIALIZE
+from workbench.targets.ascend.acl.calls import REPEAT_INITIALIZE, UndoStack, clear_doubt, do, doubt, library
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
 from workbench.values.system.files import temporary_beside
 

@@ -25,13 +25,11 @@ from workbench.targets.ascend.acl.calls import UndoStack, checked, do, doubt, li
 from workbench.targets.ascend.acl.dtypes import from_device, to_device
 from workbench.targets.ascend.acl.loaded_model import LoadedModel, Plan, load
 from workbench.targets.ascend.acl.process import check_process, enter, forked, leave
-from workbench.targets.ascend.card_reading import watched
-from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, place, rows_of, turns
+from workbench.targets.ascend.fitting import Shape, Turn, as_compiled, cut, extent, place, rows_of, turns, with_bytes
 from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_interface
-from workbench.targets.ascend.pictures import as_compiled, with_bytes
+from workbench.targets.ascend.npu_smi import soc_name, watched
 from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds
-from workbench.targets.feeds import Input, check_feeds
-from workbench.targets.full_rows import FileRows
+from workbench.targets.feeds import FileRows, Input, check_feeds
 from workbench.values.artifact import Artifact, CompiledFile
 from workbench.values.clocks.statement import CallCosts, ModelledClock, Work, summed
 from workbench.values.documents.canonical import DecodeError, decode
@@ -265,13 +263,8 @@ def _check_soc(artifact: Artifact) -> None:
         raise ToolchainError(
             "pyACL cannot tell which chip this is (acl.get_soc_name gave none). Run `workbench doctor`."
         )
-    if _soc(here) != _soc(wanted):
+    if soc_name(str(here)) != soc_name(wanted):
         raise MeasureError(f"This device is {here}; the files were compiled for {wanted}. Compile them for this one.")
-
-
-def _soc(name: str) -> str:
-    """npu-smi prints '910B3' or 'Ascend 910B3', pyACL and ATC 'Ascend910B3' (pyacl.md §6.3)."""
-    return name.replace(" ", "").removeprefix("Ascend")
 
 
 def _check_shapes(model: LoadedModel, file: CompiledFile) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.targets.ascend.atc.flags import FILES, FOLDERS
 from workbench.targets.ascend.chip import CHIPS
+from workbench.targets.ascend.flags import FILES, FOLDERS
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.settings import PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate

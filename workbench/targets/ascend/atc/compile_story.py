@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
+from workbench.targets.ascend.config_files import FUSION_GROUPS
 from workbench.values.documents.canonical import added_later, canonical_json, decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.system.files import temporary_beside

@@ -152,11 +152,21 @@ def _explained(run: Run, what: str, found: Explanation, again: str) -> CompileEr
     else:
         operator = f": {found.type}" if found.type else ""
     message = (
-        f"ATC refused {what}{code}: {found.problem}{operator}. ATC says: {_short(found.quoted)} {found.remedy} {again}"
+        f"ATC refused {what}{code}: {found.problem}{operator}. ATC says: {_short(found.quoted)} {found.remedy}"
+        f"{_setting(run, found.quoted)} {again}"
     )
     if found.who in ("installation", "disk"):
         return ToolchainError(message)
     return CompileError(message, log_path=run.log, transient=found.who in ("files", "memory"))
+
+
+def _setting(run: Run, quoted: str) -> str:
+    """The setting whose file ATC's words name."""
+    for argument in run.command[1:]:
+        flag, _, value = argument.lstrip("-").partition("=")
+        if flag in _TEXT_FILES and Path(value).name in quoted:
+            return f" The file was written from compile.{'fusions' if flag == 'fusion_switch_file' else flag}."
+    return ""
 
 
 def _disk_is_full(directory: Path) -> bool:

@@ -22,10 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.targets.ascend.atc.atc import compile_environment, compile_timeout_s, find_atc, run_atc
+from workbench.targets.ascend.atc.atc import (
+    compile_environment,
+    compile_timeout_s,
+    find_atc,
+    place_model,
+    run_atc,
+    work_directory,
+)
 from workbench.targets.ascend.atc.command import argument_vector
 from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
-from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.input_files import read_bytes
 from workbench.values.documents.json_reader import loads

@@ -13,9 +13,9 @@ from workbench.graph.read import read_model
 from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, write_cfg
 from workbench.targets.ascend.acl.process import write_acl_config
 from workbench.targets.ascend.atc.atc import find_atc
-from workbench.targets.ascend.atc.config_files import keep_dtype
 from workbench.targets.ascend.atc.om_json import ask_om
-from workbench.targets.ascend.dump.dump_folder import executions, is_dump
+from workbench.targets.ascend.config_files import keep_dtype
+from workbench.targets.ascend.dump.dump_file import executions, is_dump
 from workbench.targets.ascend.dump.recording import read_recording
 from workbench.targets.ascend.dump.run import run_set
 from workbench.targets.ascend.interface import INTERFACE, interface_of, read_interface, write_interface

@@ -15,8 +15,14 @@ from onnx import ModelProto
 
 from workbench.graph.read import load_graph
 from workbench.targets.ascend.atc.om_json import OmOperator, read_operators
-from workbench.targets.ascend.dump.dump_file import DumpedTensor, DumpFile, read_dump_file
-from workbench.targets.ascend.dump.dump_folder import Execution, OperatorFile, executions
+from workbench.targets.ascend.dump.dump_file import (
+    DumpedTensor,
+    DumpFile,
+    Execution,
+    OperatorFile,
+    executions,
+    read_dump_file,
+)
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.inside import DeviceCall, DeviceOperator, DeviceTensor, Recording
 from workbench.values.errors import ConfigError, LoweringError

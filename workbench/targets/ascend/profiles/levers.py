@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
+from workbench.targets.ascend.config_files import FUSION_GROUPS
 from workbench.targets.ascend.settings import PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.device_profile import COMPUTING, Cause, DeviceProfile, Lever

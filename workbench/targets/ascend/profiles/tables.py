@@ -25,9 +25,7 @@ _NUMBER = re.compile(r"(\d{1,18})(?:\.(\d+))?$")
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "device": ("device_id", "device id"),
-    "model": ("model name",),
     "model_id": ("model id",),
-    "task": ("task id", "task_id"),
     "stream": ("stream id", "stream_id"),
     "execution": ("infer id", "step id"),
     "name": ("op name", "name", "kernel_name"),
@@ -35,13 +33,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "task_type": ("task type", "accelerator core", "core type", "kernel_type"),
     "start": ("task start time(us)", "task start time", "start time(us)", "task_start(us)"),
     "duration": ("task duration(us)", "duration(us)", "task_time(us)"),
-    "wait": ("task wait time(us)", "wait time(us)"),
-    "cores": ("block dim", "block num"),
     "input_shapes": ("input shapes",),
     "input_types": ("input data types",),
     "input_formats": ("input formats",),
     "output_shapes": ("output shapes",),
-    "output_formats": ("output formats",),
     "int8_ratio": ("aic_mac_int8_ratio", "mac_int8_ratio"),
     "active_percent": ("cube_utilization(%)",),
     "total": ("total time(us)",),

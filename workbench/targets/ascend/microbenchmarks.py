@@ -1,4 +1,9 @@
-"""What each micro-benchmark measures: differences of times in which everything else cancels out.
+"""Small measurements on a device, each of which tells one thing that a modelled clock only assumes.
+
+    python -m workbench.targets.ascend.microbenchmarks int8_gain copy_latency --to clock.json
+
+Differences of times, in which launches, casts and copies that are not asked for cancel out. What is written is read by
+`workbench show --clock`.
 
 Values are in the units that the clock's unknowns have. Where a figure counts what the clock counts (instructions of a
 softmax, reads and writes of L2), the count is the clock's own, so that the value takes its place.
@@ -6,16 +11,117 @@ softmax, reads and writes of L2), the count is the clock's own, so that the valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.targets.ascend.microbenchmarks.timing import Dtype, Spent, spent
-from workbench.values.errors import MeasureError
+from workbench.graph.read import read_model
+from workbench.targets.ascend.settings import AscendCompile, Shapes
+from workbench.targets.ascend.target import AscendTarget
+from workbench.targets.base import DeviceSession, times_of
+from workbench.targets.int8_layer import unit_record
+from workbench.values.artifact import Toolchain
+from workbench.values.candidate import Candidate, Precision, Quantization, Serving
+from workbench.values.clocks.measured import VERSION
+from workbench.values.documents.json_reader import read_json
+from workbench.values.errors import ConfigError, MeasureError, WorkbenchError
+from workbench.values.model import Model
+from workbench.values.system.files import temporary_beside
+from workbench.values.system.steps import Steps
+
+Dtype = Literal["float16", "float32", "int8"]
+_WARMUP = 3
+_INT8 = Quantization(
+    scheme="static",
+    algorithm="minmax",
+    activation_symmetric=True,
+    weight_granularity="tensor",
+    attention_matmul=False,
+    keep_float=0,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Medians of calls with one number of rows, in microseconds.
+
+    Attributes:
+        kernels: that one execution launches, as the compiler tells.
+    """
+
+    to_device_us: float
+    execute_us: float
+    kernels: int
+
+
+def spent(
+    proto: onnx.ModelProto, rows: tuple[int, ...], *, dtype: Dtype = "float16", calls: int, shapes: Shapes = "static"
+) -> Mapping[int, Spent]:
+    """Rows → what calls of so many take.
+
+    Raises:
+        CandidateError: the model cannot be compiled or run.
+        ToolchainError: there is no compiler, or no device.
+    """
+    target, ascending = AscendTarget(), tuple(sorted(rows))
+    candidate = Candidate(
+        target=target.name,
+        precision=Precision(mode="must_keep_origin_dtype" if dtype == "float32" else "force_fp16"),
+        quantization=_INT8 if dtype == "int8" else Quantization(),
+        compile=AscendCompile(batches=ascending, shapes=shapes),
+        serving=Serving(batch=ascending[-1]),
+    )
+    with tempfile.TemporaryDirectory(prefix="microbenchmark-") as folder:
+        root = Path(folder)
+        onnx.save(proto, root / "model.onnx")
+        model = read_model(root / "model.onnx")
+        for name in ("lowered", "compiled"):
+            (root / name).mkdir()
+        record = unit_record(model) if dtype == "int8" else None
+        lowered = target.lower(model, candidate, record, root / "lowered")
+        artifact = target.compile(lowered, candidate, root / "compiled")
+        if dtype == "int8" and not artifact.int8_ops:
+            raise MeasureError("not one product runs in INT8, so nothing can be said of INT8.")
+        session = target.open(artifact, root / "compiled", candidate)
+        assert isinstance(session, DeviceSession)  # the target computes on a device
+        try:
+            kernels = sum(artifact.kernels.values())
+            warmup, calls = (0, 1) if artifact.toolchain.emulated else (_WARMUP, calls)  # stated costs never differ
+            return {count: _timed(session, model, count, kernels, warmup, calls) for count in ascending}
+        finally:
+            session.close()
+
+
+def _timed(session: DeviceSession, model: Model, rows: int, kernels: int, warmup: int, calls: int) -> Spent:
+    rng = np.random.default_rng(rows)
+    taken = model.inputs[0]
+    shape = (rows, *(int(size) for size in taken.shape[1:] if isinstance(size, int)))
+    feeds = {taken.name: rng.uniform(-1, 1, shape).astype(np.float32)}
+    times = []
+    for _ in range(warmup + calls):
+        session.run(feeds)
+        times.append(times_of(session))
+    times = times[warmup:]
+    return Spent(
+        to_device_us=1000 * median(each.host_to_device_ms for each in times),
+        execute_us=1000 * median(each.execute_ms for each in times),
+        kernels=kernels,
+    )
+
+
+# --- what each measures -----------------------------------------------------------------------------------------------
+
 
 _COLUMNS = 1024
 _INNER = (1024, 2048)
@@ -234,3 +340,92 @@ def _model(
         [numpy_helper.from_array(values, name) for name, values in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 failed, 2 wrong arguments. What was measured before a failure is kept."""
+    chosen = _parser().parse_args(arguments)
+    effort = Effort(rows=chosen.rows, elements=chosen.elements, calls=chosen.calls)
+    try:
+        toolchain = AscendTarget().toolchain()
+        known = _known(chosen.to, toolchain)
+        names = chosen.names or list(MEASUREMENTS)
+        with Steps(lambda line: print(line, file=sys.stderr, flush=True)) as steps:
+            for number, name in enumerate(names, 1):
+                steps(f"{name} ({number} of {len(names)})")
+                measure, unit = MEASUREMENTS[name]
+                value = measure(effort)
+                known[name] = {"value": value, "unit": unit, "calls": effort.calls}
+                _write(chosen.to, toolchain, known)
+                print(f"{name}: {value:.4g} {unit}{' (emulated)' if toolchain.emulated else ''}", flush=True)
+    except (WorkbenchError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Effort()
+    parser = argparse.ArgumentParser(
+        prog="python -m workbench.targets.ascend.microbenchmarks",
+        description="Measure on this machine's first device what a modelled clock only assumes.",
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", type=_named, help=f"{', '.join(MEASUREMENTS)}; default: all of them"
+    )
+    parser.add_argument("--to", type=Path, required=True, help="JSON file; what it holds of other names stays")
+    parser.add_argument("--rows", type=_at_least_one, default=defaults.rows, help="of matrix products")
+    parser.add_argument("--elements", type=_at_least_one, default=defaults.elements, help="unit of memory tests")
+    parser.add_argument("--calls", type=_at_least_one, default=defaults.calls, help="timed calls of each size")
+    return parser
+
+
+def _named(text: str) -> str:
+    if text not in MEASUREMENTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(MEASUREMENTS)}")
+    return text
+
+
+def _at_least_one(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def _known(path: Path, toolchain: Toolchain) -> dict[str, Any]:
+    """What the file holds already.
+
+    Raises:
+        ConfigError: it is of another form, another device, or mixes emulated and measured values.
+    """
+    if not path.exists():
+        return {}
+    data = read_json(path)
+    if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("measured"), dict):
+        raise ConfigError(
+            f"is no file of measured unknowns, version {VERSION}.", file=path, hint="Choose another name."
+        )
+    here = (toolchain.device, toolchain.emulated)
+    if (data.get("device"), data.get("emulated")) != here:
+        raise ConfigError("was measured on another device.", file=path, hint="Choose another name for this one.")
+    return dict(data["measured"])
+
+
+def _write(path: Path, toolchain: Toolchain, measured: dict[str, Any]) -> None:
+    content = {
+        "version": VERSION,
+        "device": toolchain.device,
+        "emulated": toolchain.emulated,
+        "toolchain": toolchain.fingerprint,
+        "measured": measured,
+    }
+    with temporary_beside(path) as draft:
+        draft.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,10 +9,13 @@ the tag v8.5.0 of the ge repository, support of Atlas A2, the family of the 910B
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 
 from workbench.values.dimension import Dimension
-from workbench.values.errors import ConfigError
+from workbench.values.documents.input_files import folder_digest
+from workbench.values.errors import CompileError, ConfigError
 
 PREFIX = "compile."
 CUSTOM_OPERATORS = "custom_opp_path"
@@ -180,3 +183,48 @@ def check_options(options: Mapping[str, str]) -> None:
     if BANK in options and options.get("op_compiler_cache_mode") == "enable":
         rule, hint = "hides the bank: kernels that were compiled without it are taken.", "Leave one of the two out."
         raise ConfigError(f"`enable` {rule}", key=f"{PREFIX}op_compiler_cache_mode", hint=hint)
+
+
+# --- folders: custom operators and an operator bank, each still what the space named --------------------------------
+
+
+VARIABLE = "ASCEND_CUSTOM_OPP_PATH"
+
+
+def operators_environment(options: Mapping[str, str]) -> dict[str, str]:
+    """The variable that ATC looks for custom operators in; nothing where the candidate names none.
+
+    Raises:
+        CompileError: the folder is gone, or holds something else than when the space was read.
+    """
+    folder = _named(options, CUSTOM_OPERATORS)
+    return {} if folder is None else {VARIABLE: str(folder)}
+
+
+def copied_bank(options: Mapping[str, str], to: Path) -> dict[str, Path]:
+    """Flag → a copy of the operator bank below `to`, so that nothing changes it while ATC reads, and that its own path
+    is not in the OM; nothing where the candidate names none.
+
+    Raises:
+        CompileError: as `operators_environment`.
+    """
+    folder = _named(options, BANK)
+    return {} if folder is None else {BANK: _named(options, BANK, shutil.copytree(folder, to / BANK)) or folder}
+
+
+def _named(options: Mapping[str, str], option: str, copy: Path | None = None) -> Path | None:
+    """The folder, or its copy, once it holds what was named."""
+    named = options.get(option)
+    if named is None:
+        return None
+    path, _, wanted = named.rpartition("@")
+    try:
+        found = folder_digest(copy or Path(path))
+    except ConfigError as error:
+        raise CompileError(f"compile.{option}: {error}") from error
+    if found != wanted:
+        raise CompileError(
+            f"compile.{option}: {path} holds something else (sha256 {found[:12]}) than when the space was "
+            f"read ({wanted[:12]}). Put it back, or begin a new sweep with --fresh."
+        )
+    return copy or Path(path)

@@ -12,15 +12,18 @@ from workbench.graph.read import read_model
 from workbench.space.reader import read_space
 from workbench.space.space import assignment_of, build, complete
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
-from workbench.targets.ascend.atc.config_files import (
-    config_texts,
+from workbench.targets.ascend.flags import (
+    CUSTOM_OPERATORS,
+    NOT_PASSED,
+    OWN,
+    PASSED,
+    PREFIX,
+    REACHED,
     copied_bank,
     operators_environment,
-    write_config_files,
 )
-from workbench.targets.ascend.atc.flags import CUSTOM_OPERATORS, NOT_PASSED, OWN, PASSED, PREFIX, REACHED
 from workbench.targets.ascend.interface import interface_of
-from workbench.targets.ascend.om_set import compile_set
+from workbench.targets.ascend.om_set import compile_set, write_config_files
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision, candidate_from_json
 from workbench.values.errors import CompileError, ConfigError
@@ -34,7 +37,7 @@ parameters:
 OPTIONS
 """
 AIPP = "aipp_op {\n  aipp_mode: static\n}\n"
-DOCS = Path(__file__).parents[4] / "docs" / "ascend.md"
+DOCS = Path(__file__).parents[3] / "docs" / "ascend.md"
 
 
 def space_of(tmp_path: Path, **options: str) -> Path:
@@ -107,7 +110,6 @@ def test_of_a_file_the_content_is_the_candidate_s_and_is_what_atc_is_given(tmp_p
     assert isinstance(first.compile, AscendCompile)
     written = write_config_files(first.compile, tmp_path)
     assert written["insert_op_conf"].read_text(encoding="utf-8") == AIPP
-    assert first.compile.handed_files() == config_texts(first.compile)
     assert str(first.parameters()["compile.insert_op_conf"]).startswith("sha256 ")
     assert assignment_of(before, first) == complete(before, {"compile.insert_op_conf": "aipp.cfg"})
     assert assignment_of(after, first) is None
@@ -121,13 +123,13 @@ def test_custom_operators_are_named_by_what_their_folder_holds(tmp_path: Path) -
     candidate = build(space, complete(space, {"compile.custom_opp_path": "vendors/acme"}))
     assert isinstance(candidate.compile, AscendCompile)
 
-    assert operators_environment(candidate.compile) == {"ASCEND_CUSTOM_OPP_PATH": str(kernels.resolve())}
+    assert operators_environment(dict(candidate.compile.options)) == {"ASCEND_CUSTOM_OPP_PATH": str(kernels.resolve())}
     (kernels / "op_impl" / "kernel.o").write_bytes(b"\x7fELG")
     with pytest.raises(CompileError, match="holds something else"):
-        operators_environment(candidate.compile)
+        operators_environment(dict(candidate.compile.options))
     (kernels / "op_impl" / "kernel.o").unlink()
     with pytest.raises(CompileError, match="empty folder"):
-        operators_environment(candidate.compile)
+        operators_environment(dict(candidate.compile.options))
 
 
 def test_an_operator_bank_is_named_by_what_it_holds_and_atc_is_given_a_copy(tmp_path: Path) -> None:
@@ -143,11 +145,11 @@ def test_an_operator_bank_is_named_by_what_it_holds_and_atc_is_given_a_copy(tmp_
     first = of_the_bank()
     assert isinstance(first.compile, AscendCompile)
     (tmp_path / "first").mkdir()
-    given = copied_bank(first.compile, tmp_path / "first")["op_bank_path"]
+    given = copied_bank(dict(first.compile.options), tmp_path / "first")["op_bank_path"]
     assert (given.is_relative_to(tmp_path / "first"), (given / bank.name).read_text("utf-8")) == (True, "{}")
     bank.write_text("{} ", encoding="utf-8")
     with pytest.raises(CompileError, match=r"op_bank_path: .* holds something else"):
-        copied_bank(first.compile, tmp_path)
+        copied_bank(dict(first.compile.options), tmp_path)
     assert of_the_bank().id != first.id
     bank.unlink()
     with pytest.raises(ConfigError, match=r"space.yaml.*op_bank_path.*empty folder"):
@@ -198,13 +200,13 @@ def test_the_emulated_atc_honours_a_flag_and_refuses_a_file_as_documented(tmp_pa
     lowered = save(tiny_encoder(), tmp_path / "model.onnx")
     interface = interface_of(read_model(lowered))
 
-    def compiled(*options: tuple[str, str]) -> bytes:
-        place = tmp_path / "-".join(name for name, _ in options) if options else tmp_path / "plain"
+    def compiled(*options: tuple[str, str], mode: str = "force_fp16", **files: tuple[str, ...]) -> bytes:
+        place = tmp_path / "-".join((*files, *(name for name, _ in options)))
         place.mkdir()
         candidate = Candidate(
             target="ascend910b3",
-            precision=Precision(mode="force_fp16"),
-            compile=AscendCompile(sequence_bins=(8,), options=options),
+            precision=Precision(mode=mode),
+            compile=AscendCompile(sequence_bins=(8,), options=options, **files),
         )
         compile_set(lowered, candidate, interface, place, soc_version="Ascend910B3", environment=environment)
         return (place / "b1_s8.om").read_bytes()
@@ -214,3 +216,8 @@ def test_the_emulated_atc_honours_a_flag_and_refuses_a_file_as_documented(tmp_pa
         compiled(("aicore_num", "99|40"))
     with pytest.raises(CompileError, match="E10052"):  # a text model has no picture to prepare
         compiled(("insert_op_conf", "aipp_op {\n  aipp_mode: static\n  input_format: RGB888_U8\n}\n"))
+    changes = ("black-list.to-add:Add", "white-list.to-add:Add")
+    with pytest.raises(CompileError, match=r"E20003.*Add.*The file was written from compile\.modify_mixlist"):
+        compiled(mode="allow_mix_precision", modify_mixlist=changes)
+    with pytest.raises(CompileError, match=r"E20003.*fp16.*The file was written from compile\.customize_dtypes"):
+        compiled(customize_dtypes=("OpType::Gelu:InputDtype:fp16,OutputDtype:float",))

@@ -1,0 +1,184 @@
+"""A tiny transformer encoder, and scales for it: small enough for every test, with every pattern that matters.
+
+Seven layers with weights (query, key, value, out, up, down, classifier as a Gemm) and two products of activations.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.record import (
+    ActivationScale,
+    LayerRecord,
+    Provenance,
+    QuantizationRecord,
+    WeightScale,
+)
+from workbench.quantization.sessions import session_on
+
+WIDTH, HEADS, VOCABULARY, CLASSES = 16, 2, 32, 5
+WEIGHT_LAYERS = ("query", "key", "value", "out", "up", "down", "classifier")
+PRODUCTS = ("scores", "context")
+
+Array = npt.NDArray[np.generic]
+
+
+def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
+    """A float tensor at the edge of a graph."""
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    weights: dict[str, npt.NDArray[np.generic]],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    opset: int = 17,
+) -> onnx.ModelProto:
+    initializers = [numpy_helper.from_array(values, name) for name, values in weights.items()]
+    graph = helper.make_graph(nodes, "tiny", inputs, outputs, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def tiny_encoder(*, batch: int | str = "batch", length: int | str = "length") -> onnx.ModelProto:
+    """`ids` [batch, length] → `logits` [batch, CLASSES]; each dimension symbolic or fixed."""
+    random = np.random.default_rng(7)
+    weights: dict[str, npt.NDArray[np.generic]] = {
+        "table": random.normal(size=(VOCABULARY, WIDTH)).astype(np.float32),
+        "heads": np.array([0, 0, HEADS, WIDTH // HEADS]),
+        "merged": np.array([0, 0, WIDTH]),
+        "root": np.array(np.sqrt(WIDTH / HEADS), np.float32),
+        "two": np.array(2, np.float32),
+        "epsilon": np.array(1e-5, np.float32),
+        "sqrt2": np.array(np.sqrt(2), np.float32),
+        "one": np.array(1, np.float32),
+        "half": np.array(0.5, np.float32),
+        "gain": random.uniform(0.5, 1.5, WIDTH).astype(np.float32),
+        "shift": random.normal(size=WIDTH).astype(np.float32),
+        "classifier_w": random.normal(size=(CLASSES, WIDTH)).astype(np.float32),
+        "classifier_b": random.normal(size=CLASSES).astype(np.float32),
+    }
+    nodes: list[onnx.NodeProto] = []
+
+    def add(op_type: str, name: str, inputs: list[str], **attributes: Any) -> str:
+        nodes.append(helper.make_node(op_type, inputs, [f"{name}_y"], name=name, **attributes))
+        return f"{name}_y"
+
+    def linear(name: str, x: str, size: tuple[int, int]) -> str:
+        weights[f"{name}_w"] = (random.normal(size=size) / np.sqrt(size[0])).astype(np.float32)
+        weights[f"{name}_b"] = random.normal(size=size[1]).astype(np.float32)
+        return add("Add", f"{name}_bias", [f"{name}_b", add("MatMul", name, [x, f"{name}_w"])])
+
+    x = add("Gather", "embed", ["table", "ids"])
+    split = []
+    for name in ("query", "key", "value"):
+        heads = add("Reshape", f"{name}_heads", [linear(name, x, (WIDTH, WIDTH)), "heads"])
+        split.append(add("Transpose", f"{name}_t", [heads], perm=[0, 2, 3, 1] if name == "key" else [0, 2, 1, 3]))
+    scores = add("Div", "scale", [add("MatMul", "scores", [split[0], split[1]]), "root"])
+    context = add("MatMul", "context", [add("Softmax", "softmax", [scores], axis=-1), split[2]])
+    merged = add("Reshape", "merge", [add("Transpose", "context_t", [context], perm=[0, 2, 1, 3]), "merged"])
+    x = add("Add", "residual", [linear("out", merged, (WIDTH, WIDTH)), x])
+    centred = add("Sub", "centre", [x, add("ReduceMean", "mean", [x], axes=[-1], keepdims=1)])
+    square = add("Pow", "square", [centred, "two"])
+    variance = add("ReduceMean", "variance", [square], axes=[-1], keepdims=1)
+    deviation = add("Sqrt", "deviation", [add("Add", "stable", [variance, "epsilon"])])
+    normal = add("Mul", "gained", [add("Div", "normal", [centred, deviation]), "gain"])
+    x = add("Add", "norm", [normal, "shift"])
+    up = linear("up", x, (WIDTH, 2 * WIDTH))
+    erf = add("Add", "erf_one", [add("Erf", "erf", [add("Div", "erf_in", [up, "sqrt2"])]), "one"])
+    gelu = add("Mul", "gelu", [add("Mul", "gelu_full", [up, erf]), "half"])
+    x = add("Add", "residual2", [linear("down", gelu, (2 * WIDTH, WIDTH)), x])
+    pooled = add("ReduceMean", "pool", [x], axes=[1], keepdims=0)
+    nodes.append(
+        helper.make_node("Gemm", [pooled, "classifier_w", "classifier_b"], ["logits"], name="classifier", transB=1)
+    )
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [batch, length])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, CLASSES])
+    return model_of(nodes, weights, [ids], [logits])
+
+
+def ids(batch: int, length: int, seed: int = 0) -> dict[str, Array]:
+    return {"ids": np.random.default_rng(seed).integers(0, VOCABULARY, (batch, length))}
+
+
+def save(proto: onnx.ModelProto, path: Path) -> Path:
+    onnx.checker.check_model(proto, full_check=True)
+    onnx.save(proto, path)
+    return path
+
+
+def run(proto: onnx.ModelProto, feeds: dict[str, Array], outputs: list[str] | None = None) -> list[Array]:
+    """Every operator as it stands, without optimization and with exact sums of 8-bit products."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    values: list[Array] = session_on(proto, options).run(outputs, feeds)
+    return values
+
+
+def record_for(
+    path: Path,
+    feeds: dict[str, Array],
+    *,
+    per_channel: bool = False,
+    symmetric: bool = False,
+    products: bool = False,
+    conv_outputs: bool = True,
+) -> QuantizationRecord:
+    """A min-max record of every quantizable layer, computed from one batch without the workbench's own engine."""
+    model = read_model(path)
+    proto = load_graph(model)
+    layers = [layer for layer in quantizable_layers(proto) if products or layer.weight]
+    outputs = {node.name: node.output[0] for node in proto.graph.node}
+    wanted = sorted(
+        {t for layer in layers for t in (layer.activation, layer.second, outputs[layer.name]) if t}
+        - {value.name for value in model.inputs}
+    )
+    probe = onnx.ModelProto()
+    probe.CopyFrom(proto)
+    known = {output.name for output in probe.graph.output}
+    probe.graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in wanted if name not in known
+    )
+    values = {**feeds, **dict(zip(wanted, run(probe, feeds, wanted), strict=True))}
+    initializers = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+
+    def activation(tensor: str, symmetric: bool) -> ActivationScale:
+        low, high = min(0.0, float(values[tensor].min())), max(0.0, float(values[tensor].max()))
+        if symmetric:
+            high = max(-low, high)
+            return ActivationScale(tensor=tensor, scale=high / 127, zero_point=0, low=-high, high=high)
+        scale = (high - low) / 255
+        return ActivationScale(tensor=tensor, scale=scale, zero_point=round(-128 - low / scale), low=low, high=high)
+
+    def weight(name: str, axis: int) -> WeightScale:
+        values = np.abs(initializers[name])
+        if not per_channel:
+            return WeightScale(scales=(float(values.max()) / 127,), axis=None)
+        others = tuple(i for i in range(values.ndim) if i != axis)
+        return WeightScale(scales=tuple(float(s) / 127 for s in values.max(axis=others)), axis=axis)
+
+    return QuantizationRecord(
+        model_sha256=model.sha256,
+        layers=tuple(
+            LayerRecord(
+                layer=layer.name,
+                op_type=layer.op_type,
+                activation=activation(layer.activation, symmetric),
+                weight=weight(layer.weight, layer.output_axis or 0) if layer.weight else None,
+                second=activation(layer.second, True) if layer.second else None,
+                output=activation(outputs[layer.name], symmetric) if layer.op_type == "Conv" and conv_outputs else None,
+            )
+            for layer in layers
+        ),
+        float_layers=(),
+        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
+    )
