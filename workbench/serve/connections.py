@@ -156,9 +156,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._admitted:
             self.http.data_received(bytes(_buffer[:nbytes]))
 
-    def eof_received(self) -> bool | None:
-        return self.http.eof_received() if self._admitted else None
-
     def connection_lost(self, exc: Exception | None) -> None:
         if self._admitted:
             self._all.remove(self)

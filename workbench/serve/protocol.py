@@ -3,10 +3,6 @@
 Written against uvicorn 0.54, whose protocol parses whatever arrives at once, keeps as many requests as were sent ahead,
 takes heads and trailers of any size, lets trailers speak as if they were headers, and closes a connection while its
 client still writes.
-
-A client may close its half of the connection once it has asked (`shutdown(SHUT_WR)`): what it asked whole is answered,
-then the connection is closed. A client that is gone looks the same until something is sent to it, so one that waits
-long gets the constant start of its answer a byte at a time; where nobody is left, the second byte fails.
 """
 
 from __future__ import annotations
@@ -26,8 +22,6 @@ from workbench.serve.connections import Connection, Connections, Idleness
 from workbench.serve.framing import Framing
 from workbench.serve.refusals import Refusal
 
-_START = b"HTTP/1.1 "
-"""Of every answer."""
 _UPGRADE = re.compile(rb"\nupgrade:", re.IGNORECASE)
 """Nothing is upgraded to here, and the parser drops the body of a request that asks for it, as Java's client does of
 every plain server. A field that comes in two pieces is missed, and such a request refused where it has a body."""
@@ -70,8 +64,6 @@ class BoundedHttp(HttpToolsProtocol):
     linger_s = 3.0
     """How long after the last answer what the client still sends is read and dropped: closed with unread bytes, TCP
     would reset the connection, and the client would lose the answer."""
-    first_probe_s, next_probe_s = 0.25, 0.1
-    """After the client's end of file, and between the first two bytes; each later one waits twice as long."""
 
     def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
@@ -89,8 +81,6 @@ class BoundedHttp(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         """For a head, for a body, and for the end; never two at a time."""
         self._write_timer: asyncio.TimerHandle | None = None
-        self._no_more_comes = False
-        self._probe_timer: asyncio.TimerHandle | None = None
 
     # --- what the transport says ------------------------------------------------------------------------------------
 
@@ -104,9 +94,8 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_time()
         self._ahead.clear()
-        for timer in (self._write_timer, self._probe_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
@@ -118,15 +107,6 @@ class BoundedHttp(HttpToolsProtocol):
             self._advance()
         if self._ahead:
             self.flow.pause_reading()
-
-    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's closes in every case
-        """Whether answers are owed, for which the connection stays open."""
-        self._no_more_comes = True
-        if self.ending or not (self._answering or self._ahead):
-            return False
-        if self._probe_timer is None:
-            self._probe_timer = self.loop.call_later(self.first_probe_s, self._probe, self.next_probe_s)
-        return True
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -205,9 +185,7 @@ class BoundedHttp(HttpToolsProtocol):
                 self._give_up(self._refusal or _NOT_HTTP)
             if self._answering:
                 return
-        if self._no_more_comes:  # what was asked whole is answered
-            self.close()
-        elif self._timer is None and not self._given_up:
+        if self._timer is None and not self._given_up:
             if self._in_body:
                 self._after(self.body_timeout_s, self._body_too_slow)
             elif self._framing.begun:
@@ -263,16 +241,6 @@ class BoundedHttp(HttpToolsProtocol):
         if self._ahead and not self.ending:
             self._unset_keepalive_if_required()
             self._turns.wait(self)
-        elif self._no_more_comes:
-            self.close()
-
-    def _probe(self, pause_s: float) -> None:
-        """Send one more byte of the answer's start; `pause_s` until the next."""
-        if self.ending:
-            return
-        if self._answering and not self.cycle.response_started and not self.cycle.waiting_for_100_continue:
-            self.transport.begin()
-        self._probe_timer = self.loop.call_later(pause_s, self._probe, 2 * pause_s)
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
@@ -389,28 +357,15 @@ class _OneAhead(FlowControl):
 
 
 class _Answers(asyncio.Transport):
-    """What answers are written to: their first bytes may have been sent before they were known, and closing is left to
-    the protocol, which knows whether more comes."""
+    """What uvicorn writes answers to: closing is left to the protocol, which knows whether more comes."""
 
     def __init__(self, http: BoundedHttp, transport: asyncio.Transport) -> None:
         super().__init__()
-        self._http, self._transport, self._sent = http, transport, 0
-
-    def begin(self) -> None:
-        """Send the next byte of what every answer begins with, while there is one."""
-        if self._sent < len(_START):
-            self._transport.write(_START[self._sent : self._sent + 1])
-            self._sent += 1
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        left, self._sent = memoryview(data)[self._sent :] if self._sent else data, 0
-        self._transport.write(left)
+        self._http = http
+        self.write, self.get_extra_info = transport.write, transport.get_extra_info  # type: ignore[method-assign]
 
     def close(self) -> None:
         self._http.close()
 
     def is_closing(self) -> bool:
         return self._http.ending
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
