@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.serve.making import launch, make_bundle
+from tests.serve.making import make_bundle
 from workbench.bundle import preprocessor_of, read_bundle
 from workbench.serve.batcher import Row
 from workbench.serve.cards import Place, check_devices, places_of
@@ -51,24 +51,6 @@ def test_a_card_that_is_not_there_is_named_beside_those_that_are(tmp_path: Path)
 def test_what_names_no_cards_is_refused_with_the_forms_there_are(text: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         check_devices(text)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (
-            ("--devices", "all"),
-            "--devices: all: target onnxruntime computes on the host's processors and has no",
-        ),
-        (("--front-ends", "many"), "--front-ends: 'many' is neither a number nor auto."),
-        (("--front-ends", "0"), "--front-ends: 0 is not 1 to 64."),
-    ],
-)
-def test_a_service_on_the_host_has_front_ends_and_no_cards(
-    arguments: tuple[str, ...], words: str, tmp_path: Path
-) -> None:
-    assert launch(make_bundle(tmp_path), tmp_path / "log", *arguments).wait(60) == 2
-    assert words in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize(

@@ -323,13 +323,6 @@ def test_a_port_that_is_taken_is_the_user_s_mistake(quick: Path, tmp_path: Path)
     assert f"--port: 127.0.0.1:{port} cannot be bound: " in (tmp_path / "log").read_text()
 
 
-def test_what_is_no_address_is_called_so(quick: Path, tmp_path: Path) -> None:
-    assert (
-        launch(quick, tmp_path / "log", "--host", "a..b", "--no-key").wait(300) == 2
-    )  # found without asking a name server
-    assert "--host: 'a..b' is no address: " in (tmp_path / "log").read_text()
-
-
 def test_ctrl_c_drains_like_sigterm_and_does_not_wait_for_bodies_that_do_not_come(quick: Path) -> None:
     with running(quick) as service:
         family = service.family()

@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import signal
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -36,13 +35,13 @@ from workbench.serve.events import log_defect, log_libraries, log_loop_defect
 from workbench.serve.http_server import HttpServer, connections_within, http_server
 from workbench.serve.merged_metrics import snapshot
 from workbench.serve.metrics import Metrics
+from workbench.serve.pool import live_and_die_with
 from workbench.serve.rates import Rates
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import batch_of
 from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
 from workbench.serve.wire import Link, Message
-from workbench.serve.worker import live_and_die_with
 
 ALONE = "alone"
 """The key of a row that shares its batch with none."""
@@ -303,7 +302,6 @@ def run(
 ) -> None:
     """The process: serve what comes through `doors` until `link` ends."""
     live_and_die_with(parent)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the first process says when to read keys again
     log_libraries()
     bundle = read_bundle(Path(directory), manifest_sha256=manifest_sha256)
     with link, doors, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

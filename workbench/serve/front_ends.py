@@ -27,8 +27,8 @@ from prometheus_client.registry import Collector
 from workbench.bundle import Bundle
 from workbench.serve import front_end
 from workbench.serve.batcher import QueueFull, Row
-from workbench.serve.dispatch import Dispatch, every
-from workbench.serve.events import log, log_seldom
+from workbench.serve.dispatch import Dispatch
+from workbench.serve.events import every, log, log_seldom
 from workbench.serve.front_end import ALONE, BEAT_S, CONNECTION, RATES
 from workbench.serve.merged_metrics import Merged
 from workbench.serve.pool import Member, Pool, spawned

@@ -141,10 +141,10 @@ async def _main(
         front = queue = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
     if settings.access.keyed:
         loop.add_signal_handler(signal.SIGHUP, front.reload)
-    watching = []
     front.start()
-    if admin is not None:
-        watching.append(loop.create_task(_administration(bundle, settings, queue, admin).run()))
+    watching = None if admin is None else _administration(bundle, settings, queue, admin)
+    if watching is not None:
+        watching.start()
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
     where = {"url": _url(listener), **({} if admin is None else {"admin": _url(admin)})}
@@ -156,9 +156,8 @@ async def _main(
             await _drained(front, settings.limits.grace_s, now)
     finally:
         await front.end()
-        for task in watching:
-            task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
+        if watching is not None:
+            await watching.end()
         await dispatch.workers.end()
     return failure
 
@@ -166,13 +165,9 @@ async def _main(
 def _administration(
     bundle: Bundle, settings: ServeSettings, queue: Dispatch | FrontEnds, listener: socket.socket
 ) -> Admin:
-    def beat() -> dict[str, object]:
-        status, content = queue.health()
-        return {"health": (status, content), "ready": status == 200}
-
     hosts = [host for host in map(canonical_host, settings.access.hosts) if host is not None]
     pages = told_pages(bundle.manifest, settings, queue.metrics_text, ("open", "admin"))
-    return Admin(listener, hosts=hosts, hang_s=settings.limits.hang_s, beat=beat, pages=pages)
+    return Admin(listener, hosts=hosts, hang_s=settings.limits.hang_s, health=queue.health, pages=pages)
 
 
 async def _drained(front: _Here | FrontEnds, grace_s: float, now: asyncio.Event) -> None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.answers import Answer, NotFinite, answers_for, finite, texts_answered
 from workbench.serve.batcher import QueueFull, Row
-from workbench.serve.dispatch import Dispatch, every
-from workbench.serve.events import log_defect
+from workbench.serve.dispatch import Dispatch
+from workbench.serve.events import every, log_defect
 from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal

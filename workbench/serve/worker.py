@@ -7,12 +7,9 @@ service's first process closes it to end a worker, and the kernel does when that
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
-import signal
 import socket
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +17,13 @@ from pathlib import Path
 from workbench.bundle import read_bundle
 from workbench.bundle.fingerprint import Policy
 from workbench.serve.opened import open_proved
+from workbench.serve.pool import live_and_die_with
 from workbench.serve.wire import Message, pack, receive
 from workbench.targets import described
 from workbench.targets.base import Session
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
 from workbench.values.system.control_groups import available_memory_bytes
 
-_PR_SET_PDEATHSIG = 1
 _LEAST_BYTES = 4 << 30
 
 
@@ -85,13 +82,3 @@ def _limit_memory() -> None:
     most = max(_LEAST_BYTES, (available_memory_bytes() or 0) // 2)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
-
-
-def live_and_die_with(parent: int) -> None:
-    """Leave the signals of a terminal or a service manager to the front end, which drains first; die if it dies."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":  # elsewhere a worker that hangs in a batch outlives a killed front end
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that was said
-        raise SystemExit(1)
