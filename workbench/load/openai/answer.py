@@ -159,13 +159,13 @@ class StreamReader(AnswerReader):
     @property
     def status(self) -> int:
         """HTTP status of a whole answer, or what is wrong with its stream (`workbench.load.outcomes`)."""
-        head, answer = self.head, self.answer
-        if head is None or not 200 <= head.status < 300:
-            return super().status
+        code, answer = super().status, self.answer
+        if not 200 <= code < 300:
+            return code
         if answer.error:
             return BROKEN
         if answer.complete:
-            return head.status
+            return code
         return CUT if answer.events else NO_STREAM
 
     @property
