@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from workbench.load.lengths import texts_of_length
+from workbench.load.requests import texts_of_length
 from workbench.values.errors import ConfigError
 from workbench.values.preprocess import Preprocessor, encode, open_preprocessor
 

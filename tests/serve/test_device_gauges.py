@@ -10,8 +10,7 @@ import pytest
 from tests.emulated_cann import emulated_environment
 from workbench.load.device import readings_in
 from workbench.load.server import read_samples
-from workbench.serve.cards import Place
-from workbench.serve.device_gauges import DeviceGauges, device_gauges
+from workbench.serve.cards import DeviceGauges, Place, device_gauges
 from workbench.serve.metrics import Metrics
 from workbench.values.device_use import DeviceReading
 from workbench.values.errors import ToolchainError

@@ -29,7 +29,7 @@ from workbench.load.run import BODIES, END, HEADS, KEY_VARIABLE, PLAN, TIMES
 from workbench.values.documents.canonical import decode
 
 if TYPE_CHECKING:
-    from workbench.load.openai.connection import Streams
+    from workbench.load.openai.answer import Streams
 
 _ORDER = 100_000
 """Requests whose texts are drawn before; a longer run begins again."""
@@ -120,7 +120,7 @@ def _opened(plan: LoadPlan) -> tuple[Streams | None, Callable[[Clients, float], 
     """(where streams are kept, what opens one connection more); modules of other protocols are imported only where
     they are spoken."""
     if plan.streams:
-        from workbench.load.openai.connection import Streams, open_stream
+        from workbench.load.openai.answer import Streams, open_stream
 
         streams = Streams()
         return streams, functools.partial(open_stream, streams)

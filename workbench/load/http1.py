@@ -1,4 +1,5 @@
-"""As much of HTTP/1.1 as a load generator needs: a request encoded once, an answer recognised."""
+"""As much of HTTP/1.1 as a load generator needs: a request encoded once, an answer recognised, and what becomes of
+requests that get no HTTP status."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class AnswerReader:
 
     @property
     def status(self) -> int:
-        """Of a whole answer; of what reads more than HTTP, also one of the codes of `workbench.load.outcomes`."""
+        """Of a whole answer; of what reads more than HTTP, also one of the codes of `workbench.load.http1`."""
         return self._code
 
     def taken(self, body: bytes) -> None:
@@ -107,3 +108,18 @@ class AnswerReader:
 
     def on_message_complete(self) -> None:
         self.whole, self.keep_alive = True, self._parser.should_keep_alive()
+
+
+CLOSED, TIMEOUT, GARBAGE, REFUSED, UNSENT = -1, -2, -3, -4, -5
+BROKEN, CUT, NO_STREAM = -6, -7, -8
+ERROR_KINDS = {
+    CLOSED: "connection closed before the answer was whole",
+    TIMEOUT: "no answer in time",
+    GARBAGE: "no HTTP answer",
+    REFUSED: "no connection",
+    UNSENT: "not sent: too many outstanding",
+    BROKEN: "an error in the middle of the stream",
+    CUT: "the stream ended before it was complete",
+    NO_STREAM: "an answer without a stream of events",
+}
+"""Outcomes that are no HTTP status; below zero in the recorded arrays."""

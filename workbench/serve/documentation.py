@@ -105,7 +105,7 @@ def _bodies(manifest: Manifest, most: int) -> list[dict[str, Any]]:
         },
         "required": [s.name for s in manifest.model.inputs],
     }
-    fields = {"inputs": tensors}
+    fields: dict[str, Any] = {"inputs": tensors}
     if manifest.text is not None:
         fields = {"text": text, "texts": several, "words": words, **fields}
     return [

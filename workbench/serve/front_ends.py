@@ -30,9 +30,9 @@ from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import every, log, log_seldom
 from workbench.serve.front_end import ALONE, BEAT_S, CONNECTION, RATES
-from workbench.serve.merged_metrics import Merged
+from workbench.serve.keys import shared_file
+from workbench.serve.metrics import Merged
 from workbench.serve.pool import Member, Pool, spawned
-from workbench.serve.rates import shared_file
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import Passed
 from workbench.serve.settings import Limits, ServeSettings

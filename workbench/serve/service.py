@@ -23,9 +23,8 @@ from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import Question, arrays, input_rules, parse
-from workbench.serve.samples import Tokenizing, raw_key, raw_rows
+from workbench.serve.samples import Padding, Sizes, Tokenizing, raw_key, raw_rows
 from workbench.serve.settings import ServeSettings, with_room
-from workbench.serve.sizes import Padding, Sizes
 from workbench.targets.base import Array
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.load.kserve.grpc_calls import infer_message, outputs_of
+from workbench.load.kserve.grpc_calls import infer_message, message, outputs_of
 from workbench.load.kserve.http import HEADER_LENGTH, infer_request
-from workbench.load.kserve.messages import message
 from workbench.load.kserve.served import ServedModel, ServedTensor, feeds_for, texts_for
 from workbench.values.errors import MeasureError
 

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.load.openai.streams import DONE, HEAD, chunk, delta, event, text_events, usage, whole
-from workbench.load.http1 import AnswerReader, ProtocolError
+from workbench.load.http1 import BROKEN, CUT, NO_STREAM, AnswerReader, ProtocolError
 from workbench.load.openai.answer import LONGEST_EVENT_BYTES, EventReader, StreamReader
-from workbench.load.outcomes import BROKEN, CUT, NO_STREAM
 
 
 def fed(reader: StreamReader, data: bytes, size: int) -> bool:

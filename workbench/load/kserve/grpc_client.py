@@ -10,8 +10,8 @@ import grpc
 import grpc.aio
 
 from workbench.load.client import Connected
+from workbench.load.http1 import CLOSED, GARBAGE
 from workbench.load.kserve.grpc_calls import INFER, OPTIONS, target_of
-from workbench.load.outcomes import CLOSED, GARBAGE
 
 if TYPE_CHECKING:
     from workbench.load.client import Clients
