@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.serve.attacks import posted
-from workbench.serve.framing import MOST_CHUNK_OVERHEAD_BYTES, MOST_HEAD_BYTES, Framing
-from workbench.serve.refusals import Refusal
+from workbench.serve.framing import Framing
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 REQUESTS = [
@@ -59,32 +58,3 @@ def test_no_piece_reaches_beyond_its_request(chosen: list[tuple[bytes, int | Non
     stream = b"".join(request for request, _ in chosen)
 
     assert cut(stream, sizes, [length for _, length in chosen]) == [request for request, _ in chosen]
-
-
-def refused(framing: Framing, pieces: list[bytes], most_bytes: int) -> tuple[str, int]:
-    """(kind of the refusal, bytes that got through before) of pieces that come again and again."""
-    seen = 0
-    while seen < most_bytes:
-        for piece in pieces:
-            try:
-                seen += framing.next(bytearray(piece))
-            except Refusal as refusal:
-                return refusal.kind, seen
-    return "none", seen
-
-
-def test_blank_lines_before_a_request_count_as_its_head() -> None:
-    kind, seen = refused(Framing(), [b"\r\n\r\n"], 2 * MOST_HEAD_BYTES)
-
-    assert kind == "head_too_large"
-    assert seen <= MOST_HEAD_BYTES
-
-
-def test_what_is_no_content_of_a_chunked_body_is_bounded_over_all_of_it() -> None:
-    framing = Framing()
-    framing.body(None)
-
-    kind, seen = refused(framing, [b"1;" + b"x" * 100 + b"\r\n", b"x\r\n"], 10 * MOST_CHUNK_OVERHEAD_BYTES)
-
-    assert kind == "bad_request"
-    assert seen < 1.2 * MOST_CHUNK_OVERHEAD_BYTES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -112,9 +111,9 @@ def test_an_error_in_a_stream_is_told_with_its_words_even_without_an_empty_line(
     assert read(event({"object": "error", "message": "old style"}), DONE).answer.error == "old style"
 
 
-@pytest.mark.parametrize("told", [None, True, -1, "7", 1 << 40, 7.5, {}])
-def test_a_count_that_is_none_is_not_taken(told: Any) -> None:
-    assert read(event({"choices": [], "usage": {"completion_tokens": told}}), DONE).answer.tokens is None
+def test_a_count_that_is_none_is_not_taken() -> None:
+    for told in (None, True, -1, "7", 1 << 40, 7.5, {}):
+        assert read(event({"choices": [], "usage": {"completion_tokens": told}}), DONE).answer.tokens is None
 
 
 def test_text_is_that_of_chats_thoughts_tools_and_completions_and_the_role_is_none() -> None:
