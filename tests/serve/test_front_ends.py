@@ -94,8 +94,8 @@ def test_a_front_end_that_is_killed_costs_its_own_connections_and_no_counter_fal
     received = metric(service, "workbench_requests_received_total")
     answered = metric(service, "workbench_request_duration_seconds_count")
     assert [ask(service).status for _ in range(9)] == [200] * 9
-    assert metric(service, "workbench_requests_received_total") == received + 9
-    assert metric(service, "workbench_request_duration_seconds_count") == answered + 9
+    service.wait_until(lambda: metric(service, "workbench_requests_received_total") == received + 9)  # told each second
+    service.wait_until(lambda: metric(service, "workbench_request_duration_seconds_count") == answered + 9)
     assert {*labelled(service, "process_resident_memory_bytes")} == {f'{{front_end="{n}"}}' for n in range(3)}
     stop, ends = threading.Event(), list[int | str]()
 

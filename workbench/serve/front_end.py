@@ -6,11 +6,10 @@ requests and answers of outputs, and leaves queues and workers to that process.
                    {"drop": [n, …]}                       nobody waits for these any more
                    {"beat": {…}, "metrics"?}               four times a second, and when connections close
                    {"ask": id, "metrics"}                 the metrics of the whole service; `metrics` are this one's
-                   {"told": id, "metrics"}
     there → here   {"answered": [n, …], "company", "depth", "retry"} and the outputs' rows
                    {"failed": [n, …], "refusal": [kind, message, retry_after_s]}
                    {"state": {…}}                         how workers and queues are
-                   {"tell": id} | {"text": …, "id"} | {"reload": true} | {"drain": true}
+                   {"text": …, "id"} | {"reload": true} | {"drain": true}
 
 Connections come over a socket pair of their own, a byte with a descriptor each; before them the file with what keys
 may still ask, which all front ends share. This process ends when its link does.
@@ -227,9 +226,7 @@ class _FrontEnd:
             connection.close()
 
     def received(self, head: Mapping[str, Any]) -> None:
-        if "tell" in head:
-            self._link.say({"told": head["tell"], "metrics": snapshot(self._metrics)})
-        elif "text" in head:
+        if "text" in head:
             waiting = self._asked.pop(head["id"], None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(head["text"].encode())

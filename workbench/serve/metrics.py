@@ -93,12 +93,10 @@ class Metrics:
                 registry=registry,
             )
             info.labels(**about).set(1)
-        self._by_status: dict[int, Counter] = {}
         self._by_length: dict[int, tuple[Counter, Counter]] = {}
-        self._by_worker: dict[int, Counter] = {}
         for length in lengths:
             self._of_length(length)
-        self._by_status[200] = self._answers.labels("200")
+        self._answers.labels("200")
 
     def received(self) -> None:
         """A request to /predict arrived."""
@@ -118,10 +116,7 @@ class Metrics:
 
     def answered(self, status: int, latency_s: float) -> None:
         """A request was answered, `latency_s` after it arrived."""
-        counter = self._by_status.get(status)
-        if counter is None:
-            counter = self._by_status[status] = self._answers.labels(str(status))
-        counter.inc()
+        self._answers.labels(str(status)).inc()
         if 200 <= status < 300:
             self._latency.observe(latency_s)
 
@@ -154,10 +149,7 @@ class Metrics:
         for waited in waited_s:
             self._waited.observe(waited)
         self._model_time.observe(run_s)
-        busy = self._by_worker.get(worker)
-        if busy is None:
-            busy = self._by_worker[worker] = self._busy.labels(str(worker))
-        busy.inc(run_s)
+        self._busy.labels(str(worker)).inc(run_s)
 
     def queue(self, depth: int) -> None:
         """So many rows wait now, over all bins."""

@@ -19,7 +19,7 @@ from workbench.bundle import Bundle, golden_batches, preprocessor_of, read_bundl
 from workbench.bundle.fingerprint import Policy, admit
 from workbench.bundle.verify import replay_golden
 from workbench.serve.pool import live_and_die_with
-from workbench.serve.wire import Message, pack, receive
+from workbench.serve.wire import Message, messages, pack
 from workbench.targets import described, open_target
 from workbench.targets.base import Array, DeviceSession, Feeds, RunSession, Session
 from workbench.values.documents.canonical import encode as to_json
@@ -66,7 +66,7 @@ def run(work: Work, connection: socket.socket, parent: int) -> None:
     ready = {**facts, "device": work.place, "pid": os.getpid(), "startup_s": seconds}
     with contextlib.closing(session), contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall(pack({"ready": ready}))
-        while (message := receive(connection)) is not None:
+        for message in messages(connection):
             connection.sendall(_answer(session, message))
 
 
