@@ -1,4 +1,4 @@
-"""Who may connect, and whose turn it is: bounds over all connections, and the bytes that each may send ahead.
+"""Who may connect, and whose turn it is: bounds over all connections, and how much of each is read at once.
 
 At a bound the newcomer is let in where another connection is of no use: one whose first request does not come, then
 one that idles between requests. Connections that are being answered are never closed for others.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,42 +20,17 @@ from workbench.serve.events import log_seldom
 if TYPE_CHECKING:
     from workbench.serve.protocol import BoundedHttp
 
-AHEAD_BYTES = 16 << 10
-"""Read of one connection beyond what its current request needs."""
+_PIECE_BYTES = 16 << 10
+"""Read at once of what is no body of a known length."""
 _BODY_BYTES = 64 << 10
 """Read at once of a body whose length is known."""
-_TURNS_AT_ONCE = 4
-"""Requests that had been sent ahead, started in one round of the event loop; those who wait for their answer before
-they ask again need no turn."""
 _PATIENCE_S = 1.0
 """A connection without a request is left alone for so long, however many wait."""
 
 Idleness = Literal["busy", "between requests", "without a request"]
 _buffer = memoryview(bytearray(_BODY_BYTES))
 """For every connection: what is read into it is copied out before the next read."""
-_ahead = _buffer[:AHEAD_BYTES]
-
-
-class Turns:
-    """Connections with requests that were sent ahead, in a line; a few of them go on in each round of the loop."""
-
-    def __init__(self) -> None:
-        self._line: deque[BoundedHttp] = deque()
-        self._running = False
-
-    def wait(self, http: BoundedHttp) -> None:
-        """Join the end of the line."""
-        self._line.append(http)
-        if not self._running:
-            self._running = True
-            asyncio.get_running_loop().call_soon(self._run)
-
-    def _run(self) -> None:
-        for _ in range(min(_TURNS_AT_ONCE, len(self._line))):
-            self._line.popleft().turn()
-        self._running = bool(self._line)
-        if self._running:
-            asyncio.get_running_loop().call_soon(self._run)
+_piece = _buffer[:_PIECE_BYTES]
 
 
 class Connections(Collector):
@@ -67,7 +41,6 @@ class Connections(Collector):
         Args:
             rejected: told the kind of every refusal that the application does not see.
         """
-        self.turns = Turns()
         self.rejected = rejected
         self.refused = 0
         """Newcomers that found no room."""
@@ -148,8 +121,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         wanted = self.http.wanted()
-        if wanted is None or wanted <= AHEAD_BYTES:
-            return _ahead
+        if wanted is None or wanted <= _PIECE_BYTES:
+            return _piece
         return _buffer[: min(wanted, _BODY_BYTES)]
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -1,8 +1,12 @@
 """uvicorn's HTTP protocol with bounds: on time, on what a request's head may be, and one request at a time.
 
-Written against uvicorn 0.54, whose protocol parses whatever arrives at once, keeps as many requests as were sent ahead,
-takes heads and trailers of any size, lets trailers speak as if they were headers, and closes a connection while its
-client still writes.
+Written against uvicorn 0.54, whose protocol keeps as many requests as were sent ahead, takes heads and trailers of any
+size, lets trailers speak as if they were headers, and closes a connection while its client still writes.
+
+The parser (llhttp, by httptools) decides what is valid; what it does not bound is counted here: bytes and fields of a
+head, and everything of a chunked body that is not its content (sizes, extensions, leading zeros, trailers). A request
+that is sent before the one before it was answered is not taken: the connection closes with that answer, and the client
+may ask again [RFC 9112 9.3.2].
 """
 
 from __future__ import annotations
@@ -10,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sized
 from http import HTTPStatus
 from typing import Any
 
@@ -19,14 +22,23 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from workbench.serve.connections import Connection, Connections, Idleness
-from workbench.serve.framing import Framing
 from workbench.serve.refusals import Refusal
 
+MOST_HEAD_BYTES = 32 << 10
+"""Beyond what one read brings: the line, the fields, and blank lines before them."""
+MOST_FIELDS = 128
+MOST_CHUNK_OVERHEAD_BYTES = 64 << 10
+"""Of one body; a client that sends one byte in each chunk gets thirteen thousand of them through."""
 _UPGRADE = re.compile(rb"\nupgrade:", re.IGNORECASE)
 """Nothing is upgraded to here, and the parser drops the body of a request that asks for it, as Java's client does of
 every plain server. A field that comes in two pieces is missed, and such a request refused where it has a body."""
 _DROPPED_BYTES = 8 << 20
 """Of a body that is read on after its request was answered."""
+_HEAD = f"{MOST_HEAD_BYTES} bytes or {MOST_FIELDS} fields"
+_HEAD_TOO_LARGE = Refusal("head_too_large", f"The request's head has more than {_HEAD}.", close=True)
+_CHUNKS = f"The chunked body has more than {MOST_CHUNK_OVERHEAD_BYTES} bytes that are no content."
+_TOO_MUCH_FRAMING = Refusal("bad_request", _CHUNKS, close=True)
+_SENT_AHEAD = Refusal("bad_request", "Requests are taken one after the other.", close=True)
 _NOT_HTTP = Refusal("bad_request", "This is no valid HTTP/1.1 request.", close=True)
 _TOO_SLOW_HEAD = Refusal("slow", "The request's head did not come in time.", close=True)
 _TOO_SLOW_BODY = Refusal("slow", "The request's body did not come in time.", close=True)
@@ -50,10 +62,9 @@ def bounded_http(connections: Connections, **settings: float) -> Any:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """One connection's requests, each parsed when the one before it was answered.
+    """One connection's requests, one after the other.
 
-    What arrives meanwhile stays bytes: at most `connections.AHEAD_BYTES` are read, the rest waits in the socket. A
-    request that comes in one piece, as nearly all do, costs no timer. Time between requests is uvicorn's keep-alive.
+    A request that comes in one piece, as nearly all do, costs no timer. Time between requests is uvicorn's keep-alive.
     """
 
     head_timeout_s = 10.0
@@ -67,14 +78,18 @@ class BoundedHttp(HttpToolsProtocol):
 
     def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
-        self._turns, self._rejected = connections.turns, connections.rejected
-        self._framing = Framing()
-        self._ahead = bytearray()
+        self._rejected = connections.rejected
+        self._bytes = 0
+        """Of the current request, content of its body left out."""
+        self._left: int | None = None
+        """Of its body, where its length is known."""
         self._in_head = self._in_body = False
         self._asked = False
         """A whole head came, once."""
         self._given_up = False
         """What still comes is dropped."""
+        self._sent_ahead = False
+        """So is what comes until the answer was written."""
         self._dropped = 0
         self._refusal: Refusal | None = None
         """Why a callback of the parser raised."""
@@ -86,27 +101,36 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        self.flow = _OneAhead(transport, self._ahead)
+        self.flow = _Flow(transport)
         self._plain = transport
         self.transport: _Answers = _Answers(self, transport)
         self._after(self.head_timeout_s, self._head_too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_time()
-        self._ahead.clear()
         if self._write_timer is not None:
             self._write_timer.cancel()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._given_up:
+        if self._given_up or self._sent_ahead:
             return
-        self._ahead += data
-        if not self._answering:
-            self._advance()
-        if self._ahead:
-            self.flow.pause_reading()
+        self._unset_keepalive_if_required()
+        self._bytes += len(data)
+        if not self._in_body and b"upgrade" in data.lower():
+            head, end, rest = data.partition(b"\r\n\r\n")
+            data = _UPGRADE.sub(b"\nX-Declined:", head) + end + rest
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # the next request is HTTP/1.1 again
+            self.parser = httptools.HttpRequestParser(self)
+        except httptools.HttpParserError:
+            self._give_up(self._refusal or _NOT_HTTP)
+        if self._bytes > MOST_HEAD_BYTES + (MOST_CHUNK_OVERHEAD_BYTES if self._in_body else 0):
+            self._give_up(_TOO_MUCH_FRAMING if self._in_body else _HEAD_TOO_LARGE)
+        if not self._answering and not self._given_up:
+            self._await_more()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -121,22 +145,16 @@ class BoundedHttp(HttpToolsProtocol):
 
     # --- what the bounds over all connections ask -------------------------------------------------------------------
 
-    def turn(self) -> None:
-        """Go on with what was sent ahead."""
-        if self._ahead and not self.ending and not self._answering:
-            self._advance()
-            self.flow.resume_reading()
-
     def wanted(self) -> int | None:
         """How many bytes the current request certainly still has; None where nobody knows."""
-        return None if self._answering else self._framing.wanted()
+        return self._left if self._in_body else None
 
     def idleness(self) -> Idleness:
         if self._given_up:
             return "without a request"
-        if self._answering or self._in_body or self._ahead:
+        if self._answering or self._in_body:
             return "busy"
-        return "between requests" if self._asked and not self._framing.begun else "without a request"
+        return "between requests" if self._asked and not self._bytes else "without a request"
 
     def refuse_connection(self, transport: asyncio.Transport) -> None:
         """Say that there is no room, and close."""
@@ -160,47 +178,32 @@ class BoundedHttp(HttpToolsProtocol):
         """A whole request came and is not answered yet."""
         return not (self._in_body or self._in_head or self.cycle is None or self.cycle.response_complete)
 
-    def _advance(self) -> None:
-        """Parse up to the end of the next request."""
-        self._unset_keepalive_if_required()
-        while self._ahead and not self._given_up:
-            try:
-                count = self._framing.next(self._ahead)
-            except Refusal as refusal:
-                self._give_up(refusal)
-                return
-            if count == len(self._ahead):
-                piece = bytes(self._ahead)
-                self._ahead.clear()
-            else:
-                piece = bytes(self._ahead[:count])
-                del self._ahead[:count]
-            if not self._in_body and b"upgrade" in piece.lower():
-                piece = _UPGRADE.sub(b"\nX-Declined:", piece)
-            try:
-                self.parser.feed_data(piece)
-            except httptools.HttpParserUpgrade:  # the next request is HTTP/1.1 again
-                self.parser = httptools.HttpRequestParser(self)
-            except httptools.HttpParserError:
-                self._give_up(self._refusal or _NOT_HTTP)
-            if self._answering:
-                return
-        if self._timer is None and not self._given_up:
-            if self._in_body:
-                self._after(self.body_timeout_s, self._body_too_slow)
-            elif self._framing.begun:
-                self._after(self.head_timeout_s, self._head_too_slow)
-            else:
-                idle = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-                self.timeout_keep_alive_task = idle
+    def _await_more(self) -> None:
+        """No connection is left without a timer."""
+        if self._timer is not None:
+            return
+        if self._in_body:
+            self._after(self.body_timeout_s, self._body_too_slow)
+        elif self._bytes:
+            self._after(self.head_timeout_s, self._head_too_slow)
+        else:
+            self._unset_keepalive_if_required()
+            idle = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+            self.timeout_keep_alive_task = idle
 
     def on_message_begin(self) -> None:
+        if self._answering:
+            self._refusal = _SENT_AHEAD
+            raise _SENT_AHEAD
         self._in_head = True
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:  # a trailer's X-API-Key or Host is none
             return
+        if len(self.headers) == MOST_FIELDS:
+            self._refusal = _HEAD_TOO_LARGE
+            raise _HEAD_TOO_LARGE
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -216,13 +219,16 @@ class BoundedHttp(HttpToolsProtocol):
         if length != 0 and self.parser.should_upgrade():
             self._refusal = Refusal("bad_request", "Nothing is upgraded to here.", close=True)
             raise self._refusal
-        self._framing.body(length)
+        self._left = length
         super().on_headers_complete()
         self._in_head, self._in_body, self._asked = False, True, True
         self._dropped = 0
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
+        self._bytes -= len(body)
+        if self._left is not None:
+            self._left -= len(body)
         if self.cycle.response_complete:
             self._dropped += len(body)
             if self._dropped > _DROPPED_BYTES:
@@ -231,16 +237,13 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._on_time()
         self._in_body = False
-        self._framing.start()
+        self._bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._in_body:
             self._after(self.linger_s, self._plain.close)
-        if self._ahead and not self.ending:
-            self._unset_keepalive_if_required()
-            self._turns.wait(self)
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
@@ -254,7 +257,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._timer = None
 
     def _head_too_slow(self) -> None:
-        if self._framing.begun and self._in_head:
+        if self._in_head:
             self._give_up(_TOO_SLOW_HEAD)
         else:
             self.transport.close()
@@ -267,6 +270,9 @@ class BoundedHttp(HttpToolsProtocol):
         if self.ending:
             return
         cycle = self.cycle
+        if self._answering:  # of the request before it
+            self._sent_ahead, cycle.keep_alive = True, False
+            return
         if self._in_body and cycle is not None:
             begun = cycle.response_started
             cycle.disconnected = True  # whoever answers it need not
@@ -284,8 +290,7 @@ class BoundedHttp(HttpToolsProtocol):
             return
         self._given_up = True
         self._unset_keepalive_if_required()
-        if unread or self._ahead or self._in_body:
-            self._ahead.clear()
+        if unread or self._sent_ahead or self._in_body:
             self._plain.write_eof()
             self.flow.resume_reading()
         else:
@@ -340,19 +345,15 @@ def _answer(refusal: Refusal) -> bytes:
     return b"\r\n".join((*lines, b"", content))
 
 
-class _OneAhead(FlowControl):
-    """Reads on only when no request of the connection waits for the one before it."""
-
-    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
-        super().__init__(transport)
-        self._waiting = waiting
+class _Flow(FlowControl):
+    """uvloop's transports raise where they are asked for this and close already."""
 
     def pause_reading(self) -> None:
         if not self._transport.is_closing():
             super().pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._waiting and not self._transport.is_closing():
+        if not self._transport.is_closing():
             super().resume_reading()
 
 
