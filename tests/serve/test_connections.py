@@ -11,7 +11,6 @@ import pytest
 from tests.serve.attacks import posted
 from tests.serve.test_protocol import port_of, serving, talk
 from workbench.serve.connections import Connections, address_of
-from workbench.serve.protocol import BoundedHttp
 
 
 @contextlib.contextmanager
@@ -70,23 +69,3 @@ def test_a_network_of_ipv6_counts_as_one_address() -> None:
     assert address_of(("2001:db8::1", 5, 0, 0)) == address_of(("2001:db8::ffff:2", 6, 0, 0))
     assert address_of(("2001:db8:0:1::1", 5, 0, 0)) != address_of(("2001:db8::1", 5, 0, 0))
     assert address_of(("fe80::1%eth0", 5, 0, 2)) == "fe80::/64"
-
-
-def test_a_head_is_read_in_small_parts_and_a_body_in_larger_ones() -> None:
-    sizes: list[int] = []
-    received = BoundedHttp.data_received
-
-    def counting(self: BoundedHttp, data: bytes) -> None:
-        sizes.append(len(data))
-        received(self, data)
-
-    with serving() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BoundedHttp, "data_received", counting)
-        said, _ = talk(
-            port_of(server), posted(b"x" * 500_000, head=b"X: " + b"y" * 20_000 + b"\r\n"), answers=1, wait_s=0.1
-        )
-
-    assert said.startswith(b"HTTP/1.1 200 ")
-    assert sum(sizes) > 520_000
-    assert max(sizes) == 64 << 10
-    assert sizes[0] <= 16 << 10

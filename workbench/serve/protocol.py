@@ -21,14 +21,15 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from workbench.serve.connections import Connection, Connections, Idleness
+from workbench.serve.connections import Connections, Idleness, address_of
 from workbench.serve.refusals import Refusal
 
 MOST_HEAD_BYTES = 32 << 10
-"""Beyond what one read brings: the line, the fields, and blank lines before them."""
+"""The target and the fields."""
 MOST_FIELDS = 128
 MOST_CHUNK_OVERHEAD_BYTES = 64 << 10
 """Of one body; a client that sends one byte in each chunk gets thirteen thousand of them through."""
+_MOST_FRAMING_BYTES = MOST_HEAD_BYTES + MOST_CHUNK_OVERHEAD_BYTES
 _UPGRADE = re.compile(rb"\nupgrade:", re.IGNORECASE)
 """Nothing is upgraded to here, and the parser drops the body of a request that asks for it, as Java's client does of
 every plain server. A field that comes in two pieces is missed, and such a request refused where it has a body."""
@@ -52,11 +53,11 @@ def bounded_http(connections: Connections, **settings: float) -> Any:
         settings: attributes of `BoundedHttp` that are to differ, such as `head_timeout_s`.
     """
 
-    def make(**of_uvicorn: Any) -> Connection:
+    def make(**of_uvicorn: Any) -> BoundedHttp:
         http = BoundedHttp(connections, **of_uvicorn)
         for name, value in settings.items():
             setattr(http, name, value)
-        return Connection(http, connections)
+        return http
 
     return make
 
@@ -78,12 +79,10 @@ class BoundedHttp(HttpToolsProtocol):
 
     def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
-        self._rejected = connections.rejected
+        self._all, self.address, self._admitted = connections, "", False
         self._bytes = 0
         """Of the current request, content of its body left out."""
-        self._left: int | None = None
-        """Of its body, where its length is known."""
-        self._in_head = self._in_body = False
+        self._in_head = self._in_body = self._chunked = False
         self._asked = False
         """A whole head came, once."""
         self._given_up = False
@@ -100,6 +99,13 @@ class BoundedHttp(HttpToolsProtocol):
     # --- what the transport says ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        self.address = address_of(transport.get_extra_info("peername"))
+        self._admitted = self._all.admit(self, self.address, self.loop.time())
+        if not self._admitted:
+            self._given_up = True
+            transport.write(_answer(_NO_ROOM))
+            transport.close()
+            return
         super().connection_made(transport)
         self.flow = _Flow(transport)
         self._plain = transport
@@ -107,6 +113,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._after(self.head_timeout_s, self._head_too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._admitted:
+            return
+        self._all.remove(self)
         self._on_time()
         if self._write_timer is not None:
             self._write_timer.cancel()
@@ -127,7 +136,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.parser = httptools.HttpRequestParser(self)
         except httptools.HttpParserError:
             self._give_up(self._refusal or _NOT_HTTP)
-        if self._bytes > MOST_HEAD_BYTES + (MOST_CHUNK_OVERHEAD_BYTES if self._in_body else 0):
+        if self._bytes > (_MOST_FRAMING_BYTES if self._in_body else MOST_HEAD_BYTES):
             self._give_up(_TOO_MUCH_FRAMING if self._in_body else _HEAD_TOO_LARGE)
         if not self._answering and not self._given_up:
             self._await_more()
@@ -145,21 +154,12 @@ class BoundedHttp(HttpToolsProtocol):
 
     # --- what the bounds over all connections ask -------------------------------------------------------------------
 
-    def wanted(self) -> int | None:
-        """How many bytes the current request certainly still has; None where nobody knows."""
-        return self._left if self._in_body else None
-
     def idleness(self) -> Idleness:
         if self._given_up:
             return "without a request"
         if self._answering or self._in_body:
             return "busy"
         return "between requests" if self._asked and not self._bytes else "without a request"
-
-    def refuse_connection(self, transport: asyncio.Transport) -> None:
-        """Say that there is no room, and close."""
-        transport.write(_answer(_NO_ROOM))
-        transport.close()
 
     def make_room(self) -> None:
         """Close, for another connection."""
@@ -212,6 +212,8 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._on_time()
         try:
+            if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MOST_HEAD_BYTES:
+                raise _HEAD_TOO_LARGE
             length = body_length(self.parser.get_http_version(), self.parser.get_method(), self.url, self.headers)
         except Refusal as refusal:
             self._refusal = refusal
@@ -219,7 +221,7 @@ class BoundedHttp(HttpToolsProtocol):
         if length != 0 and self.parser.should_upgrade():
             self._refusal = Refusal("bad_request", "Nothing is upgraded to here.", close=True)
             raise self._refusal
-        self._left = length
+        self._chunked = length is None
         super().on_headers_complete()
         self._in_head, self._in_body, self._asked = False, True, True
         self._dropped = 0
@@ -227,14 +229,15 @@ class BoundedHttp(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
         self._bytes -= len(body)
-        if self._left is not None:
-            self._left -= len(body)
         if self.cycle.response_complete:
             self._dropped += len(body)
             if self._dropped > _DROPPED_BYTES:
                 self.transport.close()
 
     def on_message_complete(self) -> None:
+        if self._chunked and self._bytes > _MOST_FRAMING_BYTES and not self.cycle.response_complete:
+            self._refusal = _TOO_MUCH_FRAMING
+            raise _TOO_MUCH_FRAMING
         self._on_time()
         self._in_body = False
         self._bytes = 0
@@ -279,7 +282,7 @@ class BoundedHttp(HttpToolsProtocol):
             cycle.message_event.set()
         else:
             begun = False
-        self._rejected(refusal.kind)
+        self._all.rejected(refusal.kind)
         if not begun:
             self.transport.write(_answer(refusal))
         self.close(unread=True)
