@@ -70,16 +70,6 @@ async def exchange(
     return sent, service
 
 
-def test_a_body_that_does_not_come_is_cut_off_with_408(directory: Path) -> None:
-    for incoming in ([], [{"type": "http.request", "body": b"{", "more_body": True}]):
-        sent, service = asyncio.run(exchange(directory, Limits(body_timeout_s=0.05), incoming))
-
-        assert sent[0]["status"] == 408
-        assert (b"connection", b"close") in sent[0]["headers"]
-        assert json.loads(sent[1]["body"])["error"]["kind"] == "slow"
-        assert service.open_requests == 0
-
-
 def test_nobody_is_answered_when_the_client_left_in_the_middle_of_its_body(directory: Path) -> None:
     incoming: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
 

@@ -153,8 +153,7 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
         if len(headers) < len(scope["headers"]):
             _check_once(scope["headers"])
         _check(service, scope, headers)
-        with service.reading(arrived_s):
-            body = await _read(receive, service)
+        body = await _read(receive, service)
         request = await service.submit(body, arrived_s)
         try:
             await _answered(request.done, receive)
@@ -322,7 +321,7 @@ def http_server(service: Service, connections: Connections) -> HttpServer:
     """The server of one front end."""
     config = uvicorn.Config(
         application(service),
-        http=bounded_http(connections, body_timeout_s=service.settings.limits.body_timeout_s + 5.0),
+        http=bounded_http(connections, body_timeout_s=service.settings.limits.body_timeout_s),
         ws="none",
         lifespan="off",
         log_config=None,

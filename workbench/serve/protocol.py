@@ -42,7 +42,6 @@ _TOO_MUCH_FRAMING = Refusal("bad_request", _CHUNKS, close=True)
 _SENT_AHEAD = Refusal("bad_request", "Requests are taken one after the other.", close=True)
 _NOT_HTTP = Refusal("bad_request", "This is no valid HTTP/1.1 request.", close=True)
 _TOO_SLOW_HEAD = Refusal("slow", "The request's head did not come in time.", close=True)
-_TOO_SLOW_BODY = Refusal("slow", "The request's body did not come in time.", close=True)
 _NO_ROOM = Refusal("overloaded", "There are too many connections.", 1, close=True)
 
 
@@ -69,8 +68,7 @@ class BoundedHttp(HttpToolsProtocol):
     """
 
     head_timeout_s = 10.0
-    body_timeout_s = 15.0
-    """Longer than the application's own limit, which answers in words; this one is for bodies that nobody reads."""
+    body_timeout_s = 10.0
     write_timeout_s = 30.0
     """For a client that does not read its answers."""
     linger_s = 3.0
@@ -266,7 +264,8 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.close()
 
     def _body_too_slow(self) -> None:
-        self._give_up(_TOO_SLOW_BODY)
+        words = f"The body did not come within {self.body_timeout_s:g} s."
+        self._give_up(Refusal("slow", words, close=True))
 
     def _give_up(self, refusal: Refusal) -> None:
         """Say why, where no answer was begun, and close."""
