@@ -121,7 +121,7 @@ def _opened(plan: LoadPlan) -> tuple[Streams | None, Callable[[Clients, float], 
         streams = Streams()
         return streams, functools.partial(open_stream, streams)
     if plan.wire == "kserve-v2/grpc":
-        from workbench.load.kserve.grpc_client import open_grpc
+        from workbench.load.kserve.grpc_calls import open_grpc
 
         return None, open_grpc
     return None, open_http

@@ -1,4 +1,5 @@
-"""The protocol over gRPC: metadata, requests with raw contents, as Triton's own clients send them, and answers.
+"""The protocol over gRPC: metadata, requests with raw contents, as Triton's own clients send them, and answers;
+and the load generator's connection, a channel of its own with at most one call in flight.
 
 The protocol's messages are described here, as far as a client needs them, by the names and numbers of its definition
 (`inference.GRPCInferenceService`), which Triton and KServe share; packages that carry generated code (tritonclient,
@@ -10,12 +11,15 @@ grpcio is an extra (`pip install 'int8-workbench[kserve]'`) and imported where a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]  # no types
 
+from workbench.load.client import Clients, Connected
+from workbench.load.http1 import CLOSED, GARBAGE
 from workbench.load.kserve.served import BYTES, ServedModel, ServedTensor, from_bytes, from_numbers, to_bytes
 from workbench.load.requests import Request
 from workbench.values.errors import ConfigError, MeasureError, ToolchainError
@@ -42,6 +46,7 @@ def grpc_library() -> Any:
     """
     try:
         import grpc
+        import grpc.aio
     except ImportError as error:
         raise ToolchainError("gRPC takes grpcio. Run: pip install 'int8-workbench[kserve]'") from error
     return grpc
@@ -235,3 +240,81 @@ _POOL.Add(_file())
 def message(name: str) -> Any:
     """The class of a message."""
     return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+_STATUS_OF: Mapping[str, int] = {
+    "OK": 200,
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "OUT_OF_RANGE": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "ABORTED": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "CANCELLED": 499,
+    "UNKNOWN": 500,
+    "INTERNAL": 500,
+    "DATA_LOSS": 500,
+    "UNIMPLEMENTED": 501,
+    "DEADLINE_EXCEEDED": 504,
+}
+"""Code → HTTP status, as google.rpc.Code maps them. UNAVAILABLE is missing: the connection is lost then."""
+
+
+class GrpcConnection(Connected):
+    """One client. A code other than OK is an answer with a status; a lost connection is none."""
+
+    __slots__ = ("_call", "_channel", "_infer", "_task")
+
+    def __init__(self, clients: Clients, intended_s: float) -> None:
+        super().__init__(clients, intended_s)
+        library, target = grpc_library(), target_of(clients.plan.url)
+        self._channel: Any = library.aio.insecure_channel(target, options=OPTIONS)
+        self._infer = self._channel.unary_unary(INFER)
+        self._task: asyncio.Task[None] | None = None
+        self._call: Any = None
+
+    async def open(self) -> None:
+        try:
+            await self._channel.channel_ready()
+        except asyncio.CancelledError:  # nobody answers in time
+            await self._channel.close()
+            raise
+        self.clients.connected(self)
+
+    def send(self, request: bytes, intended_s: float) -> None:
+        super().send(request, intended_s)
+        self._call = self._infer(request)
+        self._task = asyncio.get_running_loop().create_task(self._answered(self._call))
+
+    async def _answered(self, call: Any) -> None:
+        try:
+            code = "OK" if await call is not None else "UNKNOWN"
+        except grpc_library().RpcError as error:
+            code = error.code().name
+        except asyncio.CancelledError:  # given up, or the end
+            return
+        if not self.busy:
+            return
+        if code == "UNAVAILABLE":
+            self._finish(CLOSED)
+            self.close()
+            return
+        self._finish(_STATUS_OF.get(code, GARBAGE))
+        self.clients.idle(self)
+
+    def close(self) -> None:
+        if self._channel is None:
+            return
+        channel, self._channel = self._channel, None
+        if self._call is not None:
+            self._call.cancel()
+        self.clients.ending(asyncio.get_running_loop().create_task(channel.close()))
+        self.clients.lost(self)
+
+
+async def open_grpc(clients: Clients, intended_s: float) -> None:
+    """One connection more; raises TimeoutError where nobody answers within the plan's timeout."""
+    await GrpcConnection(clients, intended_s).open()
