@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,6 @@ from workbench.values.service import ServiceLoad
 PATH = "/v1/chat/completions"
 
 
-@pytest.fixture(scope="module")
-def lit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with lit_server(tmp_path_factory.mktemp("lit") / "log") as url:
-        yield url
-
-
 def bodies(*texts: str, tokens: int = 6) -> list[dict[str, Any]]:
     return requests_of([{"text": text} for text in texts], Generation(max_tokens=tokens), "m", "/v1")[0]
 
@@ -53,8 +46,9 @@ def loaded(url: str, *texts: str, load: ServiceLoad | None = None, **plan: Any) 
     return run_load(LoadPlan(url=url, path=PATH, wire="openai/chat", load=load, **settings), asked, times_to=times_to)
 
 
-def test_litserves_stream_is_timed_token_by_token(lit: str, tmp_path: Path) -> None:
-    result = loaded(lit, "a story", "pairs of words", times_to=tmp_path / "times.npz")
+def test_litserves_stream_is_timed_token_by_token(tmp_path: Path) -> None:
+    with lit_server(tmp_path / "log") as lit:
+        result = loaded(lit, "a story", "pairs of words", times_to=tmp_path / "times.npz")
 
     tokens = result.tokens
     assert tokens is not None
@@ -73,23 +67,6 @@ def test_litserves_stream_is_timed_token_by_token(lit: str, tmp_path: Path) -> N
         waited = kept["chunk_s"][first] - kept["intended_s"][kept["stream_row"]]
     assert waited.min() >= FIRST_S
     assert any("holds 1.3" in note for note in result.notes)
-
-
-def test_litserves_answers_without_usage_are_counted_by_chunks(lit: str) -> None:
-    tokens = loaded(lit, "no usage").tokens
-
-    assert tokens is not None
-    assert tokens.counted_by_usage == 0
-    assert tokens.output_tokens == tokens.chunks == 6 * tokens.by_chunks > 0
-
-
-def test_litserves_error_in_the_middle_of_a_stream_is_one(lit: str) -> None:
-    result = loaded(lit, "a story", "fail")
-
-    assert set(result.errors) == {"an error in the middle of the stream"}
-    assert result.answered > 0
-    assert not result.reliable
-    assert any("the server said in a stream" in note for note in result.notes)
 
 
 def test_an_open_loop_counts_the_first_token_from_the_intended_moment() -> None:
