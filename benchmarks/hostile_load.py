@@ -144,11 +144,12 @@ def _sample(service: Running, began: float) -> Sample:
     files: Counter[str] = Counter()
     resident: Counter[str] = Counter()
     pids = []
+    watchers = [event["pid"] for event in service.events() if event["event"] == "watcher_ready"]
     for process in service.family():
         try:
             words = " ".join(process.cmdline())
             role = "front end" if process.pid == service.process.pid else "workers"
-            role = "watcher" if "serve.watcher" in words else role
+            role = "watcher" if process.pid in watchers else role
             if "resource_tracker" in words:
                 continue
             files[role] += process.num_fds()

@@ -30,7 +30,7 @@ from workbench.bundle.paths import name_fault, open_inside
 from workbench.bundle.sums import parse_sums, sums_text
 from workbench.graph.door import SECONDS_VARIABLE
 from workbench.inputs.dataset import Task
-from workbench.serve.opened import open_proved
+from workbench.serve.worker import open_proved
 from workbench.shipping.promotion import Limits
 from workbench.shipping.promotion.accuracy import float_check
 from workbench.values.documents.canonical import file_digest

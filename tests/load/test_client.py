@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -63,13 +64,15 @@ def test_a_closed_loop_sees_the_servers_delay(tmp_path: Path) -> None:
     assert server.connections == 10 + 3, "clients keep their connections"
 
 
-def test_every_body_is_sent_before_any_is_sent_again() -> None:
+def test_every_body_is_sent_before_any_is_sent_again_with_the_key() -> None:
     with serving(delayed(0)) as server:
-        loaded(server, ServiceLoad(concurrency=1), max_requests=9, warmup_s=0, **PATIENT)
+        plan = LoadPlan(url=server.url, load=ServiceLoad(concurrency=1), max_requests=9, warmup_s=0)
+        run_load(plan, BODIES, api_key="open sesame")
 
     sent = [body.decode() for body in server.bodies]
     assert len(sent) == 9
     assert all(sorted(sent[i : i + 3]) == sorted(BODIES) for i in (0, 3, 6))
+    assert b"\r\nX-API-Key: open sesame\r\n" in server.heads[0]
 
 
 def test_an_open_loop_sends_when_it_is_due_whatever_the_server_does(tmp_path: Path) -> None:
@@ -100,22 +103,6 @@ def test_an_open_loop_sends_when_it_is_due_whatever_the_server_does(tmp_path: Pa
         pytest.fail("hardly a request was due while the server stood still, eight times")
     assert result.longest_ms is not None
     assert result.longest_ms >= 1000 * (ended - intended[due].min()) - 0.001
-
-
-def test_poisson_arrivals_come_at_their_rate_and_are_counted_from_their_moment(tmp_path: Path) -> None:
-    with serving(delayed(0.005)) as server:
-        result = loaded(server, ServiceLoad(arrivals="poisson", rate_per_s=200), tmp_path / "times.npz", duration_s=1.0)
-
-    with np.load(tmp_path / "times.npz") as stored:
-        late_ms = 1000 * (stored["sent_s"] - stored["intended_s"])
-        counted = stored["intended_s"] >= 0.1  # after the warm-up
-        waited_ms = 1000 * (stored["done_s"] - stored["intended_s"])[counted]
-    assert 150 < result.requests < 250
-    assert result.failed == 0
-    assert late_ms.min() >= 0
-    assert waited_ms.min() >= 5
-    assert result.p50_ms is not None
-    assert result.p50_ms.value == pytest.approx(np.median(waited_ms), rel=0.05)
 
 
 def test_a_trace_is_replayed_as_it_is(tmp_path: Path) -> None:
@@ -211,33 +198,32 @@ async def never(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bo
     return True
 
 
-FAULTS = {
-    "closes_midway": (close_midway, "connection closed before the answer was whole"),
-    "closes_at_once": (close_at_once, "connection closed before the answer was whole"),
-    "never_answers": (never, "no answer in time"),
-    "garbage": (delayed(0, b"\x16\x03\x01\x02\x00 what?\r\n\r\n"), "no HTTP answer"),
-    "no_number": (delayed(0, b"HTTP/1.1 200 OK\r\nContent-Length: ten\r\n\r\n"), "no HTTP answer"),
-    "too_much": (delayed(0, answer() + b"more"), "no HTTP answer"),
-}
+FAULTS = (
+    *((handler, "connection closed before the answer was whole") for handler in (close_midway, close_at_once)),
+    (never, "no answer in time"),
+    (delayed(0, b"\x16\x03\x01\x02\x00 what?\r\n\r\n"), "no HTTP answer"),
+    (delayed(0, b"HTTP/1.1 200 OK\r\nContent-Length: ten\r\n\r\n"), "no HTTP answer"),
+    (delayed(0, answer() + b"more"), "no HTTP answer"),
+)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_server_is_reported_by_kind(fault: str) -> None:
-    broken, kind = FAULTS[fault]
-    good = delayed(0.001)
+def test_a_broken_server_is_reported_by_kind() -> None:
+    good, kinds = delayed(0.001), Counter[str]()
 
     async def handle(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bool:
-        chosen: Handler = broken if server.requests % 5 == 0 else good
+        chosen: Handler = good
+        if server.requests % 5 == 0:
+            chosen, kind = FAULTS[server.requests // 5 % len(FAULTS)]
+            kinds[kind] += 1
         return await chosen(server, body, writer)
 
     with serving(handle) as server:
-        # only where nothing ever comes may a request time out, however slow the machine is
-        plan = PATIENT | ({"timeout_s": 0.3} if broken is never else {})
-        result = loaded(server, ServiceLoad(concurrency=2), max_requests=30, warmup_s=0, **plan)
+        plan = {**PATIENT, "timeout_s": 5.0}
+        result = loaded(server, ServiceLoad(concurrency=2), max_requests=60, warmup_s=0, **plan)
 
-    assert set(result.errors) == {kind}
-    assert result.answered + result.errors[kind] == result.requests
-    assert result.answered > 0
+    assert result.errors == kinds
+    assert len(kinds) == 3
+    assert result.answered + sum(kinds.values()) == result.requests
 
 
 def test_a_server_that_closes_after_every_answer_is_loaded_all_the_same() -> None:
@@ -274,14 +260,6 @@ def test_the_count_ends_a_run_early() -> None:
 
             assert server.requests == result.requests == 40
             assert result.window_s < PATIENT["duration_s"], "the time it was given"
-
-
-def test_an_api_key_is_sent_and_kept_out_of_files_and_arguments() -> None:
-    with serving(delayed(0)) as server:
-        plan = LoadPlan(url=server.url, load=ServiceLoad(concurrency=1), max_requests=3, warmup_s=0)
-        run_load(plan, BODIES, api_key="open sesame")
-
-    assert b"\r\nX-API-Key: open sesame\r\n" in server.heads[0]
 
 
 def test_ctrl_c_ends_with_what_was_measured() -> None:

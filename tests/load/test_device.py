@@ -92,6 +92,8 @@ def test_a_tool_that_fails_costs_figures_and_no_load() -> None:
 
 
 def test_nvidias_tool_is_read_as_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert nvidia_readers() is None
     tool = tmp_path / "nvidia-smi"
     tool.write_text(
         '#!/bin/sh\ncase "$1" in\n*uuid) echo GPU-a; echo GPU-b;;\n*) echo "1234, 71.25, 12, [N/A]";;\nesac\n',
@@ -106,9 +108,3 @@ def test_nvidias_tool_is_read_as_it_prints(tmp_path: Path, monkeypatch: pytest.M
     assert list(found.readers) == ["GPU-a", "GPU-b"]
     reading = found.readers["GPU-a"]()
     assert reading == DeviceReading(memory_bytes=1234 * 2**20, power_w=71.25, utilization_percent=12.0)
-
-
-def test_without_nvidias_tool_there_is_nothing_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    assert nvidia_readers() is None

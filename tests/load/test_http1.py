@@ -41,20 +41,16 @@ def test_an_answer_is_whole_with_its_last_byte_wherever_it_is_cut(body: bytes, c
         assert reader.body_bytes == len(body)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_what_is_no_answer_is_refused() -> None:
+    for data in (
         b"SSH-2.0-x\r\n",
         b"HTTP/2 200\r\n\r\n",
         b"HTTP/1.1 two OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000,
-    ],
-    ids=lambda d: d[:24].decode(),
-)
-def test_what_is_no_answer_is_refused(data: bytes) -> None:
-    with pytest.raises(ProtocolError):
-        AnswerReader().feed(data)
+    ):
+        with pytest.raises(ProtocolError):
+            AnswerReader().feed(data)
 
 
 def test_http_1_0_and_connection_close_end_the_connection() -> None:

@@ -17,40 +17,28 @@ def test_texts_and_words_become_the_services_requests() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
+def test_files_of_texts_are_read(tmp_path: Path) -> None:
+    for name, content in (
         ("a.txt", "loan\n\npay due\n"),
         ("a.jsonl", '"loan"\n{"text": "pay due", "label": 3}\n'),
         ("a.csv", 'label,text\n0,loan\n1,"pay due"\n'),
-    ],
-)
-def test_files_of_texts_are_read(tmp_path: Path, name: str, content: str) -> None:
-    (tmp_path / name).write_text(content, encoding="utf-8")
-
-    assert [json.loads(b) for b in bodies_of_file(tmp_path / name)] == [{"text": "loan"}, {"text": "pay due"}]
-
-
-def test_a_text_of_two_lines_in_a_csv_is_one_text(tmp_path: Path) -> None:
+    ):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        assert [json.loads(b) for b in bodies_of_file(tmp_path / name)] == [{"text": "loan"}, {"text": "pay due"}]
     (tmp_path / "a.csv").write_text('text\n"one\ntwo"\n', encoding="utf-8")
-
     assert [json.loads(b) for b in bodies_of_file(tmp_path / "a.csv")] == [{"text": "one\ntwo"}]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
+def test_a_file_without_requests_is_refused_with_its_line(tmp_path: Path) -> None:
+    for name, content, says in (
         ("a.jsonl", '"loan"\n{"txt": 1}\n', r"a\.jsonl:2.*no request"),
         ("a.jsonl", "loan\n", r"a\.jsonl:1.*no JSON"),
         ("a.csv", "sentence\nloan\n", r"a\.csv:2.*no column 'text'"),
         ("a.txt", "\n\n", "holds no request"),
-    ],
-)
-def test_a_file_without_requests_is_refused_with_its_line(tmp_path: Path, name: str, content: str, says: str) -> None:
-    (tmp_path / name).write_text(content, encoding="utf-8")
-
-    with pytest.raises(ConfigError, match=says):
-        bodies_of_file(tmp_path / name)
+    ):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        with pytest.raises(ConfigError, match=says):
+            bodies_of_file(tmp_path / name)
 
 
 def test_arrays_are_sent_row_by_row(tmp_path: Path) -> None:

@@ -39,27 +39,17 @@ def test_the_services_own_metrics_become_figures_of_the_window() -> None:
     assert found.device_memory_bytes == 2000
 
 
-def test_a_server_without_our_metrics_has_no_figures() -> None:
+def test_a_server_without_our_metrics_or_started_anew_has_no_figures() -> None:
     with serving(delayed(0)) as server:
         assert scrape("127.0.0.1", server.port) is None
+        assert (listener(server.port) or 1) > 0  # None where the system does not tell
     foreign = read_samples('process_cpu_seconds_total 4\n# HELP x y\nrequests{code="200"} 7\n')
     assert foreign == {"process_cpu_seconds_total": {"": 4.0}, "requests": {'code="200"': 7.0}}
     assert figures_between(foreign, foreign, 1.0) is None
     assert figures_between(None, foreign, 1.0) is None
-
-
-def test_a_server_that_was_started_anew_has_no_figures() -> None:
     old, new = Metrics(), Metrics()
     old.batch(length=0, rows=1, positions=1, padded=0, waited_s=[0.1], run_s=0.1, worker=0)
-
     assert figures_between(read_samples(old.text().decode()), read_samples(new.text().decode()), 1.0) is None
-
-
-def test_who_listens_is_found() -> None:
-    with serving(delayed(0)) as server:
-        found = listener(server.port)
-
-    assert found is None or found > 0  # None where the system does not tell
 
 
 def test_processes_below_the_server_count_with_it() -> None:
@@ -73,7 +63,7 @@ def test_processes_below_the_server_count_with_it() -> None:
         try:
             assert parent.stdout is not None
             assert parent.stdout.readline() == b"80000000\n"
-            watch = ProcessWatch(parent.pid)
+            watch, gone = ProcessWatch(parent.pid), ProcessWatch(parent.pid)
             watch.begin()
             time.sleep(1.3)
             found = watch.end()
@@ -85,13 +75,5 @@ def test_processes_below_the_server_count_with_it() -> None:
     assert 0.01 < found.cores < 1.5  # of a machine that others may keep busy
     assert found.resident_peak_bytes > 80_000_000
     assert found.grown_bytes is None, "too few samples to speak of growth"
-
-
-def test_a_server_that_is_gone_has_no_processes() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"])
-    watch = ProcessWatch(child.pid)
-    child.kill()
-    child.wait()
-    watch.begin()
-
-    assert watch.end() is None
+    gone.begin()
+    assert gone.end() is None, "the server is gone"

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import http.client
 import os
 import signal
@@ -16,12 +17,12 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.serve.making import Reply, Running, launch, make_bundle, running
-from tests.serve.test_lifecycle import gone
+from tests.serve.making import Reply, Running, make_bundle, running
 from workbench.serve.__main__ import start
+from workbench.serve.admin import Watcher
 from workbench.serve.hosts import Hosts
 from workbench.serve.keys import drawn_key
-from workbench.serve.watcher import Watcher
+from workbench.serve.wire import pack
 from workbench.values.errors import ConfigError
 
 SECRET, LINE = drawn_key("first")
@@ -61,7 +62,7 @@ def _listens(service: Running) -> bool:
 
 
 def watcher_of(service: Running) -> psutil.Process:
-    return next(p for p in service.family() if "workbench.serve.watcher" in p.cmdline())
+    return psutil.Process([e["pid"] for e in service.events() if e["event"] == "watcher_ready"][-1])
 
 
 def test_health_is_told_at_both_ports_and_metrics_only_where_they_were_moved(service: Running) -> None:
@@ -122,52 +123,43 @@ def test_liveness_is_told_while_the_front_end_has_no_turn_and_the_watcher_comes_
     first.kill()
     service.wait_until(lambda: first.pid not in [p.pid for p in service.family()])
     service.wait_until(lambda: _listens(beside))
-    assert any(e["event"] == "watcher_ended" for e in service.events())
+    assert any(e["event"] == "watcher_lost" for e in service.events())
 
 
-def test_the_watcher_ends_with_the_front_end(bundle: Path) -> None:
-    """Told to end; a front end that is killed closes its socket, as the next test's does."""
-    with running(bundle, "--admin-port", "0", "--admin-host", "localhost") as service:
-        admin(service)
-        family = service.family()
-        assert len([p for p in family if "workbench.serve.watcher" in p.cmdline()]) == 1
-        service.process.send_signal(signal.SIGTERM)
-
-        assert gone(family)
-
-
-def test_a_front_end_that_says_nothing_is_not_live_and_is_again_when_it_speaks() -> None:
-    front, link = socket.socketpair()
+def test_a_service_that_says_nothing_is_not_live_and_is_again_when_it_speaks_and_its_end_is_the_watchers() -> None:
+    service, link = socket.socketpair()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        watcher = Watcher(Hosts(addresses=True), ["/metrics"], hang_s=0.5)
-        thread = threading.Thread(target=asyncio.run, args=(watcher.run(listener, link),))
+
+        async def watch() -> None:
+            await Watcher(Hosts(addresses=True), ["/metrics"], hang_s=0.5).run(listener, link)
+
+        thread = threading.Thread(target=asyncio.run, args=(watch(),))
         thread.start()
 
         def ask(path: str) -> int:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
-            connection.request("GET", path)
-            status = connection.getresponse().status
-            connection.close()
-            return status
+            with contextlib.closing(connection):
+                connection.request("GET", path)
+                return connection.getresponse().status
 
         def until(wanted: int, *paths: str, beat: bytes = b"") -> bool:
             """Whether all answer so before long; however slow the machine is, `beat` is said before each look."""
             end = time.monotonic() + 60
             while time.monotonic() < end:
-                front.sendall(beat)
+                service.sendall(beat)
                 if [ask(path) for path in paths] == [wanted] * len(paths):
                     return True
                 time.sleep(0.05)
             return False
 
         probes = ("/health/live", "/health/ready", "/health")
-        beat = b'{"health": [200, {"status": "ok"}], "ready": true}\n'
+        beat = pack({"health": [200, {"status": "ok"}]})
         starting = ask("/health/ready")
         assert until(200, *probes, beat=beat)
         assert until(503, *probes)
         assert until(200, "/health/live", beat=beat)
-        front.close()
+        service.close()
         thread.join(60)
 
     assert starting == 503
@@ -192,33 +184,25 @@ def test_silent_and_hostile_clients_do_not_keep_probes_from_being_answered(servi
             client.close()
 
 
-def test_settings_that_cannot_be_meant_are_the_users_mistake(bundle: Path, tmp_path: Path) -> None:
-    process = launch(bundle, tmp_path / "log", "--api-keys", "/nowhere/keys")
-
-    assert process.wait(300) == 2
-    assert "/nowhere/keys: --api-keys: there is no such file of keys." in (tmp_path / "log").read_text()
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_options_are_checked_before_anything_starts(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORKBENCH_API_KEY", raising=False)
+    given: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "workers": None, "max_batch_size": None}
+    given |= {"batch_timeout_ms": None, "queue_limit": None, "policy": "refuse"}
+    changes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"host": "0.0.0.0"}, "--host: 0.0.0.0 is not loopback, and no key is asked for."),
+        ({"host": "a..b", "no_key": True}, "--host: 'a..b' is no address: "),  # found without asking a name server
+        ({"api_keys": Path("/nowhere/keys")}, "/nowhere/keys: --api-keys: there is no such file of keys."),
         ({"metrics": "admin"}, "--metrics: there is no port of administration."),
         ({"rate_limit": 5.0}, "--rate-limit: limits requests of each key, and there is none."),
         ({"allowed_hosts": ["http://a"]}, "--allowed-host: 'http://a' is no host."),
         ({"max_connections": 0}, "--max-connections: 0 is not positive."),
         ({"admin_port": 70_000}, "--admin-port: 70000 is no port."),
         ({"docs": "closed"}, "--docs: 'closed' is none of open, admin and off."),
-    ],
-)
-def test_options_are_checked_before_anything_starts(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
-) -> None:
-    monkeypatch.delenv("WORKBENCH_API_KEY", raising=False)
-    given: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "workers": None, "max_batch_size": None}
-    given |= {"batch_timeout_ms": None, "queue_limit": None, "policy": "refuse"}
-
-    with pytest.raises(ConfigError) as error:
-        start(bundle, **(given | changes))
-
-    assert said in str(error.value)
+        ({"devices": "all"}, "--devices: all: target onnxruntime computes on the host's processors and has no"),
+        ({"front_ends": "many"}, "--front-ends: 'many' is neither a number nor auto."),
+        ({"front_ends": "0"}, "--front-ends: 0 is not 1 to 64."),
+    )
+    for changed, said in changes:
+        with pytest.raises(ConfigError) as error:
+            start(bundle, **(given | changed))
+        assert said in str(error.value)

@@ -1,7 +1,5 @@
 """Logits → classes and entities; the entities by the very rules that score them."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -39,72 +37,33 @@ def logits_of(sample: TextSample, tags: list[int]) -> np.ndarray:
     return found
 
 
-def test_classes_come_with_softmax_scores_best_first() -> None:
-    found = classes(np.log(np.array([[1, 2, 3, 4, 5, 5.0]], np.float32)), ["a", "b", "c", "d", "e", "f"])
+def test_classes_come_with_softmax_scores_best_first_by_name_or_number_and_none_of_what_is_not_finite() -> None:
+    (found,) = classes(np.log(np.array([[1, 2, 3, 4, 5, 5.0]], np.float32)), ["a", "b", "c", "d", "e", "f"])
 
-    assert found == [
-        {"label": "e", "score": 0.25, "scores": {"e": 0.25, "f": 0.25, "d": 0.2, "c": 0.15, "b": 0.1}},
-    ]
-    assert list(found[0]["scores"]) == ["e", "f", "d", "c", "b"]
-
-
-def test_a_class_without_a_name_is_called_by_its_number() -> None:
-    assert classes(np.array([[0.0, 100.0]], np.float32), [])[0] == {
-        "label": "1",
-        "score": 1.0,
-        "scores": {"1": 1.0, "0": 0.0},
-    }
-
-
-def test_a_number_that_is_not_finite_makes_no_answer() -> None:
+    assert (found["label"], found["score"]) == ("e", 0.25)
+    assert list(found["scores"].items()) == [("e", 0.25), ("f", 0.25), ("d", 0.2), ("c", 0.15), ("b", 0.1)]
+    assert classes(np.array([[0.0, 100.0]], np.float32), [])[0]["scores"] == {"1": 1.0, "0": 0.0}
     with pytest.raises(NotFinite):
         classes(np.array([[0.0, np.nan]], np.float32), ["a", "b"])
 
 
-@pytest.mark.parametrize(
-    ("text", "tags", "expected"),
-    [
+def test_entities_have_the_characters_of_the_text_or_the_places_of_its_words(tokenizing: Tokenizing) -> None:
+    rows: tuple[tuple[str | tuple[str, ...], list[int], list[tuple[str, int, int, str]]], ...] = (
         ("anna bell paid", [1, 2, 0], [("PER", 0, 9, "anna bell")]),
         ("  paid in   New york, paris", [0, 0, 3, 4, 0, 3], [("LOC", 12, 20, "New york"), ("LOC", 22, 27, "paris")]),
-        ("belly paid", [1, 0], [("PER", 0, 5, "belly")]),
+        ("belly paid", [1, 0], [("PER", 0, 5, "belly")]),  # tokens within a word
         ("anna bell", [1, 1], [("PER", 0, 4, "anna"), ("PER", 5, 9, "bell")]),
         ("anna paris", [1, 4], [("PER", 0, 4, "anna"), ("LOC", 5, 10, "paris")]),
         ("anna paid bell", [0, 0, 2], [("PER", 10, 14, "bell")]),
         ("张三 paid", [1, 2, 0], [("PER", 0, 2, "张三")]),
         ("paid", [0], []),
-    ],
-    ids=[
-        "two words",
-        "spaces and a comma",
-        "subword tokens",
-        "B after B",
-        "I of another kind",
-        "I alone",
-        "characters",
-        "none",
-    ],
-)
-def test_entities_have_the_characters_of_the_text(
-    tokenizing: Tokenizing, text: str, tags: list[int], expected: list[tuple[str, int, int, str]]
-) -> None:
-    sample = tokenizing.sample(text)
-
-    [found] = entities(logits_of(sample, tags), [sample], TAGS)
-
-    assert [(e["type"], e["start"], e["end"], e["text"]) for e in found["entities"]] == expected
-    assert all(text[e["start"] : e["end"]] == e["text"] for e in found["entities"])
-    assert all(0.9 < e["score"] <= 1 for e in found["entities"])
-
-
-def test_entities_of_a_list_of_words_count_words(tokenizing: Tokenizing) -> None:
-    sample = tokenizing.sample(("paid", "belly", "bell", "paris"))
-
-    [found] = entities(logits_of(sample, [0, 1, 2, 3]), [sample], TAGS)
-
-    assert [(e["type"], e["start"], e["end"], e["text"]) for e in found["entities"]] == [
-        ("PER", 1, 3, "belly bell"),
-        ("LOC", 3, 4, "paris"),
-    ]
+        (("paid", "belly", "bell", "paris"), [0, 1, 2, 3], [("PER", 1, 3, "belly bell"), ("LOC", 3, 4, "paris")]),
+    )
+    for text, tags, expected in rows:
+        sample = tokenizing.sample(text)
+        [found] = entities(logits_of(sample, tags), [sample], TAGS)
+        assert [(e["type"], e["start"], e["end"], e["text"]) for e in found["entities"]] == expected
+        assert all(0.9 < e["score"] <= 1 for e in found["entities"])
 
 
 @settings(deadline=None, max_examples=200)
@@ -125,20 +84,11 @@ def test_the_entities_are_those_that_scoring_counts(preprocessor: Preprocessor, 
     assert (counted[..., CORRECT] == counted[..., GOLD]).all()
 
 
-@pytest.mark.parametrize("text", ["anna paid bell", "Belly in New York!", ("belly", "张", "york"), "loan " * 40])
 def test_the_service_tokenizes_as_calibration_and_scoring_did(
-    preprocessor: Preprocessor, tokenizing: Tokenizing, text: str | tuple[str, ...]
+    preprocessor: Preprocessor, tokenizing: Tokenizing
 ) -> None:
-    sample = tokenizing.sample(text)
-
-    assert [sample.encoded] == encode(preprocessor, [text])
-    assert sample.truncated == (text == "loan " * 40)
-
-
-def test_the_file_of_the_tokenizer_is_read_once(tmp_path: Path) -> None:
-    file = tmp_path / "tokenizer.json"
-    write_tokenizer(file)
-    made = Tokenizing(open_preprocessor(file, max_length=4, bins=(4,)))
-    file.unlink()
-
-    assert made.sample("anna").encoded.ids == (2,)
+    texts: tuple[str | tuple[str, ...], ...] = ("anna paid bell", "Belly in New York!", ("belly", "张"), "loan " * 40)
+    for text in texts:
+        sample = tokenizing.sample(text)
+        assert [sample.encoded] == encode(preprocessor, [text])
+        assert sample.truncated == (text == "loan " * 40)

@@ -70,18 +70,6 @@ async def exchange(
     return sent, service
 
 
-@pytest.mark.parametrize(
-    "incoming", [[], [{"type": "http.request", "body": b"{", "more_body": True}]], ids=["no", "part"]
-)
-def test_a_body_that_does_not_come_is_cut_off_with_408(directory: Path, incoming: list[Message]) -> None:
-    sent, service = asyncio.run(exchange(directory, Limits(body_timeout_s=0.05), incoming))
-
-    assert sent[0]["status"] == 408
-    assert (b"connection", b"close") in sent[0]["headers"]
-    assert json.loads(sent[1]["body"])["error"]["kind"] == "slow"
-    assert service.open_requests == 0
-
-
 def test_nobody_is_answered_when_the_client_left_in_the_middle_of_its_body(directory: Path) -> None:
     incoming: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
 
@@ -114,14 +102,13 @@ def test_bodies_that_came_in_part_take_a_bounded_part_of_memory(directory: Path)
     service.hold(100_000)  # nothing is held any more
 
 
-@pytest.mark.parametrize("name", [b"x-api-key", b"content-type", b"content-encoding"])
-def test_what_says_who_asks_and_how_to_read_is_said_once(directory: Path, name: bytes) -> None:
-    body: list[Message] = [{"type": "http.request", "body": b'{"text": "anna"}', "more_body": False}]
+def test_what_says_who_asks_and_how_to_read_is_said_once(directory: Path) -> None:
+    for name in (b"x-api-key", b"content-type", b"content-encoding"):
+        body: list[Message] = [{"type": "http.request", "body": b'{"text": "anna"}', "more_body": False}]
+        sent, _ = asyncio.run(exchange(directory, Limits(), body, (name, b"a"), (name, b"b")))
 
-    sent, _ = asyncio.run(exchange(directory, Limits(), body, (name, b"a"), (name, b"b")))
-
-    assert sent[0]["status"] == 400
-    assert json.loads(sent[1]["body"])["error"]["message"] == f"The header {name.decode()} may be there once."
+        assert sent[0]["status"] == 400
+        assert json.loads(sent[1]["body"])["error"]["message"] == f"The header {name.decode()} may be there once."
 
 
 def test_a_body_that_says_it_is_too_large_is_not_read(directory: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.serve.making import launch, make_bundle
+from tests.serve.making import make_bundle
 from workbench.bundle import preprocessor_of, read_bundle
 from workbench.serve.batcher import Row
 from workbench.serve.cards import Place, check_devices, places_of
@@ -25,60 +25,31 @@ from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.values.service import ServiceSettings
 
 
-@pytest.mark.parametrize(
-    ("wanted", "cards"), [(None, "0123"), ("all", "0123"), ("2", "01"), ("0,1,3", "013"), ("3,", "3"), ("3, 1", "13")]
-)
-def test_cards_are_taken_all_by_number_or_by_name(wanted: str | None, cards: str, tmp_path: Path) -> None:
+def test_cards_are_taken_all_by_number_or_by_name_and_others_are_refused(tmp_path: Path) -> None:
     with switched_on(emulated_environment(tmp_path, CANN_EMULATOR_DEVICES="4")):
-        places = places_of(ASCEND, wanted)
-
-    assert [place.card for place in places] == list(cards)
-    assert {place.device for place in places} == {0}, "each worker sees its own card alone"
-    assert [place.environment["ASCEND_RT_VISIBLE_DEVICES"] for place in places] == list(cards)
-
-
-def test_a_card_that_is_not_there_is_named_beside_those_that_are(tmp_path: Path) -> None:
-    with (
-        switched_on(emulated_environment(tmp_path, CANN_EMULATOR_DEVICES="2")),
-        pytest.raises(ToolchainError, match=r"no card 5, 7 of target \S+, only 0, 1\. .*npu-smi"),
-    ):
-        places_of(ASCEND, "0,5,7")
-
-
-@pytest.mark.parametrize(
-    ("text", "what"), [("0", "names no cards"), ("cards", "names no cards"), (",", "names no"), ("1,1", "twice")]
-)
-def test_what_names_no_cards_is_refused_with_the_forms_there_are(text: str, what: str) -> None:
-    with pytest.raises(ConfigError, match=what):
-        check_devices(text)
+        for wanted, cards in (
+            (None, "0123"),
+            ("all", "0123"),
+            ("2", "01"),
+            ("0,1,3", "013"),
+            ("3,", "3"),
+            ("3, 1", "13"),
+        ):
+            places = places_of(ASCEND, wanted)
+            assert [place.card for place in places] == list(cards)
+            assert {place.device for place in places} == {0}, "each worker sees its own card alone"
+            assert [place.environment["ASCEND_RT_VISIBLE_DEVICES"] for place in places] == list(cards)
+        with pytest.raises(ToolchainError, match=r"no card 5, 7 of target \S+, only 0, 1, 2, 3\. .*npu-smi"):
+            places_of(ASCEND, "0,5,7")
+    for text, what in (("0", "names no cards"), ("cards", "names no cards"), (",", "names no"), ("1,1", "twice")):
+        with pytest.raises(ConfigError, match=what):
+            check_devices(text)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (
-            ("--devices", "all"),
-            "--devices: all: target onnxruntime computes on the host's processors and has no",
-        ),
-        (("--front-ends", "many"), "--front-ends: 'many' is neither a number nor auto."),
-        (("--front-ends", "0"), "--front-ends: 0 is not 1 to 64."),
-    ],
-)
-def test_a_service_on_the_host_has_front_ends_and_no_cards(
-    arguments: tuple[str, ...], words: str, tmp_path: Path
-) -> None:
-    assert launch(make_bundle(tmp_path), tmp_path / "log", *arguments).wait(60) == 2
-    assert words in (tmp_path / "log").read_text()
-
-
-@pytest.mark.parametrize(
-    ("cards", "on_host", "processors", "count"),
-    [(8, False, 192, 8), (8, False, 8, 4), (8, False, 1, 1), (1, True, 64, 1)],
-)
-def test_front_ends_follow_the_cards_and_leave_processors_to_others(
-    cards: int, on_host: bool, processors: int, count: int
-) -> None:
-    assert front_ends_wanted(cards, on_host, processors) == count
+def test_front_ends_follow_the_cards_and_leave_processors_to_others() -> None:
+    wanted = ((8, False, 192, 8), (8, False, 8, 4), (8, False, 1, 1), (1, True, 64, 1))
+    for cards, on_host, processors, count in wanted:
+        assert front_ends_wanted(cards, on_host, processors) == count
 
 
 class Asking:

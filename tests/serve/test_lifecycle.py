@@ -102,14 +102,6 @@ def test_a_second_sigterm_ends_at_once(slow: Path) -> None:
     assert any(end != 200 for end in ends)
 
 
-def test_sigterm_while_it_starts_ends_it(quick: Path) -> None:
-    with running(quick, ready=False) as service:
-        family = service.family()
-
-        assert service.end() == 0
-        assert gone(family)
-
-
 def test_before_the_golden_samples_were_replayed_nothing_is_answered(quick: Path) -> None:
     with running(quick, ready=False) as service:
         health, reply = service.health(), service.predict({"text": "anna"})
@@ -118,6 +110,10 @@ def test_before_the_golden_samples_were_replayed_nothing_is_answered(quick: Path
         assert (health.status, health.body["status"]) == (503, "starting")
         assert (reply.status, reply.body["error"]["kind"], reply.headers["retry-after"]) == (503, "starting", "1")
         assert service.predict({"text": "anna"}).status == 200
+    with running(quick, ready=False) as service:
+        family = service.family()
+        assert service.end() == 0, "told to end while it starts"
+        assert gone(family)
 
 
 def test_the_batch_of_a_killed_worker_runs_on_another_and_the_worker_comes_back(slow: Path) -> None:
@@ -244,26 +240,6 @@ def test_a_worker_for_which_no_file_is_left_is_tried_again_until_one_is(quick: P
     assert (refused.status, refused.body["error"]["kind"]) == (503, "worker_lost")
 
 
-def test_a_service_that_finds_no_file_for_a_worker_ends_with_an_error_after_the_time_it_was_given(quick: Path) -> None:
-    with running(quick, "--no-worker-timeout-s", "1") as service:
-        let_open(service, 0)
-        lost = time.monotonic()
-        os.kill(service.worker_pids()[0], signal.SIGKILL)
-
-        assert service.process.wait(300) == 3
-        assert time.monotonic() - lost >= 1
-    assert "of worker 0: it could not be started: Too many open files. " in service.log.read_text()
-
-
-def test_workers_die_with_a_main_process_that_is_killed(slow: Path) -> None:
-    with running(slow, "--workers", "2") as service, concurrent.futures.ThreadPoolExecutor(2) as pool:
-        family = service.family()
-        asked(service, pool, 1)
-        service.process.kill()
-
-        assert gone(family)
-
-
 def test_beyond_the_queue_requests_are_refused_with_a_time_to_come_back(narrow: Running) -> None:
     before = metric(narrow, 'workbench_errors_total{kind="overloaded"}')
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
@@ -296,60 +272,40 @@ def test_a_client_that_goes_away_leaves_its_place_to_others(narrow: Running) -> 
     assert metric(narrow, "workbench_batch_rows_count") <= batches + 2, "what was running, and the last"
 
 
-def test_a_bundle_whose_golden_samples_differ_is_not_served(tmp_path: Path) -> None:
-    bundle, log = make_bundle(tmp_path, spoilt=True), tmp_path / "log"
-    process = launch(bundle, log)
-
-    assert process.wait(300) == 1
-    assert "output 'logits' of golden batch 0 differs by 1" in log.read_text()
-    assert '"worker_ready"' not in log.read_text()
-
-
-def test_a_damaged_bundle_is_not_served(tmp_path: Path) -> None:
-    bundle, log = make_bundle(tmp_path), tmp_path / "log"
-    with (bundle / "tokenizer.json").open("a") as file:
+def test_what_cannot_be_served_ends_with_a_reason_and_its_exit_code(quick: Path, tmp_path: Path) -> None:
+    for name in ("spoilt", "damaged"):
+        (tmp_path / name).mkdir()
+    spoilt, damaged = make_bundle(tmp_path / "spoilt", spoilt=True), make_bundle(tmp_path / "damaged")
+    with (damaged / "tokenizer.json").open("a") as file:
         file.write(" ")
-
-    assert launch(bundle, log).wait(300) == 1
-    assert "tokenizer.json has" in log.read_text()
-
-
-def test_a_port_that_is_taken_is_the_user_s_mistake(quick: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+        port = str(taken.getsockname()[1])
+        for number, (bundle, arguments, code, said) in enumerate(
+            (
+                (spoilt, (), 1, "output 'logits' of golden batch 0 differs by 1"),
+                (damaged, (), 1, "tokenizer.json has"),
+                (quick, ("--front-ends", "1", "--port", port), 2, f"--port: 127.0.0.1:{port} cannot be bound: "),
+                (quick, ("--front-ends", "2", "--port", port), 2, f"--port: 127.0.0.1:{port} cannot be bound: "),
+            )
+        ):
+            log = tmp_path / f"{number}.log"
+            assert launch(bundle, log, *arguments).wait(300) == code, said
+            assert said in log.read_text()
+            assert '"worker_ready"' not in log.read_text()
 
-        for fronts in ("1", "2"):
-            assert launch(quick, tmp_path / "log", "--front-ends", fronts, "--port", str(port)).wait(300) == 2
-    assert f"--port: 127.0.0.1:{port} cannot be bound: " in (tmp_path / "log").read_text()
 
-
-def test_what_is_no_address_is_called_so(quick: Path, tmp_path: Path) -> None:
-    assert (
-        launch(quick, tmp_path / "log", "--host", "a..b", "--no-key").wait(300) == 2
-    )  # found without asking a name server
-    assert "--host: 'a..b' is no address: " in (tmp_path / "log").read_text()
-
-
-def test_ctrl_c_drains_like_sigterm_and_does_not_wait_for_bodies_that_do_not_come(quick: Path) -> None:
-    with running(quick) as service:
+def test_ctrl_c_drains_like_sigterm_and_does_not_wait_for_bodies_that_do_not_come(slow: Path) -> None:
+    with running(slow, "--max-batch-size", "1") as service, concurrent.futures.ThreadPoolExecutor(4) as pool:
         family = service.family()
         slow_clients = [socket.create_connection((service.host, service.port)) for _ in range(20)]
         for client in slow_clients:
             client.sendall(good()[:-5])
-        assert service.predict({"text": "anna"}).status == 200
-        os.killpg(service.process.pid, signal.SIGINT)  # a terminal tells the whole group
+        waiting = asked(service, pool, 2)
+        os.killpg(service.process.pid, signal.SIGINT)  # a terminal, or a service manager, tells the whole group
 
+        assert [f.result().status for f in waiting] == [200, 200]
         assert service.process.wait(300) == 0
         assert gone(family)
         assert any(e["event"] == "drained" and e["whole"] for e in service.events())
         for client in slow_clients:
             client.close()
-
-
-def test_a_service_manager_that_tells_every_process_does_not_cut_requests_off(slow: Path) -> None:
-    with running(slow, "--max-batch-size", "1") as service, concurrent.futures.ThreadPoolExecutor(4) as pool:
-        waiting = asked(service, pool, 2)
-        os.killpg(service.process.pid, signal.SIGTERM)
-
-        assert [f.result().status for f in waiting] == [200, 200]
-        assert service.process.wait(300) == 0

@@ -38,14 +38,6 @@ def errors(service: Running) -> dict[str, float]:
     return {line.split('"')[1]: float(line.split(" ")[1]) for line in lines}
 
 
-def test_the_same_seed_gives_the_same_attacks_of_every_kind() -> None:
-    first, again = list(attacks(1, 200)), list(attacks(1, 200))
-
-    assert first == again
-    assert len({attack.name for attack in first}) >= len(OFTEN + SELDOM)
-    assert list(attacks(2, 200)) != first
-
-
 def test_no_request_needs_memory_beyond_its_own_size(service: Running) -> None:
     """A row of many short strings and a long one was once made an array of long ones: 400 MB from 300 kB."""
     before = peak_bytes(service.process.pid)
@@ -60,6 +52,7 @@ def test_malformed_requests_are_refused_and_leave_nothing_behind(service: Runnin
     run_attacks(service.port, attacks(0, 150))  # buffers and caches get their size
     before = settled(service.process.pid, 0, patience_s=0.5)
 
+    assert len({attack.name for attack in attacks(1, 200)}) >= len(OFTEN + SELDOM)
     outcome = run_attacks(service.port, attacks(1, ATTACKS))
 
     after = settled(service.process.pid, before.files)

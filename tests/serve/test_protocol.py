@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import socket
 import threading
 import time
@@ -13,18 +12,15 @@ import pytest
 import uvicorn
 
 from tests.serve.attacks import posted
-from workbench.serve.connections import AHEAD_BYTES, Connections
-from workbench.serve.framing import MOST_HEAD_BYTES, MOST_HEAD_LINES
-from workbench.serve.protocol import bounded_http
+from workbench.serve.connections import Connections
+from workbench.serve.protocol import MOST_FIELDS, MOST_HEAD_BYTES, bounded_http
 
 WAIT_S = 20.0
 """So long a client waits for its connection to be closed."""
 PATIENCE_S = 0.4
-PROBES = {"first_probe_s": 0.02, "next_probe_s": 0.01}
 
-
-answered: list[str] = []
-"""Paths of requests whose answer was written, as far as the application could tell."""
+gone: list[str] = []
+"""Paths of requests whose client left before it was answered."""
 
 
 async def answer_ok(scope: Any, receive: Any, send: Any) -> None:
@@ -32,7 +28,7 @@ async def answer_ok(scope: Any, receive: Any, send: Any) -> None:
 
     /unread is answered before its body came, /large with 16 MB, /names with the names of the headers.
     """
-    waits = {"/slow": 0.005, "/slower": 0.15, "/slowest": 5.0}
+    waits = {"/slow": 0.005, "/slowest": 60.0}
     if scope["path"] in ("/unread", "/large"):
         content = b"o" * (16 << 20 if scope["path"] == "/large" else 2)
         head = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(content))]}
@@ -46,8 +42,8 @@ async def answer_ok(scope: Any, receive: Any, send: Any) -> None:
     if scope["path"] in waits:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(receive(), waits[scope["path"]])
+            gone.append(scope["path"])
             return
-    answered.append(scope["path"])
     content = b" ".join(name for name, _ in scope["headers"]) if scope["path"] == "/names" else b"ok"
     length = (b"content-length", b"%d" % len(content))
     await send({"type": "http.response.start", "status": 200, "headers": [length]})
@@ -84,14 +80,14 @@ def serving(connections: Connections | None = None, **settings: float) -> Iterat
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[uvicorn.Server]:
-    with serving(linger_s=0.5, **PROBES) as patient:
+    with serving(linger_s=0.5) as patient:
         yield patient
 
 
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[int]:
     """The port of a server that waits for nobody."""
-    with serving(head_timeout_s=PATIENCE_S, body_timeout_s=1.0, linger_s=0.5, **PROBES) as impatient:
+    with serving(head_timeout_s=PATIENCE_S, body_timeout_s=1.0, linger_s=0.5) as impatient:
         yield port_of(impatient)
 
 
@@ -105,11 +101,11 @@ def port(server: uvicorn.Server) -> int:
     return port_of(server)
 
 
-def talk(port: int, *parts: bytes | float | None, answers: int = 0, wait_s: float = WAIT_S) -> tuple[bytes, float]:
+def talk(port: int, *parts: bytes | float | int, answers: int = 0, wait_s: float = WAIT_S) -> tuple[bytes, float]:
     """What comes back until the service closes, and when it closed; `wait_s` where it did not.
 
     Args:
-        parts: bytes to send, seconds to wait, None to close the client's half.
+        parts: bytes to send, seconds to wait, a whole number of answers to wait for.
         answers: are waited for, however slow the machine is, before `wait_s` begins.
     """
 
@@ -123,19 +119,22 @@ def talk(port: int, *parts: bytes | float | None, answers: int = 0, wait_s: floa
                     found.extend(data)
             return time.perf_counter() - began
 
+        async def answered(count: int) -> None:
+            until = time.perf_counter() + WAIT_S
+            while found.count(b"HTTP/1.1 ") < count and not closed.done() and time.perf_counter() < until:
+                await asyncio.sleep(0.01)
+
         closed = asyncio.create_task(read())
         with contextlib.suppress(ConnectionError):  # closed while this client still wrote
             for part in parts:
                 if isinstance(part, float):
                     await asyncio.sleep(part)
-                elif part is None:
-                    writer.write_eof()
+                elif isinstance(part, int):
+                    await answered(part)
                 else:
                     writer.write(part)
                     await writer.drain()
-        until = time.perf_counter() + WAIT_S
-        while found.count(b"HTTP/1.1 ") < answers and not closed.done() and time.perf_counter() < until:
-            await asyncio.sleep(0.01)
+        await answered(answers)
         done, _ = await asyncio.wait({closed}, timeout=wait_s)
         seconds = closed.result() if done else wait_s
         closed.cancel()
@@ -147,58 +146,34 @@ def talk(port: int, *parts: bytes | float | None, answers: int = 0, wait_s: floa
     return asyncio.run(run())
 
 
-def test_a_connection_that_says_nothing_is_closed(hasty: int) -> None:
-    said, seconds = talk(hasty)
-
-    assert said == b""
-    assert PATIENCE_S * 0.9 < seconds < WAIT_S
-
-
-def test_a_head_that_comes_drop_by_drop_is_given_up_with_408(hasty: int) -> None:
+def test_who_does_not_send_in_time_is_told_so_and_cut_off(hasty: int) -> None:
     drops: list[bytes | float] = [b"POST /predict HTTP/1.1\r\n"]
+    unread: list[bytes | float] = [posted(b"x" * 10_000, path=b"/unread")[:-10_000]]
     for number in range(20):
         drops += [0.05, b"X-%d: 1\r\n" % number]
-
-    said, seconds = talk(hasty, *drops)
-
-    assert said.startswith(b"HTTP/1.1 408 ")
-    assert b"connection: close" in said
-    assert seconds < WAIT_S
-
-
-def test_the_head_of_a_second_request_has_its_own_time(hasty: int) -> None:
-    said, seconds = talk(hasty, posted(b"{}"), 0.6, posted(b"{}"), 0.6, b"POST /predict HT")
-
-    assert said.count(b"HTTP/1.1 200 ") == 2
-    assert said.count(b"HTTP/1.1 408 ") == 1
-    assert seconds > 1.2
-
-
-def test_a_body_that_nobody_reads_does_not_keep_the_connection(hasty: int) -> None:
-    """Byte by byte it would come for days: the answer was given, no head is awaited, and keep-alive began anew."""
-    head = posted(b"x" * 10_000, path=b"/unread")[:-10_000]
-    drops: list[bytes | float] = [head]
     for _ in range(300):
-        drops += [b"x", 0.1]
-
-    said, seconds = talk(hasty, *drops)
-
-    assert said.startswith(b"HTTP/1.1 200 ")
-    assert seconds < 30.0, "while the client still wrote"
-
-
-def test_a_body_without_end_gets_408(hasty: int) -> None:
-    said, seconds = talk(hasty, posted(b"x" * 100)[:-50])
-
-    assert said.startswith(b"HTTP/1.1 408 ")
-    assert 0.9 < seconds < WAIT_S
+        unread += [b"x", 0.1]
+    blank: list[bytes | float] = [posted(b"{}"), *[b"\r\n", 0.1] * 20]
+    second: list[bytes | float] = [posted(b"{}"), 0.6, posted(b"{}"), 0.6, b"POST /predict HT"]
+    for what, parts, statuses, least_s, most_s in (
+        ("nothing", [], [], PATIENCE_S * 0.9, WAIT_S),
+        ("a head drop by drop", drops, [b"408"], 0.0, WAIT_S),
+        ("a second head, which has its own time", second, [b"200", b"200", b"408"], 1.2, 2 * WAIT_S),
+        ("a body without end", [posted(b"x" * 100)[:-50]], [b"408"], 0.9, WAIT_S),
+        ("a body that nobody reads, which would come for days", unread, [b"200"], 0.0, 30.0),
+        ("blank lines between requests, which buy no time", blank, [b"200"], 0.0, WAIT_S),
+    ):
+        said, seconds = talk(hasty, *parts)
+        assert [part[:3] for part in said.split(b"HTTP/1.1 ")[1:]] == statuses, what
+        assert least_s < seconds < most_s, what
+        assert (b"408" in statuses) == (b"connection: close" in said), what
 
 
 def test_the_rest_of_a_body_that_was_answered_early_is_no_request(port: int) -> None:
     inside = posted(b"{}", path=b"/names")
     whole = posted(b"x" * 20_000 + inside, path=b"/unread")
 
-    said, _ = talk(port, whole, posted(b"{}"), answers=2, wait_s=0.3)
+    said, _ = talk(port, whole, 1, posted(b"{}"), answers=2, wait_s=0.3)
 
     assert said.count(b"HTTP/1.1 200 ") == 2
     assert b"content-type" not in said
@@ -221,91 +196,86 @@ HOSTLESS = b"POST /names HTTP/1.1\r\nContent-Length: 2\r\n"
 CHUNKED = b"POST /names HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        HOSTLESS + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        HOSTLESS + b"Content-Length: 2\r\n\r\n{}",
-        HOSTLESS + b"Content-Length: 3\r\n\r\n{} ",
-        HOSTLESS + b"X: a\r\n folded\r\n\r\n{}",
-        HOSTLESS.replace(b"h: 2", b"h : 2") + b"\r\n{}",
-        HOSTLESS.replace(b"h: 2", b"h: +2") + b"\r\n{}",
-        HOSTLESS.replace(b"\r\n", b"\n") + b"\n{}",
-        HOSTLESS + b"X: a\rY: b\r\n\r\n{}",
-        HOSTLESS.replace(b"HTTP/1.1", b"HTTP/2.0") + b"\r\n{}",
-        HOSTLESS.replace(b"HTTP/1.1", b"HTTP/0.9") + b"\r\n{}",
-        HOSTLESS.replace(b"/names", b"/names#x") + b"\r\n{}",
-        HOSTLESS.replace(b"/names", b"http://evil/names") + b"Host: a\r\n\r\n{}",
-        HOSTLESS.replace(b"/names", b"http://a@evil/names") + b"Host: a\r\n\r\n{}",
-        HOSTLESS.replace(b"/names", b"http://a/names") + b"Host: a\r\nHost: b\r\n\r\n{}",
-        b"CONNECT evil:443 HTTP/1.1\r\nHost: evil:443\r\n\r\n",
-        CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n0\r\n\r\n",
-        CHUNKED.replace(b"chunked", b"identity, chunked") + b"\r\n0\r\n\r\n",
-        CHUNKED.replace(b"chunked", b"xchunked") + b"\r\n0\r\n\r\n",
-        CHUNKED.replace(b"chunked", b"chunked, chunked") + b"\r\n0\r\n\r\n",
-        CHUNKED + b"Transfer-Encoding: identity\r\n\r\n0\r\n\r\n",
-        CHUNKED + b"\r\n2;" + b"a" * 300 + b"\r\n{}\r\n0\r\n\r\n",
-        CHUNKED + b"\r\n" + b"0" * 300 + b"2\r\n{}\r\n0\r\n\r\n",
-        CHUNKED + b"\r\n2;x\n{}\r\n0\r\n\r\n",
-        CHUNKED + b"\r\n2\r\n{}XX0\r\n\r\n",
-        CHUNKED + b"\r\n" + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n",
-        CHUNKED + b"\r\n0\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
-    ],
-)
-def test_what_two_servers_could_read_in_two_ways_is_refused_and_the_connection_closed(port: int, sent: bytes) -> None:
-    said, _ = talk(port, sent, posted(b"{}", path=b"/smuggled"), answers=1, wait_s=1.0)
+TWO_READINGS = [
+    HOSTLESS + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    HOSTLESS + b"Content-Length: 2\r\n\r\n{}",
+    HOSTLESS + b"Content-Length: 3\r\n\r\n{} ",
+    HOSTLESS + b"X: a\r\n folded\r\n\r\n{}",
+    HOSTLESS.replace(b"h: 2", b"h : 2") + b"\r\n{}",
+    HOSTLESS.replace(b"h: 2", b"h: +2") + b"\r\n{}",
+    HOSTLESS.replace(b"\r\n", b"\n") + b"\n{}",
+    HOSTLESS + b"X: a\rY: b\r\n\r\n{}",
+    HOSTLESS.replace(b"HTTP/1.1", b"HTTP/2.0") + b"\r\n{}",
+    HOSTLESS.replace(b"HTTP/1.1", b"HTTP/0.9") + b"\r\n{}",
+    HOSTLESS.replace(b"/names", b"/names#x") + b"\r\n{}",
+    HOSTLESS.replace(b"/names", b"http://evil/names") + b"Host: a\r\n\r\n{}",
+    HOSTLESS.replace(b"/names", b"http://a@evil/names") + b"Host: a\r\n\r\n{}",
+    HOSTLESS.replace(b"/names", b"http://a/names") + b"Host: a\r\nHost: b\r\n\r\n{}",
+    b"CONNECT evil:443 HTTP/1.1\r\nHost: evil:443\r\n\r\n",
+    CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n0\r\n\r\n",
+    CHUNKED.replace(b"chunked", b"identity, chunked") + b"\r\n0\r\n\r\n",
+    CHUNKED.replace(b"chunked", b"xchunked") + b"\r\n0\r\n\r\n",
+    CHUNKED.replace(b"chunked", b"chunked, chunked") + b"\r\n0\r\n\r\n",
+    CHUNKED + b"Transfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    CHUNKED + b"\r\n2;x\n{}\r\n0\r\n\r\n",
+    CHUNKED + b"\r\n2\r\n{}XX0\r\n\r\n",
+    CHUNKED + b"\r\n" + b"1\r\nx\r\n" * 40_000 + b"0\r\n\r\n",
+    CHUNKED + b"\r\n0\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
+    CHUNKED + b"\r\n" + b"1;%s\r\nx\r\n" % (b"x" * 100) * 2000 + b"0\r\n\r\n",
+]
 
-    assert said.startswith(b"HTTP/1.1 400 ")
-    assert said.count(b"content-length: ") == 1
-    assert b"connection: close" in said
-    assert b'{"error": {"kind": "bad_request"' in said
+
+def test_what_two_servers_could_read_in_two_ways_is_refused_and_the_connection_closed(port: int) -> None:
+    for sent in TWO_READINGS:
+        said, _ = talk(port, sent, posted(b"{}", path=b"/smuggled"), answers=1, wait_s=1.0)
+        assert said.startswith(b"HTTP/1.1 400 "), sent[:200]
+        assert said.count(b"content-length: ") == 1, sent[:200]
+        assert b"connection: close" in said, sent[:200]
+        assert b'{"error": {"kind": "bad_request"' in said, sent[:200]
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n"
 """Java's client asks every plain server for HTTP/2 so."""
 HALF = b"X: " + b"a" * (MOST_HEAD_BYTES // 2) + b"\r\n"
-LONG = posted(b"x" * 200_000) + posted(b"{}")
+LONG = posted(b"{}", head=b"X: y\r\n")
 
 
-@pytest.mark.parametrize(
-    ("parts", "count"),
-    [
-        ([b"GET http://a:1/names?q HTTP/1.1\r\nHost: A:1\r\n\r\n"], 1),
-        ([b"GET /a HTTP/1.1\r\nHost: a\r\n" + UPGRADE + b"\r\n" + posted(b"{}")], 2),
-        ([posted(b"{}", head=UPGRADE) + posted(b"{}")], 2),
-        ([posted(b"{}", head=HALF)] * 3, 3),
-        ([LONG[:-20], 0.1, LONG[-20:]], 2),
-        ([posted(b"{}", path=b"/slow") * 100 + posted(b"x" * 100_000) * 3], 103),
-    ],
-    ids=["its own host", "an upgrade", "an upgrade with a body", "half of a head each", "after a body", "sent ahead"],
-)
-def test_sound_requests_are_answered(port: int, parts: list[bytes | float], count: int) -> None:
-    said, _ = talk(port, *parts, answers=count, wait_s=0.1)
-
-    assert said.count(b"HTTP/1.1 200 ") == count
+def test_sound_requests_are_answered(port: int) -> None:
+    for what, parts, count in (
+        ("its own host", [b"GET http://a:1/names?q HTTP/1.1\r\nHost: A:1\r\n\r\n"], 1),
+        ("an upgrade", [b"GET /a HTTP/1.1\r\nHost: a\r\n" + UPGRADE + b"\r\n", 1, posted(b"{}")], 2),
+        ("an upgrade with a body", [posted(b"{}", head=UPGRADE), 1, posted(b"{}")], 2),
+        ("half of a head each", [posted(b"{}", head=HALF), 1, posted(b"{}", head=HALF)], 2),
+        ("after a body", [posted(b"x" * 200_000), 1, LONG[:-20], 0.1, LONG[-20:]], 2),
+    ):
+        said, _ = talk(port, *parts, answers=count, wait_s=0.1)
+        assert said.count(b"HTTP/1.1 200 ") == count, what
 
 
 def test_trailers_are_no_headers(port: int) -> None:
     whole = CHUNKED + b"\r\n2\r\n{}\r\n0\r\nX-API-Key: k\r\nHost: b\r\n\r\n"
-    said, _ = talk(port, whole, posted(b"{}"), answers=2, wait_s=0.1)
+    said, _ = talk(port, whole, 1, posted(b"{}"), answers=2, wait_s=0.1)
 
     assert said.count(b"HTTP/1.1 200 ") == 2
     assert b"\r\n\r\nhost transfer-encoding" in said
     assert b"x-api-key" not in said
 
 
-def test_a_head_of_very_many_fields_gets_431(port: int) -> None:
-    most = b"".join(b"X: 1\r\n" for _ in range(MOST_HEAD_LINES - 5))
-    more = most + b"X: 1\r\n" * 5
+def test_a_head_of_very_many_fields_or_a_very_long_one_gets_431(port: int) -> None:
+    most = b"".join(b"X: 1\r\n" for _ in range(MOST_FIELDS - 4))
 
-    assert talk(port, posted(b"{}", head=most), answers=1, wait_s=0.1)[0].startswith(b"HTTP/1.1 200 ")
-    assert talk(port, posted(b"{}", head=more), answers=1, wait_s=0.1)[0].startswith(b"HTTP/1.1 431 ")
+    for sent, status in (
+        (posted(b"{}", head=most), b"200"),
+        (posted(b"{}", head=most + b"X: 1\r\n" * 5), b"431"),
+        (posted(b"{}", head=b"X: " + b"a" * MOST_HEAD_BYTES + b"\r\n"), b"431"),
+    ):
+        assert talk(port, sent, answers=1, wait_s=0.1)[0].startswith(b"HTTP/1.1 " + status)
 
 
 def test_a_body_may_take_longer_than_a_head() -> None:
     whole = posted(b"x" * 100)
 
-    with serving(head_timeout_s=0.3, body_timeout_s=WAIT_S, **PROBES) as patient:
+    with serving(head_timeout_s=0.3, body_timeout_s=WAIT_S) as patient:
         parts = whole[:-50], 0.3, whole[-50:-10], 0.3, whole[-10:]
         said, _ = talk(port_of(patient), *parts, answers=1, wait_s=0.1)
 
@@ -331,74 +301,17 @@ def test_a_head_without_end_is_cut_off_with_431() -> None:
     assert seconds < 10, "the connection stayed open"
 
 
-def test_blank_lines_between_requests_buy_no_time(hasty: int) -> None:
-    blank: list[bytes | float] = [b"\r\n", 0.1] * 20
+def test_a_request_that_does_not_wait_for_the_answer_before_it_is_not_taken(port: int) -> None:
+    for ahead in (posted(b"{}", path=b"/slow") * 4000, posted(b"{}", path=b"/slow") + b"no HTTP\r\n\r\n"):
+        said, seconds = talk(port, ahead, answers=1)
 
-    said, seconds = talk(hasty, posted(b"{}"), *blank)
-
-    assert said.startswith(b"HTTP/1.1 200 ")
-    assert seconds < WAIT_S
-
-
-def test_requests_sent_ahead_wait_in_the_socket_not_in_memory(server: uvicorn.Server, port: int) -> None:
-    """Every answer once let 256 kB more be read, however many requests of that connection waited."""
-    one = posted(b"x" * 2000, path=b"/slow")
-    most = 0
-
-    async def run() -> None:
-        nonlocal most
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        try:
-            writer.write(one * 4000)  # 8 MB; whatever the sockets do not hold stays here
-            until = time.monotonic() + WAIT_S
-            for turn in itertools.count():
-                if turn >= 40 and (most or time.monotonic() > until):
-                    break
-                await asyncio.sleep(0.02)
-                most = max([most, *(len(connection._ahead) for connection in server.server_state.connections)])
-        finally:
-            writer.transport.abort()
-
-    asyncio.run(run())
-
-    assert 0 < most <= AHEAD_BYTES
-
-
-OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
-
-
-@pytest.mark.parametrize("path", [b"/predict", b"/slow", b"/slower"])
-def test_a_client_that_closes_its_half_gets_its_answer_and_then_the_end(port: int, path: bytes) -> None:
-    assert talk(port, posted(b"{}", path=path), None)[0] == OK
-
-
-def test_a_half_closed_client_gets_every_answer_it_asked_for_ahead(port: int) -> None:
-    ahead = posted(b"{}", path=b"/slower") * 2 + posted(b"{}") + posted(b"{}", path=b"/slow") * 60
-
-    said, seconds = talk(port, ahead, None)
-
-    assert said == OK * 63
-    assert seconds < WAIT_S
-
-
-def test_a_connection_that_was_kept_alive_may_be_half_closed_after_a_later_request(port: int) -> None:
-    assert talk(port, posted(b"{}"), 0.05, posted(b"{}", path=b"/slower"), 0.02, None)[0] == OK * 2
-
-
-def test_the_end_of_file_cuts_off_only_what_was_not_asked_whole(port: int) -> None:
-    whole, cut = posted(b"{}", path=b"/slower"), posted(b"x" * 100)[:-50]
-
-    assert talk(port, whole + cut, None)[0] == OK
-    assert talk(port, whole, b"POST /pre", None)[0] == OK
-    said, seconds = talk(port, cut, None)
-    assert (said, seconds < WAIT_S) == (b"", True)
-    assert talk(port, whole, 0.2, None)[0] == OK, "idle: closed at once"
+        assert said.count(b"HTTP/1.1 ") == said.count(b"HTTP/1.1 200 ") == 1
+        assert b"connection: close" in said
+        assert seconds < WAIT_S
 
 
 def test_a_client_that_is_gone_is_noticed_while_it_is_owed_an_answer() -> None:
-    """It closed its socket; a half-closed one looks the same until something is sent to it."""
-    answered.clear()
-    with serving(**PROBES) as own:
+    with serving() as own:
 
         async def ask_and_go() -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", port_of(own))
@@ -413,4 +326,4 @@ def test_a_client_that_is_gone_is_noticed_while_it_is_owed_an_answer() -> None:
 
         asyncio.run(ask_and_go())
 
-    assert answered == []
+    assert gone == ["/slowest"]

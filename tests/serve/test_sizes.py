@@ -12,7 +12,7 @@ from tests.serve.making import SERVICE, bundle_of, running
 from workbench.api.bundle import load_bundle
 from workbench.bundle import read_bundle
 from workbench.serve.refusals import Refusal
-from workbench.serve.sizes import Padding
+from workbench.serve.samples import Padding
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
 from workbench.values.interface import AxisUse

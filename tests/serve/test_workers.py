@@ -8,15 +8,10 @@ from workbench.prediction.simulation.state import FREE, OUT, Device, Setup, Work
 from workbench.serve.workers import least_loaded
 
 
-def test_the_device_with_the_fewest_batches_gets_the_next() -> None:
-    # devices: 0 and 2 on the first, 1 and 3 on the second
-    assert least_loaded([2, 3], [0], devices=2) == 1
-    assert least_loaded([2, 0], [1, 3], devices=2) == 0
-
-
-def test_among_equals_the_worker_that_has_been_free_longest_gets_it() -> None:
-    assert least_loaded([2, 0, 1], [], devices=1) == 0
-    assert least_loaded([3, 2], [0, 1], devices=2) == 0
+def test_the_device_with_the_fewest_batches_gets_the_next_and_there_who_is_free_longest() -> None:
+    # two devices: 0 and 2 on the first, 1 and 3 on the second
+    for free, busy, devices, place in (([2, 3], [0], 2, 1), ([2, 0], [1, 3], 2, 0), ([2, 0, 1], [], 1, 0)):
+        assert least_loaded(free, busy, devices) == place
 
 
 @settings(deadline=None, max_examples=200)

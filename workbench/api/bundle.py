@@ -29,12 +29,11 @@ from workbench.bundle.signing import SecretKey, only_key, trusted_keys_of
 from workbench.bundle.verify import replay_apart
 from workbench.inputs.experiment import Experiment
 from workbench.serve.answers import Answer, NotFinite, answers_for, finite, texts_answered, without_rows
-from workbench.serve.opened import open_proved
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import fitted, input_rules, text_or_words
-from workbench.serve.samples import TextSample, Tokenizing
+from workbench.serve.samples import Padding, TextSample, Tokenizing
 from workbench.serve.settings import Limits
-from workbench.serve.sizes import Padding
+from workbench.serve.worker import open_proved
 from workbench.shipping.deployment import DeploymentSettings
 from workbench.shipping.handover import bundle_contents, hand_over
 from workbench.targets.base import Array, Session

@@ -31,8 +31,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.load.device import DeviceReaders
     from workbench.load.kserve.served import ServedModel
     from workbench.load.openai.prompts import Generation
-    from workbench.load.plan import Wire
-    from workbench.load.token_figures import TokenLimits
+    from workbench.load.plan import TokenLimits, Wire
     from workbench.values.model import Model
     from workbench.values.preprocess import Preprocessor, Text
 
@@ -326,8 +325,7 @@ def check_host(url: str, how: Asking) -> None:
 
 def _bodies(server: Server, how: Asking) -> list[str]:
     from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
-    from workbench.load.lengths import texts_of_length
-    from workbench.load.requests import MOST_BODIES, bodies_of_several, bodies_of_texts
+    from workbench.load.requests import MOST_BODIES, bodies_of_several, bodies_of_texts, texts_of_length
 
     if how.data is not None and how.experiment is not None:
         raise ConfigError("two sources of texts.", key="--data, --experiment", hint="Name one.")
@@ -413,7 +411,7 @@ def asking_tokens(target: str, how: Asking, tokens: TokenOptions, *, seed: int, 
         return target, how
     from workbench.load.openai.asking import address_of
     from workbench.load.openai.prompts import Generation
-    from workbench.load.token_figures import TokenLimits
+    from workbench.load.plan import TokenLimits
 
     if "://" not in target:
         raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
-import importlib.util
 import json
 import os
 import resource
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import uvloop
 
 from workbench.load.client import Clients, open_http
 from workbench.load.http1 import encode_request
@@ -29,7 +29,7 @@ from workbench.load.run import BODIES, END, HEADS, KEY_VARIABLE, PLAN, TIMES
 from workbench.values.documents.canonical import decode
 
 if TYPE_CHECKING:
-    from workbench.load.openai.connection import Streams
+    from workbench.load.openai.answer import Streams
 
 _ORDER = 100_000
 """Requests whose texts are drawn before; a longer run begins again."""
@@ -64,12 +64,8 @@ def main(folder: Path) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    quick = importlib.util.find_spec("uvloop") is not None and not over_grpc  # gRPC's own poller expects asyncio's loop
-    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    if quick:
-        import uvloop
-
-        factory = uvloop.new_event_loop
+    # gRPC's own poller expects asyncio's loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop if over_grpc else uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(load())
     spent_s = cpu_s.get("measured", time.process_time()) - cpu_s.get("measuring", 0.0)
@@ -91,7 +87,7 @@ def main(folder: Path) -> None:
         "cpu_s": spent_s,
         "failed_connections": clients.failed_connections,
         "interrupted": clients.interrupted,
-        "loop": "uvloop" if quick else "asyncio",
+        "loop": "asyncio" if over_grpc else "uvloop",
         "woken_late_p99_s": float(np.quantile(clients.woken_late_s, 0.99)) if clients.woken_late_s else 0.0,
     }
     if streams is not None:
@@ -120,12 +116,12 @@ def _opened(plan: LoadPlan) -> tuple[Streams | None, Callable[[Clients, float], 
     """(where streams are kept, what opens one connection more); modules of other protocols are imported only where
     they are spoken."""
     if plan.streams:
-        from workbench.load.openai.connection import Streams, open_stream
+        from workbench.load.openai.answer import Streams, open_stream
 
         streams = Streams()
         return streams, functools.partial(open_stream, streams)
     if plan.wire == "kserve-v2/grpc":
-        from workbench.load.kserve.grpc_client import open_grpc
+        from workbench.load.kserve.grpc_calls import open_grpc
 
         return None, open_grpc
     return None, open_http

@@ -20,8 +20,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from workbench.load.http1 import AnswerReader, ProtocolError
-from workbench.load.outcomes import CLOSED, GARBAGE, REFUSED, TIMEOUT, UNSENT
+from workbench.load.http1 import CLOSED, GARBAGE, REFUSED, TIMEOUT, UNSENT, AnswerReader, ProtocolError
 from workbench.load.plan import LoadPlan, arrival_times
 
 _SWEEP_S = 0.05

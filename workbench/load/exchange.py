@@ -15,7 +15,7 @@ _TIMEOUT_S = 30.0
 
 
 def exchange(
-    url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float = _TIMEOUT_S
 ) -> tuple[int, dict[str, str], bytes]:
     """(status, headers by their lower-cased names, body).
 
@@ -24,7 +24,7 @@ def exchange(
         OSError, http.client.HTTPException: nobody answers, or not with HTTP.
     """
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=_TIMEOUT_S)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout_s)
     try:
         connection.request(method, path, body=body, headers=dict(headers))
         answer = connection.getresponse()

@@ -1,9 +1,11 @@
-"""As much of HTTP/1.1 as a load generator needs: a request encoded once, an answer recognised with few operations."""
+"""As much of HTTP/1.1 as a load generator needs: a request encoded once, an answer recognised, and what becomes of
+requests that get no HTTP status."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+import httptools
 
 
 class ProtocolError(Exception):
@@ -11,11 +13,7 @@ class ProtocolError(Exception):
 
 
 LONGEST_HEAD_BYTES = 65_536
-LONGEST_BODY_BYTES = 64 * 1024 * 1024
-_MOST_DIGITS = 20
-_LONGEST_SIZE_LINE = 4096
-_HEX = frozenset(b"0123456789abcdefABCDEF")
-_MOST_HEX_DIGITS = 8
+LONGEST_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 def encode_request(path: str, host: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
@@ -32,73 +30,34 @@ def encode_request(path: str, host: str, body: bytes, headers: Mapping[str, str]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
-class Head(NamedTuple):
-    """Attributes: length: of the body; None where its chunks, or the connection's end, say where it ends."""
-
-    status: int
-    keep_alive: bool
-    length: int | None
-    chunked: bool
-
-
-def parse_head(head: bytes) -> Head:
-    """Of an answer, lower-cased and without the empty line behind it.
-
-    Raises:
-        ProtocolError: no HTTP/1.1 answer, an interim one, or a length that is none or too large.
-    """
-    if not head.startswith(b"http/1.") or not head[9:12].isdigit() or head[8:9] != b" ":
-        raise ProtocolError("no HTTP/1.1 answer")
-    status = int(head[9:12])
-    if status < 200:  # 1xx: nothing this client sends asks for it
-        raise ProtocolError(f"an interim answer, status {status}")
-    keep_alive = b"\r\nconnection: close" not in head and head[7:8] == b"1"
-    chunked = b"\r\ntransfer-encoding:" in head
-    at = head.find(b"\r\ncontent-length:")
-    if at < 0:
-        if status in (204, 304):
-            return Head(status, keep_alive, 0, False)
-        return Head(status, keep_alive and chunked, None, chunked)
-    stop = head.find(b"\r\n", at + 2)
-    text = (head[at + 17 :] if stop < 0 else head[at + 17 : stop]).strip()
-    if not text.isdigit() or len(text) > _MOST_DIGITS:
-        raise ProtocolError(f"Content-Length {text[:20]!r}")
-    if int(text) > LONGEST_BODY_BYTES:
-        raise ProtocolError(f"an answer of more than {LONGEST_BODY_BYTES} bytes")
-    return Head(status, keep_alive, int(text), chunked)
-
-
 class AnswerReader:
-    """One answer after the other, since requests are not pipelined: with a length, in chunks (RFC 9112, section 7.1),
-    or until the connection ends.
+    """One answer after the other, since requests are not pipelined. llhttp, by httptools, says what they are; here is
+    what it does not bound, and where an answer ends that has neither a length nor chunks.
 
     Attributes:
-        head: once it is complete.
+        keep_alive: the connection may be used again after it.
         whole: whether the answer is.
         body_bytes: that came so far.
     """
 
-    __slots__ = ("_buffer", "_closing", "_left", "_trailer_bytes", "_trailers", "body_bytes", "head", "whole")
+    __slots__ = ("_bytes", "_code", "_framed", "_more", "_parser", "_pieces", "body_bytes", "keep_alive", "whole")
 
     def __init__(self) -> None:
+        self.whole = self.keep_alive = False
         self.begin()
 
     def begin(self) -> None:
         """Expect the answer to another request."""
-        self.head: Head | None = None
-        self.whole = self._closing = self._trailers = False
-        self._buffer = b""
-        self._left = self.body_bytes = self._trailer_bytes = 0
+        if not (self.whole and self.keep_alive):
+            self._parser = httptools.HttpResponseParser(self)
+        self.whole = self.keep_alive = self._framed = self._more = False
+        self._code = self._bytes = self.body_bytes = 0
+        self._pieces: list[bytes] = []
 
     @property
     def status(self) -> int:
-        """Of a whole answer; of what reads more than HTTP, also one of the codes of `workbench.load.outcomes`."""
-        return 0 if self.head is None else self.head.status
-
-    @property
-    def keep_alive(self) -> bool:
-        """Whether the connection may be used again after it."""
-        return self.head is not None and self.head.keep_alive
+        """Of a whole answer; of what reads more than HTTP, also one of the codes of `workbench.load.http1`."""
+        return self._code
 
     def taken(self, body: bytes) -> None:
         """Bytes of the body, without its framing, which are of no interest here."""
@@ -107,79 +66,60 @@ class AnswerReader:
         """True once the answer is whole.
 
         Raises:
-            ProtocolError: these bytes are no HTTP/1.1 answer, more than one, or beyond a bound.
+            ProtocolError: these bytes are no HTTP/1.1 answer, an interim one, more than one, or beyond a bound.
         """
-        if self.whole:
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raise ProtocolError(f"no HTTP/1.1 answer: {error}") from error
+        self._bytes += len(data)
+        if self._more:
             raise ProtocolError("more bytes than the answer has")
-        if self._buffer:
-            data, self._buffer = self._buffer + data, b""
-        if self.head is None:
-            end = data.find(b"\r\n\r\n")
-            if end < 0:
-                if len(data) > LONGEST_HEAD_BYTES or not b"HTTP/1.".startswith(data[:7]):
-                    raise ProtocolError("no HTTP/1.1 answer")
-                self._buffer = data
-                return False
-            self.head = parse_head(data[:end].lower())
-            self._left = self.head.length or 0
-            data = data[end + 4 :]
-        body = self._unchunked(data) if self.head.chunked else self._plain(data, self.head.length)
+        if 0 < self._code < 200:  # nothing this client sends asks for it
+            raise ProtocolError(f"an interim answer, status {self._code}")
+        if self._bytes > (LONGEST_ANSWER_BYTES if self._code else LONGEST_HEAD_BYTES):
+            raise ProtocolError(
+                f"an answer of more than {LONGEST_ANSWER_BYTES} bytes, {LONGEST_HEAD_BYTES} of its head"
+            )
+        body = b"".join(self._pieces)
+        self._pieces.clear()
         self.body_bytes += len(body)
-        if self.body_bytes > LONGEST_BODY_BYTES:
-            raise ProtocolError(f"an answer of more than {LONGEST_BODY_BYTES} bytes")
         self.taken(body)
         return self.whole
 
     def end(self) -> bool:
         """The peer closed; True when that is what ends the answer, as that of a body which has no other end."""
-        self.whole = self.head is not None and self.head.length is None and not self.head.chunked
+        self.whole = self._code > 0 and not self._framed
         return self.whole
 
-    def _plain(self, data: bytes, length: int | None) -> bytes:
-        if length is not None:
-            self._left -= len(data)
-            if self._left < 0:
-                raise ProtocolError("more bytes than the answer's Content-Length")
-            self.whole = self._left == 0
-        return data
+    # --- what the parser tells --------------------------------------------------------------------------------------
 
-    def _unchunked(self, data: bytes) -> bytes:
-        found: list[bytes] = []
-        at = 0
-        while not self.whole and at < len(data):
-            if self._left:
-                piece = data[at : at + self._left]
-                found.append(piece)
-                at += len(piece)
-                self._left -= len(piece)
-                self._closing = self._left == 0
-                continue
-            end = data.find(b"\r\n", at)
-            if end < 0:
-                if len(data) - at > _LONGEST_SIZE_LINE:
-                    raise ProtocolError("a chunk without a size")
-                self._buffer = data[at:]
-                return b"".join(found)
-            self._line(data[at:end])
-            at = end + 2
-        if at < len(data):
-            raise ProtocolError("more bytes than the answer has")
-        return b"".join(found)
+    def on_message_begin(self) -> None:
+        self._more = self.whole
 
-    def _line(self, line: bytes) -> None:
-        """A line between the data of two chunks, or behind the last."""
-        if self._closing:
-            if line:
-                raise ProtocolError("a chunk is longer than its size")
-            self._closing = False
-        elif self._trailers:
-            self.whole = not line
-            self._trailer_bytes += len(line)
-            if self._trailer_bytes > LONGEST_HEAD_BYTES:
-                raise ProtocolError(f"trailers of more than {LONGEST_HEAD_BYTES} bytes")
-        else:
-            size = line.split(b";", 1)[0].strip()
-            if not 0 < len(size) <= _MOST_HEX_DIGITS or not _HEX.issuperset(size):
-                raise ProtocolError(f"{size[:20]!r} is no size of a chunk")
-            self._left = int(size, 16)
-            self._trailers = self._left == 0
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._framed = self._framed or name.lower() in (b"content-length", b"transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        self._code = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        self.whole, self.keep_alive = True, self._parser.should_keep_alive()
+
+
+CLOSED, TIMEOUT, GARBAGE, REFUSED, UNSENT = -1, -2, -3, -4, -5
+BROKEN, CUT, NO_STREAM = -6, -7, -8
+ERROR_KINDS = {
+    CLOSED: "connection closed before the answer was whole",
+    TIMEOUT: "no answer in time",
+    GARBAGE: "no HTTP answer",
+    REFUSED: "no connection",
+    UNSENT: "not sent: too many outstanding",
+    BROKEN: "an error in the middle of the stream",
+    CUT: "the stream ended before it was complete",
+    NO_STREAM: "an answer without a stream of events",
+}
+"""Outcomes that are no HTTP status; below zero in the recorded arrays."""

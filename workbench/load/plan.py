@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -10,7 +11,6 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from workbench.load.token_figures import TokenLimits
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceLoad
 
@@ -24,6 +24,32 @@ _PORTS = {"http": 80, "grpc": 8001}
 Wire = Literal["predict", "kserve-v2/json", "kserve-v2/binary", "kserve-v2/grpc", "openai/chat", "openai/completions"]
 """What requests look like: our own POST /predict; the open inference protocol over HTTP with tensors as JSON, over HTTP
 with tensors as bytes, over gRPC; OpenAI's API for chats and for completions, both answered by streams."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLimits:
+    """What a request keeps that counts as good; None for no limit. Milliseconds.
+
+    Attributes:
+        ttft_ms: to the first token. `tpot_ms`: per output token after it. `latency_ms`: to the end of the answer.
+    """
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    latency_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("ttft_ms", "tpot_ms", "latency_ms"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"{value:g} ms is no limit.", key=f"--{name.replace('_', '-')}")
+
+    def __bool__(self) -> bool:
+        return (self.ttft_ms, self.tpot_ms, self.latency_ms) != (None, None, None)
+
+    def __str__(self) -> str:
+        limits = (("TTFT", self.ttft_ms), ("TPOT", self.tpot_ms), ("latency", self.latency_ms))
+        return ", ".join(f"{name} ≤ {value:g} ms" for name, value in limits if value is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +91,7 @@ class LoadPlan:
     timeout_s: float = 30.0
     seed: int = 0
     allowed_hosts: tuple[str, ...] = ()
-    limits: TokenLimits = TokenLimits()  # noqa: RUF009  # a frozen value
+    limits: TokenLimits = TokenLimits()  # a frozen value
 
     def __post_init__(self) -> None:
         limits = {

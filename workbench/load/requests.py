@@ -10,7 +10,7 @@ import csv
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from workbench.values.documents.input_files import open_lines
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
+from workbench.values.preprocess import Preprocessor, Text, encoder
 
 if TYPE_CHECKING:  # types only: the clients' process imports this package too, and must start quickly
     from workbench.bundle import Bundle
@@ -167,3 +168,50 @@ def _json_body(line: str, path: Path, number: int) -> str:
             if key in value:
                 return json.dumps({key: value[key]}, ensure_ascii=False)
     raise ConfigError("no request.", file=path, line=number, key="--data", hint=hint)
+
+
+def texts_of_length(preprocessor: Preprocessor, texts: Sequence[Text], length: int, count: int) -> list[Text]:
+    """`count` texts, fewer where joined ones seldom come out right; each begins at another one of `texts`.
+
+    Every one has `length` tokens, special tokens included, by this very tokenizer. Deterministic.
+
+    Raises:
+        ConfigError: the model takes no such length, or no text comes out right.
+    """
+    if not 1 <= length <= preprocessor.max_length:
+        raise ConfigError(
+            f"{length} tokens are outside 1 to {preprocessor.max_length}, the max_length of the dataset.",
+            key="--length",
+            hint="Choose a shorter length, or raise max_length where the model allows it.",
+        )
+    if not texts:
+        raise ConfigError("there are no texts.", key="--length")
+    whole = encoder(preprocessor)
+    cutting = encoder(replace(preprocessor, max_length=length, bins=(length,)))
+    found: list[Text] = []
+    for first in range(min(count, len(texts))):
+        joined: Text = texts[first]
+        for further in range(1, length + 1):
+            if len(cutting(joined)[0].ids) == length:
+                break
+            joined = _joined(joined, texts[(first + further) % len(texts)])
+        encoded, tokens = cutting(joined)
+        if isinstance(joined, str):
+            cut: Text = joined[: max((end for _, end in tokens.offsets), default=0)]
+        else:
+            cut = tuple(joined[: max(encoded.words, default=-1) + 1])
+        if len(whole(cut)[0].ids) == length:
+            found.append(cut)
+    if not found:
+        raise ConfigError(
+            f"no text of exactly {length} tokens could be made of {len(texts)}.",
+            key="--length",
+            hint="Words may have more tokens than one, and some lengths cannot be met: choose another one.",
+        )
+    return found
+
+
+def _joined(one: Text, other: Text) -> Text:
+    if isinstance(one, str) and isinstance(other, str):
+        return f"{one} {other}"
+    return (*one, *other)

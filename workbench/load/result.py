@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.load.plan import Wire
-from workbench.load.token_figures import TokenFigures
+from workbench.load.plan import TokenLimits, Wire
 from workbench.values.device_use import DeviceUse
 from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.documents.json_reader import loads
@@ -65,6 +64,68 @@ class ServerProcesses:
     resident_end_bytes: int
     resident_peak_bytes: int
     grown_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    """Milliseconds."""
+
+    p50: Estimate
+    p95: Estimate
+    p99: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """Attributes:
+    share: of requests due in the window that were answered and keep every limit.
+    rate_per_s: of such answers that were complete in the window.
+    """
+
+    limits: TokenLimits
+    share: Estimate
+    rate_per_s: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFigures:
+    """Of successful answers to requests that were due in the window; measured, like everything of a load.
+
+    Attributes:
+        ttft_ms: from the moment a request was intended to its first chunk with text.
+        tpot_ms: of each answer with two chunks or more, the time from its first chunk to its last by its tokens less
+            one, as vLLM's and NVIDIA's benchmarks define it.
+        between_ms: from chunk to chunk within an answer; between tokens where each chunk holds one.
+        gaps: how many of them there were. Of more than two million as many are drawn, evenly by the seed.
+        output_tokens_per_s: tokens of successful answers that arrived in the window; a chunk's are its answer's in
+            equal parts.
+        output_tokens, chunks: of all answers. `prompt_tokens`: of those whose usage told it, `prompts`.
+        counted_by_usage: answers whose tokens the server's usage told; of the others, `by_chunks`, each chunk counts
+            as one.
+        empty: answers without text.
+        woken_late_p99_ms: how late the load generator's own event loop came.
+        prompts_known: distinct requests that were sent.
+    """
+
+    ttft_ms: Percentiles | None
+    tpot_ms: Percentiles | None
+    between_ms: Percentiles | None
+    gaps: int
+    output_tokens_per_s: Estimate
+    output_tokens: int
+    chunks: int
+    prompt_tokens: int
+    prompts: int
+    counted_by_usage: int
+    by_chunks: int
+    empty: int
+    woken_late_p99_ms: float
+    prompts_known: int
+    goodput: Goodput | None = None
+
+    @property
+    def tokens_per_chunk(self) -> float | None:
+        return self.output_tokens / self.chunks if self.chunks else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

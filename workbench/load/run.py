@@ -25,9 +25,9 @@ import numpy.typing as npt
 import psutil
 
 from workbench.load.device import DeviceReaders, DeviceWatch
+from workbench.load.http1 import ERROR_KINDS
 from workbench.load.intervals import percentiles, throughput
 from workbench.load.openai.figures import token_doubts, token_figures
-from workbench.load.outcomes import ERROR_KINDS
 from workbench.load.plan import LoadPlan, is_loopback
 from workbench.load.requests import Request
 from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult, ServerFigures, ServerProcesses
@@ -64,7 +64,7 @@ def run_load(
         server_pid: first process of the server, watched with all below it; None to look for who listens on the port
             of this machine.
         times_to: file (npz) that receives every request's times: `intended_s`, `sent_s`, `done_s` from the load's
-            begin (its warm-up included), `outcome` (a status, or a code of `workbench.load.outcomes`), and `begin_s`
+            begin (its warm-up included), `outcome` (a status, or a code of `workbench.load.http1`), and `begin_s`
             by the host's monotonic clock; of streams those of `Streams` besides. None to keep none.
         devices: the server's cards, where they are in this machine; None to look for their gauges in its /metrics.
 

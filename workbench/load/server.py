@@ -13,14 +13,15 @@ from statistics import median
 
 import psutil
 
+from workbench.load.exchange import exchange
 from workbench.load.result import ServerFigures, ServerProcesses
+from workbench.values.errors import MeasureError
 
 Samples = Mapping[str, Mapping[str, float]]
 """Metric name → its labels as written, such as 'le="8"' → value."""
 
 _LINE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_MOST_BYTES = 16 << 20
 _SAMPLE_S = 1.0
 _STOPPING_S = 5.0
 _TREE_EVERY = 5
@@ -29,16 +30,12 @@ _TREE_EVERY = 5
 
 def scrape(host: str, port: int, api_key: str | None = None, timeout_s: float = 5.0) -> Samples | None:
     """The samples of GET /metrics; None where the server has none."""
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    url, headers = f"http://{f'[{host}]' if ':' in host else host}:{port}", {"X-API-Key": api_key} if api_key else {}
     try:
-        connection.request("GET", "/metrics", headers={"X-API-Key": api_key} if api_key else {})
-        answer = connection.getresponse()
-        text = answer.read(_MOST_BYTES).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException):
+        status, _, content = exchange(url, "GET", "/metrics", None, headers, timeout_s)
+    except (OSError, http.client.HTTPException, MeasureError):
         return None
-    finally:
-        connection.close()
-    return read_samples(text) if answer.status == 200 else None
+    return read_samples(content.decode("utf-8", "replace")) if status == 200 else None
 
 
 def read_samples(text: str) -> Samples:

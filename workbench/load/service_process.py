@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from workbench.bundle.signing import TRUSTED_VARIABLE
+from workbench.load.exchange import exchange
 from workbench.values.errors import BundleError
 from workbench.values.service import ServiceSettings
 from workbench.values.system.lifeline import tied
@@ -119,14 +119,10 @@ def _listening(log: Path) -> str | None:
 
 
 def _healthy(url: str) -> bool:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=5)
     try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
+        return exchange(url, "GET", "/health", None, {}, timeout_s=5)[0] == 200
     except (OSError, http.client.HTTPException):
         return False
-    finally:
-        connection.close()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

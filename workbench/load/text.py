@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from workbench.load.result import LoadResult, ServerFigures, ServerProcesses
-from workbench.load.token_figures import TokenFigures
+from workbench.load.result import LoadResult, ServerFigures, ServerProcesses, TokenFigures
 from workbench.values.device_use import DeviceUse
 from workbench.values.measurement import Estimate
 

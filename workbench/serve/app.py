@@ -1,4 +1,4 @@
-"""HTTP: the routes, and /predict beside them.
+"""HTTP: the routes, /predict beside them, and uvicorn as every front end runs it.
 
 Plain ASGI: routing, middleware and validation of a framework would take longer than tokenizing does, and what is
 beside /predict is a page for each path.
@@ -7,20 +7,26 @@ beside /predict is a page for each path.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import resource
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
+
+import uvicorn
 
 from workbench import __version__
 from workbench.bundle import Manifest
+from workbench.serve.connections import Connections
 from workbench.serve.documentation import openapi, page
-from workbench.serve.events import log_defect, log_seldom
+from workbench.serve.events import log, log_defect, log_seldom
 from workbench.serve.hosts import Hosts, canonical_host
-from workbench.serve.metrics import CONTENT_TYPE
+from workbench.serve.metrics import CONTENT_TYPE, Metrics
+from workbench.serve.protocol import bounded_http
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
-from workbench.serve.settings import Exposure, ServeSettings
+from workbench.serve.settings import Exposure, Limits, ServeSettings
 from workbench.values.documents.canonical import encode
 from workbench.values.metrics import metrics
 
@@ -147,8 +153,7 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
         if len(headers) < len(scope["headers"]):
             _check_once(scope["headers"])
         _check(service, scope, headers)
-        with service.reading(arrived_s):
-            body = await _read(receive, service)
+        body = await _read(receive, service)
         request = await service.submit(body, arrived_s)
         try:
             await _answered(request.done, receive)
@@ -288,3 +293,57 @@ def _info(service: Service) -> dict[str, Any]:
         "workbench": {"made_by": manifest.workbench, "served_by": __version__},
         "uptime_s": round(time.monotonic() - service.started_s, 1),
     }
+
+
+BACKLOG = 2048
+_FILES_OF_SERVICE, _FILES_OF_WORKER = 64, 8
+_FEWEST_CONNECTIONS = 16
+_KEEP_ALIVE_S = 75
+"""Longer than the usual 60 s of a load balancer in front, which must be the one to close an idle connection."""
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers: the service drains first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def connection(self) -> asyncio.Protocol:
+        """For a connection that was accepted elsewhere."""
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn calls it
+            config=self.config, server_state=self.server_state, app_state={}, _loop=None
+        )
+        return made
+
+
+def http_server(service: Service, connections: Connections) -> HttpServer:
+    """The server of one front end."""
+    config = uvicorn.Config(
+        application(service),
+        http=bounded_http(connections, body_timeout_s=service.settings.limits.body_timeout_s),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # nothing here asks who the client is
+        backlog=BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+    )
+    return HttpServer(config)
+
+
+def connections_within(limits: Limits, workers: int, metrics: Metrics) -> Connections:
+    """Never so many that the service lacks open files for itself, or to start a worker again."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = _FILES_OF_SERVICE + _FILES_OF_WORKER * workers
+    room = limits.connections if files == resource.RLIM_INFINITY else max(files - spare, _FEWEST_CONNECTIONS)
+    most = min(limits.connections, room)
+    if most < limits.connections:
+        log("fewer_connections", wanted=limits.connections, most=most, open_files=files)
+    of_address = min(limits.connections_of_address, most)
+    connections = Connections(most=most, most_of_address=of_address, rejected=metrics.rejected)
+    metrics.show(connections)
+    return connections

@@ -1,4 +1,4 @@
-"""Who may connect, and whose turn it is: bounds over all connections, and the bytes that each may send ahead.
+"""Who may connect, and whose turn it is: bounds over all connections.
 
 At a bound the newcomer is let in where another connection is of no use: one whose first request does not come, then
 one that idles between requests. Connections that are being answered are never closed for others.
@@ -6,9 +6,7 @@ one that idles between requests. Connections that are being answered are never c
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,42 +19,10 @@ from workbench.serve.events import log_seldom
 if TYPE_CHECKING:
     from workbench.serve.protocol import BoundedHttp
 
-AHEAD_BYTES = 16 << 10
-"""Read of one connection beyond what its current request needs."""
-_BODY_BYTES = 64 << 10
-"""Read at once of a body whose length is known."""
-_TURNS_AT_ONCE = 4
-"""Requests that had been sent ahead, started in one round of the event loop; those who wait for their answer before
-they ask again need no turn."""
 _PATIENCE_S = 1.0
 """A connection without a request is left alone for so long, however many wait."""
 
 Idleness = Literal["busy", "between requests", "without a request"]
-_buffer = memoryview(bytearray(_BODY_BYTES))
-"""For every connection: what is read into it is copied out before the next read."""
-_ahead = _buffer[:AHEAD_BYTES]
-
-
-class Turns:
-    """Connections with requests that were sent ahead, in a line; a few of them go on in each round of the loop."""
-
-    def __init__(self) -> None:
-        self._line: deque[BoundedHttp] = deque()
-        self._running = False
-
-    def wait(self, http: BoundedHttp) -> None:
-        """Join the end of the line."""
-        self._line.append(http)
-        if not self._running:
-            self._running = True
-            asyncio.get_running_loop().call_soon(self._run)
-
-    def _run(self) -> None:
-        for _ in range(min(_TURNS_AT_ONCE, len(self._line))):
-            self._line.popleft().turn()
-        self._running = bool(self._line)
-        if self._running:
-            asyncio.get_running_loop().call_soon(self._run)
 
 
 class Connections(Collector):
@@ -67,7 +33,6 @@ class Connections(Collector):
         Args:
             rejected: told the kind of every refusal that the application does not see.
         """
-        self.turns = Turns()
         self.rejected = rejected
         self.refused = 0
         """Newcomers that found no room."""
@@ -76,18 +41,18 @@ class Connections(Collector):
         self.on_close: Callable[[], None] = lambda: None
         """Called when there is one less."""
         self._most, self._most_of_address = most, most_of_address
-        self._open: dict[str, dict[Connection, float]] = {}
+        self._open: dict[str, dict[BoundedHttp, float]] = {}
         self._count = 0
 
     @property
     def count(self) -> int:
         return self._count
 
-    def admit(self, connection: Connection, address: str, now_s: float) -> bool:
+    def admit(self, connection: BoundedHttp, address: str, now_s: float) -> bool:
         """Whether there is room for a newcomer, or can be made."""
         same = self._open.get(address, {})
         if len(same) >= self._most_of_address:
-            crowd: Iterable[tuple[Connection, float]] = same.items()
+            crowd: Iterable[tuple[BoundedHttp, float]] = same.items()
         elif self._count >= self._most:
             crowd = max(self._open.values(), key=len).items()  # who holds most gives way first
         else:
@@ -101,11 +66,11 @@ class Connections(Collector):
             return False
         self.displaced += 1
         self.remove(useless)
-        useless.http.make_room()
+        useless.make_room()
         self._add(connection, address, now_s)
         return True
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: BoundedHttp) -> None:
         """Forget one that is closed; also one that was forgotten already."""
         same = self._open.get(connection.address)
         if same is not None and same.pop(connection, None) is not None:
@@ -125,52 +90,9 @@ class Connections(Collector):
         closed.add_metric(["displaced"], self.displaced)
         yield closed
 
-    def _add(self, connection: Connection, address: str, now_s: float) -> None:
+    def _add(self, connection: BoundedHttp, address: str, now_s: float) -> None:
         self._open.setdefault(address, {})[connection] = now_s
         self._count += 1
-
-
-class Connection(asyncio.BufferedProtocol):
-    """One connection: reads no more than it may, if it may be there at all."""
-
-    def __init__(self, http: BoundedHttp, connections: Connections) -> None:
-        self.http, self.address = http, ""
-        self._all = connections
-        self._admitted = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one
-        self.address = address_of(transport.get_extra_info("peername"))
-        self._admitted = self._all.admit(self, self.address, asyncio.get_running_loop().time())
-        if self._admitted:
-            self.http.connection_made(transport)
-        else:
-            self.http.refuse_connection(transport)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        wanted = self.http.wanted()
-        if wanted is None or wanted <= AHEAD_BYTES:
-            return _ahead
-        return _buffer[: min(wanted, _BODY_BYTES)]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self._admitted:
-            self.http.data_received(bytes(_buffer[:nbytes]))
-
-    def eof_received(self) -> bool | None:
-        return self.http.eof_received() if self._admitted else None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._admitted:
-            self._all.remove(self)
-            self.http.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        if self._admitted:
-            self.http.pause_writing()
-
-    def resume_writing(self) -> None:
-        if self._admitted:
-            self.http.resume_writing()
 
 
 def address_of(peer: Any) -> str:
@@ -186,13 +108,13 @@ def address_of(peer: Any) -> str:
     return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
 
 
-def _most_useless(crowd: Iterable[tuple[Connection, float]], now_s: float) -> Connection | None:
+def _most_useless(crowd: Iterable[tuple[BoundedHttp, float]], now_s: float) -> BoundedHttp | None:
     """The oldest that has sent no whole head yet, else the oldest that idles between requests."""
-    idle: Connection | None = None
+    idle: BoundedHttp | None = None
     for connection, since_s in crowd:
         if now_s - since_s < _PATIENCE_S:
             continue
-        how = connection.http.idleness()
+        how = connection.idleness()
         if how == "without a request":
             return connection
         if how == "between requests" and idle is None:

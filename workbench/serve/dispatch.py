@@ -18,7 +18,7 @@ from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.answers import without_rows
 from workbench.serve.batcher import Batch, Batcher, Row, whole_ms
 from workbench.serve.cards import Place
-from workbench.serve.events import log, log_defect, log_seldom
+from workbench.serve.events import every, log, log_defect
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import batch_of, rows_computed
@@ -267,16 +267,6 @@ class Dispatch:
 
 class _Alone:
     """A key that nothing else has."""
-
-
-async def every(pause_s: float, work: Any) -> None:
-    """Do something again and again, whatever comes of it."""
-    while True:
-        await asyncio.sleep(pause_s)
-        try:
-            work()
-        except Exception as error:  # nothing would look at deadlines any more
-            log_seldom("defect", kind=type(error).__name__, doing=work.__name__)
 
 
 def _about(worker: Worker, state: str) -> dict[str, Any]:

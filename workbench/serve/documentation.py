@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench import __version__
@@ -40,21 +40,28 @@ def openapi(manifest: Manifest, settings: ServeSettings) -> dict[str, Any]:
 
 
 def page(document: dict[str, Any]) -> str:
-    """The same for people, with a form to try it."""
-    info = document["info"]
-    sections = [
-        _section(path, method.upper(), operation)
+    """The same for people."""
+    info, predict = document["info"], document["paths"]["/predict"]["post"]
+    shown = predict["requestBody"]["content"]["application/json"]["examples"]
+    paths = [
+        (f"{method.upper()} {path}", operation["summary"])
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
-    first = next(iter(_examples(document["paths"]["/predict"]["post"]).values()))
+    answers = predict["responses"]
     return _PAGE.format(
-        title=html.escape(info["title"]),
-        version=html.escape(info["version"]),
-        about=html.escape(info["description"]),
-        sections="\n".join(sections),
-        example=html.escape(json.dumps(first, ensure_ascii=False)),
+        **{name: html.escape(info[name]) for name in ("title", "version", "description")},
+        paths=_table(paths),
+        predict=html.escape(predict["description"]),
+        examples=_table([(name, json.dumps(one["value"], ensure_ascii=False)) for name, one in shown.items()]),
+        answer=html.escape(json.dumps(answers["200"]["content"]["application/json"]["schema"], indent=1)),
+        errors=_table([(status, one["description"]) for status, one in answers.items() if status != "200"]),
     )
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> str:
+    cells = (f"<tr><td><code>{html.escape(name)}</code></td><td>{html.escape(text)}</td></tr>" for name, text in rows)
+    return f"<table>{''.join(cells)}</table>"
 
 
 def _about(manifest: Manifest) -> str:
@@ -67,9 +74,9 @@ def _about(manifest: Manifest) -> str:
 
 def _predict(manifest: Manifest, settings: ServeSettings) -> dict[str, Any]:
     limits = settings.limits
-    answers = {
-        str(status): _json(f"{', '.join(kinds)}", {"$ref": "#/components/schemas/Error"}) for status, kinds in _kinds()
-    }
+    kinds = {status: [kind for kind, s in STATUS.items() if s == status] for status in sorted(set(STATUS.values()))}
+    error = {"$ref": "#/components/schemas/Error"}
+    asked = {"schema": {"oneOf": _bodies(manifest, limits.texts)}, "examples": _bodies_shown(manifest)}
     return {
         "summary": "answer one text, several, or raw tensors",
         "description": (
@@ -77,16 +84,11 @@ def _predict(manifest: Manifest, settings: ServeSettings) -> dict[str, Any]:
             f"text {limits.characters} characters. Tokens beyond the model's length are cut off, and the answer then "
             'says "truncated": true. 503 comes with Retry-After.'
         ),
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {"oneOf": _bodies(manifest, limits.texts)},
-                    "examples": _bodies_shown(manifest),
-                }
-            },
+        "requestBody": {"required": True, "content": {"application/json": asked}},
+        "responses": {
+            "200": _json("the answer", _answer(manifest)),
+            **{str(status): _json(", ".join(named), error) for status, named in kinds.items()},
         },
-        "responses": {"200": _json("the answer", _answer(manifest)), **answers},
     }
 
 
@@ -103,16 +105,9 @@ def _bodies(manifest: Manifest, most: int) -> list[dict[str, Any]]:
         },
         "required": [s.name for s in manifest.model.inputs],
     }
-    fields = (
-        {"inputs": tensors}
-        if manifest.text is None
-        else {
-            "text": text,
-            "texts": several,
-            "words": words,
-            "inputs": tensors,
-        }
-    )
+    fields: dict[str, Any] = {"inputs": tensors}
+    if manifest.text is not None:
+        fields = {"text": text, "texts": several, "words": words, **fields}
     return [
         {"type": "object", "properties": {name: schema}, "required": [name], "additionalProperties": False}
         for name, schema in fields.items()
@@ -140,31 +135,19 @@ def _bodies_shown(manifest: Manifest) -> dict[str, Any]:
 
 def _answer(manifest: Manifest) -> dict[str, Any]:
     number, string = {"type": "number"}, {"type": "string"}
-    one: dict[str, Any]
+    outputs = {"outputs": {"type": "object", "description": "name: nested lists"}}
+    one: dict[str, Any] = outputs
     if manifest.task == "classification":
-        scores = {
-            "type": "object",
-            "additionalProperties": number,
-            "description": f"the best {MOST_CLASSES} classes, softmax, best first",
-        }
-        one = {"type": "object", "properties": {"label": string, "score": number, "scores": scores}}
+        about = f"the best {MOST_CLASSES} classes, softmax, best first"
+        scores = {"type": "object", "additionalProperties": number, "description": about}
+        one = {"label": string, "score": number, "scores": scores}
     elif manifest.task == "ner":
-        whole = {
-            "type": "integer",
-            "description": "characters of a text, words of a list of words; the end is not inside",
-        }
+        about = "characters of a text, words of a list of words; the end is not inside"
+        whole = {"type": "integer", "description": about}
         entity = {"type": string, "start": whole, "end": whole, "text": string, "score": number}
-        one = {"type": "object", "properties": {"entities": {"type": "array", "items": {"properties": entity}}}}
-    else:
-        one = {"type": "object", "properties": {"outputs": {"type": "object"}}}
-    tensors = {"type": "object", "properties": {"outputs": {"type": "object", "description": "name: nested lists"}}}
-    several = {"type": "object", "properties": {"results": {"type": "array", "items": one}}}
-    return {"oneOf": [one, several, tensors]}
-
-
-def _kinds() -> list[tuple[int, list[str]]]:
-    statuses = sorted(set(STATUS.values()))
-    return [(status, [kind for kind, s in STATUS.items() if s == status]) for status in statuses]
+        one = {"entities": {"type": "array", "items": {"properties": entity}}}
+    several = {"results": {"type": "array", "items": {"properties": one}}}
+    return {"oneOf": [{"type": "object", "properties": found} for found in (one, several, outputs)]}
 
 
 def _json(description: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -177,72 +160,20 @@ def _get(summary: str) -> dict[str, Any]:
 
 _ERROR = {
     "type": "object",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {"kind": {"type": "string", "enum": list(STATUS)}, "message": {"type": "string"}},
-            "required": ["kind", "message"],
-        }
-    },
-    "required": ["error"],
+    "properties": {"error": {"type": "object", "properties": {"kind": {"enum": list(STATUS)}, "message": {}}}},
 }
-
-
-def _examples(operation: dict[str, Any]) -> dict[str, Any]:
-    content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    return {name: example["value"] for name, example in content.get("examples", {}).items()}
-
-
-def _section(path: str, method: str, operation: dict[str, Any]) -> str:
-    parts = [f"<h2><code>{method} {path}</code></h2><p>{html.escape(operation['summary'])}</p>"]
-    if "description" in operation:
-        parts.append(f"<p>{html.escape(operation['description'])}</p>")
-    for name, value in _examples(operation).items():
-        body = html.escape(json.dumps(value, ensure_ascii=False))
-        parts.append(f"<h3>{html.escape(name)}</h3><pre>{body}</pre>")
-    schema = operation["responses"]["200"].get("content", {}).get("application/json", {}).get("schema")
-    if schema is not None:
-        parts.append(f"<details><summary>schema of the answer</summary><pre>{_pretty(schema)}</pre></details>")
-        rows = "".join(
-            f"<tr><td>{status}</td><td>{html.escape(response['description'])}</td></tr>"
-            for status, response in operation["responses"].items()
-            if status != "200"
-        )
-        parts.append(f"<h3>errors</h3><table><tr><th>status</th><th>kind</th></tr>{rows}</table>")
-    return "\n".join(parts)
-
-
-def _pretty(value: object) -> str:
-    return html.escape(json.dumps(value, indent=1, ensure_ascii=False))
-
-
 _PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title><link rel="icon" href="data:,">
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }}
-code, pre, textarea {{ font: 14px/1.4 ui-monospace, monospace; }}
-pre {{ background: #f4f4f4; padding: .6rem .8rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }}
-textarea {{ width: 100%; box-sizing: border-box; height: 5rem; }}
-table {{ border-collapse: collapse; }} td, th {{ text-align: left; padding: .15rem 1rem .15rem 0; }}
-h2 {{ border-top: 1px solid #ccc; padding-top: 1rem; margin-top: 2rem; }} h3 {{ margin-bottom: .2rem; }}
-</style></head><body>
-<h1>{title}</h1><p>{about}</p>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><link rel="icon" href="data:,">
+<style>body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+td {{ padding: .15rem 1rem .15rem 0; vertical-align: top; overflow-wrap: anywhere; }}</style></head><body>
+<h1>{title}</h1><p>{description}</p>
 <p>Candidate <code>{version}</code>. For programs: <a href="/openapi.json">openapi.json</a>.</p>
-<h2>Try it</h2>
-<form id="try"><p><label>Body<br><textarea id="body">{example}</textarea></label></p>
-<p><label>X-API-Key, where the service asks for one: <input id="key" type="password" autocomplete="off"></label>
-<button>POST /predict</button></p></form><pre id="answer" aria-live="polite">the answer appears here</pre>
-{sections}
-<script>
-document.getElementById("try").addEventListener("submit", async (event) => {{
-  event.preventDefault();
-  const answer = document.getElementById("answer"), key = document.getElementById("key").value;
-  const headers = {{"Content-Type": "application/json", ...(key ? {{"X-API-Key": key}} : {{}})}};
-  try {{
-    const response = await fetch("/predict", {{method: "POST", headers, body: document.getElementById("body").value}});
-    answer.textContent = response.status + "\\n" + JSON.stringify(await response.json(), null, 1);
-  }} catch (error) {{ answer.textContent = String(error); }}
-}});
-</script></body></html>
+{paths}
+<h2>POST /predict</h2><p>{predict}</p>
+<p>Try it: <code>curl -H 'Content-Type: application/json' -d BODY http://HOST:PORT/predict</code>; with
+<code>-H 'X-API-Key: KEY'</code> where the service asks for a key. Bodies:</p>
+{examples}
+<h3>Answers</h3><pre>{answer}</pre>
+<h3>Errors</h3>{errors}
+</body></html>
 """

@@ -52,6 +52,16 @@ def log_seldom(event: str, *, kind: str, **fields: object) -> None:
     log(event, kind=kind, times=waiting + 1, **fields)
 
 
+async def every(pause_s: float, work: Any) -> None:
+    """Do something again and again, whatever comes of it."""
+    while True:
+        await asyncio.sleep(pause_s)
+        try:
+            work()
+        except Exception as error:  # nothing would look at deadlines any more
+            log_seldom("defect", kind=type(error).__name__, doing=work.__name__)
+
+
 def log_defect(error: BaseException) -> None:
     """An exception nobody expected: where it happened and its type. Its message may quote a request and stays out."""
     frames = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]

@@ -6,11 +6,10 @@ requests and answers of outputs, and leaves queues and workers to that process.
                    {"drop": [n, …]}                       nobody waits for these any more
                    {"beat": {…}, "metrics"?}               four times a second, and when connections close
                    {"ask": id, "metrics"}                 the metrics of the whole service; `metrics` are this one's
-                   {"told": id, "metrics"}
     there → here   {"answered": [n, …], "company", "depth", "retry"} and the outputs' rows
                    {"failed": [n, …], "refusal": [kind, message, retry_after_s]}
                    {"state": {…}}                         how workers and queues are
-                   {"tell": id} | {"text": …, "id"} | {"reload": true} | {"drain": true}
+                   {"text": …, "id"} | {"reload": true} | {"drain": true}
 
 Connections come over a socket pair of their own, a byte with a descriptor each; before them the file with what keys
 may still ask, which all front ends share. This process ends when its link does.
@@ -21,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import signal
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,18 +29,17 @@ import numpy as np
 import uvloop
 
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
+from workbench.serve.app import HttpServer, connections_within, http_server
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.events import log_defect, log_libraries, log_loop_defect
-from workbench.serve.http_server import HttpServer, connections_within, http_server
-from workbench.serve.merged_metrics import snapshot
-from workbench.serve.metrics import Metrics
-from workbench.serve.rates import Rates
+from workbench.serve.keys import Rates
+from workbench.serve.metrics import Metrics, snapshot
+from workbench.serve.pool import live_and_die_with
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import batch_of
 from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
 from workbench.serve.wire import Link, Message
-from workbench.serve.worker import live_and_die_with
 
 ALONE = "alone"
 """The key of a row that shares its batch with none."""
@@ -229,9 +226,7 @@ class _FrontEnd:
             connection.close()
 
     def received(self, head: Mapping[str, Any]) -> None:
-        if "tell" in head:
-            self._link.say({"told": head["tell"], "metrics": snapshot(self._metrics)})
-        elif "text" in head:
+        if "text" in head:
             waiting = self._asked.pop(head["id"], None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(head["text"].encode())
@@ -303,7 +298,6 @@ def run(
 ) -> None:
     """The process: serve what comes through `doors` until `link` ends."""
     live_and_die_with(parent)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the first process says when to read keys again
     log_libraries()
     bundle = read_bundle(Path(directory), manifest_sha256=manifest_sha256)
     with link, doors, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

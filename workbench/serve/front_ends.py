@@ -27,12 +27,12 @@ from prometheus_client.registry import Collector
 from workbench.bundle import Bundle
 from workbench.serve import front_end
 from workbench.serve.batcher import QueueFull, Row
-from workbench.serve.dispatch import Dispatch, every
-from workbench.serve.events import log, log_seldom
+from workbench.serve.dispatch import Dispatch
+from workbench.serve.events import every, log, log_seldom
 from workbench.serve.front_end import ALONE, BEAT_S, CONNECTION, RATES
-from workbench.serve.merged_metrics import Merged
+from workbench.serve.keys import shared_file
+from workbench.serve.metrics import Merged
 from workbench.serve.pool import Member, Pool, spawned
-from workbench.serve.rates import shared_file
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import Passed
 from workbench.serve.settings import Limits, ServeSettings
@@ -42,7 +42,6 @@ from workbench.values.errors import ToolchainError, WorkbenchError
 
 _START_S = 120.0
 """How long a front end may take before it counts as hanging."""
-_ASK_S = 1.0
 _POLL_S = 0.02
 _ACCEPTED_AT_ONCE = 64
 
@@ -66,7 +65,6 @@ class FrontEnd(Member):
     drains: bool = False
     heard_s: float = 0.0
     rows: dict[int, Row] = field(default_factory=dict)
-    telling: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     tell_queue: Callable[[], dict[str, Any]] = dict
 
     @property
@@ -138,7 +136,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
         self._settings = replace(settings, limits=_share_of(settings.limits, count))
         self._merged = Merged()
         self._rates = shared_file()
-        self._ids = 0
         self._loop = asyncio.get_running_loop()
         dispatch.metrics.show(self)
         dispatch.on_change = self.tell_state
@@ -161,16 +158,7 @@ class FrontEnds(Pool[FrontEnd], Collector):
         self._all_say({"reload": True})
 
     async def metrics_text(self) -> bytes:
-        """Of the whole service; of a front end that does not answer, what it said last."""
-        self._ids += 1
-        waiting = []
-        for front in self.all:
-            if front.state == "ready":
-                waiting.append(self._loop.create_future())
-                front.telling[self._ids] = waiting[-1]
-                front.say({"tell": self._ids})
-        if waiting:
-            await asyncio.wait(waiting, timeout=_ASK_S)
+        """Of the whole service; of each front end what it said last, which it does every second."""
         return self._merged.text(self._dispatch.metrics)
 
     def collect(self) -> Iterable[Metric]:
@@ -234,10 +222,8 @@ class FrontEnds(Pool[FrontEnd], Collector):
             front.drains = beat["draining"]
         if "metrics" in head:
             self._merged.put(front.number, head["metrics"])
-        if "told" in head:
-            _end(front.telling.pop(head["told"], None))
         if "ask" in head:
-            self.keep(self._tell(front, head["ask"]))
+            front.say({"id": head["ask"], "text": self._merged.text(self._dispatch.metrics).decode()})
 
     def _rows(self, front: FrontEnd, message: Message) -> None:
         rows = front.rows_of(message)
@@ -252,9 +238,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
             front.failed(rows, Refusal("overloaded", text, self._dispatch.retry_after_s()))
             return
         front.rows.update((row.number, row) for row in rows)
-
-    async def _tell(self, front: FrontEnd, number: int) -> None:
-        front.say({"id": number, "text": (await self.metrics_text()).decode()})
 
     def _queue_facts(self) -> dict[str, Any]:
         return {"depth": self._dispatch.depth, "retry": self._dispatch.retry_after_s()}
@@ -303,9 +286,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
         rows, member.rows = list(member.rows.values()), {}
         self._dispatch.discard(rows)
         self._merged.lost(member.number)
-        for waiting in member.telling.values():
-            _end(waiting)
-        member.telling.clear()
         return {"requests": lost, "rows": len(rows)}
 
     def changed(self, member: FrontEnd) -> None:
@@ -339,11 +319,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
         self._loop.remove_reader(self._listener)
         await super().end()
         os.close(self._rates)
-
-
-def _end(waiting: asyncio.Future[None] | None) -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(None)
 
 
 def front_ends_wanted(cards: int, on_host: bool, processors: int) -> int:

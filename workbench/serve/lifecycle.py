@@ -16,14 +16,12 @@ import uvloop
 
 from workbench.bundle import Bundle, check_bundle
 from workbench.serve.admin import Admin
-from workbench.serve.app import EMULATED, told_pages
-from workbench.serve.cards import Place, places_of
-from workbench.serve.device_gauges import device_gauges
+from workbench.serve.app import BACKLOG, EMULATED, connections_within, http_server, told_pages
+from workbench.serve.cards import Place, device_gauges, places_of
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import log, log_libraries, log_loop_defect
 from workbench.serve.front_ends import FrontEnds, front_ends_wanted
 from workbench.serve.hosts import canonical_host
-from workbench.serve.http_server import BACKLOG, connections_within, http_server
 from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.service import Service
@@ -141,10 +139,10 @@ async def _main(
         front = queue = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
     if settings.access.keyed:
         loop.add_signal_handler(signal.SIGHUP, front.reload)
-    watching = []
     front.start()
-    if admin is not None:
-        watching.append(loop.create_task(_administration(bundle, settings, queue, admin).run()))
+    watching = None if admin is None else _administration(bundle, settings, queue, admin)
+    if watching is not None:
+        watching.start()
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
     where = {"url": _url(listener), **({} if admin is None else {"admin": _url(admin)})}
@@ -156,9 +154,8 @@ async def _main(
             await _drained(front, settings.limits.grace_s, now)
     finally:
         await front.end()
-        for task in watching:
-            task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
+        if watching is not None:
+            await watching.end()
         await dispatch.workers.end()
     return failure
 
@@ -166,13 +163,9 @@ async def _main(
 def _administration(
     bundle: Bundle, settings: ServeSettings, queue: Dispatch | FrontEnds, listener: socket.socket
 ) -> Admin:
-    def beat() -> dict[str, object]:
-        status, content = queue.health()
-        return {"health": (status, content), "ready": status == 200}
-
     hosts = [host for host in map(canonical_host, settings.access.hosts) if host is not None]
     pages = told_pages(bundle.manifest, settings, queue.metrics_text, ("open", "admin"))
-    return Admin(listener, hosts=hosts, hang_s=settings.limits.hang_s, beat=beat, pages=pages)
+    return Admin(listener, hosts=hosts, hang_s=settings.limits.hang_s, health=queue.health, pages=pages)
 
 
 async def _drained(front: _Here | FrontEnds, grace_s: float, now: asyncio.Event) -> None:

@@ -1,14 +1,17 @@
 """What a running service tells Prometheus: requests, errors, waiting, batches, padding.
 
 The process that has queues and workers counts batches; front ends in processes of their own count their requests, and
-`merged_metrics` makes one exposition of all. What others keep anyway (workers, front ends, connections, cards) they
-tell themselves, as collectors. Names follow Prometheus' conventions: base units (seconds, bytes), counters end in
-`_total`. `workbench.shipping.deployment` draws its dashboard from these names, and a test holds it to them.
+`Merged` makes one exposition of all: counters and histograms are summed, gauges get a label. What others keep anyway
+(workers, front ends, connections, cards) they tell themselves, as collectors. Names follow Prometheus' conventions:
+base units (seconds, bytes), counters end in `_total`. `workbench.shipping.deployment` draws its dashboard from these
+names, and a test holds it to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import collections
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -90,12 +93,10 @@ class Metrics:
                 registry=registry,
             )
             info.labels(**about).set(1)
-        self._by_status: dict[int, Counter] = {}
         self._by_length: dict[int, tuple[Counter, Counter]] = {}
-        self._by_worker: dict[int, Counter] = {}
         for length in lengths:
             self._of_length(length)
-        self._by_status[200] = self._answers.labels("200")
+        self._answers.labels("200")
 
     def received(self) -> None:
         """A request to /predict arrived."""
@@ -115,10 +116,7 @@ class Metrics:
 
     def answered(self, status: int, latency_s: float) -> None:
         """A request was answered, `latency_s` after it arrived."""
-        counter = self._by_status.get(status)
-        if counter is None:
-            counter = self._by_status[status] = self._answers.labels(str(status))
-        counter.inc()
+        self._answers.labels(str(status)).inc()
         if 200 <= status < 300:
             self._latency.observe(latency_s)
 
@@ -151,10 +149,7 @@ class Metrics:
         for waited in waited_s:
             self._waited.observe(waited)
         self._model_time.observe(run_s)
-        busy = self._by_worker.get(worker)
-        if busy is None:
-            busy = self._by_worker[worker] = self._busy.labels(str(worker))
-        busy.inc(run_s)
+        self._busy.labels(str(worker)).inc(run_s)
 
     def queue(self, depth: int) -> None:
         """So many rows wait now, over all bins."""
@@ -193,3 +188,72 @@ def bundle_labels(manifest: Manifest) -> dict[str, str]:
         "model_sha256": manifest.model.sha256,
         "workbench": manifest.workbench,
     }
+
+
+Snapshot = list[list[Any]]
+"""[name, kind, help, [[series, [[label, value], …], value], …]] of each family: what JSON can carry."""
+
+_Sums = collections.Counter[tuple[str, str, tuple[tuple[str, str], ...]]]
+"""By family, series and labels."""
+_SUMMED = ("counter", "histogram")
+_GAUGES_OF_FRONT_ENDS = ("workbench_connections", "process_")
+"""What a front end alone knows, or of itself; its other gauges say nothing, as queues and workers are elsewhere."""
+
+
+def snapshot(metrics: Metrics) -> Snapshot:
+    """What one process has counted."""
+    return [
+        [family.name, family.type, family.documentation, [[s.name, sorted(s.labels.items()), s.value] for s in samples]]
+        for family in metrics.families()
+        if (samples := family.samples)
+    ]
+
+
+class Merged(Collector):
+    """Front ends' snapshots beside the families of the process that has queues and workers.
+
+    What a front end had counted when it died stays counted, so that no counter falls.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[int, Snapshot] = {}
+        self._gone: _Sums = collections.Counter()
+        self._own: Snapshot = []
+
+    def put(self, front_end: int, found: Snapshot) -> None:
+        self._last[front_end] = found
+
+    def lost(self, front_end: int) -> None:
+        """Its process ended; the next snapshot of this number begins at nothing."""
+        _add(self._gone, self._last.pop(front_end, []))
+
+    def text(self, own: Metrics) -> bytes:
+        """Everything in Prometheus' text format."""
+        self._own = snapshot(own)
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        sums = collections.Counter(self._gone)
+        for number, found in [(None, self._own), *sorted(self._last.items())]:
+            _add(sums, found)
+            for name, kind, help_text, samples in found:
+                family = families.setdefault(name, Metric(name, help_text, kind))
+                if kind in _SUMMED or not (number is None or name.startswith(_GAUGES_OF_FRONT_ENDS)):
+                    continue
+                of = {} if number is None else {"front_end": str(number)}
+                for series, labels, value in samples:
+                    family.add_sample(series, {**dict(labels), **of}, value)
+        for (name, series, pairs), total in sums.items():
+            if name in families:
+                families[name].add_sample(series, dict(pairs), total)
+        return families.values()
+
+
+def _add(sums: _Sums, found: Snapshot) -> None:
+    for name, kind, _, samples in found:
+        if kind in _SUMMED:
+            for series, labels, value in samples:
+                sums[name, series, tuple((str(label), str(of)) for label, of in labels)] += value

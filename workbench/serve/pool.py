@@ -8,11 +8,13 @@ others go on trying without end: a card that broke does not take the cards besid
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import multiprocessing
 import multiprocessing.process
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from workbench.serve.events import log, log_defect
 from workbench.serve.wire import Link, Message
 from workbench.values.errors import BundleError, ToolchainError, WorkbenchError
 
+_PR_SET_PDEATHSIG = 1
 _END_S = 3.0
 """How long a process may take to end once its socket is closed."""
 _KILL_S = 10.0
@@ -347,6 +350,16 @@ def spawned(
         ours.close()
         raise
     return process, ours
+
+
+def live_and_die_with(parent: int) -> None:
+    """Leave the signals of a terminal or a service manager to the first process, which drains first; die if it dies."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":  # elsewhere a worker that hangs in a batch outlives it
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before that was said
+        raise SystemExit(1)
 
 
 async def _killed(member: Member) -> None:

@@ -1,12 +1,12 @@
 """uvicorn's HTTP protocol with bounds: on time, on what a request's head may be, and one request at a time.
 
-Written against uvicorn 0.54, whose protocol parses whatever arrives at once, keeps as many requests as were sent ahead,
-takes heads and trailers of any size, lets trailers speak as if they were headers, and closes a connection while its
-client still writes.
+Written against uvicorn 0.54, whose protocol keeps as many requests as were sent ahead, takes heads and trailers of any
+size, lets trailers speak as if they were headers, and closes a connection while its client still writes.
 
-A client may close its half of the connection once it has asked (`shutdown(SHUT_WR)`): what it asked whole is answered,
-then the connection is closed. A client that is gone looks the same until something is sent to it, so one that waits
-long gets the constant start of its answer a byte at a time; where nobody is left, the second byte fails.
+The parser (llhttp, by httptools) decides what is valid; what it does not bound is counted here: bytes and fields of a
+head, and everything of a chunked body that is not its content (sizes, extensions, leading zeros, trailers). A request
+that is sent before the one before it was answered is not taken: the connection closes with that answer, and the client
+may ask again [RFC 9112 9.3.2].
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sized
 from http import HTTPStatus
 from typing import Any
 
@@ -22,20 +21,27 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from workbench.serve.connections import Connection, Connections, Idleness
-from workbench.serve.framing import Framing
+from workbench.serve.connections import Connections, Idleness, address_of
 from workbench.serve.refusals import Refusal
 
-_START = b"HTTP/1.1 "
-"""Of every answer."""
+MOST_HEAD_BYTES = 32 << 10
+"""The target and the fields."""
+MOST_FIELDS = 128
+MOST_CHUNK_OVERHEAD_BYTES = 64 << 10
+"""Of one body; a client that sends one byte in each chunk gets thirteen thousand of them through."""
+_MOST_FRAMING_BYTES = MOST_HEAD_BYTES + MOST_CHUNK_OVERHEAD_BYTES
 _UPGRADE = re.compile(rb"\nupgrade:", re.IGNORECASE)
 """Nothing is upgraded to here, and the parser drops the body of a request that asks for it, as Java's client does of
 every plain server. A field that comes in two pieces is missed, and such a request refused where it has a body."""
 _DROPPED_BYTES = 8 << 20
 """Of a body that is read on after its request was answered."""
+_HEAD = f"{MOST_HEAD_BYTES} bytes or {MOST_FIELDS} fields"
+_HEAD_TOO_LARGE = Refusal("head_too_large", f"The request's head has more than {_HEAD}.", close=True)
+_CHUNKS = f"The chunked body has more than {MOST_CHUNK_OVERHEAD_BYTES} bytes that are no content."
+_TOO_MUCH_FRAMING = Refusal("bad_request", _CHUNKS, close=True)
+_SENT_AHEAD = Refusal("bad_request", "Requests are taken one after the other.", close=True)
 _NOT_HTTP = Refusal("bad_request", "This is no valid HTTP/1.1 request.", close=True)
 _TOO_SLOW_HEAD = Refusal("slow", "The request's head did not come in time.", close=True)
-_TOO_SLOW_BODY = Refusal("slow", "The request's body did not come in time.", close=True)
 _NO_ROOM = Refusal("overloaded", "There are too many connections.", 1, close=True)
 
 
@@ -46,87 +52,92 @@ def bounded_http(connections: Connections, **settings: float) -> Any:
         settings: attributes of `BoundedHttp` that are to differ, such as `head_timeout_s`.
     """
 
-    def make(**of_uvicorn: Any) -> Connection:
+    def make(**of_uvicorn: Any) -> BoundedHttp:
         http = BoundedHttp(connections, **of_uvicorn)
         for name, value in settings.items():
             setattr(http, name, value)
-        return Connection(http, connections)
+        return http
 
     return make
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """One connection's requests, each parsed when the one before it was answered.
+    """One connection's requests, one after the other.
 
-    What arrives meanwhile stays bytes: at most `connections.AHEAD_BYTES` are read, the rest waits in the socket. A
-    request that comes in one piece, as nearly all do, costs no timer. Time between requests is uvicorn's keep-alive.
+    A request that comes in one piece, as nearly all do, costs no timer. Time between requests is uvicorn's keep-alive.
     """
 
     head_timeout_s = 10.0
-    body_timeout_s = 15.0
-    """Longer than the application's own limit, which answers in words; this one is for bodies that nobody reads."""
+    body_timeout_s = 10.0
     write_timeout_s = 30.0
     """For a client that does not read its answers."""
     linger_s = 3.0
     """How long after the last answer what the client still sends is read and dropped: closed with unread bytes, TCP
     would reset the connection, and the client would lose the answer."""
-    first_probe_s, next_probe_s = 0.25, 0.1
-    """After the client's end of file, and between the first two bytes; each later one waits twice as long."""
 
     def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
-        self._turns, self._rejected = connections.turns, connections.rejected
-        self._framing = Framing()
-        self._ahead = bytearray()
-        self._in_head = self._in_body = False
+        self._all, self.address, self._admitted = connections, "", False
+        self._bytes = 0
+        """Of the current request, content of its body left out."""
+        self._in_head = self._in_body = self._chunked = False
         self._asked = False
         """A whole head came, once."""
         self._given_up = False
         """What still comes is dropped."""
+        self._sent_ahead = False
+        """So is what comes until the answer was written."""
         self._dropped = 0
         self._refusal: Refusal | None = None
         """Why a callback of the parser raised."""
         self._timer: asyncio.TimerHandle | None = None
         """For a head, for a body, and for the end; never two at a time."""
         self._write_timer: asyncio.TimerHandle | None = None
-        self._no_more_comes = False
-        self._probe_timer: asyncio.TimerHandle | None = None
 
     # --- what the transport says ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        self.address = address_of(transport.get_extra_info("peername"))
+        self._admitted = self._all.admit(self, self.address, self.loop.time())
+        if not self._admitted:
+            self._given_up = True
+            transport.write(_answer(_NO_ROOM))
+            transport.close()
+            return
         super().connection_made(transport)
-        self.flow = _OneAhead(transport, self._ahead)
+        self.flow = _Flow(transport)
         self._plain = transport
         self.transport: _Answers = _Answers(self, transport)
         self._after(self.head_timeout_s, self._head_too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._admitted:
+            return
+        self._all.remove(self)
         self._on_time()
-        self._ahead.clear()
-        for timer in (self._write_timer, self._probe_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._given_up:
+        if self._given_up or self._sent_ahead:
             return
-        self._ahead += data
-        if not self._answering:
-            self._advance()
-        if self._ahead:
-            self.flow.pause_reading()
-
-    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's closes in every case
-        """Whether answers are owed, for which the connection stays open."""
-        self._no_more_comes = True
-        if self.ending or not (self._answering or self._ahead):
-            return False
-        if self._probe_timer is None:
-            self._probe_timer = self.loop.call_later(self.first_probe_s, self._probe, self.next_probe_s)
-        return True
+        self._unset_keepalive_if_required()
+        self._bytes += len(data)
+        if not self._in_body and b"upgrade" in data.lower():
+            head, end, rest = data.partition(b"\r\n\r\n")
+            data = _UPGRADE.sub(b"\nX-Declined:", head) + end + rest
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # the next request is HTTP/1.1 again
+            self.parser = httptools.HttpRequestParser(self)
+        except httptools.HttpParserError:
+            self._give_up(self._refusal or _NOT_HTTP)
+        if self._bytes > (_MOST_FRAMING_BYTES if self._in_body else MOST_HEAD_BYTES):
+            self._give_up(_TOO_MUCH_FRAMING if self._in_body else _HEAD_TOO_LARGE)
+        if not self._answering and not self._given_up:
+            self._await_more()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -141,27 +152,12 @@ class BoundedHttp(HttpToolsProtocol):
 
     # --- what the bounds over all connections ask -------------------------------------------------------------------
 
-    def turn(self) -> None:
-        """Go on with what was sent ahead."""
-        if self._ahead and not self.ending and not self._answering:
-            self._advance()
-            self.flow.resume_reading()
-
-    def wanted(self) -> int | None:
-        """How many bytes the current request certainly still has; None where nobody knows."""
-        return None if self._answering else self._framing.wanted()
-
     def idleness(self) -> Idleness:
         if self._given_up:
             return "without a request"
-        if self._answering or self._in_body or self._ahead:
+        if self._answering or self._in_body:
             return "busy"
-        return "between requests" if self._asked and not self._framing.begun else "without a request"
-
-    def refuse_connection(self, transport: asyncio.Transport) -> None:
-        """Say that there is no room, and close."""
-        transport.write(_answer(_NO_ROOM))
-        transport.close()
+        return "between requests" if self._asked and not self._bytes else "without a request"
 
     def make_room(self) -> None:
         """Close, for another connection."""
@@ -180,49 +176,32 @@ class BoundedHttp(HttpToolsProtocol):
         """A whole request came and is not answered yet."""
         return not (self._in_body or self._in_head or self.cycle is None or self.cycle.response_complete)
 
-    def _advance(self) -> None:
-        """Parse up to the end of the next request."""
-        self._unset_keepalive_if_required()
-        while self._ahead and not self._given_up:
-            try:
-                count = self._framing.next(self._ahead)
-            except Refusal as refusal:
-                self._give_up(refusal)
-                return
-            if count == len(self._ahead):
-                piece = bytes(self._ahead)
-                self._ahead.clear()
-            else:
-                piece = bytes(self._ahead[:count])
-                del self._ahead[:count]
-            if not self._in_body and b"upgrade" in piece.lower():
-                piece = _UPGRADE.sub(b"\nX-Declined:", piece)
-            try:
-                self.parser.feed_data(piece)
-            except httptools.HttpParserUpgrade:  # the next request is HTTP/1.1 again
-                self.parser = httptools.HttpRequestParser(self)
-            except httptools.HttpParserError:
-                self._give_up(self._refusal or _NOT_HTTP)
-            if self._answering:
-                return
-        if self._no_more_comes:  # what was asked whole is answered
-            self.close()
-        elif self._timer is None and not self._given_up:
-            if self._in_body:
-                self._after(self.body_timeout_s, self._body_too_slow)
-            elif self._framing.begun:
-                self._after(self.head_timeout_s, self._head_too_slow)
-            else:
-                idle = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-                self.timeout_keep_alive_task = idle
+    def _await_more(self) -> None:
+        """No connection is left without a timer."""
+        if self._timer is not None:
+            return
+        if self._in_body:
+            self._after(self.body_timeout_s, self._body_too_slow)
+        elif self._bytes:
+            self._after(self.head_timeout_s, self._head_too_slow)
+        else:
+            self._unset_keepalive_if_required()
+            idle = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+            self.timeout_keep_alive_task = idle
 
     def on_message_begin(self) -> None:
+        if self._answering:
+            self._refusal = _SENT_AHEAD
+            raise _SENT_AHEAD
         self._in_head = True
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:  # a trailer's X-API-Key or Host is none
             return
+        if len(self.headers) == MOST_FIELDS:
+            self._refusal = _HEAD_TOO_LARGE
+            raise _HEAD_TOO_LARGE
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -231,6 +210,8 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._on_time()
         try:
+            if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MOST_HEAD_BYTES:
+                raise _HEAD_TOO_LARGE
             length = body_length(self.parser.get_http_version(), self.parser.get_method(), self.url, self.headers)
         except Refusal as refusal:
             self._refusal = refusal
@@ -238,41 +219,32 @@ class BoundedHttp(HttpToolsProtocol):
         if length != 0 and self.parser.should_upgrade():
             self._refusal = Refusal("bad_request", "Nothing is upgraded to here.", close=True)
             raise self._refusal
-        self._framing.body(length)
+        self._chunked = length is None
         super().on_headers_complete()
         self._in_head, self._in_body, self._asked = False, True, True
         self._dropped = 0
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
+        self._bytes -= len(body)
         if self.cycle.response_complete:
             self._dropped += len(body)
             if self._dropped > _DROPPED_BYTES:
                 self.transport.close()
 
     def on_message_complete(self) -> None:
+        if self._chunked and self._bytes > _MOST_FRAMING_BYTES and not self.cycle.response_complete:
+            self._refusal = _TOO_MUCH_FRAMING
+            raise _TOO_MUCH_FRAMING
         self._on_time()
         self._in_body = False
-        self._framing.start()
+        self._bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._in_body:
             self._after(self.linger_s, self._plain.close)
-        if self._ahead and not self.ending:
-            self._unset_keepalive_if_required()
-            self._turns.wait(self)
-        elif self._no_more_comes:
-            self.close()
-
-    def _probe(self, pause_s: float) -> None:
-        """Send one more byte of the answer's start; `pause_s` until the next."""
-        if self.ending:
-            return
-        if self._answering and not self.cycle.response_started and not self.cycle.waiting_for_100_continue:
-            self.transport.begin()
-        self._probe_timer = self.loop.call_later(pause_s, self._probe, 2 * pause_s)
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
@@ -286,26 +258,30 @@ class BoundedHttp(HttpToolsProtocol):
             self._timer = None
 
     def _head_too_slow(self) -> None:
-        if self._framing.begun and self._in_head:
+        if self._in_head:
             self._give_up(_TOO_SLOW_HEAD)
         else:
             self.transport.close()
 
     def _body_too_slow(self) -> None:
-        self._give_up(_TOO_SLOW_BODY)
+        words = f"The body did not come within {self.body_timeout_s:g} s."
+        self._give_up(Refusal("slow", words, close=True))
 
     def _give_up(self, refusal: Refusal) -> None:
         """Say why, where no answer was begun, and close."""
         if self.ending:
             return
         cycle = self.cycle
+        if self._answering:  # of the request before it
+            self._sent_ahead, cycle.keep_alive = True, False
+            return
         if self._in_body and cycle is not None:
             begun = cycle.response_started
             cycle.disconnected = True  # whoever answers it need not
             cycle.message_event.set()
         else:
             begun = False
-        self._rejected(refusal.kind)
+        self._all.rejected(refusal.kind)
         if not begun:
             self.transport.write(_answer(refusal))
         self.close(unread=True)
@@ -316,8 +292,7 @@ class BoundedHttp(HttpToolsProtocol):
             return
         self._given_up = True
         self._unset_keepalive_if_required()
-        if unread or self._ahead or self._in_body:
-            self._ahead.clear()
+        if unread or self._sent_ahead or self._in_body:
             self._plain.write_eof()
             self.flow.resume_reading()
         else:
@@ -372,45 +347,28 @@ def _answer(refusal: Refusal) -> bytes:
     return b"\r\n".join((*lines, b"", content))
 
 
-class _OneAhead(FlowControl):
-    """Reads on only when no request of the connection waits for the one before it."""
-
-    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
-        super().__init__(transport)
-        self._waiting = waiting
+class _Flow(FlowControl):
+    """uvloop's transports raise where they are asked for this and close already."""
 
     def pause_reading(self) -> None:
         if not self._transport.is_closing():
             super().pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._waiting and not self._transport.is_closing():
+        if not self._transport.is_closing():
             super().resume_reading()
 
 
 class _Answers(asyncio.Transport):
-    """What answers are written to: their first bytes may have been sent before they were known, and closing is left to
-    the protocol, which knows whether more comes."""
+    """What uvicorn writes answers to: closing is left to the protocol, which knows whether more comes."""
 
     def __init__(self, http: BoundedHttp, transport: asyncio.Transport) -> None:
         super().__init__()
-        self._http, self._transport, self._sent = http, transport, 0
-
-    def begin(self) -> None:
-        """Send the next byte of what every answer begins with, while there is one."""
-        if self._sent < len(_START):
-            self._transport.write(_START[self._sent : self._sent + 1])
-            self._sent += 1
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        left, self._sent = memoryview(data)[self._sent :] if self._sent else data, 0
-        self._transport.write(left)
+        self._http = http
+        self.write, self.get_extra_info = transport.write, transport.get_extra_info  # type: ignore[method-assign]
 
     def close(self) -> None:
         self._http.close()
 
     def is_closing(self) -> bool:
         return self._http.ending
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)

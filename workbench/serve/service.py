@@ -8,24 +8,22 @@ leave up to a millisecond after its timeout, never before.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.answers import Answer, NotFinite, answers_for, finite, texts_answered
 from workbench.serve.batcher import QueueFull, Row
-from workbench.serve.dispatch import Dispatch, every
-from workbench.serve.events import log_defect
+from workbench.serve.dispatch import Dispatch
+from workbench.serve.events import every, log_defect
 from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import Question, arrays, input_rules, parse
-from workbench.serve.samples import Tokenizing, raw_key, raw_rows
+from workbench.serve.samples import Padding, Sizes, Tokenizing, raw_key, raw_rows
 from workbench.serve.settings import ServeSettings, with_room
-from workbench.serve.sizes import Padding, Sizes
 from workbench.targets.base import Array
 
 if TYPE_CHECKING:
@@ -76,7 +74,6 @@ class Service:
         self.loop = asyncio.get_running_loop()
         self._open: set[Request] = set()
         self._held = 0
-        self._reading: dict[asyncio.Task[Any], float] = {}
         self._sweeping = [self.loop.create_task(every(_SWEEP_S, self._sweep))]
         if self.keys is not None:
             self._sweeping.append(self.loop.create_task(every(_KEYS_S, self.keys.look)))
@@ -84,27 +81,6 @@ class Service:
     @property
     def open_requests(self) -> int:
         return len(self._open)
-
-    @contextlib.contextmanager
-    def reading(self, arrived_s: float) -> Iterator[None]:
-        """While a body is read: a timer of its own for each request would cost more than reading does.
-
-        Raises:
-            Refusal: it took too long.
-        """
-        task = asyncio.current_task()
-        assert task is not None
-        self._reading[task] = arrived_s
-        try:
-            yield
-        except asyncio.CancelledError:
-            if task in self._reading:
-                raise
-            task.uncancel()
-            limit = self.settings.limits.body_timeout_s
-            raise Refusal("slow", f"The body did not come within {limit:g} s.", close=True) from None
-        finally:
-            self._reading.pop(task, None)
 
     def hold(self, size: int) -> None:
         """Count bytes of bodies that are not whole yet; negative when they are let go.
@@ -256,10 +232,6 @@ class Service:
         limit = self.settings.limits.request_timeout_s
         for request in [request for request in self._open if request.deadline_s <= now_s]:
             self.failed(request.rows, Refusal("timeout", f"No answer within {limit:g} s.", self.queue.retry_after_s()))
-        for task, arrived_s in list(self._reading.items()):
-            if now_s - arrived_s > self.settings.limits.body_timeout_s:
-                del self._reading[task]  # which tells it why
-                task.cancel()
 
     async def drain(self, grace_s: float) -> bool:
         """Take nothing new, answer what is there; True when all of it was answered in time."""

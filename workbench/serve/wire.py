@@ -10,6 +10,7 @@ Nothing is pickled: a message can carry numbers, never code.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import socket
@@ -23,6 +24,7 @@ import numpy as np
 from workbench.targets.base import Array
 
 _LENGTHS = struct.Struct("<II")
+_READ_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,11 @@ class Link(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write(pack(head, arrays))
 
+    @property
+    def unread(self) -> int:
+        """Bytes that the other side has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
     def close(self) -> None:
         self._transport.close()
 
@@ -96,28 +103,12 @@ class Link(asyncio.Protocol):
         self._ended()
 
 
-def receive(connection: socket.socket) -> Message | None:
-    """The next message, None when the other side is gone. Blocks."""
-    lengths = _exactly(connection, _LENGTHS.size)
-    if lengths is None:
-        return None
-    header, payload = _LENGTHS.unpack(lengths)
-    whole = _exactly(connection, header + payload)
-    return None if whole is None else _unpack(whole, header)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytearray | None:
-    found = bytearray(size)
-    view, filled = memoryview(found), 0
-    while filled < size:
-        try:
-            count = connection.recv_into(view[filled:])
-        except ConnectionResetError:  # the front end was killed with bytes of ours unread
-            return None
-        if count == 0:
-            return None
-        filled += count
-    return found
+def messages(connection: socket.socket) -> Iterator[Message]:
+    """What comes until the other side is gone. Blocks."""
+    reader = Reader()
+    with contextlib.suppress(ConnectionResetError):  # it was killed with bytes of ours unread
+        while data := connection.recv(_READ_BYTES):
+            yield from reader.feed(data)
 
 
 def _unpack(whole: bytes | bytearray, header: int) -> Message:

@@ -7,26 +7,26 @@ service's first process closes it to end a worker, and the kernel does when that
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
-import signal
 import socket
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from workbench.bundle import read_bundle
-from workbench.bundle.fingerprint import Policy
-from workbench.serve.opened import open_proved
-from workbench.serve.wire import Message, pack, receive
-from workbench.targets import described
-from workbench.targets.base import Session
-from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
+from workbench.bundle import Bundle, golden_batches, preprocessor_of, read_bundle
+from workbench.bundle.fingerprint import Policy, admit
+from workbench.bundle.verify import replay_golden
+from workbench.serve.pool import live_and_die_with
+from workbench.serve.wire import Message, messages, pack
+from workbench.targets import described, open_target
+from workbench.targets.base import Array, DeviceSession, Feeds, RunSession, Session
+from workbench.values.documents.canonical import encode as to_json
+from workbench.values.errors import BundleError, MeasureError, ToolchainError, WorkbenchError
+from workbench.values.preprocess import collate, encode
 from workbench.values.system.control_groups import available_memory_bytes
 
-_PR_SET_PDEATHSIG = 1
 _LEAST_BYTES = 4 << 30
 
 
@@ -66,7 +66,7 @@ def run(work: Work, connection: socket.socket, parent: int) -> None:
     ready = {**facts, "device": work.place, "pid": os.getpid(), "startup_s": seconds}
     with contextlib.closing(session), contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall(pack({"ready": ready}))
-        while (message := receive(connection)) is not None:
+        for message in messages(connection):
             connection.sendall(_answer(session, message))
 
 
@@ -87,11 +87,52 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
 
 
-def live_and_die_with(parent: int) -> None:
-    """Leave the signals of a terminal or a service manager to the front end, which drains first; die if it dies."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":  # elsewhere a worker that hangs in a batch outlives a killed front end
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that was said
-        raise SystemExit(1)
+def open_proved(bundle: Bundle, batch: int, policy: Policy, *, device: int = 0) -> tuple[Session, dict[str, Any]]:
+    """A session that gave the golden outputs, and what its owner wants to know about it.
+
+    Args:
+        batch: rows of the largest batch that will come.
+
+    Raises:
+        BundleError: the bundle is not for this machine, is damaged, does not run, or gives other outputs.
+        ToolchainError: this machine lacks what the target needs.
+    """
+    bundle.check_served_here()
+    manifest = bundle.manifest
+    target = open_target(manifest.artifact.target)
+    here = target.toolchain()
+    changes = admit(manifest.artifact.toolchain, here, policy)
+    bundle.check_model()
+    try:
+        session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate, device=device)
+        samples, largest = replay_golden(bundle, session, changes)
+        if not isinstance(session, DeviceSession):  # whose files plan their memory when they are loaded
+            _warm_up(bundle, session, batch)
+    except MeasureError as error:
+        raise BundleError(f"{bundle.directory}: the model does not run on this machine: {error}") from error
+    shared = manifest.model.shared_outputs
+    facts = {
+        "samples": samples,
+        "largest_error": largest,
+        "device": device,
+        "device_bytes": session.device_memory_bytes() if isinstance(session, DeviceSession) else None,
+        "changes": changes,
+        "toolchain": to_json(here),
+    }
+
+    def run(feeds: Feeds) -> dict[str, Array]:
+        return {name: array for name, array in session.run(feeds).items() if name not in shared}
+
+    return RunSession(run, session.close), facts
+
+
+def _warm_up(bundle: Bundle, session: Session, batch: int) -> None:
+    """One full batch of every bin: a runtime's first call of a shape plans its memory."""
+    preprocessor = preprocessor_of(bundle)
+    if preprocessor is None:
+        return
+    texts = [text for golden in golden_batches(bundle) for text in golden.texts]
+    shortest = min(encode(preprocessor, texts), key=lambda e: len(e.ids), default=None)
+    for length in preprocessor.bins:
+        if shortest is not None and len(shortest.ids) <= length:
+            session.run(collate(preprocessor, [shortest] * batch, length))

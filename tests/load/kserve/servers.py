@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.load.kserve.datatypes import NUMPY
-from workbench.load.kserve.messages import message
+from workbench.load.kserve.grpc_calls import message
+from workbench.load.kserve.served import NUMPY
 from workbench.values.preprocess import Array
 
 MODEL = {

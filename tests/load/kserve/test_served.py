@@ -33,20 +33,17 @@ def test_an_input_of_another_name_can_be_named() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape", "words"),
-    [
+def test_what_does_not_fit_says_so() -> None:
+    for kind, shape, words in (
         ("INT64", (-1, 128), r"has the shape \[-1, 128\]; a request would have \[2, 4\]"),
         ("INT64", (1, -1), r"\[1, -1\]"),
         ("INT64", (-1,), r"\[-1\]"),
         ("FP32", (-1, -1), "is FP32; the data are int64"),
         ("BF16", (-1, -1), "is BF16"),
         ("INT8", (-1, -1), "a value of 300 does not fit"),
-    ],
-)
-def test_what_does_not_fit_says_so(kind: str, shape: tuple[int, ...], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        feeds_for(served(("input_ids", kind, shape)), {"input_ids": np.where(IDS == 101, 300, IDS)})
+    ):
+        with pytest.raises(ConfigError, match=words):
+            feeds_for(served(("input_ids", kind, shape)), {"input_ids": np.where(IDS == 101, 300, IDS)})
 
 
 def test_words_become_one_text_with_blanks_for_a_server_that_tokenizes() -> None:

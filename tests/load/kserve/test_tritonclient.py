@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.load.kserve.grpc_calls import infer_message, outputs_of
+from workbench.load.kserve.grpc_calls import infer_message, message, outputs_of
 from workbench.load.kserve.http import HEADER_LENGTH, infer_request
-from workbench.load.kserve.messages import message
 from workbench.load.kserve.served import ServedModel, ServedTensor, feeds_for, texts_for
 from workbench.values.errors import MeasureError
 
@@ -33,21 +32,17 @@ def parts(body: bytes, head_bytes: int) -> tuple[object, bytes]:
     return json.loads(body[:head_bytes]), body[head_bytes:]
 
 
-def test_a_binary_request_is_theirs() -> None:
-    request = infer_request(feeds_for(BERT, {"input_ids": IDS, "attention_mask": MASK}), BERT, binary=True)
+def test_binary_requests_are_theirs() -> None:
+    texts = served(("TEXT", "BYTES", (-1, 1)))
+    for model, feeds, name in (
+        (BERT, feeds_for(BERT, {"input_ids": IDS, "attention_mask": MASK}), "http"),
+        (texts, texts_for(texts, ("loan pay", "张三")), "text"),
+    ):
+        request = infer_request(feeds, model, binary=True)
 
-    head, raw = parts(request.body, int(request.headers[HEADER_LENGTH]))
-    assert (head, raw) == parts(bytes.fromhex(THEIRS["http_body"]), THEIRS["http_head_bytes"])
-    assert request.headers["Content-Type"] == "application/octet-stream"
-
-
-def test_binary_texts_are_theirs() -> None:
-    model = served(("TEXT", "BYTES", (-1, 1)))
-
-    request = infer_request(texts_for(model, ("loan pay", "张三")), model, binary=True)
-
-    head, raw = parts(request.body, int(request.headers[HEADER_LENGTH]))
-    assert (head, raw) == parts(bytes.fromhex(THEIRS["text_body"]), THEIRS["text_head_bytes"])
+        found = parts(request.body, int(request.headers[HEADER_LENGTH]))
+        assert found == parts(bytes.fromhex(THEIRS[f"{name}_body"]), THEIRS[f"{name}_head_bytes"])
+        assert request.headers["Content-Type"] == "application/octet-stream"
 
 
 def test_a_grpc_request_is_theirs_to_the_byte() -> None:
@@ -56,14 +51,16 @@ def test_a_grpc_request_is_theirs_to_the_byte() -> None:
     assert request.body.hex() == THEIRS["grpc_request"]
 
 
-@pytest.mark.parametrize("form", ["raw", "typed"])
-def test_their_grpc_answers_are_read_and_texts_among_them_left_out(form: str) -> None:
-    answer = message("ModelInferResponse").FromString(bytes.fromhex(THEIRS[f"grpc_response_{form}"]))
-
-    outputs = outputs_of(answer)
-
-    assert list(outputs) == ["logits"]
-    assert outputs["logits"].tolist() == LOGITS
+def test_their_grpc_answers_are_read_texts_left_out_and_bytes_that_do_not_fit_refused() -> None:
+    for form in ("raw", "typed"):
+        answer = message("ModelInferResponse").FromString(bytes.fromhex(THEIRS[f"grpc_response_{form}"]))
+        outputs = outputs_of(answer)
+        assert list(outputs) == ["logits"]
+        assert outputs["logits"].tolist() == LOGITS
+        if form == "raw":
+            answer.raw_output_contents[0] = answer.raw_output_contents[0][:-5]
+            with pytest.raises(MeasureError, match=r"FP32 of the shape \[2, 2\] has 16"):
+                outputs_of(answer)
 
 
 def test_their_metadata_are_read() -> None:
@@ -93,12 +90,3 @@ def _compare(descriptor: object) -> int:
         assert mine == THEIRS["fields"][f"{field.containing_type.full_name}.{field.name}"], field.full_name
         count += 1
     return count + sum(_compare(nested) for nested in descriptor.nested_types)  # type: ignore[attr-defined]  # the same
-
-
-@pytest.mark.parametrize("cut", [1, 5])
-def test_an_answer_whose_bytes_do_not_fit_its_shape_is_refused(cut: int) -> None:
-    answer = message("ModelInferResponse").FromString(bytes.fromhex(THEIRS["grpc_response_raw"]))
-    answer.raw_output_contents[0] = answer.raw_output_contents[0][:-cut]
-
-    with pytest.raises(MeasureError, match=r"FP32 of the shape \[2, 2\] has 16"):
-        outputs_of(answer)

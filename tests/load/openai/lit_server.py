@@ -1,7 +1,6 @@
 """A server of OpenAI's API made with LitServe, as a program: `lit_server.py PORT`. It streams with known gaps.
 
-What a prompt says decides what comes: 'N words' gives N chunks; 'no usage' tells none; 'fail' breaks after two chunks;
-'pairs' puts two tokens into each chunk.
+A prompt that says 'pairs' gets two tokens in each chunk.
 """
 
 import sys
@@ -30,16 +29,11 @@ class Words(litserve.LitAPI):
         for number in range(most // each or 1):
             if number:
                 time.sleep(GAP_S * each)
-            if number == 2 and "fail" in said:
-                raise RuntimeError("the card is gone")
-            yield {"content": f"word{number} " * each, "role": "assistant", "usage": "no usage" not in said}
-        yield {"content": "", "role": "assistant", "tokens": most, "usage": "no usage" not in said}
+            yield {"role": "assistant", "content": f"word{number} " * each}
+        yield {"role": "assistant", "content": "", "prompt_tokens": 7, "completion_tokens": most}
 
     def encode_response(self, outputs: Iterator[Any], context: dict[str, Any]) -> Iterator[Any]:
-        for output in outputs:
-            told = {"prompt_tokens": 7, "completion_tokens": output["tokens"]} if "tokens" in output else {}
-            usage = told if output["usage"] else {}
-            yield {"role": "assistant", "content": output["content"], **usage}
+        yield from outputs
 
 
 if __name__ == "__main__":

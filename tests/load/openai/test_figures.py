@@ -9,7 +9,8 @@ import pytest
 
 from workbench.load import LoadPlan
 from workbench.load.openai.figures import token_doubts, token_figures
-from workbench.load.token_figures import TokenFigures, TokenLimits
+from workbench.load.plan import TokenLimits
+from workbench.load.result import TokenFigures
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceLoad
 

@@ -154,9 +154,8 @@ def endless(answer: Any) -> Any:
     return answer
 
 
-@pytest.mark.parametrize(
-    ("change", "kind", "words"),
-    [
+def test_servers_of_another_kind_are_refused() -> None:
+    refused: tuple[tuple[Change, type[Exception], str], ...] = (
         (named_by_text, ConfigError, "names tokens by their texts"),
         (short, MeasureError, "8 tokens were asked for"),
         (endless, MeasureError, "a log-probability is none"),
@@ -164,27 +163,17 @@ def endless(answer: Any) -> Any:
         (lambda answer: [], MeasureError, "no log-probabilities"),
         (lambda answer: {"choices": [{"logprobs": None}]}, MeasureError, "no log-probabilities"),
         (lambda answer: b"<html>", MeasureError, "answers no JSON"),
-    ],
-    ids=["texts", "short", "endless", "empty choices", "a list", "no logprobs", "markup"],
-)
-def test_answers_of_another_kind_are_refused(change: Change, kind: type[Exception], words: str) -> None:
-    with serving(change) as (url, _), pytest.raises(kind, match=words):
-        verify_served(language_bundle(), url)
-
-
-def test_a_server_that_refuses_or_is_not_there_is_said_with_its_words() -> None:
+    )
+    for change, kind, words in refused:
+        with serving(change) as (url, _), pytest.raises(kind, match=words):
+            verify_served(language_bundle(), url)
     with serving(status=404) as (url, _), pytest.raises(ConfigError, match="status 404: no such model"):
         verify_served(language_bundle(), url)
     with pytest.raises(ConfigError, match="does not answer"):
         verify_served(language_bundle(), url, model="tiny")
-
-
-@pytest.mark.parametrize(
-    "url", ["https://x/v1", "file:///etc/passwd", "127.0.0.1:8000", "http://:80", "http://a:99999/"]
-)
-def test_what_is_no_address_of_a_server_is_refused_before_anything_is_asked(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no address of a server|is no URL"):
-        verify_served(language_bundle(), url, model="tiny")
+    for wrong in ("https://x/v1", "file:///etc/passwd", "127.0.0.1:8000", "http://:80", "http://a:99999/"):
+        with pytest.raises(ConfigError, match=r"is no address of a server|is no URL"):
+            verify_served(language_bundle(), wrong, model="tiny")
 
 
 def test_the_command_prints_faults_and_ends_with_one() -> None:

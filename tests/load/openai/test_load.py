@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,6 @@ from workbench.values.service import ServiceLoad
 PATH = "/v1/chat/completions"
 
 
-@pytest.fixture(scope="module")
-def lit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with lit_server(tmp_path_factory.mktemp("lit") / "log") as url:
-        yield url
-
-
 def bodies(*texts: str, tokens: int = 6) -> list[dict[str, Any]]:
     return requests_of([{"text": text} for text in texts], Generation(max_tokens=tokens), "m", "/v1")[0]
 
@@ -52,8 +46,9 @@ def loaded(url: str, *texts: str, load: ServiceLoad | None = None, **plan: Any) 
     return run_load(LoadPlan(url=url, path=PATH, wire="openai/chat", load=load, **settings), asked, times_to=times_to)
 
 
-def test_litserves_stream_is_timed_token_by_token(lit: str, tmp_path: Path) -> None:
-    result = loaded(lit, "a story", "pairs of words", times_to=tmp_path / "times.npz")
+def test_litserves_stream_is_timed_token_by_token(tmp_path: Path) -> None:
+    with lit_server(tmp_path / "log") as lit:
+        result = loaded(lit, "a story", "pairs of words", times_to=tmp_path / "times.npz")
 
     tokens = result.tokens
     assert tokens is not None
@@ -74,23 +69,6 @@ def test_litserves_stream_is_timed_token_by_token(lit: str, tmp_path: Path) -> N
     assert any("holds 1.3" in note for note in result.notes)
 
 
-def test_litserves_answers_without_usage_are_counted_by_chunks(lit: str) -> None:
-    tokens = loaded(lit, "no usage").tokens
-
-    assert tokens is not None
-    assert tokens.counted_by_usage == 0
-    assert tokens.output_tokens == tokens.chunks == 6 * tokens.by_chunks > 0
-
-
-def test_litserves_error_in_the_middle_of_a_stream_is_one(lit: str) -> None:
-    result = loaded(lit, "a story", "fail")
-
-    assert set(result.errors) == {"an error in the middle of the stream"}
-    assert result.answered > 0
-    assert not result.reliable
-    assert any("the server said in a stream" in note for note in result.notes)
-
-
 def test_an_open_loop_counts_the_first_token_from_the_intended_moment() -> None:
     """One connection and answers of 60 ms: a hundred a second pile up, and every first token waits for its turn."""
     slow = streaming(text_events(3), 0.03, 0.005)
@@ -106,17 +84,6 @@ def test_an_open_loop_counts_the_first_token_from_the_intended_moment() -> None:
     assert result.late_p99_ms > 500
 
 
-def now_and_then(bad: Handler) -> Handler:
-    """Every second request, the first one whole: a probe and a load need an answer."""
-    good, counter = streaming(text_events(3)), itertools.count()
-
-    async def handle(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bool:
-        await asyncio.sleep(0.005)
-        return await (bad if next(counter) % 2 else good)(server, body, writer)
-
-    return handle
-
-
 async def drips(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bool:
     writer.write(HEAD)
     for _ in range(200):
@@ -127,40 +94,40 @@ async def drips(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bo
 
 CLOSED, GARBAGE = "connection closed before the answer was whole", "no HTTP answer"
 TRUNCATED = "the stream ended before it was complete"
-FAULTS: dict[str, tuple[Handler, str]] = {
-    "cut_in_the_middle": (streaming([delta("a"), delta("b")], last=b""), CLOSED),
-    "ends_without_an_end": (streaming([delta("a"), delta("b")]), TRUNCATED),
-    "error_in_the_stream": (
-        streaming([delta("a"), event({"error": {"message": "x"}})]),
-        "an error in the middle of the stream",
-    ),
-    "no_stream": (delayed(0), "an answer without a stream of events"),
-    "no_json": (streaming([b"data: what?\n\n"]), GARBAGE),
-    "a_line_without_end": (streaming([b"data: " + b"x" * (1 << 20)] * 3, last=b""), GARBAGE),
-    "keep_alives_for_ever": (drips, "no answer in time"),
-}
+FAULTS: tuple[tuple[Handler, str], ...] = (
+    (streaming([delta("a"), delta("b")], last=b""), CLOSED),
+    (streaming([delta("a"), delta("b")]), TRUNCATED),
+    (streaming([delta("a"), event({"error": {"message": "x"}})]), "an error in the middle of the stream"),
+    (delayed(0), "an answer without a stream of events"),
+    (streaming([b"data: what?\n\n"]), GARBAGE),
+    (streaming([b"data: " + b"x" * (1 << 20)] * 3, last=b""), GARBAGE),
+    (drips, "no answer in time"),
+    (delayed(0, answer("429 Too Many Requests", b'{"error": {"message": "full"}}')), "429"),
+)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_stream_that_goes_wrong_is_counted_by_kind(fault: str) -> None:
-    bad, kind = FAULTS[fault]
-    with serving(now_and_then(bad)) as server:
-        result = loaded(server.url, **({"timeout_s": 3.0, "max_requests": 4} if bad is drips else {}))
+def test_a_stream_that_goes_wrong_is_counted_by_kind() -> None:
+    """Every second request, the first one whole: a probe and a load need an answer."""
+    good, counter, kinds = streaming(text_events(3)), itertools.count(), Counter[str]()
 
-    assert set(result.errors) == {kind}
+    async def handle(server: Server, body: bytes, writer: asyncio.StreamWriter) -> bool:
+        number = next(counter)
+        if number % 2 == 0:
+            return await good(server, body, writer)
+        bad, kind = FAULTS[number // 2 % len(FAULTS)]
+        kinds[kind] += 1
+        return await bad(server, body, writer)
+
+    with serving(handle) as server:
+        result = loaded(server.url, timeout_s=5.0, max_requests=2 * len(FAULTS))
+
+    assert result.statuses == {"200": result.answered, "429": kinds.pop("429")}
+    assert result.errors == kinds
+    assert len(kinds) == 6
     assert result.answered > 0
-    assert result.answered + result.errors[kind] == result.requests
+    assert not result.reliable
     assert result.tokens is not None
     assert result.tokens.output_tokens == 3 * result.answered, "of whole answers alone"
-
-
-@pytest.mark.parametrize("status", ["429 Too Many Requests", "503 Service Unavailable"])
-def test_refusals_are_counted_by_status(status: str) -> None:
-    with serving(now_and_then(delayed(0, answer(status, b'{"error": {"message": "full"}}')))) as server:
-        result = loaded(server.url)
-
-    assert set(result.statuses) == {"200", status[:3]}
-    assert not result.reliable
 
 
 def test_keep_alives_long_events_and_a_late_end_of_the_connection_are_no_faults() -> None:
@@ -204,9 +171,8 @@ def test_a_server_that_refuses_stream_options_is_asked_without() -> None:
     assert len(sent) == 2
 
 
-@pytest.mark.parametrize(
-    ("handler", "error", "words"),
-    [
+def test_what_is_wrong_with_a_server_is_said_before_the_load() -> None:
+    refused: tuple[tuple[Handler, type[Exception], str], ...] = (
         (
             delayed(0, answer("404 Not Found", b'{"error": {"message": "no model m"}}')),
             ConfigError,
@@ -218,14 +184,10 @@ def test_a_server_that_refuses_stream_options_is_asked_without() -> None:
         (delayed(0, b"SSH-2.0-OpenSSH\r\n\r\n"), MeasureError, "no answer of this protocol"),
         (streaming([delta("a")], last=b""), MeasureError, "closed before"),
         (drips, MeasureError, "no whole answer within 0.5 s"),
-    ],
-)
-def test_what_is_wrong_with_a_server_is_said_before_the_load(handler: Handler, error: type, words: str) -> None:
-    with serving(handler) as server, pytest.raises(error, match=words):
-        probed(server.url, PATH, bodies("a"), api_key=None, timeout_s=0.5 if handler is drips else 20)
-
-
-def test_a_key_that_no_header_holds_is_refused() -> None:
+    )
+    for handler, error, words in refused:
+        with serving(handler) as server, pytest.raises(error, match=words):
+            probed(server.url, PATH, bodies("a"), api_key=None, timeout_s=0.5 if handler is drips else 20)
     with pytest.raises(ConfigError, match="cannot stand in a header"):
         probed("http://127.0.0.1:9", PATH, bodies("a"), api_key="a\r\nX: y", timeout_s=1)
 

@@ -64,45 +64,30 @@ def test_chats_and_completions_are_not_mixed(tmp_path: Path) -> None:
         requests_of(prompts, Generation(endpoint="completions"), "m", "/v1")
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        (3, "is no prompt"),
-        ({}, "is no prompt"),
+def test_a_line_that_is_no_prompt_is_named(tmp_path: Path) -> None:
+    for line, why in (
+        *((line, "is no prompt") for line in (3, {})),
         ({**CHAT, "prompt": "a"}, "more than one"),
-        ({"messages": []}, "no list of messages"),
-        ({"messages": [{"content": "no role"}]}, "no list of messages"),
-        ({"prompt": ""}, "neither a text nor"),
-        ({"prompt": [1, -1]}, "neither a text nor"),
-        ({"prompt": [True]}, "neither a text nor"),
+        *(({"messages": messages}, "no list of messages") for messages in ([], [{"content": "no role"}])),
+        *(({"prompt": prompt}, "neither a text nor") for prompt in ("", [1, -1], [True])),
         ({"text": 3}, "is no text"),
-        ({**CHAT, "max_tokens": 0}, "no number from 1"),
-        ({**CHAT, "max_tokens": True}, "no number from 1"),
-        ({**CHAT, "max_tokens": "9" * 100}, "no number from 1"),
+        *(({**CHAT, "max_tokens": most}, "no number from 1") for most in (0, True, "9" * 100)),
         ({**CHAT, "n": 2}, "more than one answer"),
-    ],
-)
-def test_a_line_that_is_no_prompt_is_named(tmp_path: Path, line: Any, why: str) -> None:
-    with pytest.raises(ConfigError, match=why) as caught:
-        prompts_of_file(written(tmp_path / "p.jsonl", CHAT, line))
-    assert "p.jsonl:2" in str(caught.value)
-
-
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    ):
+        with pytest.raises(ConfigError, match=why) as caught:
+            prompts_of_file(written(tmp_path / "p.jsonl", CHAT, line))
+        assert "p.jsonl:2" in str(caught.value)
     (tmp_path / "p.jsonl").write_text("\n\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="holds no prompt"):
         prompts_of_file(tmp_path / "p.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("url", "found"),
-    [
-        ("http://h:1", ("http://h:1", "/v1", None)),
-        ("http://h:1/v1/", ("http://h:1", "/v1", None)),
-        ("http://h:1/openai/v1", ("http://h:1", "/openai/v1", None)),
-        ("http://h:1/v1/chat/completions", ("http://h:1", "/v1", "chat")),
-        ("http://h:1/v1/completions", ("http://h:1", "/v1", "completions")),
-    ],
-)
-def test_the_address_may_be_written_with_or_without_its_path(url: str, found: tuple[str, str, str | None]) -> None:
-    assert address_of(url) == found
+def test_the_address_may_be_written_with_or_without_its_path() -> None:
+    for path, base, endpoint in (
+        ("", "/v1", None),
+        ("/v1/", "/v1", None),
+        ("/openai/v1", "/openai/v1", None),
+        ("/v1/chat/completions", "/v1", "chat"),
+        ("/v1/completions", "/v1", "completions"),
+    ):
+        assert address_of(f"http://h:1{path}") == ("http://h:1", base, endpoint)

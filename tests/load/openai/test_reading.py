@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.load.openai.streams import DONE, HEAD, chunk, delta, event, text_events, usage, whole
-from workbench.load.http1 import AnswerReader, ProtocolError
+from workbench.load.http1 import BROKEN, CUT, NO_STREAM, AnswerReader, ProtocolError
 from workbench.load.openai.answer import LONGEST_EVENT_BYTES, EventReader, StreamReader
-from workbench.load.outcomes import BROKEN, CUT, NO_STREAM
 
 
 def fed(reader: StreamReader, data: bytes, size: int) -> bool:
@@ -70,13 +68,10 @@ def test_an_event_without_end_is_given_up_within_a_bound() -> None:
         HEAD + b"zz\r\n",
         HEAD + b"-1\r\n",
         HEAD + b"0x10\r\n",
-        HEAD + b"fffffffff\r\n",
         HEAD + b"ffffffff\r\n" + b"x" * (65 << 20),
         HEAD + b"1" * 5000,
         HEAD + b"3\r\nabcd\r\n",
-        HEAD + b"0\r\n" + b"a: b\r\n" * 20_000,
         whole([b"x"]) + b"HTTP/1.1 200 OK\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"HTTP/1.1 100 Continue\r\n\r\n",
         b"\x16\x03\x01\x02",
@@ -116,9 +111,9 @@ def test_an_error_in_a_stream_is_told_with_its_words_even_without_an_empty_line(
     assert read(event({"object": "error", "message": "old style"}), DONE).answer.error == "old style"
 
 
-@pytest.mark.parametrize("told", [None, True, -1, "7", 1 << 40, 7.5, {}])
-def test_a_count_that_is_none_is_not_taken(told: Any) -> None:
-    assert read(event({"choices": [], "usage": {"completion_tokens": told}}), DONE).answer.tokens is None
+def test_a_count_that_is_none_is_not_taken() -> None:
+    for told in (None, True, -1, "7", 1 << 40, 7.5, {}):
+        assert read(event({"choices": [], "usage": {"completion_tokens": told}}), DONE).answer.tokens is None
 
 
 def test_text_is_that_of_chats_thoughts_tools_and_completions_and_the_role_is_none() -> None:

@@ -21,8 +21,8 @@ from ruamel.yaml import YAML
 
 from tests.serve.making import ready_workers
 from tests.shipping.deployment.manifests import TARGETS, manifest
+from workbench.serve.cards import DeviceGauges
 from workbench.serve.connections import Connections
-from workbench.serve.device_gauges import DeviceGauges
 from workbench.serve.hosts import canonical_host
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.settings import ServeSettings

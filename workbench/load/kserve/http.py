@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from workbench.load.exchange import asked, body_words, exchange
-from workbench.load.kserve.datatypes import BYTES, from_bytes, from_numbers, to_bytes
-from workbench.load.kserve.served import ServedModel, ServedTensor
+from workbench.load.kserve.served import BYTES, ServedModel, ServedTensor, from_bytes, from_numbers, to_bytes
 from workbench.load.requests import Request
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.errors import ConfigError, MeasureError

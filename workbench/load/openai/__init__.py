@@ -7,6 +7,6 @@
     result = run_load(LoadPlan(url=root, path=path, wire="openai/chat", …), bodies)
 
 `POST /v1/chat/completions` and `/v1/completions` with `stream: true` answer with server-sent events. `answer` takes
-the events out of a body and reads what they tell, `connection` keeps the times, `figures` makes times per token of
-them. Anything here may come from a hostile server, so everything has a bound.
+the events out of a body, reads what they tell and keeps their times, `figures` makes times per token of them. Anything
+here may come from a hostile server, so everything has a bound.
 """

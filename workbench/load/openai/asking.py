@@ -10,10 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workbench.load.exchange import asked, body_words
-from workbench.load.http1 import ProtocolError, encode_request
+from workbench.load.http1 import CLOSED, ERROR_KINDS, ProtocolError, encode_request
 from workbench.load.openai.answer import StreamReader, error_words
 from workbench.load.openai.prompts import PATHS, Endpoint
-from workbench.load.outcomes import CLOSED, ERROR_KINDS
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.errors import ConfigError, MeasureError
 

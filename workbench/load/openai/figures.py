@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from workbench.load.intervals import Floats, percentiles, share, throughput
 from workbench.load.plan import LoadPlan
-from workbench.load.token_figures import Goodput, Percentiles, TokenFigures
+from workbench.load.result import Goodput, Percentiles, TokenFigures
 
 MOST_GAPS = 2_000_000
 _SEVERAL = 1.05
