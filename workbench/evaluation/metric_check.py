@@ -223,6 +223,13 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, fil
             axes = [*(f"axis_{n}" for n in range(array.ndim - 1)), array.shape[-1]]
             axes[array.shape.index(rows)] = "batch"
             hint = f"Declare it in the file as {axes_text(axes)}: samples are then taken from the axis 'batch'. {hint}"
+        elif as_said and (axes_of := _of_one_call(batch, model)):
+            arrays = ", ".join(f"{name!r} {axes_text(('samples', *axes))}" for name, axes in axes_of.items())
+            written = ", ".join(f"{name}: {{axes: {axes_text(axes)}}}" for name, axes in axes_of.items())
+            hint = (
+                f"Where a call is one sample and this its answer, let each sample have all axes of a call: {arrays} in "
+                f"the data, and in the manifest inputs: {{{written}}}, which init writes of such data. Else {hint[0].lower()}{hint[1:]}"
+            )
         raise ConfigError(
             f"the output {use.name!r} {what} for {samples}{told}: "
             + ("it has no answer for each sample that could be compared." if as_said else "the two do not fit."),
@@ -230,6 +237,18 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, fil
             key="outputs",
             hint=hint,
         )
+
+
+def _of_one_call(batch: Batch, model: Model) -> dict[str, tuple[int | str, ...]]:
+    """Input → its axes where a call is one sample; none where the model takes more, or counts them on another axis."""
+    in_file = {spec.name: spec.shape for spec in (model if model.origin is None else model.origin).inputs}
+    fed = {spec.name: spec.shape for spec in model.inputs if spec.name in batch.feeds}
+    if len(batch) > 1 or STEPS_OF in batch.sizes or any(in_file[name][1:] != shape[1:] for name, shape in fed.items()):
+        return {}
+    return {
+        name: (1, *(f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape[1:], 1)))
+        for name, shape in fed.items()
+    }
 
 
 def _changes(experiment: Experiment, runs: Sequence[Run], looked_at: frozenset[str]) -> Iterator[tuple[str, list[Run]]]:

@@ -13,7 +13,7 @@ from workbench.commands.init.meanings import first_label, held_against_labels, m
 from workbench.commands.init.targets import judged_by
 from workbench.evaluation.float_run import FloatRun, check_answers, run_float
 from workbench.evaluation.metric_check import refuse_imperfect
-from workbench.inputs.dataset import Dataset, read_manifest
+from workbench.inputs.dataset import Dataset, check_inputs, read_manifest
 from workbench.values.errors import ConfigError
 from workbench.values.interface import OutputUse
 
@@ -77,6 +77,7 @@ def facts_of(name: str, manifest: Path, subject: Subject, wishes: Wishes) -> Fac
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
     dataset = read_manifest(manifest, model)
+    check_inputs(dataset, model)
     run = run_float(model, dataset)
     if metric is None and corpus.task == "tensors":
         uses = known or meanings_of(model, run, declared.interface.state, wishes.outputs, wishes.ask)
