@@ -12,7 +12,8 @@ import json
 import logging
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from workbench.inputs.metrics import (
     uses_of,
 )
 from workbench.inputs.metrics.agreement import AGAINST, reading_of
+from workbench.inputs.metrics.agreement.decisions import LogitsJudge, ProbabilitiesJudge
 from workbench.inputs.metrics.agreement.judge import Array
 from workbench.inputs.metrics.agreement.judges import FLOAT
 from workbench.targets.base import Session
@@ -48,6 +50,9 @@ STEPS = 64
 """Of each sample, where a state is carried."""
 NOISE = (1e-3, 1e-2, 1e-1, 1.0)
 """Standard deviations of the noise, as shares of the output's own; for whole numbers, shares that are replaced."""
+_DECISIONS_S = 10.0
+"""So long the float model is asked for a sample that it decides otherwise than the others."""
+_DECIDES = ("top1_agreement", "decision_agreement")
 _NOISE = 1e-6
 _LEAST = 1e-9
 """A metric that moves by less has not moved."""
@@ -106,6 +111,51 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
         if not waiting:
             return said
     raise _immovable(experiment, next(iter(waiting)), untouched, blank, stop)
+
+
+def look_at_decisions(experiment: Experiment, session: Session, split: Split) -> str:
+    """`decided_alike` of as many samples of a split as the float model gets through in `_DECISIONS_S`."""
+    data, ends_at = experiment.dataset, time.monotonic() + _DECISIONS_S
+    whole = whole_samples(session, data.interface, experiment.model)
+
+    def runs() -> Iterator[Run]:
+        for batch in first_steps(data.batches(split, experiment.baseline.serving.batch), STEPS):
+            if time.monotonic() < ends_at:
+                yield batch, whole.run(batch.feeds)
+
+    return decided_alike(data, experiment.model, runs())
+
+
+def decided_alike(data: Dataset, model: Model, runs: Iterable[Run]) -> str:
+    """That the float model decides every sample alike, where decisions that agree with its own are the accuracy: a
+    candidate that always says the same would agree too. Empty where it does not.
+
+    Args:
+        runs: taken one by one, until a second decision is seen.
+    """
+    with contextlib.closing(scorer_of(data, model)) as scorer:
+        judge = scorer.judges[0] if isinstance(scorer, MeaningScorer) and scorer.judges else None
+        if not isinstance(judge, LogitsJudge | ProbabilitiesJudge) or not scorer.primary.endswith(_DECIDES):
+            return ""
+        metric, seen, samples = scorer.primary, set[int](), 0
+    name = judge.use.name
+    for batch, outputs in runs:
+        decided = judge.decided(outputs[name].astype(np.float64), batch)
+        seen |= set(np.unique(decided).tolist())
+        samples += len(batch)
+        if len(seen) > 1:
+            return ""
+    if samples < 2 or not seen:
+        return ""
+    which = f"always class {min(seen)}"
+    if decided.ndim == outputs[name].ndim:
+        below = "0" if isinstance(judge, LogitsJudge) else "its threshold"
+        which = f"{'always' if 1 in seen else 'never'} above {below}"
+    return (
+        f"The float model decides each of the first {samples} samples of the validation alike ({name!r}: "
+        f"{which}), so that {metric} says nothing of samples that it decides otherwise: give some in the data, or let "
+        f"how far it moves count (primary: {judge.metrics[1].name})."
+    )
 
 
 def refuse_imperfect(data: Dataset, model: Model, runs: Sequence[Run]) -> None:
@@ -227,8 +277,9 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, fil
             arrays = ", ".join(f"{name!r} {axes_text(('samples', *axes))}" for name, axes in axes_of.items())
             written = ", ".join(f"{name}: {{axes: {axes_text(axes)}}}" for name, axes in axes_of.items())
             hint = (
-                f"Where a call is one sample and this its answer, let each sample have all axes of a call: {arrays} in "
-                f"the data, and in the manifest inputs: {{{written}}}, which init writes of such data. Else {hint[0].lower()}{hint[1:]}"
+                "Where a call is one sample and this its answer, let each sample have all axes of a call: "
+                f"{arrays} in the data, and in the manifest inputs: {{{written}}}, which init writes of such data. "
+                f"Else {hint[0].lower()}{hint[1:]}"
             )
         raise ConfigError(
             f"the output {use.name!r} {what} for {samples}{told}: "

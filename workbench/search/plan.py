@@ -14,7 +14,7 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
 from workbench.evaluation.float_run import run_float
-from workbench.evaluation.metric_check import refuse_imperfect
+from workbench.evaluation.metric_check import decided_alike, refuse_imperfect
 from workbench.graph.structure import layers_inside
 from workbench.inputs.dataset.language import samples, windows
 from workbench.inputs.experiment import Experiment
@@ -158,9 +158,11 @@ def make_plan(
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
     todo = max(0, budget - len(known))
     refused = check_targets(experiment, bench) if todo else ()
+    alike = ""
     if todo and not experiment.model.is_language_model:
         run = run_float(experiment.model, experiment.dataset)
         refuse_imperfect(experiment.dataset, experiment.model, run.rows)
+        alike = decided_alike(experiment.dataset, experiment.model, run.rows)
     call_ms = _known_call_ms(experiment, known) if todo == 0 else None
     if call_ms is None:
         call_ms = probe_call_ms(experiment, bench) if probe is None else probe()
@@ -223,7 +225,7 @@ def make_plan(
         scoring=scoring_words(experiment.dataset, experiment.model),
         service=tuple(filter(None, [served_words(experiment.space)])),
         learned=tuple(warm_words(experiment, expected(experiment, bench))),
-        warnings=(*too_fine(experiment), *refused, *_inside(experiment)),
+        warnings=(*too_fine(experiment), *refused, *_inside(experiment), *filter(None, [alike])),
         language=experiment.model.is_language_model,
     )
 
