@@ -109,6 +109,7 @@ def test_what_samples_share_is_refused_unless_it_is_left_out(tmp_path: Path, sha
         ("logits: logits", "always class 0.*top1_agreement says nothing .*primary: cosine"),
         ("logits: {meaning: probabilities, threshold: 2000}", "never above its threshold.*primary: mean_dp"),
         ("logits: {meaning: logits, primary: cosine}", None),
+        ("logits: {meaning: mask, threshold: 2000}", "finds nothing in the first .*'logits'.* iou says nothing"),
     ],
 )
 def test_decisions_that_are_all_alike_are_said_to_show_nothing_of_others(

@@ -127,34 +127,42 @@ def look_at_decisions(experiment: Experiment, session: Session, split: Split) ->
 
 
 def decided_alike(data: Dataset, model: Model, runs: Iterable[Run]) -> str:
-    """That the float model decides every sample alike, where decisions that agree with its own are the accuracy: a
-    candidate that always says the same would agree too. Empty where it does not.
+    """That the float model decides every sample alike, where decisions that agree with its own are the accuracy, or
+    finds nothing in any: a candidate that always says the same would agree too. Empty where it does neither.
 
     Args:
-        runs: taken one by one, until a second decision is seen.
+        runs: taken one by one, until a second decision or something that is found is seen.
     """
+    seen, samples = set[int](), 0
     with contextlib.closing(scorer_of(data, model)) as scorer:
-        judge = scorer.judges[0] if isinstance(scorer, MeaningScorer) and scorer.judges else None
-        if not isinstance(judge, LogitsJudge | ProbabilitiesJudge) or not scorer.primary.endswith(_DECIDES):
+        if not isinstance(scorer, MeaningScorer) or not scorer.judges:
             return ""
-        metric, seen, samples = scorer.primary, set[int](), 0
-    name = judge.use.name
-    for batch, outputs in runs:
-        decided = judge.decided(outputs[name].astype(np.float64), batch)
-        seen |= set(np.unique(decided).tolist())
-        samples += len(batch)
-        if len(seen) > 1:
-            return ""
-    if samples < 2 or not seen:
+        judge, metric = scorer.judges[0], scorer.primary
+        name = judge.use.name
+        for batch, outputs in runs:
+            samples += len(batch)
+            if isinstance(judge, LogitsJudge | ProbabilitiesJudge) and metric.endswith(_DECIDES):
+                decided = judge.decided(outputs[name].astype(np.float64), batch)
+                seen |= set(np.unique(decided).tolist())
+                classes = decided.ndim < outputs[name].ndim
+            elif scorer.score(outputs, batch, outputs).denominators[:, 0].any():
+                return ""
+            if len(seen) > 1:
+                return ""
+    if samples < 2:
         return ""
-    which = f"always class {min(seen)}"
-    if decided.ndim == outputs[name].ndim:
-        below = "0" if isinstance(judge, LogitsJudge) else "its threshold"
-        which = f"{'always' if 1 in seen else 'never'} above {below}"
+    first = f"the first {samples} samples of the validation"
+    if not seen:
+        return (
+            f"The float model finds nothing in {first} ({name!r}), so that {metric} says nothing of what it finds, nor "
+            "can be told whether the output's options are right: give samples in which it finds something, or a lower "
+            "score or threshold."
+        )
+    above = f"{'always' if 1 in seen else 'never'} above {'0' if isinstance(judge, LogitsJudge) else 'its threshold'}"
     return (
-        f"The float model decides each of the first {samples} samples of the validation alike ({name!r}: "
-        f"{which}), so that {metric} says nothing of samples that it decides otherwise: give some in the data, or let "
-        f"how far it moves count (primary: {judge.metrics[1].name})."
+        f"The float model decides each of {first} alike ({name!r}: "
+        f"{f'always class {min(seen)}' if classes else above}), so that {metric} says nothing of samples that it "
+        f"decides otherwise: give some in the data, or let how far it moves count (primary: {judge.metrics[1].name})."
     )
 
 
