@@ -1,6 +1,7 @@
 """Noise in the float model's outputs must move the metric, or no candidate could fail it."""
 
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from onnx import helper
 
 from tests.tiny import EXPERIMENT, write_workspace
-from workbench.evaluation.metric_check import check_metric
+from workbench.evaluation.metric_check import check_metric, look_at_decisions
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import Outputs
 from workbench.values.errors import ConfigError
@@ -96,9 +97,35 @@ def test_what_samples_share_is_refused_unless_it_is_left_out(tmp_path: Path, sha
         experiment = asked(tmp_path / outputs[:30].replace("/", ""), f"outputs: {{logits: logits, {outputs}}}\n")
         return check_metric(experiment, Mean(experiment.model.path), "validation")
 
-    with pytest.raises(ConfigError, match=rf"'mean of all' {what}.*'mean of all'=ignored"):
+    declared = r"'x' \[samples, 1, \d+\] in the data, .* inputs: {x: {axes: \[1, \d+\]}}"
+    with pytest.raises(ConfigError, match=rf"'mean of all' {what}.*{declared}.*'mean of all'=ignored"):
         said("mean of all: values")
     assert said("mean of all: ignored").startswith("top1_agreement moves")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        ("logits: logits", "always class 0.*top1_agreement says nothing .*primary: cosine"),
+        ("logits: {meaning: probabilities, threshold: 2000}", "never above its threshold.*primary: mean_dp"),
+        ("logits: {meaning: logits, primary: cosine}", None),
+        ("logits: {meaning: mask, threshold: 2000}", "finds nothing in the first .*'logits'.* iou says nothing"),
+    ],
+)
+def test_decisions_that_are_all_alike_are_said_to_show_nothing_of_others(
+    tmp_path: Path, outputs: str, said: str | None
+) -> None:
+    experiment = asked(tmp_path, f"outputs: {{{outputs}}}\n")
+
+    class Sure(RuntimeSession):
+        def run(self, feeds: Feeds) -> Outputs:
+            return {name: array + 1e3 * (np.arange(array.shape[-1]) == 0) for name, array in super().run(feeds).items()}
+
+    found = look_at_decisions(experiment, Sure(experiment.model.path), "validation")
+    assert re.search(said, found) if said else not found
+    assert bool(look_at_decisions(experiment, RuntimeSession(experiment.model.path), "validation")) == (
+        "2000" in outputs
+    )
 
 
 def with_metric(root: Path, code: str, metric: str = "metric.py:f", labels: object = None) -> Experiment:

@@ -45,14 +45,17 @@ def held_out(found: Evaluation, served: ServiceResult | None, accuracy: float = 
 
 
 def judge(
-    *found: Evaluation, confirmed: Sequence[Evaluation] = (), limits: Mapping[str, float] | None = None
+    *found: Evaluation,
+    confirmed: Sequence[Evaluation] = (),
+    limits: Mapping[str, float] | None = None,
+    baseline: Evaluation = BASELINE,
 ) -> Summary:
     return summarize(
         experiment_name="x",
         experiment_file="x.yaml",
         objectives=OBJECTIVES,
         constraints=tuple(Constraint(metric=m, limit=v) for m, v in (limits or {"accuracy_drop_pp": 0.5}).items()),
-        evaluations=[BASELINE, *found],
+        evaluations=[baseline, *found],
         confirmations={e.candidate.id: e for e in confirmed},
         outcomes=lambda *_: None,
         baseline_id=BASELINE.candidate.id,
@@ -153,3 +156,13 @@ def test_what_rests_on_several_levels_is_worth_the_weakest() -> None:
     assert level_of(emulated, "accuracy") == "modelled"
     assert weakest(LEVELS) == "modelled"
     assert weakest([]) is None
+
+
+def test_a_float_model_that_decides_all_alike_is_minded_beside_the_recommendation() -> None:
+    of = BASELINE.measurement.accuracy
+    assert of is not None
+    said = replace(of, alike="The float model decides all alike.")
+    alike = replace(BASELINE, measurement=replace(BASELINE.measurement, accuracy=said))
+
+    assert "Mind: The float model decides all alike." in lines(judge(searched(300), baseline=alike))
+    assert "decides all alike" not in lines(judge(searched(300)))

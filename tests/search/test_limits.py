@@ -69,6 +69,23 @@ def test_limits_of_outputs_are_held_against_one_sample(question: Experiment, lim
     assert len(found) == (2 if warned else 0)
 
 
+def test_a_sample_of_several_decisions_weighs_less_than_its_share(question: Experiment) -> None:
+    """Scores of which each is decided by itself have the shape of one vector of classes."""
+    found: dict[float | None, list[str]] = {}
+    for threshold in (0.5, None):
+        use = OutputUse(
+            name="logits", meaning="probabilities", options=(("threshold", threshold),) if threshold else ()
+        )
+        data = replace(question.dataset, task="tensors", interface=Interface(outputs=(use,)))
+        batch = next(data.batches("validation", 4, stop=4))
+        shares = np.full((len(batch), 3), 1 / 3, np.float32)
+        asked = replace(question, dataset=data, constraints=(Constraint(metric="accuracy_drop_pp", limit=0.01),))
+        found[threshold] = too_fine(asked, [(batch, {"logits": shares})])
+
+    assert "finer than one sample of validation" in found[None][0]
+    assert found[0.5] == []
+
+
 @pytest.mark.parametrize("limit_pp", [0.1, 0.5, 2.0])
 def test_the_numbers_of_samples_are_those_of_the_intervals(limit_pp: float) -> None:
     def upper(samples: int) -> float:

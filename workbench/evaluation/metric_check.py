@@ -12,7 +12,8 @@ import json
 import logging
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from workbench.inputs.metrics import (
     uses_of,
 )
 from workbench.inputs.metrics.agreement import AGAINST, reading_of
+from workbench.inputs.metrics.agreement.decisions import LogitsJudge, ProbabilitiesJudge
 from workbench.inputs.metrics.agreement.judge import Array
 from workbench.inputs.metrics.agreement.judges import FLOAT
 from workbench.targets.base import Session
@@ -48,6 +50,9 @@ STEPS = 64
 """Of each sample, where a state is carried."""
 NOISE = (1e-3, 1e-2, 1e-1, 1.0)
 """Standard deviations of the noise, as shares of the output's own; for whole numbers, shares that are replaced."""
+_DECISIONS_S = 10.0
+"""So long the float model is asked for a sample that it decides otherwise than the others."""
+_DECIDES = ("top1_agreement", "decision_agreement")
 _NOISE = 1e-6
 _LEAST = 1e-9
 """A metric that moves by less has not moved."""
@@ -106,6 +111,59 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
         if not waiting:
             return said
     raise _immovable(experiment, next(iter(waiting)), untouched, blank, stop)
+
+
+def look_at_decisions(experiment: Experiment, session: Session, split: Split) -> str:
+    """`decided_alike` of as many samples of a split as the float model gets through in `_DECISIONS_S`."""
+    data, ends_at = experiment.dataset, time.monotonic() + _DECISIONS_S
+    whole = whole_samples(session, data.interface, experiment.model)
+
+    def runs() -> Iterator[Run]:
+        for batch in first_steps(data.batches(split, experiment.baseline.serving.batch), STEPS):
+            if time.monotonic() < ends_at:
+                yield batch, whole.run(batch.feeds)
+
+    return decided_alike(data, experiment.model, runs())
+
+
+def decided_alike(data: Dataset, model: Model, runs: Iterable[Run]) -> str:
+    """That the float model decides every sample alike, where decisions that agree with its own are the accuracy, or
+    finds nothing in any: a candidate that always says the same would agree too. Empty where it does neither.
+
+    Args:
+        runs: taken one by one, until a second decision or something that is found is seen.
+    """
+    seen, samples = set[int](), 0
+    with contextlib.closing(scorer_of(data, model)) as scorer:
+        if not isinstance(scorer, MeaningScorer) or not scorer.judges:
+            return ""
+        judge, metric = scorer.judges[0], scorer.primary
+        name = judge.use.name
+        for batch, outputs in runs:
+            samples += len(batch)
+            if isinstance(judge, LogitsJudge | ProbabilitiesJudge) and metric.endswith(_DECIDES):
+                decided = judge.decided(outputs[name].astype(np.float64), batch)
+                seen |= set(np.unique(decided).tolist())
+                classes = decided.ndim < outputs[name].ndim
+            elif scorer.score(outputs, batch, outputs).denominators[:, 0].any():
+                return ""
+            if len(seen) > 1:
+                return ""
+    if samples < 2:
+        return ""
+    first = f"the first {samples} samples of the validation"
+    if not seen:
+        return (
+            f"The float model finds nothing in {first} ({name!r}), so that {metric} says nothing of what it finds, nor "
+            "can be told whether the output's options are right: give samples in which it finds something, or a lower "
+            "score or threshold."
+        )
+    above = f"{'always' if 1 in seen else 'never'} above {'0' if isinstance(judge, LogitsJudge) else 'its threshold'}"
+    return (
+        f"The float model decides each of {first} alike ({name!r}: "
+        f"{f'always class {min(seen)}' if classes else above}), so that {metric} says nothing of samples that it "
+        f"decides otherwise: give some in the data, or let how far it moves count (primary: {judge.metrics[1].name})."
+    )
 
 
 def refuse_imperfect(data: Dataset, model: Model, runs: Sequence[Run]) -> None:
@@ -223,6 +281,14 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, fil
             axes = [*(f"axis_{n}" for n in range(array.ndim - 1)), array.shape[-1]]
             axes[array.shape.index(rows)] = "batch"
             hint = f"Declare it in the file as {axes_text(axes)}: samples are then taken from the axis 'batch'. {hint}"
+        elif as_said and (axes_of := _of_one_call(batch, model)):
+            arrays = ", ".join(f"{name!r} {axes_text(('samples', *axes))}" for name, axes in axes_of.items())
+            written = ", ".join(f"{name}: {{axes: {axes_text(axes)}}}" for name, axes in axes_of.items())
+            hint = (
+                "Where a call is one sample and this its answer, let each sample have all axes of a call: "
+                f"{arrays} in the data, and in the manifest inputs: {{{written}}}, which init writes of such data. "
+                f"Else {hint[0].lower()}{hint[1:]}"
+            )
         raise ConfigError(
             f"the output {use.name!r} {what} for {samples}{told}: "
             + ("it has no answer for each sample that could be compared." if as_said else "the two do not fit."),
@@ -230,6 +296,18 @@ def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], batch: Batch, fil
             key="outputs",
             hint=hint,
         )
+
+
+def _of_one_call(batch: Batch, model: Model) -> dict[str, tuple[int | str, ...]]:
+    """Input → its axes where a call is one sample; none where the model takes more, or counts them on another axis."""
+    in_file = {spec.name: spec.shape for spec in (model if model.origin is None else model.origin).inputs}
+    fed = {spec.name: spec.shape for spec in model.inputs if spec.name in batch.feeds}
+    if len(batch) > 1 or STEPS_OF in batch.sizes or any(in_file[name][1:] != shape[1:] for name, shape in fed.items()):
+        return {}
+    return {
+        name: (1, *(f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape[1:], 1)))
+        for name, shape in fed.items()
+    }
 
 
 def _changes(experiment: Experiment, runs: Sequence[Run], looked_at: frozenset[str]) -> Iterator[tuple[str, list[Run]]]:

@@ -130,6 +130,7 @@ def call_apart(
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
         answer = Path(folder) / "answer.json"
         call = {"module": function.__module__, "name": function.__qualname__, "arguments": dict(arguments)}
+        call["folder"] = str(Path.cwd())  # what paths of the user's are relative to
         guarded(path, size_bytes, {"call": call, "answer": str(answer)}, about=about, effort=effort)
         said: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     if "error" in said:

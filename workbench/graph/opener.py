@@ -97,6 +97,7 @@ def _call(call: dict[str, Any], answer: Path) -> int:
     """Call a function and write what it returned or raised for whoever asked."""
     said: dict[str, Any]
     try:
+        os.chdir(call["folder"])
         function = getattr(importlib.import_module(call["module"]), call["name"])
         said = {"returned": function(**call["arguments"])}
     except ConfigError as error:

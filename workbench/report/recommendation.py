@@ -339,6 +339,9 @@ def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
     if latency is not None and not latency.quiet:
         found.append(f"Its timing was disturbed: {latency.verdict}.".replace("..", "."))
     found += _self_comparison(summary)
+    baseline = summary.baseline
+    if baseline is not None and (accuracy := baseline.measurement.accuracy) is not None and accuracy.alike:
+        found.append(accuracy.alike)
     drop = best_known_drop(summary, chosen)
     by = scored(summary.evaluations)
     limit = next((c.limit for c in summary.constraints if c.metric == by.drop_metric), None)

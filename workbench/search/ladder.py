@@ -24,7 +24,7 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.company_check import check_company
 from workbench.evaluation.facts import NO_LOANS, Loans
-from workbench.evaluation.metric_check import check_metric
+from workbench.evaluation.metric_check import check_metric, look_at_decisions
 from workbench.evaluation.overflow import overflow_of
 from workbench.evaluation.padding_check import check_padding
 from workbench.inputs.experiment import Experiment
@@ -152,6 +152,7 @@ def _run(climb: Climb, sessions: contextlib.ExitStack, *, whole: bool) -> Stop |
             check_padding(climb.experiment, climb.bench, session, climb.split, SMOKE_SAMPLES)
             check_company(climb.experiment, climb.bench, session, climb.split)
             climb.proof = check_metric(climb.experiment, session, climb.split)
+            climb.alike = look_at_decisions(climb.experiment, session, climb.split)
     at = (climb.effort.scored(climb.experiment, climb.split), climb.candidate, climb.bench, climb.split)
     scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
     sessions.callback(scores.close)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.inputs.dataset import Dataset
+from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import GOLD, scorer_of
-from workbench.inputs.metrics.agreement import MetricSpec
+from workbench.inputs.metrics import GOLD, Outputs, scorer_of
 from workbench.inputs.metrics.agreement.judges import AGAINST, FLOAT
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.inputs.metrics.score import count_entities, tag_set
-from workbench.values.interface import OutputUse
 from workbench.values.measurement import AccuracyComparison, Split
 from workbench.values.objectives import Constraint
 from workbench.values.paired_scores import PairedScores
@@ -26,27 +25,32 @@ _ROUNDING = 1e-9
 _COUNTED_AT_ONCE = 64
 
 
-def too_fine(experiment: Experiment) -> list[str]:
-    """A sentence for each limit and split whose single sample, or entity, weighs more than the limit allows."""
+Runs = Sequence[tuple[Batch, Outputs]]
+
+
+def too_fine(experiment: Experiment, runs: Runs = ()) -> list[str]:
+    """A sentence for each limit and split whose single sample, or entity, weighs more than the limit allows.
+
+    Args:
+        runs: of the float model, which tell how much is decided in a sample; else the output's shape does.
+    """
     splits: tuple[Split, ...] = ("validation", "holdout")
     found = []
     for constraint in experiment.constraints:
         for split in splits:
             said = None
             if constraint.metric == "accuracy_drop_pp":
-                said = _drop_too_fine(experiment, constraint.limit, split)
+                said = _drop_too_fine(experiment, constraint.limit, split, runs)
             elif constraint.of_output is not None:
-                said = _output_too_fine(experiment, constraint, split)
+                said = _output_too_fine(experiment, constraint, split, runs)
             found += [said] if said is not None else []
     return found
 
 
-def _drop_too_fine(experiment: Experiment, limit_pp: float, split: Split) -> str | None:
+def _drop_too_fine(experiment: Experiment, limit_pp: float, split: Split, runs: Runs) -> str | None:
     data = experiment.dataset
     scorer = scorer_of(data, experiment.model)
-    if limit_pp <= 0 or (
-        isinstance(scorer, MeaningScorer) and not _one_each(experiment, *scorer.spec_of(scorer.primary))
-    ):
+    if limit_pp <= 0 or (isinstance(scorer, MeaningScorer) and not _one_each(experiment, scorer, scorer.primary, runs)):
         return None
     entities = data.task == "ner" and data.metric is None
     count, one = (_entities(data, split), "entity") if entities else (data.size(split), "sample")
@@ -62,7 +66,7 @@ def _drop_too_fine(experiment: Experiment, limit_pp: float, split: Split) -> str
     )
 
 
-def _output_too_fine(experiment: Experiment, constraint: Constraint, split: Split) -> str | None:
+def _output_too_fine(experiment: Experiment, constraint: Constraint, split: Split, runs: Runs) -> str | None:
     """Of a share of what samples have one of, against the float model, where all of them agree at best."""
     data = experiment.dataset
     scorer = scorer_of(data, experiment.model)
@@ -71,7 +75,12 @@ def _output_too_fine(experiment: Experiment, constraint: Constraint, split: Spli
     spec, use = scorer.spec_of(constraint.metric)
     labelled = AGAINST in dict(use.options) and not spec.name.rpartition(".")[2].startswith(FLOAT)
     allowed, samples = 1 - constraint.limit, data.size(split)
-    if labelled or not _one_each(experiment, spec, use) or allowed <= 0 or samples * allowed >= 1 - _ROUNDING:
+    if (
+        labelled
+        or not _one_each(experiment, scorer, spec.name, runs)
+        or allowed <= 0
+        or samples * allowed >= 1 - _ROUNDING
+    ):
         return None
     needed = math.ceil(1 / allowed - _ROUNDING)
     return (
@@ -80,8 +89,12 @@ def _output_too_fine(experiment: Experiment, constraint: Constraint, split: Spli
     )
 
 
-def _one_each(experiment: Experiment, spec: MetricSpec, use: OutputUse) -> bool:
+def _one_each(experiment: Experiment, scorer: MeaningScorer, metric: str, runs: Runs) -> bool:
     """Whether a metric is the share of samples that do well, each being one."""
+    spec, use = scorer.spec_of(metric)
+    if spec.counts == "decisions" and runs:
+        column = [known.name for known in scorer.specs].index(metric)
+        return all((scorer.score(found, batch, found).denominators[:, column] == 1).all() for batch, found in runs)
     shape = next((known.shape for known in experiment.model.outputs if known.name == use.name), ())
     one_decision = spec.counts == "decisions" and len(shape) == _ONE_VECTOR and not experiment.dataset.interface.state
     return spec.counts == "sequences" or one_decision

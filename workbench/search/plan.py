@@ -14,11 +14,12 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
 from workbench.evaluation.float_run import run_float
-from workbench.evaluation.metric_check import refuse_imperfect
+from workbench.evaluation.metric_check import decided_alike, refuse_imperfect
 from workbench.graph.structure import layers_inside
+from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.dataset.language import samples, windows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import scoring_words
+from workbench.inputs.metrics import Outputs, scoring_words
 from workbench.prediction.host_costs import measuring_s
 from workbench.prediction.stage import on_cards
 from workbench.search.effort import EFFORTS, FULL, Effort, effort_of_search
@@ -158,9 +159,11 @@ def make_plan(
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
     todo = max(0, budget - len(known))
     refused = check_targets(experiment, bench) if todo else ()
+    runs: tuple[tuple[Batch, Outputs], ...] = ()
     if todo and not experiment.model.is_language_model:
-        run = run_float(experiment.model, experiment.dataset)
-        refuse_imperfect(experiment.dataset, experiment.model, run.rows)
+        runs = run_float(experiment.model, experiment.dataset).rows
+        refuse_imperfect(experiment.dataset, experiment.model, runs)
+    alike = decided_alike(experiment.dataset, experiment.model, runs) if runs else ""
     call_ms = _known_call_ms(experiment, known) if todo == 0 else None
     if call_ms is None:
         call_ms = probe_call_ms(experiment, bench) if probe is None else probe()
@@ -223,7 +226,7 @@ def make_plan(
         scoring=scoring_words(experiment.dataset, experiment.model),
         service=tuple(filter(None, [served_words(experiment.space)])),
         learned=tuple(warm_words(experiment, expected(experiment, bench))),
-        warnings=(*too_fine(experiment), *refused, *_inside(experiment)),
+        warnings=(*too_fine(experiment, runs), *refused, *_inside(experiment), *filter(None, [alike])),
         language=experiment.model.is_language_model,
     )
 

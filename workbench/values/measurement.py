@@ -71,6 +71,7 @@ class Accuracy:
         unit: of the primary metric, such as 'dB'; empty for a share of 0..1.
         higher: more of the primary metric is better.
         proof: of the baseline, what planted noise does to the primary metric, in words; empty where none was planted.
+        alike: of the baseline, that it decides every sample alike, in a sentence; empty where it does not.
     """
 
     primary: str
@@ -81,6 +82,7 @@ class Accuracy:
     unit: str = added_later("")
     higher: bool = added_later(True)
     proof: str = added_later("")
+    alike: str = added_later("")
     reference: str = added_later("")
     against_baseline: AccuracyComparison | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 

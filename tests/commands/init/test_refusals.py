@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.graph.intake.graphs import recurrent
 from tests.small_graphs import saved, weight
 from tests.targets.encoder import model_of
 from workbench.commands.init import Wishes, initialize
@@ -38,6 +40,41 @@ def test_a_model_that_the_reference_cannot_open_is_refused_with_its_file(tmp_pat
 def test_the_option_to_write_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"such as --output 'my y=values'"):
         started(tmp_path, TensorProto.FLOAT, "my y")
+
+
+@pytest.mark.parametrize(
+    ("state", "anew"),
+    [
+        ((2, "batch", 3), r"give the array 'state' in every data file, zeros \[samples, 2, 3\]"),
+        ((2, 1, 3), "--constant state=0"),
+    ],
+)
+def test_a_carried_state_without_steps_in_the_data_says_what_a_sample_is(
+    tmp_path: Path, state: tuple[int | str, ...], anew: str
+) -> None:
+    model = recurrent(tmp_path / "m.onnx", state=state)
+    if "batch" not in state:  # as exporters write a batch fixed at 1
+        proto = onnx.load(model)
+        for value in (proto.graph.input[0], proto.graph.output[0]):
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+        onnx.save(proto, model)
+    rng = np.random.default_rng(0)
+    for name in ("train", "valid"):
+        x = rng.normal(size=(12, 4)).astype(np.float32)
+        np.savez(tmp_path / f"{name}.npz", x=x)
+        np.savez(tmp_path / f"{name}-anew.npz", x=x, state=np.zeros((12, 2, 3), np.float32))
+
+    def initialized(name: str, *data: str, **wishes: dict[str, str]) -> tuple[Path, ...]:
+        return initialize(model, [tmp_path / file for file in data], tmp_path, name=name, wishes=Wishes(**wishes)).files  # type: ignore[arg-type]  # two of its mappings
+
+    said = r"'stateN' is carried .* 'x' is to be \[samples, steps, 4\], and calibration gives \[samples, 4\]"
+    with pytest.raises(ConfigError, match=rf"{said}.* begins anew with every sample.*{anew}"):
+        initialized("steps", "train.npz", "valid.npz")
+    if "batch" in state:
+        assert initialized("anew", "train-anew.npz", "valid-anew.npz")
+    else:
+        constants, outputs = {"state": "0"}, {"stateN": "ignored"}
+        assert initialized("anew", "train.npz", "valid.npz", constants=constants, outputs=outputs)
 
 
 @pytest.mark.parametrize(

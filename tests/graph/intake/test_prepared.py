@@ -81,6 +81,16 @@ def test_a_constant_is_built_in_and_the_branch_it_takes_shows_its_layers(tmp_pat
     assert dict(origin.steps[0].figures)["largest_difference"] == 0.0
 
 
+def test_paths_are_relative_to_where_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(rate_dependent(tmp_path / "m.onnx").parent)
+
+    model = prepared(open_foreign(Path("m.onnx")), declared(rate=16000), Path("models"))
+
+    assert [spec.name for spec in model.inputs] == ["x"]
+    with pytest.raises(ConfigError, match=r"^m\.onnx: "):  # as the user wrote it
+        prepared(open_foreign(Path("m.onnx")), declared(rate=(16000,)), Path("models"))
+
+
 def test_it_is_made_once_and_again_where_it_was_damaged(tmp_path: Path) -> None:
     source, interface, folder = open_foreign(rate_dependent(tmp_path / "m.onnx")), declared(rate=8000), tmp_path / "to"
     first = prepared(source, interface, folder)

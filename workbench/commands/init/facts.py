@@ -12,8 +12,8 @@ from workbench.commands.init.manifest import Subject, manifest_text
 from workbench.commands.init.meanings import first_label, held_against_labels, meanings_of
 from workbench.commands.init.targets import judged_by
 from workbench.evaluation.float_run import FloatRun, check_answers, run_float
-from workbench.evaluation.metric_check import refuse_imperfect
-from workbench.inputs.dataset import Dataset, read_manifest
+from workbench.evaluation.metric_check import decided_alike, refuse_imperfect
+from workbench.inputs.dataset import Dataset, check_inputs, read_manifest
 from workbench.values.errors import ConfigError
 from workbench.values.interface import OutputUse
 
@@ -49,6 +49,7 @@ class Facts:
     Attributes:
         name: of the model.
         judged: what accuracy is, in words.
+        alike: that the float model decides the first samples alike; empty where it does not.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Facts:
     run: FloatRun
     dataset: Dataset
     judged: str
+    alike: str
 
 
 def facts_of(name: str, manifest: Path, subject: Subject, wishes: Wishes) -> Facts:
@@ -77,6 +79,7 @@ def facts_of(name: str, manifest: Path, subject: Subject, wishes: Wishes) -> Fac
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
     dataset = read_manifest(manifest, model)
+    check_inputs(dataset, model)
     run = run_float(model, dataset)
     if metric is None and corpus.task == "tensors":
         uses = known or meanings_of(model, run, declared.interface.state, wishes.outputs, wishes.ask)
@@ -93,7 +96,8 @@ def facts_of(name: str, manifest: Path, subject: Subject, wishes: Wishes) -> Fac
     refuse_imperfect(dataset, model, run.rows)
     known_truths = corpus.truths and first_label(run) is not None
     subject = replace(subject, declared=declared, corpus=replace(corpus, truths=known_truths))
-    return Facts(name=name, subject=subject, run=run, dataset=dataset, judged=judged_by(dataset, model))
+    alike = decided_alike(dataset, model, run.rows)
+    return Facts(name=name, subject=subject, run=run, dataset=dataset, judged=judged_by(dataset, model), alike=alike)
 
 
 def manifest_files(manifest: Path, show: Show, subject: Subject) -> dict[Path, str]:

@@ -216,7 +216,7 @@ def _said(facts: Facts) -> list[str]:
     outputs = [f"output {u.name}: {u.meaning}, {u.reason}" for u in uses]
     unused = uses and first_label(facts.run) is not None and not any(AGAINST in dict(use.options) for use in uses)
     labels = ["the data's labels are not used: --output NAME=MEANING:against=labels would"] if unused else []
-    return [kind, *state, *outputs, *labels]
+    return [kind, *state, *outputs, *labels, *([f"mind: {facts.alike}"] if facts.alike else [])]
 
 
 def _commands(facts: Facts, to: Path, chosen: Chosen) -> tuple[str, ...]:

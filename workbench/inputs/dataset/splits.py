@@ -25,7 +25,7 @@ from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import NOTHING_DECLARED, Interface
 from workbench.values.measurement import Split
-from workbench.values.model import Model, TensorSpec
+from workbench.values.model import Model, TensorSpec, axes_text
 from workbench.values.preprocess import Array, Feeds, Preprocessor, Text
 
 LENGTH_SAMPLE = 2000
@@ -278,6 +278,8 @@ def check_inputs(dataset: Dataset, model: Model) -> None:
                     else f"Where it is the same for all samples: inputs: {{{name}: {{constant: 1}}}}; where an output "
                     f"becomes it in the next step: state: {{OUTPUT: {name}}}.",
                 )
+            if carried and feeds[name].ndim != len(spec.shape) + 1:
+                raise _without_steps(dataset, split, spec, feeds[name], model)
             _check_input(dataset, split, spec, feeds[name])
         source = dataset.split(split).source
         if isinstance(source, ArrayRows | LoaderRows):
@@ -326,6 +328,25 @@ def _check_input(dataset: Dataset, split: Split, spec: TensorSpec, array: Array)
         raise ConfigError(
             f"the model expects {wanted}, {split} gives {found}.", file=dataset.path, key=f"inputs.{spec.name}"
         )
+
+
+def _without_steps(dataset: Dataset, split: Split, spec: TensorSpec, array: Array, model: Model) -> ConfigError:
+    """Of a model that carries a state, where samples are no sequences of steps."""
+    output, state = dataset.interface.state[0]
+    begins = next((one.shape for one in model.inputs if one.name == state), ())
+    anew = f"give the array {state!r} in every data file, zeros {axes_text(('samples', *begins[1:]))}"
+    if all(isinstance(size, int) for size in begins):
+        anew = " and ".join(f"--constant {name}=0" for _, name in dataset.interface.state) + " of workbench init"
+    return ConfigError(
+        f"{output!r} is carried from step to step: it becomes {state!r} in the next one. A sample is a "
+        f"sequence of steps, so {spec.name!r} is to be {axes_text(('samples', 'steps', *spec.shape[1:]))}, and {split} "
+        f"gives {axes_text(('samples', *array.shape[1:]))}.",
+        file=dataset.path,
+        key=f"inputs.{spec.name}",
+        hint=f"Stack the steps of each sequence in their order; {spec.name}.sizes says how many a sequence has where "
+        f"they differ. Where the model begins anew with every sample, nothing is carried: {anew}, and no state: in the "
+        "manifest.",
+    )
 
 
 def _described(dtype: str, shape: tuple[int | str | None, ...]) -> str:

@@ -151,6 +151,7 @@ def keep_accuracy(
         unit=unit,
         higher=higher,
         proof=climb.proof,
+        alike=climb.alike,
         values=summarize(outcomes),
         samples=size(outcomes),
         split=climb.split,

@@ -57,7 +57,7 @@ class Climb(StageClock):
         self.measurement = Measurement()
         self.forecast: Forecast | None = None
         self.fidelity: Fidelity | None = None
-        self.proof = self.overflow = ""
+        self.proof = self.alike = self.overflow = ""
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[StageClock]:
