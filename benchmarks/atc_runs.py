@@ -1,7 +1,7 @@
-"""How many runs of the compiler a sweep on the emulated 910B3 needs: every set compiled whole, and the promising alone.
+"""How many runs of the compiler a sweep on the emulated 910B3 needs: all sets compiled whole, or the front alone.
 
     python -m benchmarks.atc_runs experiments/loan-intent-small-910b3.yaml [--trials 24] [--validation 60]
-        [--compile all promising] [--sampler tpe parts] [--folder DIR]
+        [--compile all deferred] [--sampler tpe parts] [--folder DIR]
 
 Starts no confirmation: what is counted is the search. Every way has a workspace of its own below the folder, so that
 none finds what another compiled; a second start goes on where the first was ended. Prints for each way the runs of the
@@ -26,8 +26,8 @@ from workbench.evaluation.bench import open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import CompileFirst, Experiment, Sampler, read_experiment
+from workbench.search.deferred import THROUGHPUT, audit_words, is_deferred
 from workbench.search.front import front_of
-from workbench.search.promising import THROUGHPUT, audit_words, waits
 from workbench.search.sweep import run_sweep
 from workbench.values.candidate_words import describe
 from workbench.values.hypervolume import hypervolume
@@ -82,7 +82,7 @@ def told(way: Way, experiment: Experiment, evaluations: Mapping[str, Evaluation]
     compiled, shared = sum(e.compiled for e in found), sum(e.shared for e in found)
     lines = [
         f"{way.name}: {len(found)} candidates, {compiled} compiler runs ({shared} saved by sharing files), "
-        f"hypervolume {volume(experiment, evaluations):.4f}, {sum(map(waits, found))} never compiled whole, "
+        f"hypervolume {volume(experiment, evaluations):.4f}, {sum(map(is_deferred, found))} never compiled whole, "
         f"{seconds:.0f} s",
     ]
     lines += [f"  {sentence}" for sentence in [audit_words(found)] if sentence]
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--validation", type=int, default=60)
     parser.add_argument("--sampler", nargs="+", default=["tpe"], choices=["tpe", "parts", "random"])
-    parser.add_argument("--compile", nargs="+", default=["all", "promising"], choices=["all", "promising"])
+    parser.add_argument("--compile", nargs="+", default=["all", "deferred"], choices=["all", "deferred"])
     parser.add_argument("--folder", type=Path, help="kept, and gone on with; a temporary one where it is not given")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="atc-runs-") as temporary:

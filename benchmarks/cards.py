@@ -27,9 +27,9 @@ from workbench.evaluation.bench import open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
+from workbench.search.deferred import THROUGHPUT
 from workbench.search.executors import local_members
 from workbench.search.front import front_of
-from workbench.search.promising import THROUGHPUT
 from workbench.search.sweep import run_sweep
 from workbench.values.metrics import metrics
 

@@ -1,4 +1,4 @@
-"""How much of what cards and compile slots allow does a crew reach, in processes of this machine and on a Ray cluster?
+"""How much of what cards and compile slots allow does a pool reach, in processes of this machine and on a Ray cluster?
 
     python -m benchmarks.cluster_scheduling                   # 200 candidates, 8 cards, 8 slots, a sixth of real time
     python -m benchmarks.cluster_scheduling --scale 30 --candidates 64 --on ray
@@ -31,7 +31,7 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.executors import ChildProcess, Crew, Executor, Members, Task
+from workbench.search.executors import ChildProcess, Executor, Members, Task, WorkerPool
 from workbench.search.executors.ray import ClusterSettings, cluster_members
 from workbench.space.space import build, complete
 from workbench.targets.description import Card
@@ -110,13 +110,13 @@ def _members(where: str, question: Experiment, bench: Bench, options: argparse.N
 def _run(members: Members, candidates: Sequence[Candidate]) -> float:
     """Seconds until all are evaluated."""
     waiting, began = list(candidates), time.monotonic()
-    with Crew[Candidate](members.cards, members.compilers, members.hear) as crew:
+    with WorkerPool[Candidate](members.cards, members.compilers, members.hear) as pool:
         done = 0
         while done < len(candidates):
-            while waiting and crew.free:
+            while waiting and pool.free:
                 candidate = waiting.pop(0)
-                crew.begin(candidate, lambda it=candidate: _work(it), ahead=candidate)  # type: ignore[misc]
-            ended = crew.first()
+                pool.begin(candidate, lambda it=candidate: _work(it), ahead=candidate)  # type: ignore[misc]
+            ended = pool.first()
             if ended is not None:
                 assert ended.future.result().status == "complete"
                 done += 1

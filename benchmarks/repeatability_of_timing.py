@@ -7,9 +7,9 @@ near 2, unknown exactly), again and again, and counts how often the interval hol
 spread, and how far the absolute times do. `--load` keeps another process busy on and off.
 
 With `--processes` the same artifacts are timed in so many processes of their own, one after the other: calls against
-the baseline, and a batch curve. Any two of them are held against each other as the audit of a loan does it
-(`values.facts`). Printed: how far honest measurements of one artifact differ beyond what the rounds inside them say
-(`facts.BETWEEN` is such a figure), and how many pairs an audit would call different, without it and with it.
+the baseline, and a batch curve. Any two of them are held against each other as an audit of reuse does it
+(`values.reuse`). Printed: how far honest measurements of one artifact differ beyond what the rounds inside them say
+(`BETWEEN` is such a figure), and how many pairs an audit would call different, without it and with it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from workbench.prediction.curve import Yardstick, at_first_speed, measure_curve
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
 from workbench.values.candidate import Candidate, Serving
-from workbench.values.facts import BETWEEN, Audit, audit_of_curve, audit_of_latency, error_of
 from workbench.values.measurement import BatchCurve, Latency
+from workbench.values.reuse import BETWEEN, Audit, audit_of_curve, audit_of_latency, error_of
 
 WIDTH = 256
 LENGTHS = (16, 24, 32, 48, 64)
@@ -141,17 +141,19 @@ def between_processes(count: int, calls: int) -> None:
             found.append(pool.apply(one_process, (calls,)))
     pairs = list(itertools.combinations(found, 2))
     held = sum(latency.holds for latency, _, _ in found)
-    print(f"{count} processes, {len(pairs)} pairs; times that may be lent: {held} of {count}")
+    print(f"{count} processes, {len(pairs)} pairs; times that may be reused: {held} of {count}")
 
-    def latency_audit(own: Measured, lent: Measured, between: float) -> Audit:
-        return audit_of_latency(own[0], lent[0], "", ratio=ratio_by_rounds(own[1], lent[1], seed=0), between=between)
+    def latency_audit(own: Measured, reused: Measured, between: float) -> Audit:
+        return audit_of_latency(
+            own[0], reused[0], "", ratio=ratio_by_rounds(own[1], reused[1], seed=0), between=between
+        )
 
-    def curve_audit(own: Measured, lent: Measured, between: float) -> Audit:
-        return audit_of_curve(own[2], lent[2], "", between=between)
+    def curve_audit(own: Measured, reused: Measured, between: float) -> Audit:
+        return audit_of_curve(own[2], reused[2], "", between=between)
 
     audits: dict[str, Callable[[Measured, Measured, float], Audit]] = {"calls": latency_audit, "curve": curve_audit}
     for name, audit in audits.items():
-        inside = [audit(own, lent, 0.0) for own, lent in pairs]
+        inside = [audit(own, reused, 0.0) for own, reused in pairs]
         differences = np.array([math.log(each.ratio.value) for each in inside])
         errors = np.array([error_of(each.ratio) for each in inside])
         excess = max(0.0, float(np.mean(differences**2 - errors**2)) / 2)
@@ -161,8 +163,8 @@ def between_processes(count: int, calls: int) -> None:
             f"between measurements {math.sqrt(excess):.1%}"
         )
         for between in (0.0, BETWEEN):
-            wrong = sum(audit(own, lent, between).agrees is False for own, lent in pairs)
-            print(f"    with {between:.1%} between measurements {wrong} of {len(pairs)} pairs would stop a loan")
+            wrong = sum(audit(own, reused, between).agrees is False for own, reused in pairs)
+            print(f"    with {between:.1%} between measurements {wrong} of {len(pairs)} pairs would stop the reuse")
 
 
 def feeds_of_lengths(generator: np.random.Generator) -> list[Feeds]:

@@ -44,7 +44,7 @@ class Known:
 class Told(Evaluation):
     """An evaluation that says its classes."""
 
-    facts: tuple[Known, ...] = ()
+    reuse: tuple[Known, ...] = ()
 
 
 def question_of(table: Table, *, sampler: str, seed: int) -> Experiment:
@@ -138,7 +138,7 @@ class LookupBench:
         return _evaluation(self.lookup.table, candidate, index, 0.0, (stage,), 0.0)
 
     def _needed(self, files: frozenset[File], index: int) -> frozenset[File]:
-        """The file that scores a candidate (the longest length at the smallest batch, as `rungs.predict` has it), and
+        """The file that scores a candidate (the longest length at the smallest batch, as `stages.predict` has it), and
         one for each shape that nobody timed of its structure: its service is known then."""
         structure = self.lookup.table.meta["structures"][index]
         first = max(files, key=lambda file: (file[2], -file[1]))
@@ -231,5 +231,5 @@ def _evaluation(
             target=candidate.target, components={}, device="recorded", emulated="modelled" in table.meta
         ),
         started_at="",
-        facts=(Known(kind="accuracy", key=str(numerics)), Known(kind="curve", key=str(time))),
+        reuse=(Known(kind="accuracy", key=str(numerics)), Known(kind="curve", key=str(time))),
     )

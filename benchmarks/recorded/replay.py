@@ -11,8 +11,8 @@ cost is not counted. With `--noise` every measurement of a time class is drawn w
 seen to have.
 
 A table of an emulated device has another cost: runs of ATC, one for each file of a set. `ours` pays for files that
-nobody has compiled, the others for every candidate's whole set. `promising` is `ours` with sets that wait, as under
-`compile: promising`: of a candidate it compiles the file that scores it and shapes that nobody timed of its structure;
+nobody has compiled, the others for every candidate's whole set. `deferred` is `ours` with sets that wait, as under
+`compile: deferred`: of a candidate it compiles the file that scores it and shapes that nobody timed of its structure;
 what is left of the members of the front is paid before they count.
 
 Cost is a share of the exhaustive cost, that of measuring every candidate whole. Hypervolume is that of the true figures
@@ -45,7 +45,7 @@ from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 
 COLD = WarmStart()
-STRATEGIES = {"ours": "parts", "promising": "parts", "tpe": "tpe", "gp": "gp", "nsga2": "nsga2", "random": "random"}
+STRATEGIES = {"ours": "parts", "deferred": "parts", "tpe": "tpe", "gp": "gp", "nsga2": "nsga2", "random": "random"}
 _REACHED = 0.95
 _MOST = {"gp": 100}
 """Candidates of a strategy whose proposals take seconds."""
@@ -124,8 +124,8 @@ def replay(
     experiment = question_of(table, sampler=STRATEGIES[strategy], seed=seed)
     worth = Worth(table, experiment)
     bench = worth.lookup.bench(
-        shares=strategy in ("ours", "promising"),
-        waits=strategy == "promising",
+        shares=strategy in ("ours", "deferred"),
+        waits=strategy == "deferred",
         rng=np.random.default_rng(seed) if noise else None,
     )
     study = optuna.create_study(
@@ -236,7 +236,7 @@ def main() -> None:
                     replay(table, "ours", seed, noise=options.noise, most=options.most, warm=warm)
                     for seed, warm in enumerate(used)
                 ]
-        chosen = options.strategies or [s for s in STRATEGIES if s != "promising" or runs_count]
+        chosen = options.strategies or [s for s in STRATEGIES if s != "deferred" or runs_count]
         for name in chosen if options.warm is None else ():
             began = time.perf_counter()
             runs[name] = [

@@ -146,8 +146,8 @@ def test_on_a_device_files_that_sets_share_are_compiled_once_and_few_of_a_set_th
     whole = table.each_s.sum()
     costs = {
         name: replay(table, name, 0, enough=float("inf")).steps[-1].cost * whole
-        for name in ("ours", "promising", "random")
+        for name in ("ours", "deferred", "random")
     }
     assert costs["random"] == whole
     assert costs["ours"] == len(files) < whole
-    assert costs["promising"] < costs["ours"]
+    assert costs["deferred"] < costs["ours"]

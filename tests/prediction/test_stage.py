@@ -15,7 +15,7 @@ from workbench.prediction.curve import at_first_speed
 from workbench.prediction.stage import only
 from workbench.search.confirmation import confirm
 from workbench.search.front import is_feasible
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.shipping.service_confirmation import confirm_services
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.errors import ConfigError
@@ -133,7 +133,7 @@ def test_a_service_needs_both_files(tmp_path: Path, service: str, choices: str, 
         read_experiment(file)
 
 
-def test_without_the_key_no_service_stage_is_climbed(tmp_path: Path) -> None:
+def test_without_the_key_no_service_stage_is_run(tmp_path: Path) -> None:
     question = read_experiment(write_workspace(tmp_path, space=SPACE + CHOICES))
 
     assert replace(question).service is None

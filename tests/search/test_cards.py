@@ -8,8 +8,8 @@ import pytest
 
 from tests.evaluations import evaluation
 from workbench.search.cards import suspects
-from workbench.values.facts import Fact
 from workbench.values.results import Evaluation, Place
+from workbench.values.reuse import Reuse
 
 
 def on(card: str, drifts: Sequence[float], host: str = "here") -> list[Evaluation]:
@@ -62,9 +62,9 @@ def test_noise_alone_names_nobody(seed: int) -> None:
     assert suspects([e for card in cards for e in card]) == []
 
 
-def test_times_that_were_borrowed_say_nothing_of_the_borrowers_card() -> None:
-    lent = [replace(e, facts=(Fact(kind="latency", key="k", lender="x"),)) for e in on("1", [1.3, 1.3, 1.3])]
-    assert suspects([*on("0", STEADY), *lent, *on("2", STEADY)]) == []
+def test_times_that_were_reused_say_nothing_of_the_card() -> None:
+    reused = [replace(e, reuse=(Reuse(kind="latency", key="k", source="x"),)) for e in on("1", [1.3, 1.3, 1.3])]
+    assert suspects([*on("0", STEADY), *reused, *on("2", STEADY)]) == []
 
 
 def test_one_measurement_is_not_enough() -> None:

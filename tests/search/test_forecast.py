@@ -7,7 +7,7 @@ import pytest
 
 from tests.evaluations import candidate
 from tests.tiny import write_workspace
-from workbench.evaluation.facts import AUDITED
+from workbench.evaluation.reuse import AUDITED
 from workbench.inputs.experiment import read_experiment
 from workbench.search import forecast
 from workbench.search.forecast import Costs, Distinct, curve_s, distinct_among, forecast_costs

@@ -24,7 +24,7 @@ from workbench.inputs.metrics import MeasuredOutcomes, load_outcomes
 from workbench.report import lines, to_json
 from workbench.search.confirmation import confirm
 from workbench.search.front import front_of
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
 from workbench.targets.ascend_llm.settings import LlmSettings

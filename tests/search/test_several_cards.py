@@ -18,12 +18,13 @@ from workbench.evaluation.card_notes import read_set_aside
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.asking import CRASHES
 from workbench.search.cards import FEWEST
 from workbench.search.confirmation import confirm
 from workbench.search.executors import ChildProcess, Members, Task, local_members
 from workbench.search.front import front_of
 from workbench.search.study_log import sound_study
-from workbench.search.sweep import CRASHES, run_sweep
+from workbench.search.sweep import run_sweep
 from workbench.targets import described
 from workbench.targets.description import Card
 from workbench.values.candidate import Candidate

@@ -13,18 +13,18 @@ from rich.text import Text
 from workbench.report.columns import WIDTH
 from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import taken_apart
-from workbench.report.loans import loan_sentences, stopped_loans
 from workbench.report.modelled import error_lines, modelled_errors
 from workbench.report.recipes import recipe_lines
 from workbench.report.recommendation import headline, settling_sentence
+from workbench.report.reuse import reuse_sentences, stopped_reuse
 from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
 from workbench.report.words import compiled_words, count_of, evidence_sentence, interval, over
-from workbench.search.promising import audit_words
+from workbench.search.deferred import audit_words
 from workbench.values.documents.canonical import encode
-from workbench.values.evidence import lenders_of, said_of
+from workbench.values.evidence import said_of, sources_of
 from workbench.values.forecast import Forecast
 from workbench.values.measurement import AccuracyComparison
 from workbench.values.metrics import intervals, metrics
@@ -144,7 +144,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
                 "what": summary.title(e.candidate),
                 "standing": summary.standing(e),
                 "evidence": summary.evidence(e),
-                "shared_with": lenders_of(e),
+                "shared_with": sources_of(e),
                 "stage_reached": e.stage_reached,
                 "parameters": e.candidate.parameters(),
                 "metrics": summary.numbers(e),
@@ -153,7 +153,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
             for e in summary.evaluations
         ],
         **({"recipes": [encode(recipe) for recipe in summary.recipes]} if summary.recipes else {}),
-        "loans": [encode(kind) for kind in stopped_loans(summary.evaluations)],
+        "loans": [encode(kind) for kind in stopped_reuse(summary.evaluations)],
         "damage": [encode(damage) for damage in summary.damage],
         "set_aside": [encode(aside) for aside in summary.set_aside],
         "stops": dict(summary.stops),
@@ -169,7 +169,7 @@ def _all(summary: Summary, width: int) -> list[Line]:
         _heading(summary),
         table_lines(summary, width),
         [line for sentence in confirmation_sentences(summary) for line in wrapped(sentence, "yellow")],
-        [line for sentence in loan_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
+        [line for sentence in reuse_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
         service_lines(summary, width),
         recipe_lines(summary, width),
         _verdict(summary),

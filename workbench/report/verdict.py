@@ -31,7 +31,7 @@ from workbench.report.known import front as front_of
 from workbench.report.reading import drop_of, numbers_of, speedup_of
 from workbench.report.recommendation import recommend, settled
 from workbench.report.summary import Member, Optimism, Summary
-from workbench.search.promising import waits
+from workbench.search.deferred import is_deferred
 from workbench.values.damage import Damage
 from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, violations
 from workbench.values.results import Evaluation
@@ -173,7 +173,7 @@ def _closest(evaluations: Sequence[Evaluation], constraints: Sequence[Constraint
 
 def _stop_reason(evaluation: Evaluation) -> str:
     assert evaluation.stop is not None
-    if waits(evaluation):
+    if is_deferred(evaluation):
         return f"{evaluation.stop.stage}: by what was predicted, others serve more and are as accurate"
     names = ", ".join(evaluation.stop.violations)
     return f"{evaluation.stop.stage}: " + (f"violates {names}" if names else "certainly dominated")

@@ -8,12 +8,17 @@ queue stays.
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from workbench.evaluation.reuse import doubtful
 from workbench.inputs.experiment import Experiment
 from workbench.search.parts import Prior
 from workbench.search.parts_sampler import WHY
@@ -31,9 +36,12 @@ from workbench.space.space import (
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.results import Evaluation
+from workbench.values.reuse import Reuse
 
 REPEAT, FORBIDDEN = "repeat", "forbidden"
 """Attributes of trials that led to no evaluation."""
+CRASHES = "crashes"
+"""Attribute of a trial: how often its candidate took the evaluation process down."""
 _TOLD = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -55,6 +63,62 @@ def trials_left_open(study: optuna.Study, known: Collection[str]) -> list[Frozen
         else:
             study.tell(trial.number, state=TrialState.FAIL)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """A candidate that comes once more, and why: it failed by no fault of its own, its evaluation is lost, it reused
+    what an audit doubts since, its card was set aside, or it is known and the study was not told.
+
+    Attributes:
+        candidate: None where nothing says its settings any more.
+        attempts: made at it so far.
+        doubted: what it had reused.
+    """
+
+    candidate_id: str
+    candidate: Candidate | None
+    why: Literal["failed", "lost", "reuse", "card", "untold"]
+    attempts: int = 0
+    doubted: tuple[Reuse, ...] = ()
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether its own evaluation did not come to an end that stands."""
+        return self.why in ("failed", "lost")
+
+
+def comes_again(
+    study: optuna.Study,
+    known: Mapping[str, Evaluation],
+    *,
+    failed: Iterable[Evaluation] = (),
+    lost: Mapping[str, Candidate | None] = MappingProxyType({}),
+    distrusted: Collection[str] = (),
+) -> list[Again]:
+    """Everything that is evaluated, or told, once more. Read from the journal and the study alone, so that a kill in
+    between loses none of it.
+
+    Args:
+        failed: of an earlier run, those that deserve another attempt.
+        lost: ids whose evaluation is damaged or gone, with what is known of their settings.
+        distrusted: ids of what was measured on a card that was set aside.
+    """
+
+    def of(evaluation: Evaluation, why: Literal["failed", "reuse", "card", "untold"]) -> Again:
+        candidate, doubted = evaluation.candidate, evaluation.reuse if why == "reuse" else ()
+        return Again(
+            candidate_id=candidate.id, candidate=candidate, why=why, attempts=evaluation.attempt, doubted=doubted
+        )
+
+    told, wrong = told_candidates(study), {candidate.id for candidate in doubtful(tuple(known.values()))}
+    return [
+        *(of(e, "untold") for i, e in known.items() if i not in told and i not in wrong),
+        *(of(e, "failed") for e in failed),
+        *(Again(candidate_id=i, candidate=candidate, why="lost") for i, candidate in lost.items()),
+        *(of(known[i], "reuse") for i in known if i in wrong),
+        *(of(known[i], "card") for i in known if i in distrusted and i not in wrong),
+    ]
 
 
 def next_trial(
@@ -130,10 +194,32 @@ def queue(study: optuna.Study, space: SearchSpace, candidate_id: str, candidate:
     return True
 
 
-def waiting(study: optuna.Study, candidate_id: str) -> FrozenTrial | None:
-    """The queued trial of a candidate."""
+def waiting(study: optuna.Study, candidate_id: str) -> list[FrozenTrial]:
+    """The queued trials of a candidate, which are one or none."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-    return next((t for t in trials if t.user_attrs.get("candidate") == candidate_id), None)
+    return [trial for trial in trials if trial.user_attrs.get("candidate") == candidate_id][:1]
+
+
+def unfinished(study: optuna.Study, space: SearchSpace, candidate_id: str) -> int | None:
+    """Optuna's id of the trial that is queued or left open for a candidate, whether it was asked for or not."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.WAITING, TrialState.RUNNING)):
+        own = trial.user_attrs.get("candidate")
+        if own is None and (fixed := trial.system_attrs.get("fixed_params")) is not None:
+            with contextlib.suppress(Forbidden):
+                own = build(space, fixed).id
+        if own == candidate_id:
+            return trial._trial_id
+    return None
+
+
+def crashes_of(study: optuna.Study, trial_id: int | None) -> int:
+    """How often the candidate of a trial took its evaluation process down."""
+    return 0 if trial_id is None else int(study._storage.get_trial(trial_id).user_attrs.get(CRASHES, 0))
+
+
+def count_crashes(study: optuna.Study, trial_id: int | None, count: int) -> None:
+    if trial_id is not None:
+        study._storage.set_trial_user_attr(trial_id, CRASHES, count)  # of a queued trial Optuna offers no other way
 
 
 def unseen(experiment: Experiment, known: Collection[str]) -> dict[str, Scalar] | None:

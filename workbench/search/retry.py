@@ -26,7 +26,8 @@ def survived(
     crashed: Callable[[int], None] = lambda crashes: None,
     until: float | None = None,
 ) -> Evaluation:
-    """What became of a candidate, which takes its evaluation process down at most `MAX_CRASHES` times.
+    """What became of a candidate, which takes its evaluation process down at most `MAX_CRASHES` times, and in a
+    first look once.
 
     Args:
         crashes: of this candidate so far.
@@ -42,9 +43,12 @@ def survived(
         except CrashError as crash:
             crashes += 1
             crashed(crashes)
+            told = crash
             if crashes < MAX_CRASHES:
                 _log.warning("%s, at %s: %s It is evaluated once more.", task.candidate.short_id, crash.stage, crash)
-                continue
-            told = CrashError(f"it crashed {crashes} times; {crash}", stage=crash.stage, log_path=crash.log_path)
+                if not task.look:
+                    continue
+            else:
+                told = CrashError(f"it crashed {crashes} times; {crash}", stage=crash.stage, log_path=crash.log_path)
             failed = failed_evaluation(experiment, task.candidate, bench, task.split, told)
             return replace(failed, attempt=MAX_ATTEMPTS)

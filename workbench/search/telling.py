@@ -10,9 +10,9 @@ from optuna.trial import TrialState
 
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import FORBIDDEN, REPEAT
+from workbench.search.deferred import predicted_numbers
 from workbench.search.front import with_baseline_drop
-from workbench.search.promising import predicted_numbers
-from workbench.search.rungs.smoke import SMOKE_CONSTRAINT
+from workbench.search.stages.smoke import SMOKE_CONSTRAINT
 from workbench.values.metrics import metrics
 from workbench.values.objectives import METRICS, violations
 from workbench.values.results import Evaluation

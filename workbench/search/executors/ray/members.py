@@ -1,4 +1,4 @@
-"""Who works for a sweep on a cluster. A seat for each card that it may hold, whichever card that is just then."""
+"""Who works for a sweep on a cluster. A worker for each card that it may hold, whichever card that is just then."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.evaluation.company_check import check_company
+from workbench.evaluation.batch_invariance import check_batch_invariance
 from workbench.inputs.dataset import read_manifest
 from workbench.targets.base import Array, Feeds
 from workbench.values.errors import ConfigError
@@ -47,7 +47,7 @@ def question(folder: Path, *, axes: str = "", batches: tuple[int, ...] = (1,), s
 
 def check(experiment: Any, function: Any) -> None:
     bench: Any = None
-    check_company(experiment, bench, Function(function), "validation")
+    check_batch_invariance(experiment, bench, Function(function), "validation")
 
 
 def test_padding_that_moves_the_answer_is_said_and_refused_where_it_is_searched(

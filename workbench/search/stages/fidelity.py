@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from workbench.inputs.experiment import Experiment
-from workbench.search.rungs.climb import Climb
+from workbench.search.stages.request import Found, Request
 from workbench.shipping.fidelity import Extent, fidelity_of_sessions
 from workbench.targets.base import Session
 from workbench.values.metrics import FIDELITY_METRICS, fidelity_metrics
-from workbench.values.results import Stop
 
 SEARCHED = Extent(samples=128, of_a_shape=16, scored=False)
 """Scores of all samples are the accuracy's affair; the differences of outputs need fewer."""
@@ -20,17 +21,17 @@ def is_asked(experiment: Experiment) -> bool:
     return not _NAMES.isdisjoint([*(objective.metric for objective in experiment.objectives), *limited])
 
 
-def fidelity(climb: Climb, session: Session, baseline: Session) -> Stop | None:
+def fidelity(request: Request, found: Found, session: Session, baseline: Session) -> Found:
     """A stop where a limit on it is broken; nothing is measured where nobody asks, or the set is not whole yet."""
-    if climb.split != "holdout" and not is_asked(climb.experiment):
-        return None
-    climb.fidelity = fidelity_of_sessions(
-        climb.experiment,
-        climb.candidate,
-        climb.bench,
+    if request.split != "holdout" and not is_asked(request.experiment):
+        return found
+    distance = fidelity_of_sessions(
+        request.experiment,
+        request.candidate,
+        request.bench,
         session=session,
         baseline=baseline,
-        split=climb.split,
+        split=request.split,
         extent=SEARCHED,
     )
-    return climb.over_limit(fidelity_metrics(climb.fidelity))
+    return replace(found, fidelity=distance).within(request, fidelity_metrics(distance))

@@ -27,23 +27,23 @@ def may_be_predicted(experiment: Experiment) -> bool:
     return service is not None and service.goal == "throughput" and metrics_asked <= _PREDICTED
 
 
-def waits(evaluation: Evaluation) -> bool:
+def is_deferred(evaluation: Evaluation) -> bool:
     """Whether it stopped on a prediction and on nothing else."""
     stopped, forecast = evaluation.stop, evaluation.forecast
     predicted = forecast is not None and forecast.throughput_per_s is not None
     return stopped is not None and stopped.stage == "predict" and not stopped.violations and predicted
 
 
-def promising(experiment: Experiment, evaluations: Mapping[str, Evaluation]) -> list[Evaluation]:
+def may_be_on_front(experiment: Experiment, evaluations: Mapping[str, Evaluation]) -> list[Evaluation]:
     """Those that wait and may be on the front, the best prediction first; all of them once an audit has failed."""
-    waiting = [e for e in evaluations.values() if waits(e)]
+    waiting = [e for e in evaluations.values() if is_deferred(e)]
     if not audit_failed(evaluations.values()):
         members = [metrics(e) for e in front_of(experiment, evaluations)]
-        waiting = [e for e in waiting if not any(outserves(m, e.forecast) for m in members if e.forecast is not None)]
+        waiting = [e for e in waiting if not any(dominates(m, e.forecast) for m in members if e.forecast is not None)]
     return sorted(waiting, key=lambda e: (-_rate(e).value, e.candidate.id))
 
 
-def outserves(member: Mapping[str, float], forecast: Forecast) -> bool:
+def dominates(member: Mapping[str, float], forecast: Forecast) -> bool:
     """Whether a member's numbers are as accurate as what was predicted of another, and beyond all that it may serve."""
     accuracy, rate = forecast.accuracy, forecast.throughput_per_s
     assert rate is not None  # nothing was predicted otherwise
@@ -58,7 +58,7 @@ def _rate(evaluation: Evaluation) -> Estimate:
 
 def predicted_numbers(evaluation: Evaluation) -> dict[str, float]:
     """What the sampler learns of one that waits, under the names of the objectives."""
-    if not waits(evaluation):
+    if not is_deferred(evaluation):
         return {}
     assert evaluation.forecast is not None  # it waits
     accuracy = evaluation.forecast.accuracy
@@ -67,7 +67,7 @@ def predicted_numbers(evaluation: Evaluation) -> dict[str, float]:
 
 def predicted_errors(evaluation: Evaluation) -> dict[str, float]:
     """Standard errors of `predicted_numbers`, the interval taken as one of 95 %."""
-    return {THROUGHPUT: (_rate(evaluation).high - _rate(evaluation).low) / 3.92} if waits(evaluation) else {}
+    return {THROUGHPUT: (_rate(evaluation).high - _rate(evaluation).low) / 3.92} if is_deferred(evaluation) else {}
 
 
 def known_times(evaluations: Iterable[Evaluation]) -> dict[str, dict[tuple[int, int], Estimate]]:
@@ -114,7 +114,7 @@ def audit_words(evaluations: Sequence[Evaluation]) -> str:
     one, many = ("set of shapes was", "sets of shapes were") if sets else ("candidate was", "candidates were")
     what = f"1 {one} predicted before it was" if len(told) == 1 else f"{len(told)} {many} predicted before they were"
     whole = "compiled" if sets else "timed"
-    words = f"{what} {whole} whole, {sum(map(waits, told))} of them left at that"
+    words = f"{what} {whole} whole, {sum(map(is_deferred, told))} of them left at that"
     if not audit_failed(evaluations):
         several = f"{len(audits)} of the predictions were audited and hold"
         held = {0: "none was audited", 1: "1 of the predictions was audited and holds"}.get(len(audits), several)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.prediction.test_capacity import HOST, NO_LENGTHS, served
 from workbench.prediction.fleet_cost import Capacity, fleet_costs, priced, read_capacity
 from workbench.prediction.highest_rate import one_card
-from workbench.prediction.levers import Fleet, FleetPlan, PriorityClass, Step, Timed, fleet_plan, levers
 from workbench.prediction.prices import Hardware, Prices
+from workbench.prediction.what_if import Fleet, FleetPlan, PriorityClass, Step, Timed, fleet_plan, what_ifs
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.errors import ConfigError
@@ -57,9 +57,9 @@ def known(*, bins: bool = True, host: HostCosts = HOST) -> dict[str, Timed]:
 
 
 def test_each_lever_rests_on_the_candidate_that_has_it_and_is_on_top_of_those_before() -> None:
-    today, bins, batching, model, front_ends = levers(BASELINE, CHOSEN, known())
+    today, bins, batching, model, front_ends = what_ifs(BASELINE, CHOSEN, known())
 
-    assert [s.lever for s in (today, bins, batching, model, front_ends)] == [
+    assert [s.what_if for s in (today, bins, batching, model, front_ends)] == [
         "today",
         "bins",
         "batching",
@@ -79,7 +79,7 @@ def test_each_lever_rests_on_the_candidate_that_has_it_and_is_on_top_of_those_be
 
 
 def test_a_step_whose_candidate_was_not_timed_says_so_and_is_held_by_the_next() -> None:
-    _, bins, batching, model, _ = levers(BASELINE, CHOSEN, known(bins=False))
+    _, bins, batching, model, _ = what_ifs(BASELINE, CHOSEN, known(bins=False))
 
     assert (bins.finding, batching.finding) == ("not timed", "not timed")
     assert bins.rate_per_s is None
@@ -88,9 +88,9 @@ def test_a_step_whose_candidate_was_not_timed_says_so_and_is_held_by_the_next() 
 
 
 def test_what_several_front_ends_cost_is_never_assumed() -> None:
-    unknown = levers(BASELINE, CHOSEN, known())[-1]
+    unknown = what_ifs(BASELINE, CHOSEN, known())[-1]
     slow = replace(HOST, request_ms=4.0, front_end_ms=4.0, passed_row_ms=0.05)
-    found = levers(BASELINE, CHOSEN, known(host=slow))[-1]
+    found = what_ifs(BASELINE, CHOSEN, known(host=slow))[-1]
 
     assert (unknown.finding, unknown.rate_per_s) == ("not measured", None)
     assert found.front_ends > 1
@@ -98,7 +98,7 @@ def test_what_several_front_ends_cost_is_never_assumed() -> None:
 
 
 def test_a_baseline_that_is_chosen_leaves_its_service_alone_to_be_tuned() -> None:
-    steps = levers(BASELINE, BASELINE, known())
+    steps = what_ifs(BASELINE, BASELINE, known())
 
     assert [s.finding for s in steps] == ["", "already so", "", "not chosen", "not measured"]
 
@@ -109,12 +109,12 @@ def test_modelled_times_give_modelled_steps() -> None:
         service = replace(one.card.service, curve=replace(one.card.service.curve, clock="modelled"))
         found[identity] = replace(one, card=replace(one.card, service=service))
 
-    assert levers(BASELINE, CHOSEN, found)[0].evidence == "modelled"
+    assert what_ifs(BASELINE, CHOSEN, found)[0].evidence == "modelled"
 
 
 def test_a_limit_that_nothing_keeps_is_said() -> None:
     found = {i: replace(one, card=replace(one.card, p99_ms=1.0)) for i, one in known().items()}
-    steps = levers(BASELINE, CHOSEN, found)
+    steps = what_ifs(BASELINE, CHOSEN, found)
 
     assert [s.finding for s in steps[:4]] == ["keeps no limit"] * 4
     with pytest.raises(ConfigError, match="no rate keeps a P99"):
@@ -124,9 +124,9 @@ def test_a_limit_that_nothing_keeps_is_said() -> None:
 # --- sizes: arithmetic on rates --------------------------------------------------------------------------------------
 
 
-def made(lever: str, rate: float | None, power_w: float | None = None) -> Step:
+def made(what_if: str, rate: float | None, power_w: float | None = None) -> Step:
     return Step(
-        lever=lever,  # type: ignore[arg-type]  # one of its own
+        what_if=what_if,  # type: ignore[arg-type]  # one of its own
         candidate_id="c" * 64,
         settings=ServiceSettings(),
         rate_per_s=rate,
@@ -237,7 +237,7 @@ def plan_of_two(power_w: float | None = 300.0) -> FleetPlan:
 def test_every_step_with_cards_has_its_cost_and_what_runs_today_comes_first() -> None:
     costs = fleet_costs(plan_of_two(), PRICES, None)
 
-    assert [(c.lever, c.cards, c.power_basis) for c in costs] == [
+    assert [(c.what_if, c.cards, c.power_basis) for c in costs] == [
         ("as run", 16, "device"),
         ("today", 16, "device"),
         ("model", 8, "device"),

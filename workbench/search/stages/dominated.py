@@ -4,28 +4,28 @@ Two cheap looks tell: all of its answers, and a few calls beside the float basel
 whole, the logarithm of the service's throughput is a line in the logarithm of the speed-up, with one slope for all and
 a level for each way of serving (threads, batch, bins): ordinary least squares, whose interval for another candidate
 widens with its distance from what was measured. Who serves less than a member of the front for certain waits, as sets
-of shapes do (`search.promising`); a seeded share is measured whole all the same.
+of shapes do (`search.deferred`); a seeded share is measured whole all the same.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workbench.evaluation.facts import is_audited
+from workbench.evaluation.reuse import is_audited
 from workbench.inputs.experiment import Experiment
-from workbench.search.promising import THROUGHPUT, audit_failed, may_be_predicted, outserves
-from workbench.search.rungs.climb import Climb
+from workbench.search.deferred import THROUGHPUT, audit_failed, dominates, may_be_predicted
+from workbench.search.stages.request import Found, Request
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
-from workbench.values.facts import error_of
 from workbench.values.forecast import Forecast
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import accuracy_metrics, metrics
-from workbench.values.results import Evaluation, Stop
+from workbench.values.results import Evaluation
+from workbench.values.reuse import error_of
 
 CERTAIN = 0.99
 """Of both ends of a prediction. Where it says so of too many, the audits find it."""
@@ -42,25 +42,29 @@ class Served:
     throughput_per_s: float
 
 
-def looks_first(climb: Climb) -> bool:
+def looks_first(request: Request, found: Found) -> bool:
     """Whether the candidate's times cost something, and a short look at them may tell enough."""
-    borrowed = any(fact.kind == "latency" and fact.lender for fact in climb.facts)
-    emulated = climb.bench.toolchain(climb.candidate).emulated
-    return climb.gates and not borrowed and not emulated and may_be_told(climb.experiment, climb.candidate)
+    emulated = request.bench.toolchain(request.candidate).emulated
+    return (
+        request.gated
+        and not found.source("latency")
+        and not emulated
+        and may_be_told(request.experiment, request.candidate)
+    )
 
 
-def outserved(climb: Climb) -> Stop | None:
+def dominated(request: Request, found: Found) -> Found:
     """A stop where a member of the front is as accurate and serves more, for certain, by what was predicted."""
-    latency, accuracy = climb.measurement.latency, climb.measurement.accuracy
+    latency, accuracy = found.measurement.latency, found.measurement.accuracy
     assert latency is not None  # both were looked at before
     assert accuracy is not None
-    evaluations = climb.bench.journal.evaluations()
+    evaluations = request.bench.journal.evaluations()
     if audit_failed(evaluations.values()):
-        return None
+        return found
     known = served(evaluations.values())
-    rate = told(known, how(climb.candidate), latency.speedup)
+    rate = told(known, how(request.candidate), latency.speedup)
     if rate is None:
-        return None
+        return found
     forecast = Forecast(
         structure="",
         throughput_per_s=rate,
@@ -68,16 +72,15 @@ def outserved(climb: Climb) -> Stop | None:
         basis=f"a short look at its times, {latency.speedup.value:.2f}x as fast as the float baseline, and what "
         f"{len(known)} candidates of this sweep were timed at and serve",
     )
-    better = next((e for e in climb.incumbents if outserves(metrics(e), forecast)), None)
+    better = next((e for e in request.incumbents if dominates(metrics(e), forecast)), None)
     if better is None:
-        return None
-    climb.forecast = forecast
-    if is_audited(climb.candidate, climb.experiment.seed, "audit of its service"):
-        return None
-    return Stop(
-        stage=climb.name,
-        reason=f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] by a short look at its times; "
-        f"{better.candidate.short_id} is as accurate and serves {metrics(better)[THROUGHPUT]:.0f}/s",
+        return found
+    found = replace(found, forecast=forecast)
+    if is_audited(request.candidate, request.experiment.seed, "audit of its service"):
+        return found
+    return found.stopped(
+        f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] by a short look at its times; "
+        f"{better.candidate.short_id} is as accurate and serves {metrics(better)[THROUGHPUT]:.0f}/s"
     )
 
 
@@ -98,8 +101,8 @@ def served(evaluations: Iterable[Evaluation]) -> list[Served]:
         numbers, service = metrics(evaluation), evaluation.measurement.service
         if evaluation.status != "complete" or THROUGHPUT not in numbers or "speedup" not in numbers:
             continue
-        borrowed = any(fact.kind == "curve" and fact.lender for fact in evaluation.facts)
-        if service is None or borrowed:
+        reused = any(reuse.kind == "curve" and reuse.source for reuse in evaluation.reuse)
+        if service is None or reused:
             continue
         found.append(
             Served(how=how(evaluation.candidate), speedup=numbers["speedup"], throughput_per_s=numbers[THROUGHPUT])

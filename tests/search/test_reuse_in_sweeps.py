@@ -1,4 +1,4 @@
-"""Loans in whole sweeps: killed in the middle of a measurement that others would share, and in odd company."""
+"""Reuse in whole sweeps: killed in the middle of a measurement that others would share, and in odd company."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +10,16 @@ from tests.evaluations import candidate, evaluation
 from tests.search.sweeping import journal_of, start
 from tests.tiny import write_workspace
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.facts import loans_for
+from workbench.evaluation.reuse import reusable_for
 from workbench.inputs.experiment import Experiment
-from workbench.report.loans import loan_sentences
-from workbench.search.ladder import evaluate
+from workbench.report.reuse import reuse_sentences
+from workbench.search.pipeline import evaluate
 from workbench.search.sweep import run_sweep
 from workbench.values.candidate import Quantization, Serving
 from workbench.values.errors import ConfigError
-from workbench.values.facts import Fact
 from workbench.values.measurement import Split
 from workbench.values.results import Stop
+from workbench.values.reuse import Reuse
 
 KEY = "a" * 64
 SAME_WORK = """
@@ -50,10 +50,10 @@ def test_a_sweep_killed_while_it_measures_what_others_would_share_goes_on_to_the
     after = journal_of(file).evaluations()
     assert len(after) == 4
     assert {i: after[i] for i in before} == before
-    borrowed = [(fact.lender, fact.kind, fact.key) for e in after.values() for fact in e.facts if fact.lender]
-    assert borrowed, "accuracy at least, which no noise keeps from being lent"
-    measured = {(i, fact.kind, fact.key) for i, e in after.items() for fact in e.facts if fact.lender is None}
-    assert set(borrowed) <= measured, "who lends has measured it, whatever else it borrowed itself"
+    reused = [(reuse.source, reuse.kind, reuse.key) for e in after.values() for reuse in e.reuse if reuse.source]
+    assert reused, "accuracy at least, which no noise keeps from being reused"
+    measured = {(i, reuse.kind, reuse.key) for i, e in after.items() for reuse in e.reuse if reuse.source is None}
+    assert set(reused) <= measured, "a source has measured it, whatever else it reused itself"
 
 
 def test_who_answers_as_the_baseline_bit_for_bit_loses_exactly_nothing(question: Experiment, warm_bench: Bench) -> None:
@@ -78,17 +78,17 @@ def test_who_answers_as_the_baseline_bit_for_bit_loses_exactly_nothing(question:
         assert same or drop.low < drop.value < drop.high
 
 
-def test_a_lender_that_answers_as_the_baseline_lends_that_too(question: Experiment, warm_bench: Bench) -> None:
+def test_a_source_that_answers_as_the_baseline_says_that_too(question: Experiment, warm_bench: Bench) -> None:
     threads = replace(question.baseline, serving=Serving(intra_op_threads=2))
     warm_bench.journal.write(evaluate(question, question.baseline, warm_bench))
     known = warm_bench.journal.evaluations()
 
-    lent = evaluate(question, threads, warm_bench, loans=replace(loans_for(threads, known, 0), audited=False))
+    reused = evaluate(question, threads, warm_bench, reusable=replace(reusable_for(threads, known, 0), audited=False))
 
-    assert {fact.lender for fact in lent.facts if fact.kind == "accuracy"} == {question.baseline.id}
-    assert lent.measurement.accuracy is not None
-    assert lent.measurement.accuracy.comparison is not None
-    assert lent.measurement.accuracy.comparison.test == "the same answers"
+    assert {reuse.source for reuse in reused.reuse if reuse.kind == "accuracy"} == {question.baseline.id}
+    assert reused.measurement.accuracy is not None
+    assert reused.measurement.accuracy.comparison is not None
+    assert reused.measurement.accuracy.comparison.test == "the same answers"
 
 
 def test_nothing_is_shared_with_what_another_toolchain_measured(question: Experiment, warm_bench: Bench) -> None:
@@ -99,18 +99,18 @@ def test_nothing_is_shared_with_what_another_toolchain_measured(question: Experi
     with pytest.raises(ConfigError, match="another CPU"):
         run_sweep(question, replace(warm_bench, toolchains=moved), trials=2)
     (before,) = warm_bench.journal.evaluations().values()
-    assert {fact.lender for fact in before.facts} == {None}
+    assert {reuse.source for reuse in before.reuse} == {None}
 
 
-def test_one_candidate_has_nobody_to_borrow_from_and_a_failed_one_lends_nothing() -> None:
-    alone = replace(evaluation(threads=1), facts=(Fact(kind="latency", key=KEY),))
-    infeasible = replace(evaluation(threads=2, drop_pp=9.0), facts=alone.facts)
+def test_one_candidate_has_no_source_and_a_failed_one_is_none() -> None:
+    alone = replace(evaluation(threads=1), reuse=(Reuse(kind="latency", key=KEY),))
+    infeasible = replace(evaluation(threads=2, drop_pp=9.0), reuse=alone.reuse)
     failed = replace(alone, status="stopped", stop=Stop(stage="latency_full", reason="slow"))
 
-    assert loans_for(alone.candidate, {alone.candidate.id: alone}, seed=0).lenders == {}
-    assert loans_for(candidate(threads=3), {failed.candidate.id: failed}, seed=0).lenders == {}
+    assert reusable_for(alone.candidate, {alone.candidate.id: alone}, seed=0).sources == {}
+    assert reusable_for(candidate(threads=3), {failed.candidate.id: failed}, seed=0).sources == {}
     # what breaks a constraint was measured all the same
-    assert loans_for(candidate(threads=3), {infeasible.candidate.id: infeasible}, seed=0).lenders == {
+    assert reusable_for(candidate(threads=3), {infeasible.candidate.id: infeasible}, seed=0).sources == {
         KEY: infeasible.candidate.id
     }
-    assert loan_sentences([alone]) == loan_sentences([]) == []
+    assert reuse_sentences([alone]) == reuse_sentences([]) == []

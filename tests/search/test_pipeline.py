@@ -1,4 +1,4 @@
-"""The gate ladder: who stops where and why, and how failures become values."""
+"""The pipeline: who stops where and why, and how failures become values."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.metrics import metrics
@@ -57,7 +57,7 @@ def stages(evaluation: Evaluation) -> list[str]:
     return [timing.stage for timing in evaluation.stages]
 
 
-def test_a_sound_candidate_climbs_every_stage_in_order(opened: Callable[..., Opened]) -> None:
+def test_a_sound_candidate_passes_every_stage_in_order(opened: Callable[..., Opened]) -> None:
     question, bench = opened()
 
     found = evaluate(question, DYNAMIC, bench)

@@ -30,7 +30,7 @@ _STEPS = 8
 _log = logging.getLogger(__name__)
 
 
-def check_company(experiment: Experiment, bench: Bench, session: Session, split: Split) -> None:
+def check_batch_invariance(experiment: Experiment, bench: Bench, session: Session, split: Split) -> None:
     """Nothing is run where samples are texts, or neither padded nor offered in batches of several.
 
     Padding that is the same for all candidates only warns: it is part of the question. Padding that the space varies,

@@ -44,7 +44,7 @@ class Done(Generic[_What]):
     ahead: tuple[StageTiming, ...] = ()
 
 
-class Crew(Generic[_What]):
+class WorkerPool(Generic[_What]):
     """Compilers and cards, and what each is at. As a context manager it waits for its threads; whoever ends early
     closes the executors before.
 
@@ -67,9 +67,9 @@ class Crew(Generic[_What]):
         self._measuring: dict[Future[Evaluation], tuple[_Flight[_What], Executor]] = {}
         self._uncompiled: list[Done[_What]] = []
         threads = len(cards) + len(compilers)
-        self._threads = ThreadPoolExecutor(threads, "crew") if threads > 1 else None
+        self._threads = ThreadPoolExecutor(threads, "pool") if threads > 1 else None
 
-    def __enter__(self) -> Crew[_What]:
+    def __enter__(self) -> WorkerPool[_What]:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

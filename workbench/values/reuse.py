@@ -1,5 +1,5 @@
-"""What a measurement is worth to other candidates: the key it may be lent under, from whom it was borrowed, and what
-an audit of a loan found. Facts lie in the evaluations they belong to, so that the journal keeps, seals and mends both.
+"""Measurements that several candidates share: under which equivalence key one stands, whose it is, and what an audit of
+its reuse found. All of it lies in the evaluation it belongs to, so that the journal keeps, seals and mends both.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Literal
 from workbench.values.documents.canonical import added_later
 from workbench.values.measurement import BatchCurve, Estimate, Latency
 
-FactKind = Literal["latency", "curve", "accuracy"]
+ReuseKind = Literal["latency", "curve", "accuracy"]
 
-FACTS: Mapping[str, str] = {
+KINDS: Mapping[str, str] = {
     "latency": "times of calls were",
     "curve": "batch curve was",
     "accuracy": "answers were",
 }
-"""What a kind of fact is, for a sentence."""
+"""What of a kind is reused, for a sentence."""
 CERTAIN = 3.29
 """Standard errors: about one audit in a thousand finds a difference where there is none."""
 BETWEEN = 0.03
@@ -34,35 +34,35 @@ _MEDIAN_OF_SQUARES = 0.455  # of a normal variable of variance 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """A loan that was measured all the same.
+    """What could have been reused and was measured all the same.
 
     Attributes:
-        lender: id of the candidate whose measurement would have been taken.
-        ratio: own time over the lent one, each at the speed that the sweep began with; its interval holds the error
-            between measurements too. Of answers, own accuracy over the lent one, which has no interval.
+        source: id of the candidate whose measurement would have been taken.
+        ratio: own time over the reused one, each at the speed that the sweep began with; its interval holds the error
+            between measurements too. Of answers, own accuracy over the reused one, which has no interval.
         agrees: False where 1 lies outside of the interval, widened to `CERTAIN`, or one answer is another. Where the
             machine was too noisy for ratios only a factor of `GROSS` says so, and None says that nothing can be told.
     """
 
-    lender: str
+    source: str
     ratio: Estimate
     agrees: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Reuse:
     """One measurement of an evaluation.
 
     Attributes:
-        key: of what decides it, 64 hex digits; equal keys may lend to each other.
-        lender: id of the candidate that it was measured on; None where that is the evaluation's own.
+        key: of what decides it, 64 hex digits; measurements of equal keys stand for each other.
+        source: id of the candidate that it was measured on; None where that is the evaluation's own.
         repeat: of its own: the same measured twice, some seconds apart, first over second.
-        replaces: lender of a loan that stood here before an audit found loans of its kind wrong.
+        replaces: source of what was reused here before an audit found its kind of reuse wrong.
     """
 
-    kind: FactKind
+    kind: ReuseKind
     key: str
-    lender: str | None = None
+    source: str | None = None
     audit: Audit | None = None
     repeat: Estimate | None = added_later(None)  # noqa: RUF009  # a frozen value
     replaces: str | None = added_later(None)
@@ -88,7 +88,7 @@ def repeat_of(first: Latency, second: Latency) -> Estimate:
 
 
 def audit_of_latency(
-    own: Latency, lent: Latency, lender: str, *, ratio: Estimate | None = None, between: float = BETWEEN
+    own: Latency, reused: Latency, source: str, *, ratio: Estimate | None = None, between: float = BETWEEN
 ) -> Audit:
     """By the speed-ups: those are ratios to the baseline in the same moments, which no drift touches.
 
@@ -97,35 +97,35 @@ def audit_of_latency(
         between: standard error of each of the two that their rounds do not show.
     """
     if ratio is None:
-        log_ratio = math.log(lent.speedup.value / own.speedup.value)
-        inside = math.hypot(error_of(own.speedup), error_of(lent.speedup))
+        log_ratio = math.log(reused.speedup.value / own.speedup.value)
+        inside = math.hypot(error_of(own.speedup), error_of(reused.speedup))
     else:
         log_ratio, inside = math.log(ratio.value), error_of(ratio)
-    holds = lendable(own) and lendable(lent)
-    return _audit(log_ratio, math.hypot(inside, math.sqrt(2) * between), lender, holds=holds)
+    holds = reusable(own) and reusable(reused)
+    return _audit(log_ratio, math.hypot(inside, math.sqrt(2) * between), source, holds=holds)
 
 
-def audit_of_curve(own: BatchCurve, lent: BatchCurve, lender: str, *, between: float = BETWEEN) -> Audit:
+def audit_of_curve(own: BatchCurve, reused: BatchCurve, source: str, *, between: float = BETWEEN) -> Audit:
     """By the mean of the ratios at the points that both have. Both at first speed, whose error all points of a curve
     have in common: so the error of the mean is taken to be that of a point, not less."""
-    theirs_at = {(point.batch, point.length): point for point in lent.points}
+    theirs_at = {(point.batch, point.length): point for point in reused.points}
     pairs = [(mine, theirs_at[at]) for mine in own.points if (at := (mine.batch, mine.length)) in theirs_at]
     ratios = [math.log(mine.p50_ms.value / theirs.p50_ms.value) for mine, theirs in pairs]
     errors = [math.hypot(error_of(mine.p50_ms), error_of(theirs.p50_ms)) for mine, theirs in pairs]
     mean = sum(ratios) / len(ratios)
     spread = math.sqrt(sum((ratio - mean) ** 2 for ratio in ratios) / max(1, len(ratios) - 1))
     inside = math.hypot(max(errors), spread / math.sqrt(len(ratios)))
-    holds = lendable(own) and lendable(lent)
-    return _audit(mean, math.hypot(inside, math.sqrt(2) * between), lender, holds=holds)
+    holds = reusable(own) and reusable(reused)
+    return _audit(mean, math.hypot(inside, math.sqrt(2) * between), source, holds=holds)
 
 
-def audit_of_answers(own: float, lent: float, lender: str, *, same: bool) -> Audit:
-    """Args: own, lent: the primary metric of either; same: every outcome is, bit for bit."""
-    ratio = own / lent if lent else 1.0
-    return Audit(lender=lender, ratio=Estimate(value=ratio, low=ratio, high=ratio), agrees=same)
+def audit_of_answers(own: float, reused: float, source: str, *, same: bool) -> Audit:
+    """Args: own, reused: the primary metric of either; same: every outcome is, bit for bit."""
+    ratio = own / reused if reused else 1.0
+    return Audit(source=source, ratio=Estimate(value=ratio, low=ratio, high=ratio), agrees=same)
 
 
-def lendable(times: Latency | BatchCurve) -> bool:
+def reusable(times: Latency | BatchCurve) -> bool:
     """Whether others may take them: a machine that only changed its speed changed the baseline's beside them alike."""
     return times.quiet or times.holds
 
@@ -140,9 +140,9 @@ def _estimate(log_ratio: float, error: float) -> Estimate:
     return Estimate(value=math.exp(log_ratio), low=low, high=high)
 
 
-def _audit(log_ratio: float, error: float, lender: str, *, holds: bool) -> Audit:
+def _audit(log_ratio: float, error: float, source: str, *, holds: bool) -> Audit:
     differs = abs(log_ratio) > CERTAIN * error
     agrees: bool | None = not differs
     if not holds:
         agrees = False if differs and abs(log_ratio) > math.log(GROSS) else None
-    return Audit(lender=lender, ratio=_estimate(log_ratio, error), agrees=agrees)
+    return Audit(source=source, ratio=_estimate(log_ratio, error), agrees=agrees)

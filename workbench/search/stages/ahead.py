@@ -11,10 +11,9 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of, structure_of
 from workbench.evaluation.shared_shapes import only_shapes
 from workbench.inputs.experiment import Experiment
-from workbench.search.effort import FULL
-from workbench.search.promising import audit_failed, known_times
-from workbench.search.rungs.climb import Climb
-from workbench.search.rungs.predict import first_shape, may_wait, telling_shapes
+from workbench.search.deferred import audit_failed, known_times
+from workbench.search.stages.predict import first_shape, may_wait, telling_shapes
+from workbench.search.stages.request import Progress, Request
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError
 from workbench.values.results import StageTiming
@@ -33,19 +32,20 @@ def made_ahead(
     Args:
         whole: every shape of its set, whatever could be predicted from less.
     """
-    climb = Climb(experiment, candidate, bench, "validation", (), True, FULL)
+    request = Request(experiment=experiment, candidate=candidate, bench=bench)
+    steps = Progress(request)
     try:
-        with climb.stage("check"):
-            climb.check()
+        with steps.stage("check"):
+            request.check()
         known = bench.journal.evaluations().values()
         if whole or not may_wait(experiment, candidate) or audit_failed(known):
-            artifact_of(experiment, candidate, bench, climb, split="validation")
+            artifact_of(experiment, candidate, bench, steps, split="validation")
         else:
             one = only_shapes(candidate, [first_shape(candidate)])
-            artifact_of(experiment, one, bench, climb, split="validation")
+            artifact_of(experiment, one, bench, steps, split="validation")
             if structure_of(experiment, candidate, bench) not in known_times(known):
                 for shape in telling_shapes(candidate)[:SHAPES_AHEAD]:
-                    artifact_of(experiment, only_shapes(candidate, [shape]), bench, climb, split="validation")
+                    artifact_of(experiment, only_shapes(candidate, [shape]), bench, steps, split="validation")
     except CandidateError as error:
         _log.debug("%s cannot be made ahead: %s", candidate.short_id, error)
-    return tuple(climb.timings)
+    return tuple(steps.timings)

@@ -1,4 +1,4 @@
-"""Times that one candidate lends to another: in the ladder, and when a target's claim turns out to be wrong."""
+"""Measurements that one candidate reuses of another: in the pipeline, and where a target's claim is wrong."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,20 +8,20 @@ import pytest
 
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.facts import Loans, loans_for, owed, stopped_kinds
+from workbench.evaluation.reuse import Reusable, doubtful, reusable_for, stopped_kinds
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.ladder import evaluate
-from workbench.search.rungs.smoke import SMOKE_SAMPLES
+from workbench.search.pipeline import evaluate
+from workbench.search.stages.smoke import SMOKE_SAMPLES
 from workbench.search.sweep import run_sweep
 from workbench.targets.base import Array, Feeds, Session
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
-from workbench.values.facts import Fact
 from workbench.values.results import Evaluation
+from workbench.values.reuse import Reuse
 
 SERVING = Serving(intra_op_threads=1)
 PLAIN = Candidate(target="onnxruntime", serving=SERVING)
@@ -89,8 +89,8 @@ class LaterAnother(OnnxRuntimeTarget):
         return Turning(session) if candidate.compile == UNFUSED.compile else session
 
 
-def of_kind(evaluation: Evaluation, kind: str) -> Fact:
-    return next(fact for fact in evaluation.facts if fact.kind == kind)
+def of_kind(evaluation: Evaluation, kind: str) -> Reuse:
+    return next(reuse for reuse in evaluation.reuse if reuse.kind == kind)
 
 
 @pytest.fixture
@@ -103,10 +103,10 @@ def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
     bench.store.close()
 
 
-def measured(question: Experiment, bench: Bench, candidate: Candidate, loans: Loans | None = None) -> Evaluation:
+def measured(question: Experiment, bench: Bench, candidate: Candidate, reusable: Reusable | None = None) -> Evaluation:
     """Evaluated as a sweep would, and kept as if the machine had been quiet."""
-    loans = loans or replace(loans_for(candidate, bench.journal.evaluations(), question.seed), audited=False)
-    found = evaluate(question, candidate, bench, loans=loans)
+    reusable = reusable or replace(reusable_for(candidate, bench.journal.evaluations(), question.seed), audited=False)
+    found = evaluate(question, candidate, bench, reusable=reusable)
     assert found.measurement.latency is not None
     quiet = replace(found.measurement.latency, quiet=True)
     found = replace(found, measurement=replace(found.measurement, latency=quiet))
@@ -116,35 +116,35 @@ def measured(question: Experiment, bench: Bench, candidate: Candidate, loans: Lo
 
 def test_a_candidate_takes_the_times_of_one_whose_files_do_the_same_work(opened: tuple[Experiment, Bench]) -> None:
     question, bench = opened
-    lender = measured(question, bench, PLAIN)
+    source = measured(question, bench, PLAIN)
 
-    borrower = measured(question, bench, UNFUSED)
+    reuser = measured(question, bench, UNFUSED)
     other = measured(question, bench, DYNAMIC)
 
     for kind in ("latency", "accuracy"):
-        lent, fact, apart = (of_kind(each, kind) for each in (lender, borrower, other))
-        assert (lent.lender, fact.lender, apart.lender) == (None, lender.candidate.id, None)
-        assert lent.key == fact.key != apart.key
-    assert borrower.measurement.latency == lender.measurement.latency
-    assert other.measurement.latency != lender.measurement.latency
-    assert borrower.measurement.accuracy is not None
-    assert lender.measurement.accuracy is not None
-    assert borrower.measurement.accuracy.values == lender.measurement.accuracy.values
-    cached = {stage.stage for stage in borrower.stages if stage.cached}
+        theirs, reuse, apart = (of_kind(each, kind) for each in (source, reuser, other))
+        assert (theirs.source, reuse.source, apart.source) == (None, source.candidate.id, None)
+        assert theirs.key == reuse.key != apart.key
+    assert reuser.measurement.latency == source.measurement.latency
+    assert other.measurement.latency != source.measurement.latency
+    assert reuser.measurement.accuracy is not None
+    assert source.measurement.accuracy is not None
+    assert reuser.measurement.accuracy.values == source.measurement.accuracy.values
+    cached = {stage.stage for stage in reuser.stages if stage.cached}
     assert {"latency_short", "accuracy_full", "latency_full"} <= cached
 
 
 def test_threads_do_not_change_answers_but_times(opened: tuple[Experiment, Bench]) -> None:
     question, bench = opened
-    lender = measured(question, bench, DYNAMIC)
+    source = measured(question, bench, DYNAMIC)
 
-    borrower = measured(question, bench, replace(DYNAMIC, serving=Serving(intra_op_threads=2)))
+    reuser = measured(question, bench, replace(DYNAMIC, serving=Serving(intra_op_threads=2)))
 
-    assert of_kind(borrower, "accuracy").lender == lender.candidate.id
-    assert of_kind(borrower, "latency").lender is None
+    assert of_kind(reuser, "accuracy").source == source.candidate.id
+    assert of_kind(reuser, "latency").source is None
 
 
-def test_answers_that_differ_for_the_first_samples_are_not_lent_whatever_a_target_claims(
+def test_answers_that_differ_for_the_first_samples_are_not_reused_whatever_a_target_claims(
     opened: tuple[Experiment, Bench],
 ) -> None:
     question, honest = opened
@@ -153,61 +153,61 @@ def test_answers_that_differ_for_the_first_samples_are_not_lent_whatever_a_targe
 
     other = measured(question, bench, BY_CHANNEL)
 
-    assert of_kind(other, "accuracy").lender is None
+    assert of_kind(other, "accuracy").source is None
 
 
 def test_an_audit_compares_every_answer(opened: tuple[Experiment, Bench]) -> None:
     question, honest = opened
     bench = replace(honest, targets={"onnxruntime": LaterAnother()})
-    lender = measured(question, bench, PLAIN)
-    loans = replace(loans_for(UNFUSED, bench.journal.evaluations(), question.seed), audited=True)
+    source = measured(question, bench, PLAIN)
+    reusable = replace(reusable_for(UNFUSED, bench.journal.evaluations(), question.seed), audited=True)
 
-    finder = measured(question, bench, UNFUSED, loans)
+    finder = measured(question, bench, UNFUSED, reusable)
 
     audit = of_kind(finder, "accuracy").audit
     assert audit is not None
-    assert (audit.lender, audit.agrees) == (lender.candidate.id, False)
+    assert (audit.source, audit.agrees) == (source.candidate.id, False)
     assert audit.ratio.value < 1
     assert "onnxruntime accuracy" in stopped_kinds(bench.journal.evaluations().values())
 
 
 def test_the_confirmation_and_the_baseline_measure_themselves(opened: tuple[Experiment, Bench]) -> None:
     question, bench = opened
-    lender = measured(question, bench, PLAIN)
-    loans = Loans(lenders={fact.key: lender.candidate.id for fact in lender.facts})
+    source = measured(question, bench, PLAIN)
+    reusable = Reusable(sources={reuse.key: source.candidate.id for reuse in source.reuse})
 
-    confirmed = evaluate(question, UNFUSED, bench, split="holdout", gates=False, loans=loans)
-    baseline = evaluate(question, question.baseline, bench, loans=loans)
+    confirmed = evaluate(question, UNFUSED, bench, split="holdout", gates=False, reusable=reusable)
+    baseline = evaluate(question, question.baseline, bench, reusable=reusable)
 
-    assert confirmed.facts == ()
-    assert confirmed.measurement.latency != lender.measurement.latency
-    assert {fact.lender for fact in baseline.facts} == {None}
+    assert confirmed.reuse == ()
+    assert confirmed.measurement.latency != source.measurement.latency
+    assert {reuse.source for reuse in baseline.reuse} == {None}
 
 
-def test_a_wrong_claim_is_found_by_an_audit_and_what_was_borrowed_is_measured_anew(
+def test_a_wrong_claim_is_found_by_an_audit_and_what_was_reused_is_measured_anew(
     opened: tuple[Experiment, Bench],
 ) -> None:
     question, honest = opened
     bench = replace(honest, targets={"onnxruntime": Mistaken()})
-    lender = measured(question, bench, PLAIN)
-    borrower = measured(question, bench, DYNAMIC)
-    assert of_kind(borrower, "latency").lender == lender.candidate.id
-    loans = loans_for(BY_CHANNEL, bench.journal.evaluations(), question.seed)
+    source = measured(question, bench, PLAIN)
+    reuser = measured(question, bench, DYNAMIC)
+    assert of_kind(reuser, "latency").source == source.candidate.id
+    reusable = reusable_for(BY_CHANNEL, bench.journal.evaluations(), question.seed)
 
-    finder = measured(question, bench, BY_CHANNEL, replace(loans, audited=True))
+    finder = measured(question, bench, BY_CHANNEL, replace(reusable, audited=True))
 
     audit = of_kind(finder, "latency").audit
     assert audit is not None
-    assert (audit.lender, audit.agrees) == (lender.candidate.id, False)
+    assert (audit.source, audit.agrees) == (source.candidate.id, False)
     assert audit.ratio.value > 2
     known = tuple(bench.journal.evaluations().values())
     assert stopped_kinds(known) == ("onnxruntime latency",)
-    assert owed(known) == (DYNAMIC,)
+    assert doubtful(known) == (DYNAMIC,)
 
-    run_sweep(question, bench, trials=3)  # goes on as after a kill: what is owed lies in the journal
+    run_sweep(question, bench, trials=3)  # goes on as after a kill: what is doubtful lies in the journal
 
     again = bench.journal.evaluation(DYNAMIC.id)
     assert again is not None
-    fact = of_kind(again, "latency")
-    assert (fact.lender, fact.replaces) == (None, lender.candidate.id)
-    assert owed(tuple(bench.journal.evaluations().values())) == ()
+    reuse = of_kind(again, "latency")
+    assert (reuse.source, reuse.replaces) == (None, source.candidate.id)
+    assert doubtful(tuple(bench.journal.evaluations().values())) == ()

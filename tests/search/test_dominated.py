@@ -20,10 +20,10 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction import curve, idle
-from workbench.search.ladder import evaluate
-from workbench.search.promising import audit_failed, audit_words, outserves, waits
-from workbench.search.rungs import outserved
-from workbench.search.rungs.outserved import FEWEST, Served, how, served, told
+from workbench.search.deferred import audit_failed, audit_words, dominates, is_deferred
+from workbench.search.pipeline import evaluate
+from workbench.search.stages import dominated
+from workbench.search.stages.dominated import FEWEST, Served, how, served, told
 from workbench.search.sweep import run_sweep
 from workbench.space.space import build, combinations
 from workbench.targets.base import Array, Feeds, Session
@@ -31,9 +31,9 @@ from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.facts import Fact
 from workbench.values.forecast import Forecast
 from workbench.values.results import Evaluation, Stop
+from workbench.values.reuse import Reuse
 
 EXACT = estimate(1.5, 0.0)
 
@@ -96,12 +96,12 @@ def test_ninety_eight_of_a_hundred_intervals_hold(seed: int) -> None:
     assert held >= 54  # of 60 at 98 %, fewer than one such draw in a hundred thousand
 
 
-def test_what_was_borrowed_or_stopped_draws_no_line() -> None:
+def test_what_was_reused_or_stopped_draws_no_line() -> None:
     own = evaluation(threads=1, speedup=2.0, served=service(600))
-    lent = replace(evaluation(threads=2, served=service(600)), facts=(Fact(kind="curve", key="k", lender="other"),))
+    reused = replace(evaluation(threads=2, served=service(600)), reuse=(Reuse(kind="curve", key="k", source="other"),))
     stopped = evaluation(threads=8, stop=Stop(stage="accuracy_full", reason="r"))
 
-    found = served([own, lent, stopped])
+    found = served([own, reused, stopped])
 
     assert found == [Served(how=how(own.candidate), speedup=2.0, throughput_per_s=600.0)]
 
@@ -113,13 +113,13 @@ def waiting(per_s: float, most: float, *, accuracy: float = 0.95, complete: bool
     return replace(kept, forecast=forecast)
 
 
-def test_a_member_outserves_what_is_no_more_accurate_and_serves_less_at_best() -> None:
+def test_a_member_dominates_what_is_no_more_accurate_and_serves_less_at_best() -> None:
     forecast = waiting(500, 550).forecast
     assert forecast is not None
 
-    assert outserves({"accuracy": 0.95, "service_throughput_per_s": 551.0}, forecast)
-    assert not outserves({"accuracy": 0.95, "service_throughput_per_s": 549.0}, forecast)
-    assert not outserves({"accuracy": 0.9499, "service_throughput_per_s": 900.0}, forecast)
+    assert dominates({"accuracy": 0.95, "service_throughput_per_s": 551.0}, forecast)
+    assert not dominates({"accuracy": 0.95, "service_throughput_per_s": 549.0}, forecast)
+    assert not dominates({"accuracy": 0.9499, "service_throughput_per_s": 900.0}, forecast)
 
 
 def test_an_audit_counts_what_was_measured_all_the_same() -> None:
@@ -127,8 +127,8 @@ def test_an_audit_counts_what_was_measured_all_the_same() -> None:
     left = waiting(400, 450)
     wrong = replace(waiting(900, 600, complete=True))
 
-    assert waits(left)
-    assert not waits(held)
+    assert is_deferred(left)
+    assert not is_deferred(held)
     assert not audit_failed([held, left])
     assert audit_failed([held, left, wrong])
     assert "2 candidates were predicted before they were timed whole, 1 of them left at that" in audit_words(
@@ -238,13 +238,13 @@ def test_what_serves_less_for_certain_is_not_timed_whole_and_some_of_it_is_all_t
         drawn.append(candidate)
         return len(drawn) == 2
 
-    monkeypatch.setattr(outserved, "is_audited", third)  # the draw, not the audit
+    monkeypatch.setattr(dominated, "is_audited", third)  # the draw, not the audit
 
     run_sweep(question, bench)
 
     found = bench.journal.evaluations()
     assert len(found) == 8
-    left = [e for e in found.values() if waits(e)]
+    left = [e for e in found.values() if is_deferred(e)]
     assert len(left) == len(drawn) - 1 >= 1, "once five are known, who takes longer than the baseline waits"
     audited = found[drawn[1].id]
     assert audited.status == "complete"
@@ -270,7 +270,7 @@ def test_an_audit_that_finds_more_than_was_predicted_has_all_of_them_timed(
     for candidate in everything:
         if candidate.id not in slow:
             bench.journal.write(evaluate(question, candidate, bench))
-    monkeypatch.setattr(outserved, "is_audited", lambda candidate, seed, what: candidate.id == slow[1])  # the draw
+    monkeypatch.setattr(dominated, "is_audited", lambda candidate, seed, what: candidate.id == slow[1])  # the draw
 
     run_sweep(question, bench)
 

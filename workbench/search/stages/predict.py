@@ -2,7 +2,7 @@
 
     one shape          smoke, accuracy
     more, if needed    until every other shape's time has an interval
-    then               it waits; the sweep compiles whole what may be on the front (`search.promising`)
+    then               it waits; the sweep compiles whole what may be on the front (`search.deferred`)
 
 Only where every shape is a compile of its own, and every objective can be told from accuracy and the times of shapes.
 """
@@ -13,28 +13,28 @@ import contextlib
 import logging
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.build import artifact_of, structure_of
 from workbench.evaluation.device_lock import device_lock
-from workbench.evaluation.facts import is_audited
+from workbench.evaluation.reuse import is_audited
 from workbench.evaluation.shared_shapes import Shape, only_shapes, shapes_of, shares_shapes
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.forecast import predicted_throughput
 from workbench.prediction.shape_times import ShapeTimes, predict_times
 from workbench.prediction.stage import measured_curve
-from workbench.search.promising import audit_failed, known_times, may_be_predicted
-from workbench.search.rungs.accuracy import full_accuracy, growing_subsets
-from workbench.search.rungs.climb import Climb
-from workbench.search.rungs.smoke import smoke
+from workbench.search.deferred import audit_failed, known_times, may_be_predicted
+from workbench.search.stages.accuracy import full_accuracy, growing_subsets
+from workbench.search.stages.request import Progress, Request
+from workbench.search.stages.smoke import smoke
 from workbench.targets.base import Session
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError
 from workbench.values.forecast import Forecast, ShapeAudit, ShapeTime
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import accuracy_metrics
-from workbench.values.results import Stop
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def may_wait(experiment: Experiment, candidate: Candidate) -> bool:
     """Whether a candidate's set is predicted before it is compiled."""
     texts = experiment.dataset.preprocessor is not None
     return (
-        experiment.compile == "promising"
+        experiment.compile == "deferred"
         and shares_shapes(candidate)
         and len(shapes_of(candidate)) > 1
         and texts == bool(candidate.compile.compiled_lengths())
@@ -52,56 +52,57 @@ def may_wait(experiment: Experiment, candidate: Candidate) -> bool:
     )
 
 
-def told_structure(climb: Climb) -> Forecast | None:
+def told_structure(request: Request) -> Forecast | None:
     """What was predicted of a candidate before it was measured whole; else the structure of one whose shapes are
     compiled, so that its times tell of others."""
-    if climb.split != "validation":
+    if request.split != "validation":
         return None
-    before = climb.bench.journal.evaluation(climb.candidate.id)
+    before = request.bench.journal.evaluation(request.candidate.id)
     if before is not None and before.forecast is not None:
         return before.forecast
-    if climb.experiment.service is None or not shares_shapes(climb.candidate):
+    if request.experiment.service is None or not shares_shapes(request.candidate):
         return None
-    return Forecast(structure=structure_of(climb.experiment, climb.candidate, climb.bench))
+    return Forecast(structure=structure_of(request.experiment, request.candidate, request.bench))
 
 
-def predict(climb: Climb) -> Stop | None:
-    """A stop where the set's service was predicted; None where too little is known, and all of it is to be compiled."""
-    evaluations = climb.bench.journal.evaluations()
+def predict(request: Request, steps: Progress) -> None:
+    """Stops where the set's service was predicted; does not where too little is known, and all of it is to be
+    compiled."""
+    evaluations = request.bench.journal.evaluations()
     if audit_failed(evaluations.values()):
-        return None
+        return
     known = known_times(evaluations.values())
     times: dict[Shape, ShapeTime] = {}
-    first = first_shape(climb.candidate)
+    first = first_shape(request.candidate)
     with contextlib.ExitStack() as sessions:
-        one = only_shapes(climb.candidate, [first])
-        artifact, directory = artifact_of(climb.experiment, one, climb.bench, climb, split=climb.split)
+        one = only_shapes(request.candidate, [first])
+        artifact, directory = artifact_of(request.experiment, one, request.bench, steps, split=request.split)
         if one.quantization.scheme != "none" and artifact.int8_ops == 0:
             raise CompileError("not one matrix product runs in an integer kernel: `workbench inspect` shows why.")
-        with climb.stage("predict"):
-            session = climb.open(artifact, directory, one, sessions)
-            baseline = climb.open_baseline(sessions)
-            reference = climb.open_reference(sessions)
-            if stop := smoke(climb, session, reference or baseline):
-                return stop
-            at = (climb.effort.scored(climb.experiment, climb.split), one, climb.bench, climb.split)
+        with steps.stage("predict"):
+            session = request.open(artifact, directory, one, sessions)
+            baseline = request.open_baseline(sessions)
+            reference = request.open_reference(sessions)
+            if steps.then(smoke(request, steps.found, session, reference or baseline)):
+                return
+            at = (request.effort.scored(request.experiment, request.split), one, request.bench, request.split)
             scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
             sessions.callback(scores.close)
-            if stop := growing_subsets(climb, scores) or full_accuracy(climb, scores):
-                return stop
-            structure = structure_of(climb.experiment, climb.candidate, climb.bench)
-            times[first] = _timed(climb, one, session, baseline)
-        told = _with_more_shapes(climb, known, structure, times, baseline)
+            for score in (growing_subsets, full_accuracy):
+                if steps.then(score(request, steps.found, scores)):
+                    return
+            structure = structure_of(request.experiment, request.candidate, request.bench)
+            times[first] = _timed(request, one, session, baseline)
+        told = _with_more_shapes(request, steps, known, structure, times, baseline)
         if told is None:
-            return None
-        audit = _audit(climb, known, structure, times, baseline)
-        climb.cached = False
-    with climb.stage("predict"):
-        curve_times = {(b, n or 0): told.times[b, n or 0] for b, n in shapes_of(climb.candidate)}
-        rate = predicted_throughput(climb.experiment, climb.candidate, climb.bench, curve_times, climb.split)
-    count, emulated = len(shapes_of(climb.candidate)), climb.bench.toolchain(climb.candidate).emulated
-    measured = climb.measurement.accuracy
-    climb.forecast = Forecast(
+            return
+        audit = _audit(request, steps, known, structure, times, baseline)
+    with steps.stage("predict"):
+        curve_times = {(b, n or 0): told.times[b, n or 0] for b, n in shapes_of(request.candidate)}
+        rate = predicted_throughput(request.experiment, request.candidate, request.bench, curve_times, request.split)
+    count, emulated = len(shapes_of(request.candidate)), request.bench.toolchain(request.candidate).emulated
+    measured = steps.found.measurement.accuracy
+    forecast = Forecast(
         structure=structure,
         times=tuple(times.values()),
         shapes=count,
@@ -110,14 +111,14 @@ def predict(climb: Climb) -> Stop | None:
         basis=_basis(told, len(times), count),
         audit=audit,
     )
-    if rate is None or (audit is not None and not audit.agrees):
-        return None
-    return Stop(
-        stage=climb.name,
-        reason=f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] from "
-        f"{'modelled times of ' if emulated else ''}{len(times)} of {count} shapes; the others are compiled where that "
-        "may be on the front",
-    )
+    found = replace(steps.found, forecast=forecast)
+    if rate is not None and (audit is None or audit.agrees):
+        found = found.stopped(
+            f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] from "
+            f"{'modelled times of ' if emulated else ''}{len(times)} of {count} shapes; the others are compiled where "
+            "that may be on the front"
+        )
+    steps.then(found)
 
 
 def first_shape(candidate: Candidate) -> Shape:
@@ -129,19 +130,20 @@ def first_shape(candidate: Candidate) -> Shape:
 
 
 def _with_more_shapes(
-    climb: Climb,
+    request: Request,
+    steps: Progress,
     known: Mapping[str, Mapping[tuple[int, int], Estimate]],
     structure: str,
     times: dict[Shape, ShapeTime],
     baseline: Session,
 ) -> ShapeTimes | None:
     """The times of the whole set, after as many further compiles as that takes; None once all would be compiled."""
-    wanted = [(batch, length or 0) for batch, length in shapes_of(climb.candidate)]
-    for shape in (None, *telling_shapes(climb.candidate)):
+    wanted = [(batch, length or 0) for batch, length in shapes_of(request.candidate)]
+    for shape in (None, *telling_shapes(request.candidate)):
         if shape is not None and shape not in times and (shape[0], shape[1] or 0) not in known.get(structure, {}):
             if len(times) + 1 >= len(wanted):
                 return None
-            times[shape] = _compiled_and_timed(climb, shape, baseline)
+            times[shape] = _compiled_and_timed(request, steps, shape, baseline)
         told = predict_times(_joined(known, structure, times), structure, wanted)
         if told is not None:
             return told
@@ -163,38 +165,39 @@ def telling_shapes(candidate: Candidate) -> list[Shape]:
 
 
 def _audit(
-    climb: Climb,
+    request: Request,
+    steps: Progress,
     known: Mapping[str, Mapping[tuple[int, int], Estimate]],
     structure: str,
     times: dict[Shape, ShapeTime],
     baseline: Session,
 ) -> ShapeAudit | None:
     """One shape more, of a seeded share of candidates, predicted first and compiled all the same."""
-    if not is_audited(climb.candidate, climb.experiment.seed, "shape audit"):
+    if not is_audited(request.candidate, request.experiment.seed, "shape audit"):
         return None
-    left = [shape for shape in shapes_of(climb.candidate) if shape not in times]
+    left = [shape for shape in shapes_of(request.candidate) if shape not in times]
     if not left:
         return None
-    shape = random.Random(f"{climb.experiment.seed} {climb.candidate.id}").choice(left)
+    shape = random.Random(f"{request.experiment.seed} {request.candidate.id}").choice(left)
     at = (shape[0], shape[1] or 0)
     told = predict_times(_joined(known, structure, times), structure, [at])
     if told is None:
         return None
-    found = _compiled_and_timed(climb, shape, baseline)
+    found = _compiled_and_timed(request, steps, shape, baseline)
     times[shape] = found
     return ShapeAudit(batch=at[0], length=at[1], predicted_ms=told.times[at], measured_ms=found.p50_ms)
 
 
-def _compiled_and_timed(climb: Climb, shape: Shape, baseline: Session) -> ShapeTime:
-    one = only_shapes(climb.candidate, [shape])
+def _compiled_and_timed(request: Request, steps: Progress, shape: Shape, baseline: Session) -> ShapeTime:
+    one = only_shapes(request.candidate, [shape])
     with contextlib.ExitStack() as sessions:
-        artifact, directory = artifact_of(climb.experiment, one, climb.bench, climb, split=climb.split)
-        return _timed(climb, one, climb.open(artifact, directory, one, sessions), baseline)
+        artifact, directory = artifact_of(request.experiment, one, request.bench, steps, split=request.split)
+        return _timed(request, one, request.open(artifact, directory, one, sessions), baseline)
 
 
-def _timed(climb: Climb, one: Candidate, session: Session, baseline: Session) -> ShapeTime:
-    with device_lock(climb.bench.device_lock, wait_s=3600.0, report=_log.info):
-        curve = at_first_speed(measured_curve(climb.experiment, one, climb.bench, session, baseline, climb.split))
+def _timed(request: Request, one: Candidate, session: Session, baseline: Session) -> ShapeTime:
+    with device_lock(request.bench.device_lock, wait_s=3600.0, report=_log.info):
+        curve = at_first_speed(measured_curve(request.experiment, one, request.bench, session, baseline, request.split))
     (point,) = curve.points
     return ShapeTime(batch=point.batch, length=point.length, p50_ms=point.p50_ms)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.evaluations import candidate, evaluation
-from workbench.search.executors import Crew, Done, Executor, Task, TimeUp
+from workbench.search.executors import Done, Executor, Task, TimeUp, WorkerPool
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CrashError, ToolchainError
 from workbench.values.results import Evaluation, Place, StageTiming
@@ -40,49 +40,51 @@ def work() -> Callable[[Executor], Evaluation]:
     return lambda executor: executor.evaluate(Task(candidate=candidate()))
 
 
-def all_of(crew: Crew[str]) -> Iterator[Done[str]]:
-    while crew.working:
-        done = crew.first()
+def all_of(pool: WorkerPool[str]) -> Iterator[Done[str]]:
+    while pool.working:
+        done = pool.first()
         if done is not None:
             yield done
 
 
 def test_two_cards_work_at_the_same_time_and_each_is_given_one_thing() -> None:
     together = threading.Barrier(2, timeout=SLOW_S)
-    with Crew[str]([Card(name, lambda _: together.wait() and None) for name in "ab"]) as crew:
+    with WorkerPool[str]([Card(name, lambda _: together.wait() and None) for name in "ab"]) as pool:
         for what in ("first", "second"):
-            assert crew.free
-            crew.begin(what, work)
-        assert not crew.free
-        places = {done.future.result().started_at for done in all_of(crew)}
+            assert pool.free
+            pool.begin(what, work)
+        assert not pool.free
+        places = {done.future.result().started_at for done in all_of(pool)}
     assert places == {"on a", "on b"}
 
 
 def test_a_single_card_works_in_the_calling_thread() -> None:
     threads: list[int] = []
-    with Crew[str]([Card("a", lambda _: threads.append(threading.get_ident()))]) as crew:
-        crew.begin("it", work)
-        assert [done.what for done in all_of(crew)] == ["it"]
+    with WorkerPool[str]([Card("a", lambda _: threads.append(threading.get_ident()))]) as pool:
+        pool.begin("it", work)
+        assert [done.what for done in all_of(pool)] == ["it"]
     assert threads == [threading.get_ident()]
 
 
 def test_compilers_work_ahead_of_a_card_but_not_further_than_it_can_soon_take() -> None:
     measured, compiled = threading.Event(), threading.Semaphore(0)
-    crew = Crew[str]([Card("a", lambda _: measured.wait(SLOW_S) and None)], [CompilerOf(lambda _: compiled.release())])
-    with crew:
+    pool = WorkerPool[str](
+        [Card("a", lambda _: measured.wait(SLOW_S) and None)], [CompilerOf(lambda _: compiled.release())]
+    )
+    with pool:
         begun = 0
         for what in ("first", "second", "third"):  # one at the card, one compiled and waiting for it
-            while not crew.free and begun < 2:
-                assert crew.first() is None
-            if crew.free:
-                crew.begin(what, work, candidate())
+            while not pool.free and begun < 2:
+                assert pool.first() is None
+            if pool.free:
+                pool.begin(what, work, candidate())
                 begun += 1
                 assert compiled.acquire(timeout=SLOW_S)
-        while len(crew.working) == 2 and crew.free:
-            assert crew.first() is None
-        assert (begun, crew.free) == (2, False)
+        while len(pool.working) == 2 and pool.free:
+            assert pool.first() is None
+        assert (begun, pool.free) == (2, False)
         measured.set()
-        done = list(all_of(crew))
+        done = list(all_of(pool))
     assert [one.what for one in done] == ["first", "second"]
     assert all(one.ahead[0].compiled == 1 for one in done)
 
@@ -91,9 +93,9 @@ def test_a_compiler_that_dies_leaves_the_candidate_to_its_evaluation() -> None:
     def dies(_: Candidate) -> None:
         raise CrashError("the process died.", stage="compile")
 
-    with Crew[str]([Card("a")], [CompilerOf(dies)]) as crew:
-        crew.begin("it", work, candidate())
-        (done,) = all_of(crew)
+    with WorkerPool[str]([Card("a")], [CompilerOf(dies)]) as pool:
+        pool.begin("it", work, candidate())
+        (done,) = all_of(pool)
     assert done.ahead == ()
     assert done.future.result().status == "complete"
 
@@ -102,16 +104,16 @@ def test_a_compiler_that_dies_leaves_the_candidate_to_its_evaluation() -> None:
 def test_what_ends_a_compile_ahead_is_the_result_and_costs_nobody_else_anything(raised: Exception) -> None:
     measured = threading.Event()
     compiler = CompilerOf(lambda _: (_ for _ in ()).throw(raised))
-    with Crew[str]([Card("a", lambda _: measured.wait(SLOW_S) and None)], [compiler]) as crew:
-        crew.begin("at the card", work)
-        crew.begin("in the compiler", work, candidate())
-        done = crew.first()
+    with WorkerPool[str]([Card("a", lambda _: measured.wait(SLOW_S) and None)], [compiler]) as pool:
+        pool.begin("at the card", work)
+        pool.begin("in the compiler", work, candidate())
+        done = pool.first()
         assert done is not None
-        assert (done.what, crew.working, crew.free) == ("in the compiler", ("at the card",), True)
+        assert (done.what, pool.working, pool.free) == ("in the compiler", ("at the card",), True)
         with pytest.raises(type(raised), match=str(raised)):
             done.future.result()
         measured.set()
-        assert [one.future.result().status for one in all_of(crew)] == ["complete"]
+        assert [one.future.result().status for one in all_of(pool)] == ["complete"]
 
 
 def test_every_compile_that_ends_so_is_told_even_where_nothing_else_is_in_flight() -> None:
@@ -121,46 +123,46 @@ def test_every_compile_that_ends_so_is_told_even_where_nothing_else_is_in_flight
         together.wait()
         raise TimeUp("compile")
 
-    with Crew[str]([Card("a")], [CompilerOf(time_up), CompilerOf(time_up)]) as crew:
-        crew.begin("first", work, candidate())
-        crew.begin("second", work, candidate())
-        assert sorted(done.what for done in all_of(crew)) == ["first", "second"]
-        assert not crew.working
+    with WorkerPool[str]([Card("a")], [CompilerOf(time_up), CompilerOf(time_up)]) as pool:
+        pool.begin("first", work, candidate())
+        pool.begin("second", work, candidate())
+        assert sorted(done.what for done in all_of(pool)) == ["first", "second"]
+        assert not pool.working
 
 
 def test_a_card_that_is_set_aside_gets_nothing_more_and_the_last_one_stays() -> None:
     cards = [Card("a"), Card("b")]
-    with Crew[str](cards) as crew:
+    with WorkerPool[str](cards) as pool:
         assert cards[0].place is not None
         assert cards[1].place is not None
-        assert crew.set_aside(cards[0].place)
-        assert not crew.set_aside(cards[0].place)
-        assert not crew.set_aside(cards[1].place)
-        assert not crew.set_aside(Place(host="here", card="of nobody"))
+        assert pool.set_aside(cards[0].place)
+        assert not pool.set_aside(cards[0].place)
+        assert not pool.set_aside(cards[1].place)
+        assert not pool.set_aside(Place(host="here", card="of nobody"))
         for what in ("first", "second"):
-            crew.begin(what, work)
-            (done,) = all_of(crew)
+            pool.begin(what, work)
+            (done,) = all_of(pool)
             assert done.future.result().started_at == "on b"
 
 
 def test_a_card_that_is_set_aside_while_it_works_gets_nothing_after_that() -> None:
-    with Crew[str]([Card("a"), Card("b")]) as crew:
-        crew.begin("it", work)
-        assert crew.set_aside(Place(host="here", card="a"))
-        assert [done.future.result().started_at for done in all_of(crew)] == ["on a"]
-        crew.begin("next", work)
-        assert [done.future.result().started_at for done in all_of(crew)] == ["on b"]
-        crew.begin("after", work)
-        assert not crew.free
-        assert [done.future.result().started_at for done in all_of(crew)] == ["on b"]
+    with WorkerPool[str]([Card("a"), Card("b")]) as pool:
+        pool.begin("it", work)
+        assert pool.set_aside(Place(host="here", card="a"))
+        assert [done.future.result().started_at for done in all_of(pool)] == ["on a"]
+        pool.begin("next", work)
+        assert [done.future.result().started_at for done in all_of(pool)] == ["on b"]
+        pool.begin("after", work)
+        assert not pool.free
+        assert [done.future.result().started_at for done in all_of(pool)] == ["on b"]
 
 
 def test_whoever_is_bound_to_no_card_cannot_be_set_aside() -> None:
-    seats = [Card("a"), Card("b")]
-    for seat in seats:
-        seat.place = None
-    with Crew[str](seats) as crew:
-        assert not crew.set_aside(Place(host="here", card="a"))
-        crew.begin("first", work)
-        crew.begin("second", work)
-        assert len({done.future.result().started_at for done in all_of(crew)}) == 2
+    workers = [Card("a"), Card("b")]
+    for worker in workers:
+        worker.place = None
+    with WorkerPool[str](workers) as pool:
+        assert not pool.set_aside(Place(host="here", card="a"))
+        pool.begin("first", work)
+        pool.begin("second", work)
+        assert len({done.future.result().started_at for done in all_of(pool)}) == 2

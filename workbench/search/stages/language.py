@@ -1,11 +1,11 @@
-"""The ladder of a language model: quantized, priced by the modelled clock, then judged window by window.
+"""The pipeline of a language model: quantized, priced by the modelled clock, then judged window by window.
 
     check → calibrate → latency_short (modelled, so it costs nothing) → smoke → accuracy_subset → accuracy_full
 
 The first windows of a split stand for all of it. A candidate stops at one of a few looks once it certainly breaks the
 limit on its loss, or another one is certainly better in every objective. −log p has no bounds, so certainty is
 Student's (`differences.certainly_above`), about one error in a thousand [inferred: windows are means over hundreds of
-tokens]. The baseline and the space's presets, which others are compared with, climb the whole ladder.
+tokens]. The baseline and the space's presets, which others are compared with, take every stage.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from workbench.inputs.metrics import (
     summarize,
     take,
 )
-from workbench.search.limits import rejection
-from workbench.search.rungs.climb import Climb
-from workbench.search.rungs.lending import keep
+from workbench.search.stages.accuracy import with_rejection
+from workbench.search.stages.request import Found, Progress, Request
 from workbench.space.space import Forbidden, build
 from workbench.targets.language import LanguageCosts, language_target
 from workbench.values import significance
@@ -39,7 +38,6 @@ from workbench.values.clocks.figures import with_intervals
 from workbench.values.clocks.statement import ModelledCalls
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import MeasureError
-from workbench.values.facts import Fact
 from workbench.values.measurement import (
     Accuracy,
     AccuracyComparison,
@@ -50,7 +48,8 @@ from workbench.values.measurement import (
 )
 from workbench.values.metrics import accuracy_metrics, metrics
 from workbench.values.objectives import METRICS
-from workbench.values.results import Evaluation, Stop
+from workbench.values.results import Evaluation
+from workbench.values.reuse import Reuse
 
 SMOKE_WINDOWS = 1
 DROP = "accuracy_drop"
@@ -58,52 +57,53 @@ _EXACT = ("size_mb", "prefill_ms", "decode_ms", "kv_kb_per_token")
 """Objectives whose numbers carry no noise of a measurement."""
 
 
-def language(climb: Climb) -> Stop | None:
-    """The whole way up; the caller has the errors."""
-    with climb.stage("check"):
-        climb.check()
-    artifact, directory = artifact_of(climb.experiment, climb.candidate, climb.bench, climb, split=climb.split)
-    climb.measurement = replace(
-        climb.measurement,
-        size_bytes=artifact.size_bytes,
-        int8_ops=artifact.int8_ops,
-        float_matmuls_left=artifact.float_matmuls_left,
+def language(request: Request, steps: Progress) -> None:
+    """Every stage; the caller has the errors."""
+    with steps.stage("check"):
+        request.check()
+    artifact, directory = artifact_of(request.experiment, request.candidate, request.bench, steps, split=request.split)
+    steps.then(
+        steps.found.measured(
+            size_bytes=artifact.size_bytes,
+            int8_ops=artifact.int8_ops,
+            float_matmuls_left=artifact.float_matmuls_left,
+        )
     )
-    with climb.stage("latency_short"):
-        latency, figures = modelled(climb, artifact, directory)
-        climb.measurement = replace(climb.measurement, latency=latency, language=figures)
-        exact = {name: value for name, value in _numbers(climb.measurement).items() if name in _EXACT}
-        if stop := climb.over_limit(exact):
-            return stop
-    experiment = climb.effort.scored(climb.experiment, climb.split)
-    scores = WindowPass(experiment, climb.candidate, climb.bench, climb.split, artifact=artifact, directory=directory)
-    with climb.stage("smoke"):
-        _smoke(climb, scores)
-    with climb.stage("accuracy_subset"):
-        keep(climb, Fact(kind="accuracy", key=scores.key))
-        if stop := _looks(climb, scores):
-            return stop
-    with climb.stage("accuracy_full"):
-        return _full(climb, scores)
+    with steps.stage("latency_short"):
+        latency, figures, key = modelled(request, artifact, directory)
+        found = steps.found.under(Reuse(kind="latency", key=key)).measured(latency=latency, language=figures)
+        exact = {name: value for name, value in _numbers(found.measurement).items() if name in _EXACT}
+        if steps.then(found.within(request, exact)):
+            return
+    experiment = request.effort.scored(request.experiment, request.split)
+    at = (experiment, request.candidate, request.bench, request.split)
+    scores = WindowPass(*at, artifact=artifact, directory=directory)
+    with steps.stage("smoke"):
+        _smoke(request, scores)
+    with steps.stage("accuracy_subset"):
+        if steps.then(_looks(request, steps.found.under(Reuse(kind="accuracy", key=scores.key)), scores)):
+            return
+    with steps.stage("accuracy_full"):
+        steps.then(_full(request, steps.found, scores))
 
 
-def modelled(climb: Climb, artifact: Artifact, directory: Path) -> tuple[Latency, LanguageFigures]:
-    """Times under the experiment's load, of the candidate and of the float baseline, with what they may be off by.
+def modelled(request: Request, artifact: Artifact, directory: Path) -> tuple[Latency, LanguageFigures, str]:
+    """Times under the experiment's load, of the candidate and of the float baseline, with what they may be off by, and
+    their equivalence key.
 
     `Latency` is of one step of decoding: a token for each row of the batch.
     """
-    load = climb.experiment.load
+    load = request.experiment.load
     assert load is not None  # of a language model
-    target = language_target(climb.bench.target(climb.candidate))
-    ours = target.costs(climb.experiment.model, artifact, directory, load)
-    if climb.is_baseline:
+    target = language_target(request.bench.target(request.candidate))
+    ours = target.costs(request.experiment.model, artifact, directory, load)
+    if request.is_baseline:
         theirs = ours
     else:
         theirs = target.costs(
-            climb.experiment.model, *artifact_of(climb.experiment, climb.experiment.baseline, climb.bench), load
+            request.experiment.model, *artifact_of(request.experiment, request.experiment.baseline, request.bench), load
         )
     prefill, decode = (_calls(ours, theirs, name) for name in ("prefill", "decode"))
-    keep(climb, Fact(kind="latency", key=digest([ours.clock, ours.prefill, ours.decode])))
     times = ensemble(ours.clock).call_ms([ours.prefill, ours.decode, theirs.decode])
     prefill_ms, decode_ms, baseline_ms = (interval(each) for each in times)
     figures = LanguageFigures(
@@ -132,7 +132,7 @@ def modelled(climb: Climb, artifact: Artifact, directory: Path) -> tuple[Latency
         holds=True,
         modelled=decode,
     )
-    return with_intervals(latency), figures
+    return with_intervals(latency), figures, digest([ours.clock, ours.prefill, ours.decode])
 
 
 def _calls(ours: LanguageCosts, theirs: LanguageCosts, name: str) -> ModelledCalls:
@@ -153,84 +153,86 @@ def _numbers(measurement: Measurement) -> dict[str, float]:
     return found
 
 
-def _smoke(climb: Climb, scores: WindowPass) -> None:
+def _smoke(request: Request, scores: WindowPass) -> None:
     """The first window alone: logits that are NaN or infinite end here."""
     try:
         scores.first(SMOKE_WINDOWS)
     except MeasureError as error:
-        if climb.is_baseline:
+        if request.is_baseline:
             raise MeasureError(f"the float model itself: {error}") from error
         raise
 
 
-def _gated(climb: Climb) -> bool:
-    if not climb.gates:
+def _gated(request: Request) -> bool:
+    if not request.gated:
         return False
-    space = climb.experiment.space
+    space = request.experiment.space
     for preset in space.presets:
         try:
-            if build(space, preset.assignment).id == climb.candidate.id:
+            if build(space, preset.assignment).id == request.candidate.id:
                 return False
         except Forbidden:
             continue
     return True
 
 
-def _looks(climb: Climb, scores: WindowPass) -> Stop | None:
+def _looks(request: Request, found: Found, scores: WindowPass) -> Found:
     """Score a part of the windows at a time; stop once it is certainly over the limit, or dominated."""
-    if not _gated(climb):
-        return None
+    if not _gated(request):
+        return found
     from workbench.quantization.llm.differences import looks  # with torch, which other targets' sweeps never need
 
     planned = looks(scores.total)
-    limit = next((c.limit for c in climb.experiment.constraints if c.metric == DROP), None)
-    rivals = [(e, found) for e in climb.incumbents if (found := _outcomes_of(climb, e, scores.total)) is not None]
+    limit = next((c.limit for c in request.experiment.constraints if c.metric == DROP), None)
+    rivals = [(e, known) for e in request.incumbents if (known := _outcomes_of(request, e, scores.total)) is not None]
     for look in planned:
         ours = scores.first(look)
         theirs = take(scores.reference(), size(ours))
-        _keep(climb, ours, theirs)
+        found = _with_accuracy(request, found, ours, theirs)
         if limit is not None:
-            low = _certainly(theirs, ours, _in_nats(climb, limit), len(planned))
+            low = _certainly(theirs, ours, _in_nats(request, limit), len(planned))
             if low is not None:
-                loss = _in_drop_unit(climb, low)
-                unit = climb.measurement.accuracy.unit if climb.measurement.accuracy else ""
-                return Stop(
-                    stage=climb.name,
-                    reason=f"after {size(ours)} of {scores.total} windows the loss in "
-                    f"{climb.experiment.dataset.measure} is certainly at least {loss:.2f} {unit}; the limit is "
-                    f"{limit:g}",
-                    violations={DROP: loss - limit},
+                loss = _in_drop_unit(request, low)
+                unit = found.measurement.accuracy.unit if found.measurement.accuracy else ""
+                return found.stopped(
+                    f"after {size(ours)} of {scores.total} windows the loss in {request.experiment.dataset.measure} "
+                    f"is certainly at least {loss:.2f} {unit}; the limit is {limit:g}",
+                    {DROP: loss - limit},
                 )
         for incumbent, known in rivals:
-            if _dominated(climb, incumbent, take(known, size(ours)), ours, len(planned)):
-                return Stop(
-                    stage=climb.name,
-                    reason=f"after {size(ours)} of {scores.total} windows {incumbent.candidate.short_id} is certainly "
-                    "better in every objective",
+            if _dominated(request, found, incumbent, take(known, size(ours)), ours, len(planned)):
+                return found.stopped(
+                    f"after {size(ours)} of {scores.total} windows {incumbent.candidate.short_id} is certainly better "
+                    "in every objective"
                 )
-    return None
+    return found
 
 
-def _outcomes_of(climb: Climb, evaluation: Evaluation, total: int) -> MeasuredOutcomes | None:
+def _outcomes_of(request: Request, evaluation: Evaluation, total: int) -> MeasuredOutcomes | None:
     """Of an incumbent over the whole split; None where its file is gone, damaged or of other windows."""
     try:
-        found = load_outcomes(climb.bench.journal.outcomes(evaluation.candidate.id, climb.split))
+        known = load_outcomes(request.bench.journal.outcomes(evaluation.candidate.id, request.split))
     except (FileNotFoundError, ValueError):
         return None
-    return found if isinstance(found, MeasuredOutcomes) and size(found) == total else None
+    return known if isinstance(known, MeasuredOutcomes) and size(known) == total else None
 
 
 def _dominated(
-    climb: Climb, incumbent: Evaluation, theirs: MeasuredOutcomes, ours: MeasuredOutcomes, planned: int
+    request: Request,
+    found: Found,
+    incumbent: Evaluation,
+    theirs: MeasuredOutcomes,
+    ours: MeasuredOutcomes,
+    planned: int,
 ) -> bool:
     """Whether the incumbent is at least as good in whatever is exact, and certainly loses less."""
-    mine, its = _numbers(climb.measurement), metrics(incumbent)
-    for objective in climb.experiment.objectives:
+    mine, its = _numbers(found.measurement), metrics(incumbent)
+    for objective in request.experiment.objectives:
         name = objective.metric
         if name in _EXACT:
             if METRICS[name].direction == "minimize" and its[name] > mine[name]:
                 return False
-        elif name not in ("accuracy", DROP, climb.experiment.dataset.measure):
+        elif name not in ("accuracy", DROP, request.experiment.dataset.measure):
             return False
     return _certainly(theirs, ours, 0.0, planned) is not None
 
@@ -251,33 +253,29 @@ def _certainly(reference: MeasuredOutcomes, ours: MeasuredOutcomes, limit_nats: 
     return None if low is None else math.log(low)
 
 
-def _in_nats(climb: Climb, drop: float) -> float:
+def _in_nats(request: Request, drop: float) -> float:
     """A loss in the unit of `accuracy_drop`: percent of a perplexity, or nats of a divergence."""
-    return math.log1p(drop / 100) if climb.experiment.dataset.measure == "perplexity" else drop
+    return math.log1p(drop / 100) if request.experiment.dataset.measure == "perplexity" else drop
 
 
-def _in_drop_unit(climb: Climb, nats: float) -> float:
-    return 100 * math.expm1(nats) if climb.experiment.dataset.measure == "perplexity" else nats
+def _in_drop_unit(request: Request, nats: float) -> float:
+    return 100 * math.expm1(nats) if request.experiment.dataset.measure == "perplexity" else nats
 
 
-def _full(climb: Climb, scores: WindowPass) -> Stop | None:
+def _full(request: Request, found: Found, scores: WindowPass) -> Found:
     outcomes = scores.full()
-    climb.cached = scores.from_store
-    save_outcomes(climb.bench.journal.outcomes(climb.candidate.id, climb.split), outcomes)
-    reference = None if climb.is_baseline else scores.reference()
-    accuracy = _keep(climb, outcomes, reference)
-    stop = climb.over_limit(accuracy_metrics(accuracy))
-    if stop is None or reference is None or accuracy.comparison is None or DROP not in stop.violations:
-        return stop
-    limit = next(c.limit for c in climb.experiment.constraints if c.metric == DROP)
-    said = rejection(DROP, accuracy.comparison, limit, per_sample(reference), per_sample(outcomes))
-    others = {name: by for name, by in stop.violations.items() if name != DROP}
-    further = [f"{name} is over its limit by {by:.4g}" for name, by in sorted(others.items())]
-    return replace(stop, reason="; ".join([said, *further]))
+    save_outcomes(request.bench.journal.outcomes(request.candidate.id, request.split), outcomes)
+    reference = None if request.is_baseline else scores.reference()
+    found = replace(_with_accuracy(request, found, outcomes, reference), cached=scores.from_store)
+    assert found.measurement.accuracy is not None  # just measured
+    found = found.within(request, accuracy_metrics(found.measurement.accuracy))
+    return with_rejection(request, found, DROP, reference, outcomes)
 
 
-def _keep(climb: Climb, outcomes: MeasuredOutcomes, reference: MeasuredOutcomes | None) -> Accuracy:
-    measure = climb.experiment.dataset.measure
+def _with_accuracy(
+    request: Request, found: Found, outcomes: MeasuredOutcomes, reference: MeasuredOutcomes | None
+) -> Found:
+    measure = request.experiment.dataset.measure
     values = summarize(outcomes)
     comparison = None
     if reference is not None:
@@ -290,11 +288,10 @@ def _keep(climb: Climb, outcomes: MeasuredOutcomes, reference: MeasuredOutcomes 
         higher=False,
         values={**values, "perplexity": math.exp(values["nll"])},
         samples=size(outcomes),
-        split=climb.split,
+        split=request.split,
         comparison=comparison,
     )
-    climb.measurement = replace(climb.measurement, accuracy=accuracy)
-    return accuracy
+    return found.measured(accuracy=accuracy)
 
 
 def _relative(comparison: AccuracyComparison) -> AccuracyComparison:

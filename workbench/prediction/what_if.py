@@ -1,7 +1,7 @@
 """What each change brings a fleet: today's, then with length bins, batching, INT8 and front ends, each on top of those
 before it.
 
-    steps = levers(…)                 # one card at its highest rate, step by step
+    steps = what_ifs(…)                 # one card at its highest rate, step by step
     fleet = fleet_plan(steps, …)      # cards, servers, power, and what a lost server means
 
 A step rests on a candidate that the sweep timed, at settings that are simulated on its batch curve. Where the candidate
@@ -25,7 +25,7 @@ from workbench.values.results import Evaluation
 from workbench.values.service import ServiceChoices, ServiceSettings
 from workbench.values.setting_groups import Group, between, differing_groups
 
-Lever = Literal["today", "bins", "batching", "model", "front ends"]
+WhatIf = Literal["today", "bins", "batching", "model", "front ends"]
 Finding = Literal["", "not timed", "keeps no limit", "already so", "not chosen", "not measured"]
 """Why a step has no rate of its own: its candidate was not timed; no rate keeps the limit; nothing changes, since it is
 so already; the chosen candidate is the float baseline; what several front ends cost was not measured."""
@@ -37,7 +37,7 @@ class Step:
 
     Attributes:
         groups: of settings that differ from today's, in the step 'model'.
-        held: levers before it that were not timed apart, so that what they bring is in this rate too.
+        held: what-ifs before it that were not timed apart, so that what they bring is in this rate too.
         candidate_id: that was timed, or that would have to be.
         quantized: whether it computes in INT8.
         rate_per_s: None where `finding` says why.
@@ -45,13 +45,13 @@ class Step:
         power_w: of a card, measured while calls of this candidate ran back to back; None where it was not.
     """
 
-    lever: Lever
+    what_if: WhatIf
     candidate_id: str
     settings: ServiceSettings | None = None
     rate_per_s: float | None = None
     front_ends: int = 1
     groups: tuple[Group, ...] = ()
-    held: tuple[Lever, ...] = ()
+    held: tuple[WhatIf, ...] = ()
     quantized: bool = False
     finding: Finding = ""
     evidence: Evidence | None = None
@@ -150,7 +150,7 @@ class FleetPlan:
         return next((each for each in reversed(self.steps) if each.cards is not None), None)
 
 
-def levers(baseline: Candidate, chosen: Candidate, timed: Mapping[str, Timed]) -> tuple[Step, ...]:
+def what_ifs(baseline: Candidate, chosen: Candidate, timed: Mapping[str, Timed]) -> tuple[Step, ...]:
     """From the baseline at today's settings to the chosen candidate at its best ones; deterministic.
 
     Args:
@@ -181,17 +181,17 @@ def levers(baseline: Candidate, chosen: Candidate, timed: Mapping[str, Timed]) -
     if rest:
         steps.append(replace(_result("model", goal, best), groups=rest))
     else:
-        steps.append(Step(lever="model", candidate_id=chosen.id, finding="not chosen"))
+        steps.append(Step(what_if="model", candidate_id=chosen.id, finding="not chosen"))
     if not described(chosen.target).on_host:
         steps.append(_front_ends(goal))
     return tuple(_with_held(steps))
 
 
 def _with_held(steps: Sequence[Step]) -> Iterator[Step]:
-    waiting: tuple[Lever, ...] = ()
+    waiting: tuple[WhatIf, ...] = ()
     for step in steps:
         if step.finding == "not timed":
-            waiting += (step.lever,)
+            waiting += (step.what_if,)
         elif step.rate_per_s is not None:
             step, waiting = replace(step, held=waiting), ()
         yield step
@@ -217,24 +217,24 @@ def _batched(one: Timed, bins: tuple[int, ...]) -> ServiceChoices:
 
 
 def _at(
-    candidate: Candidate | None, timed: Mapping[str, Timed], lever: Lever, choices: Callable[[Timed], ServiceChoices]
+    candidate: Candidate | None, timed: Mapping[str, Timed], what_if: WhatIf, choices: Callable[[Timed], ServiceChoices]
 ) -> Step:
     if candidate is None or candidate.id not in timed:
-        return Step(lever=lever, candidate_id="" if candidate is None else candidate.id, finding="not timed")
+        return Step(what_if=what_if, candidate_id="" if candidate is None else candidate.id, finding="not timed")
     one = timed[candidate.id]
-    return _step(lever, one, choices(one))
+    return _step(what_if, one, choices(one))
 
 
-def _step(lever: Lever, one: Timed, choices: ServiceChoices) -> Step:
-    return _result(lever, one, one.card.asked(None, on_its_curve(choices, one.card.service)))
+def _step(what_if: WhatIf, one: Timed, choices: ServiceChoices) -> Step:
+    return _result(what_if, one, one.card.asked(None, on_its_curve(choices, one.card.service)))
 
 
-def _result(lever: Lever, one: Timed, found: ServiceResult, front_ends: int = 1) -> Step:
+def _result(what_if: WhatIf, one: Timed, found: ServiceResult, front_ends: int = 1) -> Step:
     evaluation = one.evaluation
     device = evaluation.measurement.device
     figures = found.best
     return Step(
-        lever=lever,
+        what_if=what_if,
         candidate_id=evaluation.candidate.id,
         settings=(figures or found.closest).settings,
         rate_per_s=None if figures is None else rate_of(figures),
@@ -246,14 +246,14 @@ def _result(lever: Lever, one: Timed, found: ServiceResult, front_ends: int = 1)
     )
 
 
-def _nothing(lever: Lever, candidate: Candidate | None) -> Step:
-    return Step(lever=lever, candidate_id="" if candidate is None else candidate.id, finding="already so")
+def _nothing(what_if: WhatIf, candidate: Candidate | None) -> Step:
+    return Step(what_if=what_if, candidate_id="" if candidate is None else candidate.id, finding="already so")
 
 
 def _front_ends(goal: Timed) -> Step:
     candidate = goal.evaluation.candidate
     if not goal.card.host.front_end_ms:
-        return Step(lever="front ends", candidate_id=candidate.id, finding="not measured")
+        return Step(what_if="front ends", candidate_id=candidate.id, finding="not measured")
     found, count = goal.card.with_as_many_front_ends_as_pay(on_its_curve(goal.choices, goal.card.service))
     if count == 1:
         return _nothing("front ends", candidate)

@@ -5,7 +5,14 @@ from typing import Any, cast
 
 from tests.evaluations import candidate, evaluation, service
 from workbench.inputs.experiment import Experiment
-from workbench.search.promising import audit_failed, audit_words, predicted_errors, predicted_numbers, promising, waits
+from workbench.search.deferred import (
+    audit_failed,
+    audit_words,
+    is_deferred,
+    may_be_on_front,
+    predicted_errors,
+    predicted_numbers,
+)
 from workbench.values.forecast import Forecast, ShapeAudit
 from workbench.values.measurement import Estimate
 from workbench.values.objectives import Objective
@@ -13,7 +20,7 @@ from workbench.values.results import Evaluation, Stop
 
 
 class _Question:
-    """What `promising` asks of an experiment."""
+    """What `may_be_on_front` asks of an experiment."""
 
     objectives = (Objective(metric="service_throughput_per_s"), Objective(metric="accuracy"))
     constraints = ()
@@ -50,14 +57,14 @@ def test_who_may_be_on_the_front_is_compiled_the_best_first() -> None:
     quick, slow, exact = waiting(1000, 0.94, 0), waiting(800, 0.95, 1), waiting(500, 0.96, 2)
     near = waiting(850, 0.95, 4)  # 935/s at best
 
-    assert promising(QUESTION, by_id(front, quick, slow, exact, near)) == [quick, near, exact]
-    assert promising(QUESTION, by_id(slow)) == [slow], "nobody is on the front"
+    assert may_be_on_front(QUESTION, by_id(front, quick, slow, exact, near)) == [quick, near, exact]
+    assert may_be_on_front(QUESTION, by_id(slow)) == [slow], "nobody is on the front"
 
 
 def test_what_stopped_for_another_reason_does_not_wait() -> None:
     stopped = waiting(1000, 0.9, 0, violations={"accuracy_drop_pp": 1.0})
 
-    assert not waits(stopped)
+    assert not is_deferred(stopped)
     assert predicted_numbers(stopped) == {}
     assert predicted_numbers(waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 1000, "accuracy": 0.9}
     assert predicted_errors(waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 200 / 3.92}
@@ -69,11 +76,11 @@ def test_an_audit_that_fails_has_everything_compiled_and_is_said() -> None:
     held = ShapeAudit(batch=8, length=64, predicted_ms=estimate(1.0), measured_ms=estimate(1.05, 0.01))
     wrong = replace(held, measured_ms=estimate(2.0, 0.01))
 
-    assert promising(QUESTION, by_id(front, slow, waiting(100, 0.5, 2, held))) == []
+    assert may_be_on_front(QUESTION, by_id(front, slow, waiting(100, 0.5, 2, held))) == []
     assert "1 of the predictions was audited and holds" in audit_words([front, waiting(100, 0.5, 2, held)])
     found = by_id(front, slow, waiting(100, 0.5, 2, wrong))
     assert audit_failed(found.values())
-    assert slow in promising(QUESTION, found)
+    assert slow in may_be_on_front(QUESTION, found)
     assert "batch 8, length 64 took 2 ms, predicted were [0.9, 1.1]" in audit_words([*found.values()])
 
 

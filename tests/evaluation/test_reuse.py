@@ -1,4 +1,4 @@
-"""Which measurements are lent, which are audited, and what a wrong loan does to the others of its kind."""
+"""Which measurements are reused, which are audited, and what wrong reuse does to the others of its kind."""
 
 from dataclasses import replace
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.evaluations import candidate, estimate, evaluation, latency, service
-from workbench.evaluation.facts import AUDITED, instead_of, is_audited, loans_for, owed, stopped_kinds
+from workbench.evaluation.reuse import AUDITED, doubtful, instead_of, is_audited, reusable_for, stopped_kinds
 from workbench.values.candidate import Candidate, Serving
-from workbench.values.facts import BETWEEN, Audit, Fact, audit_of_curve, audit_of_latency, between
 from workbench.values.measurement import Latency
 from workbench.values.results import Evaluation, Stop, evaluation_from_json
+from workbench.values.reuse import BETWEEN, Audit, Reuse, audit_of_curve, audit_of_latency, between
 
 KEY, OTHER_KEY = "a" * 64, "b" * 64
 
@@ -19,91 +19,91 @@ def known(*evaluations: Evaluation) -> dict[str, Evaluation]:
     return {each.candidate.id: each for each in evaluations}
 
 
-def with_latency(of: Evaluation, *facts: Fact, changed: Latency | None = None) -> Evaluation:
+def with_latency(of: Evaluation, *reuse: Reuse, changed: Latency | None = None) -> Evaluation:
     measurement = of.measurement if changed is None else replace(of.measurement, latency=changed)
-    return replace(of, facts=facts, measurement=measurement)
+    return replace(of, reuse=reuse, measurement=measurement)
 
 
-def own(key: str = KEY) -> Fact:
-    return Fact(kind="latency", key=key)
+def own(key: str = KEY) -> Reuse:
+    return Reuse(kind="latency", key=key)
 
 
-def audited(*, agrees: bool | None) -> Fact:
-    return replace(own(), audit=Audit(lender=candidate().id, ratio=estimate(1.5), agrees=agrees))
+def audited(*, agrees: bool | None) -> Reuse:
+    return replace(own(), audit=Audit(source=candidate().id, ratio=estimate(1.5), agrees=agrees))
 
 
 FIRST = evaluation(threads=1)
-LENT = Fact(kind="latency", key=KEY, lender=FIRST.candidate.id)
+REUSED = Reuse(kind="latency", key=KEY, source=FIRST.candidate.id)
 
 
-def test_what_was_measured_is_lent_under_its_key() -> None:
+def test_what_was_measured_is_reused_under_its_key() -> None:
     later = with_latency(evaluation(threads=2, started_at="2026-01-02T00:00:00+00:00"), own())
     first = with_latency(FIRST, own())
 
-    loans = loans_for(candidate(threads=3), known(later, first), seed=0)
+    reusable = reusable_for(candidate(threads=3), known(later, first), seed=0)
 
-    assert loans.lenders == {KEY: FIRST.candidate.id}  # the first of two
-    assert loans_for(FIRST.candidate, known(first), seed=0).lenders == {}  # nobody borrows from himself
+    assert reusable.sources == {KEY: FIRST.candidate.id}  # the first of two
+    assert reusable_for(FIRST.candidate, known(first), seed=0).sources == {}  # nobody reuses his own
 
 
 @pytest.mark.parametrize(
     "doubtful",
     [
         with_latency(FIRST, own(), changed=replace(latency(4.0, 1.0), quiet=False, holds=False)),
-        with_latency(FIRST, replace(own(), lender=candidate(threads=9).id)),
+        with_latency(FIRST, replace(own(), source=candidate(threads=9).id)),
         with_latency(evaluation(stop=Stop(stage="latency_short", reason="slow")), own()),
         replace(with_latency(FIRST, own()), cut=("50 of 1000 timed calls",)),
     ],
-    ids=["a noisy machine", "itself borrowed", "stopped early", "cut short"],
+    ids=["a noisy machine", "itself reused", "stopped early", "cut short"],
 )
-def test_what_is_not_a_measurement_of_its_own_is_not_lent(doubtful: Evaluation) -> None:
-    assert loans_for(candidate(threads=2), known(doubtful), seed=0).lenders == {}
+def test_what_is_not_a_measurement_of_its_own_is_not_reused(doubtful: Evaluation) -> None:
+    assert reusable_for(candidate(threads=2), known(doubtful), seed=0).sources == {}
 
 
 def test_a_machine_that_only_changed_its_speed_spoils_no_ratio() -> None:
     slowed = with_latency(FIRST, own(), changed=replace(latency(4.0, 1.0), quiet=False, holds=True))
 
-    assert loans_for(candidate(threads=2), known(slowed), seed=0).lenders == {KEY: FIRST.candidate.id}
+    assert reusable_for(candidate(threads=2), known(slowed), seed=0).sources == {KEY: FIRST.candidate.id}
 
 
-def test_a_curve_from_a_noisy_machine_is_not_lent() -> None:
+def test_a_curve_from_a_noisy_machine_is_not_reused() -> None:
     served = service()
-    fact = Fact(kind="curve", key=KEY)
-    quiet = replace(evaluation(served=served), facts=(fact,))
+    reuse = Reuse(kind="curve", key=KEY)
+    quiet = replace(evaluation(served=served), reuse=(reuse,))
     noisy = replace(
         evaluation(served=replace(served, curve=replace(served.curve, quiet=False))),
-        facts=(fact,),
+        reuse=(reuse,),
     )
 
-    assert loans_for(candidate(threads=2), known(quiet), seed=0).lenders == {KEY: FIRST.candidate.id}
-    assert loans_for(candidate(threads=2), known(noisy), seed=0).lenders == {}
+    assert reusable_for(candidate(threads=2), known(quiet), seed=0).sources == {KEY: FIRST.candidate.id}
+    assert reusable_for(candidate(threads=2), known(noisy), seed=0).sources == {}
 
 
-def test_a_wrong_loan_stops_its_kind_and_what_was_borrowed_is_owed() -> None:
-    lender = with_latency(FIRST, own(), Fact(kind="curve", key=OTHER_KEY))
-    lender = replace(lender, measurement=replace(lender.measurement, service=service()))
-    borrower = with_latency(evaluation(threads=2), LENT)
-    curve_borrower = with_latency(evaluation(threads=3), Fact(kind="curve", key=OTHER_KEY, lender=FIRST.candidate.id))
+def test_a_wrong_reuse_stops_its_kind_and_what_was_reused_is_doubtful() -> None:
+    source = with_latency(FIRST, own(), Reuse(kind="curve", key=OTHER_KEY))
+    source = replace(source, measurement=replace(source.measurement, service=service()))
+    reuser = with_latency(evaluation(threads=2), REUSED)
+    curve_reuser = with_latency(evaluation(threads=3), Reuse(kind="curve", key=OTHER_KEY, source=FIRST.candidate.id))
     finder = with_latency(evaluation(threads=4), audited(agrees=False))
-    everyone = known(lender, borrower, curve_borrower, finder)
+    everyone = known(source, reuser, curve_reuser, finder)
 
-    loans = loans_for(candidate(threads=5), everyone, seed=0)
+    reusable = reusable_for(candidate(threads=5), everyone, seed=0)
 
-    assert stopped_kinds(everyone.values()) == loans.stopped == ("onnxruntime latency",)
-    assert loans.lenders == {OTHER_KEY: FIRST.candidate.id}
-    assert owed(tuple(everyone.values())) == (borrower.candidate,)
+    assert stopped_kinds(everyone.values()) == reusable.stopped == ("onnxruntime latency",)
+    assert reusable.sources == {OTHER_KEY: FIRST.candidate.id}
+    assert doubtful(tuple(everyone.values())) == (reuser.candidate,)
 
 
 @pytest.mark.parametrize("agrees", [True, None], ids=["right", "not to be told"])
 def test_other_audits_stop_nothing(agrees: bool | None) -> None:
     everyone = known(
         with_latency(FIRST, own()),
-        with_latency(evaluation(threads=2), LENT),
+        with_latency(evaluation(threads=2), REUSED),
         with_latency(evaluation(threads=4), audited(agrees=agrees)),
     )
 
     assert stopped_kinds(everyone.values()) == ()
-    assert owed(tuple(everyone.values())) == ()
+    assert doubtful(tuple(everyone.values())) == ()
 
 
 def test_a_seeded_share_is_audited() -> None:
@@ -134,12 +134,12 @@ def test_noise_finds_only_gross_differences() -> None:
 
 
 def test_curves_are_compared_over_all_their_points() -> None:
-    lent = service().curve
-    slower = replace(lent, points=tuple(replace(p, p50_ms=estimate(p.p50_ms.value * 1.3)) for p in lent.points))
+    reused = service().curve
+    slower = replace(reused, points=tuple(replace(p, p50_ms=estimate(p.p50_ms.value * 1.3)) for p in reused.points))
 
-    assert audit_of_curve(lent, lent, "x").agrees is True
-    assert audit_of_curve(slower, lent, "x").agrees is False
-    assert audit_of_curve(slower, lent, "x").ratio.value == pytest.approx(1.3)
+    assert audit_of_curve(reused, reused, "x").agrees is True
+    assert audit_of_curve(slower, reused, "x").agrees is False
+    assert audit_of_curve(slower, reused, "x").ratio.value == pytest.approx(1.3)
 
 
 def test_an_honest_class_is_hardly_ever_stopped_and_a_false_one_is_found() -> None:
@@ -163,20 +163,24 @@ def test_a_sweep_that_repeats_itself_badly_asks_more_of_an_audit() -> None:
 
     assert between(steady) == between(unsteady[:4]) == BETWEEN  # four are too few to say anything
     assert between(unsteady) > 3 * BETWEEN
-    own, lent = latency(4.0, 1.5), latency(4.0, 1.2)
-    assert audit_of_latency(own, lent, "x").agrees is False
-    assert audit_of_latency(own, lent, "x", between=between(unsteady)).agrees is True
+    own, reused = latency(4.0, 1.5), latency(4.0, 1.2)
+    assert audit_of_latency(own, reused, "x").agrees is False
+    assert audit_of_latency(own, reused, "x", between=between(unsteady)).agrees is True
 
 
-def test_what_replaces_a_wrong_loan_says_so() -> None:
-    (fact,) = instead_of((LENT,), (own(),))
+def test_what_replaces_a_wrongly_reused_measurement_says_so() -> None:
+    (reuse,) = instead_of((REUSED,), (own(),))
 
-    assert fact.replaces == FIRST.candidate.id
+    assert reuse.replaces == FIRST.candidate.id
     assert instead_of((), (own(),)) == (own(),)
 
 
-def test_facts_are_stored_with_their_evaluation_and_older_ones_have_none() -> None:
+def test_reuse_is_stored_with_its_evaluation_and_read_under_its_earlier_names() -> None:
     stored = with_latency(FIRST, audited(agrees=True))
 
     assert evaluation_from_json(stored.to_json()) == stored
-    assert "facts" not in FIRST.to_json()
+    assert "reuse" not in FIRST.to_json()
+    now = stored.to_json()
+    reuse = [{("lender" if k == "source" else k): v for k, v in one.items()} for one in now.pop("reuse")]
+    reuse[0]["audit"]["lender"] = reuse[0]["audit"].pop("source")
+    assert evaluation_from_json({**now, "facts": reuse}) == stored
