@@ -51,9 +51,7 @@ EVALUATION = (
     ("journal", "measure", "memory", "profiling", "shared_inputs", "shared_shapes"),
     (
         *("data_check", "device_figures", "device_lock", "reuse", "feed_order", "journal_entries"),
-        "last_run",
-        "neighbours",
-        *("noise", "raw_times", "replay", "store"),
+        *("noise", "raw_times", "replay", "run_notes", "store"),
     ),
     ("carried", "entry_files", "shared_store"),
     ("reference",),

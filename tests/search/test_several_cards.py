@@ -14,7 +14,7 @@ from tests.search.sweeping import Recorder
 from tests.search.test_predicted_sets import QUESTION
 from tests.test_sequence_bins import write_files
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.card_notes import read_set_aside
+from workbench.evaluation.run_notes import read_set_aside
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment

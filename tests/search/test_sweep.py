@@ -9,7 +9,7 @@ import pytest
 from tests.search.sweeping import SMALL_SPACE, Recorder, journal_of, silent, start
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.card_notes import SetAside, read_set_aside, write_set_aside
+from workbench.evaluation.run_notes import SetAside, read_set_aside, write_set_aside
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment

@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from workbench.evaluation.card_notes import SetAside
-from workbench.evaluation.last_run import LastRun
-from workbench.evaluation.neighbours import Neighbour
+from workbench.evaluation.run_notes import LastRun, Neighbour, SetAside
 from workbench.report.alike import Alike, OutcomesOf
 from workbench.report.compared_recipes import recipes_of
 from workbench.report.groups import letters

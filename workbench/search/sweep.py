@@ -7,18 +7,22 @@ thread alone asks, tells and writes.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
 import optuna
 
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.card_notes import SetAside, read_set_aside, write_set_aside
 from workbench.evaluation.reuse import instead_of, reusable_for
+from workbench.evaluation.run_notes import SetAside, read_set_aside, write_set_aside
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import (
     Again,
@@ -29,6 +33,9 @@ from workbench.search.asking import (
     queue,
     queued,
     repeats_in_a_row,
+    tell,
+    tell_forbidden,
+    tell_in_flight,
     told_candidates,
     trials_left_open,
     unfinished,
@@ -38,19 +45,16 @@ from workbench.search.asking import (
 )
 from workbench.search.cards import suspects
 from workbench.search.deferred import may_be_on_front
-from workbench.search.disk import writable
 from workbench.search.effort import FULL, Effort
-from workbench.search.executors import Compiler, Executor, InProcess, Task, TimeUp, WorkerPool
+from workbench.search.executors import Compiler, Executor, InProcess, Task, TimeUp, WorkerPool, survived
 from workbench.search.first_look import to_look_at
 from workbench.search.front import front_of
-from workbench.search.retry import survived
 from workbench.search.study_log import sound_study
-from workbench.search.telling import tell, tell_forbidden, tell_in_flight
 from workbench.search.time_limit import RunTime
 from workbench.search.warm_start import WarmStart, first_proposals, fixed, priors
 from workbench.space.space import Forbidden, build, size, suggest
 from workbench.values.candidate import Candidate
-from workbench.values.errors import ConfigError
+from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.evidence import SHORT, sources_of
 from workbench.values.results import Evaluation, Place
 
@@ -159,7 +163,7 @@ def run_sweep(
     with WorkerPool[_Flight](executors or (InProcess(experiment, bench),), compilers, hear) as pool:
         told = (resumed, warm, trying, quarantine, looked, effort)
         loop = _Loop(experiment, bench, study, known, listeners, pool, time, *told)
-        with writable(bench.journal.root):
+        with _writable(bench.journal.root):
             loop.bring_back(comes_again(study, known, failed=unlucky, lost=bench.journal.lost()))
             loop.set_cards_aside()
             reason = loop.run(budget)
@@ -491,3 +495,18 @@ class _Loop:
         baseline = self.known.get(self.experiment.baseline.id)
         measured = () if baseline is None else (s.seconds for s in baseline.stages if not s.compiled)
         return each_s * shapes + sum(measured)
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Translate a disk that cannot be written into the machine's fault; everything written before is kept."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+            raise
+        free_mb = shutil.disk_usage(folder).free / 1e6
+        raise ToolchainError(
+            f"{folder} cannot be written: {error.strerror} ({free_mb:.1f} MB free). What was measured is kept: make "
+            "room (`workbench cache --prune`) and run the same command again."
+        ) from error

@@ -9,7 +9,7 @@ from workbench.search.executors.child import ChildProcess
 from workbench.search.executors.members import Members, cards_of, local_members
 from workbench.search.executors.messages import decode_error, encode_error
 from workbench.search.executors.task import Task
-from workbench.search.executors.worker_pool import Done, WorkerPool
+from workbench.search.executors.worker_pool import Done, WorkerPool, survived
 
 __all__ = [
     "ChildProcess",
@@ -26,4 +26,5 @@ __all__ = [
     "decode_error",
     "encode_error",
     "local_members",
+    "survived",
 ]

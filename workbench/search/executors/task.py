@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from workbench.evaluation.bench import Bench
@@ -58,15 +58,5 @@ def task_from_json(data: dict[str, Any]) -> Task:
 
 def carry_out(task: Task, experiment: Experiment, bench: Bench) -> Evaluation:
     """The evaluation, made in this process; errors as those of `workbench.search.pipeline.evaluate`."""
-    return evaluate(
-        experiment,
-        task.candidate,
-        bench,
-        incumbents=task.incumbents,
-        split=task.split,
-        gates=task.gates,
-        effort=task.effort,
-        reusable=task.reusable,
-        whole=task.whole,
-        look=task.look,
-    )
+    given = {field.name: getattr(task, field.name) for field in fields(task)}
+    return evaluate(experiment, given.pop("candidate"), bench, **given)
