@@ -76,7 +76,7 @@ VALUES = (
             "device_use",
             "reuse",
             "fidelity",
-            "forecast",
+            "prediction",
             "finding",
             "service",
             "setting_groups",

@@ -110,7 +110,7 @@ class LookupBench:
     waits: bool
     rng: np.random.Generator | None
     paid: float = 0.0
-    _lenders: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
+    _sources: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
     _files: set[File] = field(default_factory=set)
     _timed: set[tuple[int, int, int]] = field(default_factory=set)
 
@@ -157,10 +157,10 @@ class LookupBench:
 
     def _paid(self, key: tuple[str, int], cost: float, candidate: Candidate) -> tuple[float, float]:
         """What measuring a class takes now, and the logarithm of its error."""
-        if self.shares and key in self._lenders:
-            return 0.0, self._lenders[key][1]
+        if self.shares and key in self._sources:
+            return 0.0, self._sources[key][1]
         error = 0.0 if self.rng is None or key[0] != "time" else float(self.rng.choice(self.lookup.table.noise))
-        self._lenders.setdefault(key, (candidate.id, error))
+        self._sources.setdefault(key, (candidate.id, error))
         return cost, error
 
 

@@ -9,6 +9,7 @@ from tests.evaluations import candidate, estimate, evaluation, latency, service
 from workbench.evaluation.reuse import AUDITED, doubtful, instead_of, is_audited, reusable_for, stopped_kinds
 from workbench.values.candidate import Candidate, Serving
 from workbench.values.measurement import Latency
+from workbench.values.prediction import Prediction
 from workbench.values.results import Evaluation, Stop, evaluation_from_json
 from workbench.values.reuse import BETWEEN, Audit, Reuse, audit_of_curve, audit_of_latency, between
 
@@ -46,37 +47,21 @@ def test_what_was_measured_is_reused_under_its_key() -> None:
     assert reusable_for(FIRST.candidate, known(first), seed=0).sources == {}  # nobody reuses his own
 
 
-@pytest.mark.parametrize(
-    "doubtful",
-    [
-        with_latency(FIRST, own(), changed=replace(latency(4.0, 1.0), quiet=False, holds=False)),
-        with_latency(FIRST, replace(own(), source=candidate(threads=9).id)),
-        with_latency(evaluation(stop=Stop(stage="latency_short", reason="slow")), own()),
-        replace(with_latency(FIRST, own()), cut=("50 of 1000 timed calls",)),
-    ],
-    ids=["a noisy machine", "itself reused", "stopped early", "cut short"],
-)
-def test_what_is_not_a_measurement_of_its_own_is_not_reused(doubtful: Evaluation) -> None:
-    assert reusable_for(candidate(threads=2), known(doubtful), seed=0).sources == {}
-
-
-def test_a_machine_that_only_changed_its_speed_spoils_no_ratio() -> None:
-    slowed = with_latency(FIRST, own(), changed=replace(latency(4.0, 1.0), quiet=False, holds=True))
-
-    assert reusable_for(candidate(threads=2), known(slowed), seed=0).sources == {KEY: FIRST.candidate.id}
-
-
-def test_a_curve_from_a_noisy_machine_is_not_reused() -> None:
-    served = service()
-    reuse = Reuse(kind="curve", key=KEY)
-    quiet = replace(evaluation(served=served), reuse=(reuse,))
-    noisy = replace(
-        evaluation(served=replace(served, curve=replace(served.curve, quiet=False))),
-        reuse=(reuse,),
-    )
-
-    assert reusable_for(candidate(threads=2), known(quiet), seed=0).sources == {KEY: FIRST.candidate.id}
-    assert reusable_for(candidate(threads=2), known(noisy), seed=0).sources == {}
+def test_what_is_not_a_measurement_of_its_own_is_not_reused() -> None:
+    changed = replace(latency(4.0, 1.0), quiet=False, holds=True)
+    curve = Reuse(kind="curve", key=KEY)
+    noisy = replace(service(), curve=replace(service().curve, quiet=False))
+    for why, one, reused in (
+        ("a noisy machine", with_latency(FIRST, own(), changed=replace(changed, holds=False)), False),
+        ("one that only changed its speed", with_latency(FIRST, own(), changed=changed), True),
+        ("itself reused", with_latency(FIRST, replace(own(), source=candidate(threads=9).id)), False),
+        ("stopped early", with_latency(evaluation(stop=Stop(stage="latency_short", reason="slow")), own()), False),
+        ("cut short", replace(with_latency(FIRST, own()), cut=("50 of 1000 timed calls",)), False),
+        ("a curve", replace(evaluation(served=service()), reuse=(curve,)), True),
+        ("a curve of a noisy machine", replace(evaluation(served=noisy), reuse=(curve,)), False),
+    ):
+        found = reusable_for(candidate(threads=2), known(one), seed=0).sources
+        assert found == ({KEY: FIRST.candidate.id} if reused else {}), why
 
 
 def test_a_wrong_reuse_stops_its_kind_and_what_was_reused_is_doubtful() -> None:
@@ -92,18 +77,9 @@ def test_a_wrong_reuse_stops_its_kind_and_what_was_reused_is_doubtful() -> None:
     assert stopped_kinds(everyone.values()) == reusable.stopped == ("onnxruntime latency",)
     assert reusable.sources == {OTHER_KEY: FIRST.candidate.id}
     assert doubtful(tuple(everyone.values())) == (reuser.candidate,)
-
-
-@pytest.mark.parametrize("agrees", [True, None], ids=["right", "not to be told"])
-def test_other_audits_stop_nothing(agrees: bool | None) -> None:
-    everyone = known(
-        with_latency(FIRST, own()),
-        with_latency(evaluation(threads=2), REUSED),
-        with_latency(evaluation(threads=4), audited(agrees=agrees)),
-    )
-
-    assert stopped_kinds(everyone.values()) == ()
-    assert doubtful(tuple(everyone.values())) == ()
+    for agrees in (True, None):
+        others = known(source, reuser, with_latency(evaluation(threads=4), audited(agrees=agrees)))
+        assert stopped_kinds(others.values()) == doubtful(tuple(others.values())) == ()
 
 
 def test_a_seeded_share_is_audited() -> None:
@@ -123,14 +99,9 @@ def test_an_audit_compares_what_no_drift_touches() -> None:
     assert audit_of_latency(slower, first, "x").agrees is True
     assert audit_of_latency(latency(4.0, 1.0), first, "x").agrees is False
     assert audit_of_latency(latency(4.0, 1.0), first, "x").ratio.value == pytest.approx(1.5)
-
-
-def test_noise_finds_only_gross_differences() -> None:
     noisy = replace(latency(4.0, 1.5), quiet=False)
-
-    assert audit_of_latency(noisy, latency(4.0, 2.0), "x").agrees is None
-    assert audit_of_latency(noisy, latency(4.0, 1.5), "x").agrees is None
-    assert audit_of_latency(noisy, latency(4.0, 6.0), "x").agrees is False
+    found = [audit_of_latency(noisy, latency(4.0, speedup), "x").agrees for speedup in (2.0, 1.5, 6.0)]
+    assert found == [None, None, False], "noise finds only gross differences"
 
 
 def test_curves_are_compared_over_all_their_points() -> None:
@@ -184,3 +155,7 @@ def test_reuse_is_stored_with_its_evaluation_and_read_under_its_earlier_names() 
     reuse = [{("lender" if k == "source" else k): v for k, v in one.items()} for one in now.pop("reuse")]
     reuse[0]["audit"]["lender"] = reuse[0]["audit"].pop("source")
     assert evaluation_from_json({**now, "facts": reuse}) == stored
+    predicted = replace(FIRST, prediction=Prediction(structure="s", accuracy=0.9))
+    earlier = predicted.to_json()
+    earlier["forecast"] = earlier.pop("prediction")
+    assert evaluation_from_json(earlier) == predicted

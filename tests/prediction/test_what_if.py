@@ -1,8 +1,10 @@
 """What each change brings a fleet: batch curves made by hand, so that a step's rate follows from one call's time."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -56,7 +58,7 @@ def known(*, bins: bool = True, host: HostCosts = HOST) -> dict[str, Timed]:
     return found | ({BINS.id: timed(BINS, {1: 5.0, 8: 20.0}, host=host)} if bins else {})
 
 
-def test_each_lever_rests_on_the_candidate_that_has_it_and_is_on_top_of_those_before() -> None:
+def test_each_what_if_rests_on_the_candidate_that_has_it_and_is_on_top_of_those_before() -> None:
     today, bins, batching, model, front_ends = what_ifs(BASELINE, CHOSEN, known())
 
     assert [s.what_if for s in (today, bins, batching, model, front_ends)] == [
@@ -103,22 +105,18 @@ def test_a_baseline_that_is_chosen_leaves_its_service_alone_to_be_tuned() -> Non
     assert [s.finding for s in steps] == ["", "already so", "", "not chosen", "not measured"]
 
 
-def test_modelled_times_give_modelled_steps() -> None:
-    found = known()
-    for identity, one in found.items():
-        service = replace(one.card.service, curve=replace(one.card.service.curve, clock="modelled"))
-        found[identity] = replace(one, card=replace(one.card, service=service))
+def test_modelled_times_give_modelled_steps_and_a_limit_that_nothing_keeps_is_said() -> None:
+    service = {
+        i: replace(one.card.service, curve=replace(one.card.service.curve, clock="modelled"))
+        for i, one in known().items()
+    }
+    modelled = {i: replace(one, card=replace(one.card, service=service[i])) for i, one in known().items()}
+    assert what_ifs(BASELINE, CHOSEN, modelled)[0].evidence == "modelled"
 
-    assert what_ifs(BASELINE, CHOSEN, found)[0].evidence == "modelled"
-
-
-def test_a_limit_that_nothing_keeps_is_said() -> None:
-    found = {i: replace(one, card=replace(one.card, p99_ms=1.0)) for i, one in known().items()}
-    steps = what_ifs(BASELINE, CHOSEN, found)
-
+    steps = what_ifs(BASELINE, CHOSEN, {i: replace(o, card=replace(o.card, p99_ms=1.0)) for i, o in known().items()})
     assert [s.finding for s in steps[:4]] == ["keeps no limit"] * 4
     with pytest.raises(ConfigError, match="no rate keeps a P99"):
-        fleet_plan(steps, Fleet(cards=10), p99_ms=1.0, unit="card", emulated=False)
+        sized(steps, Fleet(cards=10))
 
 
 # --- sizes: arithmetic on rates --------------------------------------------------------------------------------------
@@ -136,64 +134,41 @@ def made(what_if: str, rate: float | None, power_w: float | None = None) -> Step
     )
 
 
-def test_without_a_rate_cards_are_in_proportion_to_todays() -> None:
-    plan = fleet_plan(
-        [made("today", 100.0), made("model", 250.0)],
-        Fleet(cards=450, streams_per_card=6),
-        p99_ms=50.0,
-        unit="card",
-        emulated=False,
-    )
+def sized(steps: Sequence[Step], fleet: Fleet, **changes: Any) -> FleetPlan:
+    return fleet_plan(steps, fleet, p99_ms=50.0, unit="card", emulated=False, **changes)
+
+
+def test_cards_are_in_proportion_to_todays_or_follow_from_a_rate_and_the_headroom() -> None:
+    plan = sized([made("today", 100.0), made("model", 250.0)], Fleet(cards=450, streams_per_card=6))
 
     assert plan.basis == "today"
     assert [(s.cards, s.servers, s.streams_per_card) for s in plan.steps] == [(450, 57, 6.0), (180, 23, 15.0)]
     assert plan.steps[1].gain == 2.5
     assert plan.steps[1].cards_with_spare_server == 188
-
-
-def test_with_a_rate_cards_follow_from_it_and_the_headroom() -> None:
-    plan = fleet_plan(
-        [made("today", 100.0)], Fleet(), p99_ms=50.0, unit="card", emulated=False, rate_per_s=1000.0, headroom=0.3
-    )
-
+    plan = sized([made("today", 100.0)], Fleet(), rate_per_s=1000.0, headroom=0.3)
     assert [(s.cards, s.servers) for s in plan.steps] == [(13, 2)]
     assert plan.steps[0].cards_with_spare_server == 18  # ten carry the mean, and eight may be lost
 
 
-def test_the_first_classes_are_served_whole_before_the_next() -> None:
-    classes = (PriorityClass(name="live", share=0.6), PriorityClass(name="batch", share=0.4))
-    plan = fleet_plan(
-        [made("today", 100.0)], Fleet(cards=16), p99_ms=50.0, unit="card", emulated=False, classes=classes
-    )
+def test_the_first_classes_are_served_whole_before_the_next_and_their_shares_make_a_whole() -> None:
+    classes = [PriorityClass(name="live", share=0.6), PriorityClass(name="batch", share=0.4)]
+    plan = sized([made("today", 100.0)], Fleet(cards=16), classes=classes)
 
     served_then = plan.steps[0].served_with_lost_server
     assert served_then["live"] == pytest.approx(8 / 9.6)
     assert served_then["batch"] == 0
-
-
-@pytest.mark.parametrize(
-    ("classes", "message"),
-    [
+    for shares, message in (
         ([("a", 0.5), ("b", 0.4)], "do not add up"),
         ([("a", 0.5), ("a", 0.5)], "stands twice"),
         ([("a", 1.5), ("b", -0.5)], "do not add up"),
-    ],
-)
-def test_shares_of_classes_must_make_a_whole(classes: list[tuple[str, float]], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        fleet_plan(
-            [made("today", 1.0)],
-            Fleet(cards=1),
-            p99_ms=1.0,
-            unit="card",
-            emulated=False,
-            classes=[PriorityClass(name=n, share=s) for n, s in classes],
-        )
+    ):
+        with pytest.raises(ConfigError, match=message):
+            sized([made("today", 1.0)], Fleet(cards=1), classes=[PriorityClass(name=n, share=s) for n, s in shares])
 
 
 def test_nothing_to_be_in_proportion_to_is_refused() -> None:
     with pytest.raises(ConfigError, match="neither a rate nor today's cards"):
-        fleet_plan([made("today", 1.0)], Fleet(), p99_ms=1.0, unit="card", emulated=False)
+        sized([made("today", 1.0)], Fleet())
     with pytest.raises(ConfigError, match="not positive"):
         Fleet(cards=0)
 
@@ -202,14 +177,12 @@ def test_nothing_to_be_in_proportion_to_is_refused() -> None:
 def test_the_sized_fleet_carries_what_today_carries_and_one_card_fewer_does_not(
     cards: int, today: float, then: float
 ) -> None:
-    plan = fleet_plan(
-        [made("today", today), made("model", then)], Fleet(cards=cards), p99_ms=1.0, unit="card", emulated=False
-    )
-    sized = plan.steps[1].cards
-    assert sized is not None
+    plan = sized([made("today", today), made("model", then)], Fleet(cards=cards))
+    needed = plan.steps[1].cards
+    assert needed is not None
     assert plan.steps[0].cards == cards
-    assert sized * then >= cards * today * (1 - 1e-8)
-    assert (sized - 1) * then < cards * today
+    assert needed * then >= cards * today * (1 - 1e-8)
+    assert (needed - 1) * then < cards * today
 
 
 # --- and what it costs -----------------------------------------------------------------------------------------------
@@ -224,14 +197,8 @@ PRICES = Prices(
 
 
 def plan_of_two(power_w: float | None = 300.0) -> FleetPlan:
-    return fleet_plan(
-        [made("today", 100.0, power_w), made("bins", None), made("model", 200.0, power_w)],
-        Fleet(cards=16),
-        p99_ms=50.0,
-        unit="card",
-        emulated=False,
-        rate_per_s=1600.0,
-    )
+    steps = [made("today", 100.0, power_w), made("bins", None), made("model", 200.0, power_w)]
+    return sized(steps, Fleet(cards=16), rate_per_s=1600.0)
 
 
 def test_every_step_with_cards_has_its_cost_and_what_runs_today_comes_first() -> None:
@@ -245,9 +212,6 @@ def test_every_step_with_cards_has_its_cost_and_what_runs_today_comes_first() ->
     last = costs[-1].monthly
     assert last is not None
     assert (last.cards, last.servers, last.kw) == (80, 100, pytest.approx(2.9))
-
-
-def test_assumed_power_is_said_to_be_assumed() -> None:
     assert {c.power_basis for c in fleet_costs(plan_of_two(None), PRICES, 250.0)} == {"assumed"}
     assert {c.kw for c in fleet_costs(plan_of_two(None), PRICES, None)} == {None}
 
@@ -259,17 +223,17 @@ def test_a_plan_is_read_back_as_it_was_written_and_may_be_priced_anew(tmp_path: 
     file.write_text(json.dumps(found.to_json()), encoding="utf-8")
 
     assert read_capacity(file) == found
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(file.read_text(encoding="utf-8").replace('"what_if"', '"lever"'), encoding="utf-8")
+    assert read_capacity(earlier) == found
     dear = priced(read_capacity(file), replace(PRICES, card=Hardware(rent_per_month=20.0)))
     assert dear.costs[-1].monthly is not None
     assert dear.costs[-1].monthly.cards == 160
 
 
-@pytest.mark.parametrize(
-    "text", ["[]", "{}", '{"version": 1}', '{"version": 2, "fleet": null, "prices": null, "costs": []}']
-)
-def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
+def test_what_is_no_plan_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "capacity.json"
-    file.write_text(text, encoding="utf-8")
-
-    with pytest.raises(ConfigError, match="no plan of capacity"):
-        read_capacity(file)
+    for text in ("[]", "{}", '{"version": 1}', '{"version": 2, "fleet": null, "prices": null, "costs": []}'):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError, match="no plan of capacity"):
+            read_capacity(file)

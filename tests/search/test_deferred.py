@@ -13,9 +13,9 @@ from workbench.search.deferred import (
     predicted_errors,
     predicted_numbers,
 )
-from workbench.values.forecast import Forecast, ShapeAudit
 from workbench.values.measurement import Estimate
 from workbench.values.objectives import Objective
+from workbench.values.prediction import Prediction, ShapeAudit
 from workbench.values.results import Evaluation, Stop
 
 
@@ -41,11 +41,11 @@ def member(rate: float, accuracy: float, threads: int = 1) -> Evaluation:
 def waiting(
     rate: float, accuracy: float, keep_float: int, audit: ShapeAudit | None = None, **stopped: Any
 ) -> Evaluation:
-    forecast = Forecast(
+    prediction = Prediction(
         structure="s", shapes=12, throughput_per_s=estimate(rate), accuracy=accuracy, basis="", audit=audit
     )
     stop = Stop(stage="predict", reason="predicted", **stopped)
-    return replace(evaluation(scheme="static", keep_float=keep_float, stop=stop), forecast=forecast)
+    return replace(evaluation(scheme="static", keep_float=keep_float, stop=stop), prediction=prediction)
 
 
 def by_id(*found: Evaluation) -> dict[str, Evaluation]:
@@ -85,7 +85,7 @@ def test_an_audit_that_fails_has_everything_compiled_and_is_said() -> None:
 
 
 def test_a_set_that_serves_more_than_was_thought_possible_fails_too() -> None:
-    forecast = Forecast(structure="s", shapes=12, throughput_per_s=estimate(500), accuracy=0.95)
+    prediction = Prediction(structure="s", shapes=12, throughput_per_s=estimate(500), accuracy=0.95)
 
-    assert audit_failed([replace(member(900, 0.95), forecast=forecast)])
-    assert not audit_failed([replace(member(400, 0.95), forecast=forecast)])
+    assert audit_failed([replace(member(900, 0.95), prediction=prediction)])
+    assert not audit_failed([replace(member(400, 0.95), prediction=prediction)])

@@ -31,7 +31,7 @@ from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.forecast import Forecast
+from workbench.values.prediction import Prediction
 from workbench.values.results import Evaluation, Stop
 from workbench.values.reuse import Reuse
 
@@ -107,19 +107,19 @@ def test_what_was_reused_or_stopped_draws_no_line() -> None:
 
 
 def waiting(per_s: float, most: float, *, accuracy: float = 0.95, complete: bool = False) -> Evaluation:
-    forecast = Forecast(structure="", throughput_per_s=replace(estimate(per_s), high=most), accuracy=accuracy)
+    prediction = Prediction(structure="", throughput_per_s=replace(estimate(per_s), high=most), accuracy=accuracy)
     stop = None if complete else Stop(stage="predict", reason="predicted")
     kept = evaluation(scheme="dynamic", accuracy=accuracy, stop=stop, served=service(per_s) if complete else None)
-    return replace(kept, forecast=forecast)
+    return replace(kept, prediction=prediction)
 
 
 def test_a_member_dominates_what_is_no_more_accurate_and_serves_less_at_best() -> None:
-    forecast = waiting(500, 550).forecast
-    assert forecast is not None
+    prediction = waiting(500, 550).prediction
+    assert prediction is not None
 
-    assert dominates({"accuracy": 0.95, "service_throughput_per_s": 551.0}, forecast)
-    assert not dominates({"accuracy": 0.95, "service_throughput_per_s": 549.0}, forecast)
-    assert not dominates({"accuracy": 0.9499, "service_throughput_per_s": 900.0}, forecast)
+    assert dominates({"accuracy": 0.95, "service_throughput_per_s": 551.0}, prediction)
+    assert not dominates({"accuracy": 0.95, "service_throughput_per_s": 549.0}, prediction)
+    assert not dominates({"accuracy": 0.9499, "service_throughput_per_s": 900.0}, prediction)
 
 
 def test_an_audit_counts_what_was_measured_all_the_same() -> None:
@@ -248,7 +248,7 @@ def test_what_serves_less_for_certain_is_not_timed_whole_and_some_of_it_is_all_t
     assert len(left) == len(drawn) - 1 >= 1, "once five are known, who takes longer than the baseline waits"
     audited = found[drawn[1].id]
     assert audited.status == "complete"
-    assert audited.forecast is not None
+    assert audited.prediction is not None
     assert not audit_failed(found.values())
     for each in left:
         assert each.stop is not None

@@ -78,7 +78,7 @@ def test_a_sound_candidate_passes_every_stage_in_order(opened: Callable[..., Ope
     assert bench.journal.latency(DYNAMIC.id, "validation").exists()
 
 
-def test_the_baseline_is_timed_against_itself_and_stops_nowhere(opened: Callable[..., Opened]) -> None:
+def test_the_baseline_and_whoever_has_no_gates_stop_nowhere(opened: Callable[..., Opened]) -> None:
     question, bench = opened("accuracy_drop_pp: -50, size_mb: 0.000001, latency_p50_ms: 0.0000001")
 
     found = evaluate(question, question.baseline, bench)
@@ -87,48 +87,33 @@ def test_the_baseline_is_timed_against_itself_and_stops_nowhere(opened: Callable
     assert found.measurement.accuracy is not None
     assert found.measurement.accuracy.comparison is None
     assert found.measurement.latency is not None
-
-
-def test_a_file_that_is_too_large_stops_before_anything_runs(opened: Callable[..., Opened]) -> None:
-    question, bench = opened("size_mb: 0.000001")
-
-    found = evaluate(question, DYNAMIC, bench)
-
-    assert found.status == "stopped"
-    assert found.stop is not None
-    assert found.stop.violations["size_mb"] > 0
-    assert "the limit is 1e-06" in found.stop.reason
-    assert "smoke" not in stages(found)
-
-
-def test_a_certain_loss_of_accuracy_stops_at_a_subset_with_its_amount(opened: Callable[..., Opened]) -> None:
-    question, bench = opened("accuracy_drop_pp: -50")
-
-    found = evaluate(question, DYNAMIC, bench)
-
-    assert found.stop is not None
-    assert found.stop.stage == "accuracy_subset"
-    assert found.measurement.accuracy is not None
-    assert found.measurement.accuracy.samples < 320
-    assert 0 < found.stop.violations["accuracy_drop_pp"] <= 50
-    assert found.measurement.latency is None
-
-
-def test_a_latency_nobody_can_reach_stops_after_a_short_timing(opened: Callable[..., Opened]) -> None:
-    question, bench = opened("latency_p99_ms: 0.0000001")
-
-    found = evaluate(question, DYNAMIC, bench)
-
-    assert found.stop is not None
-    assert found.stop.stage == "latency_short"
-    assert found.stop.violations["latency_p99_ms"] > 0
-
-
-def test_without_gates_everything_is_measured_whatever_is_seen(opened: Callable[..., Opened]) -> None:
-    question, bench = opened("accuracy_drop_pp: -50, size_mb: 0.000001")
-
     assert evaluate(question, DYNAMIC, bench, gates=False).status == "complete"
     assert evaluate(question, DYNAMIC, bench, gates=False, split="holdout").measurement.accuracy is not None
+
+
+def test_a_broken_limit_stops_a_candidate_where_it_is_certain_with_its_amount(opened: Callable[..., Opened]) -> None:
+    question, bench = opened("size_mb: 0.000001")
+    large = evaluate(question, DYNAMIC, bench)
+    assert large.status == "stopped"
+    assert large.stop is not None
+    assert large.stop.violations["size_mb"] > 0
+    assert "the limit is 1e-06" in large.stop.reason
+    assert "smoke" not in stages(large)
+
+    question, bench = opened("accuracy_drop_pp: -50")
+    wrong = evaluate(question, DYNAMIC, bench)
+    assert wrong.stop is not None
+    assert wrong.stop.stage == "accuracy_subset"
+    assert wrong.measurement.accuracy is not None
+    assert wrong.measurement.accuracy.samples < 320
+    assert 0 < wrong.stop.violations["accuracy_drop_pp"] <= 50
+    assert wrong.measurement.latency is None
+
+    question, bench = opened("latency_p99_ms: 0.0000001")
+    slow = evaluate(question, DYNAMIC, bench)
+    assert slow.stop is not None
+    assert slow.stop.stage == "latency_short"
+    assert slow.stop.violations["latency_p99_ms"] > 0
 
 
 def test_nan_in_the_output_is_a_failure_with_stage_message_log_and_command(opened: Callable[..., Opened]) -> None:

@@ -75,19 +75,19 @@ def test_sets_share_files_are_deferred_and_only_those_on_the_front_are_compiled_
     first = runs.seen[1]
     assert is_deferred(first), "three lengths of four batches"
     assert first.compiled < 11, "no more than its times need"
-    assert first.forecast is not None
+    assert first.prediction is not None
     assert sum(e.compiled for e in found.values()) <= 12, "one set's files are the other's"
     assert may_be_on_front(question, found) == []
     assert not audit_failed(found.values())
-    whole = [e for e in found.values() if e.status == "complete" and e.forecast and e.forecast.throughput_per_s]
+    whole = [e for e in found.values() if e.status == "complete" and e.prediction and e.prediction.throughput_per_s]
     assert whole, "what may be on the front was compiled"
     for evaluation in whole:
-        service, forecast = evaluation.measurement.service, evaluation.forecast
+        service, prediction = evaluation.measurement.service, evaluation.prediction
         assert service is not None
         assert service.best is not None
-        assert forecast is not None
-        assert forecast.throughput_per_s is not None
-        assert service.best.throughput_per_s.value <= forecast.throughput_per_s.high * 1.001
+        assert prediction is not None
+        assert prediction.throughput_per_s is not None
+        assert service.best.throughput_per_s.value <= prediction.throughput_per_s.high * 1.001
 
     assert run_sweep(question, bench).new == 0
     assert bench.journal.evaluations() == found

@@ -37,12 +37,12 @@ def plan_capacity(
     prices: Prices | None = None,
     card_power_w: float | None = None,
 ) -> Capacity:
-    """Sizes for a demand, candidate by candidate, and for a fleet, what_if by what_if; deterministic.
+    """Sizes for a demand, candidate by candidate, and for a fleet, what-if by what-if; deterministic.
 
     Args:
         demand: None where only the present fleet is known; there is then no plan by candidates.
         candidate: id or its first digits; None for the front, and for the recommended one.
-        fleet: None for no what_ifs.
+        fleet: None for no what-ifs.
     """
     refuse_language_model(question, "plan of capacity")
     if question.service is None or question.space.service is None:

@@ -43,7 +43,7 @@ class StepCost:
 class Capacity:
     """Attributes:
     plan: candidate by candidate; None where the rate of requests is not known.
-    fleet: what_if by what_if; None where nothing was chosen to compare with.
+    fleet: what-if by what-if; None where nothing was chosen to compare with.
     costs: of the steps of `fleet` that have cards, in their order, 'as run' first where it was said.
     command: the command line that asked for it; '' where there was none.
     """
@@ -97,12 +97,19 @@ def read_capacity(path: Path) -> Capacity:
         raise ConfigError(
             "is no plan of capacity of this workbench.", file=path, hint="Write one: workbench plan-capacity … --json"
         )
-    own = {name: body.pop(name) for name in _OWN} | {"command": body.pop("command", "")}
+    own = {name: _with_todays_names(body.pop(name)) for name in _OWN} | {"command": body.pop("command", "")}
     try:
         plan = decode(CapacityPlan, body, "plan") if body else None
         return decode(Capacity, {"plan": None, **own}, "capacity") if plan is None else _joined(plan, own)
     except DecodeError as error:
         raise ConfigError(f"is no plan of capacity of this workbench: {error}.", file=path) from error
+
+
+def _with_todays_names(value: Any) -> Any:
+    """Of plans written before `lever` was called `what_if`."""
+    if isinstance(value, dict):
+        return {"what_if" if key == "lever" else key: _with_todays_names(each) for key, each in value.items()}
+    return [_with_todays_names(each) for each in value] if isinstance(value, list) else value
 
 
 def _joined(plan: CapacityPlan, own: Mapping[str, Any]) -> Capacity:

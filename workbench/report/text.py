@@ -25,10 +25,10 @@ from workbench.report.words import compiled_words, count_of, evidence_sentence, 
 from workbench.search.deferred import audit_words
 from workbench.values.documents.canonical import encode
 from workbench.values.evidence import said_of, sources_of
-from workbench.values.forecast import Forecast
 from workbench.values.measurement import AccuracyComparison
 from workbench.values.metrics import intervals, metrics
 from workbench.values.objectives import METRICS
+from workbench.values.prediction import Prediction
 from workbench.values.results import STAGES, Evaluation, StageTiming
 
 
@@ -82,11 +82,11 @@ def detail(summary: Summary, candidate_id: str) -> str:
         f"  {s.stage:<34} {s.seconds:8.2f} s{'  (from the cache)' if s.cached else ''}{_compiled(s)}"
         for s in evaluation.stages
     ]
-    if evaluation.forecast is not None and evaluation.forecast.throughput_per_s is not None:
+    if evaluation.prediction is not None and evaluation.prediction.throughput_per_s is not None:
         found += [
             "",
-            f"Predicted before it was {'compiled' if evaluation.forecast.shapes else 'timed'} whole",
-            *(f"  {line}" for line in _forecast(evaluation.forecast)),
+            f"Predicted before it was {'compiled' if evaluation.prediction.shapes else 'timed'} whole",
+            *(f"  {line}" for line in _prediction(evaluation.prediction)),
         ]
     chain = evaluation.toolchain
     parts = ", ".join(f"{name} {version}" for name, version in sorted(chain.components.items()))
@@ -96,10 +96,10 @@ def detail(summary: Summary, candidate_id: str) -> str:
     return "\n".join(found)
 
 
-def _forecast(forecast: Forecast) -> list[str]:
-    assert forecast.throughput_per_s is not None  # nothing was predicted otherwise
-    rate, audit = forecast.throughput_per_s, forecast.audit
-    lines = [f"service {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}]", forecast.basis]
+def _prediction(prediction: Prediction) -> list[str]:
+    assert prediction.throughput_per_s is not None  # nothing was predicted otherwise
+    rate, audit = prediction.throughput_per_s, prediction.audit
+    lines = [f"service {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}]", prediction.basis]
     if audit is not None:
         lines.append(
             f"audit: batch {audit.batch}, length {audit.length} took {audit.measured_ms.value:.3g} ms, predicted "
@@ -153,7 +153,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
             for e in summary.evaluations
         ],
         **({"recipes": [encode(recipe) for recipe in summary.recipes]} if summary.recipes else {}),
-        "loans": [encode(kind) for kind in stopped_reuse(summary.evaluations)],
+        "stopped_reuse": [encode(kind) for kind in stopped_reuse(summary.evaluations)],
         "damage": [encode(damage) for damage in summary.damage],
         "set_aside": [encode(aside) for aside in summary.set_aside],
         "stops": dict(summary.stops),

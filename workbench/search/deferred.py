@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.inputs.experiment import Experiment
 from workbench.search.front import front_of
-from workbench.values.forecast import Forecast
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import metrics
+from workbench.values.prediction import Prediction
 from workbench.values.results import Evaluation
 
 THROUGHPUT = "service_throughput_per_s"
@@ -29,8 +29,8 @@ def may_be_predicted(experiment: Experiment) -> bool:
 
 def is_deferred(evaluation: Evaluation) -> bool:
     """Whether it stopped on a prediction and on nothing else."""
-    stopped, forecast = evaluation.stop, evaluation.forecast
-    predicted = forecast is not None and forecast.throughput_per_s is not None
+    stopped, prediction = evaluation.stop, evaluation.prediction
+    predicted = prediction is not None and prediction.throughput_per_s is not None
     return stopped is not None and stopped.stage == "predict" and not stopped.violations and predicted
 
 
@@ -39,29 +39,31 @@ def may_be_on_front(experiment: Experiment, evaluations: Mapping[str, Evaluation
     waiting = [e for e in evaluations.values() if is_deferred(e)]
     if not audit_failed(evaluations.values()):
         members = [metrics(e) for e in front_of(experiment, evaluations)]
-        waiting = [e for e in waiting if not any(dominates(m, e.forecast) for m in members if e.forecast is not None)]
+        waiting = [
+            e for e in waiting if not any(dominates(m, e.prediction) for m in members if e.prediction is not None)
+        ]
     return sorted(waiting, key=lambda e: (-_rate(e).value, e.candidate.id))
 
 
-def dominates(member: Mapping[str, float], forecast: Forecast) -> bool:
+def dominates(member: Mapping[str, float], prediction: Prediction) -> bool:
     """Whether a member's numbers are as accurate as what was predicted of another, and beyond all that it may serve."""
-    accuracy, rate = forecast.accuracy, forecast.throughput_per_s
+    accuracy, rate = prediction.accuracy, prediction.throughput_per_s
     assert rate is not None  # nothing was predicted otherwise
     return (accuracy is None or member.get("accuracy", accuracy) >= accuracy) and member[THROUGHPUT] >= rate.high
 
 
 def _rate(evaluation: Evaluation) -> Estimate:
-    assert evaluation.forecast is not None  # it waits
-    assert evaluation.forecast.throughput_per_s is not None
-    return evaluation.forecast.throughput_per_s
+    assert evaluation.prediction is not None  # it waits
+    assert evaluation.prediction.throughput_per_s is not None
+    return evaluation.prediction.throughput_per_s
 
 
 def predicted_numbers(evaluation: Evaluation) -> dict[str, float]:
     """What the sampler learns of one that waits, under the names of the objectives."""
     if not is_deferred(evaluation):
         return {}
-    assert evaluation.forecast is not None  # it waits
-    accuracy = evaluation.forecast.accuracy
+    assert evaluation.prediction is not None  # it waits
+    accuracy = evaluation.prediction.accuracy
     return {THROUGHPUT: _rate(evaluation).value, **({} if accuracy is None else {"accuracy": accuracy})}
 
 
@@ -74,10 +76,10 @@ def known_times(evaluations: Iterable[Evaluation]) -> dict[str, dict[tuple[int, 
     """Structure → (batch, length) → milliseconds at first speed, of all that was compiled and timed in this sweep."""
     found: dict[str, dict[tuple[int, int], Estimate]] = {}
     for evaluation in evaluations:
-        if evaluation.forecast is None:
+        if evaluation.prediction is None:
             continue
-        own = found.setdefault(evaluation.forecast.structure, {})
-        for time in evaluation.forecast.times:
+        own = found.setdefault(evaluation.prediction.structure, {})
+        for time in evaluation.prediction.times:
             own.setdefault((time.batch, time.length), time.p50_ms)
         service = evaluation.measurement.service
         if service is not None and evaluation.status == "complete" and evaluation.candidate.compile.one_file_a_shape():
@@ -92,25 +94,30 @@ def audit_failed(evaluations: Iterable[Evaluation]) -> bool:
 
 
 def _wrong(evaluation: Evaluation) -> bool:
-    forecast = evaluation.forecast
-    if forecast is None:
+    prediction = evaluation.prediction
+    if prediction is None:
         return False
-    if forecast.audit is not None and not forecast.audit.agrees:
+    if prediction.audit is not None and not prediction.audit.agrees:
         return True
     service = evaluation.measurement.service
-    if evaluation.status != "complete" or forecast.throughput_per_s is None or service is None or service.best is None:
+    if (
+        evaluation.status != "complete"
+        or prediction.throughput_per_s is None
+        or service is None
+        or service.best is None
+    ):
         return False
     reached = (service.best.own or service.best).throughput_per_s  # modelled: of the one clock that forecasts are of
-    return reached.low > forecast.throughput_per_s.high
+    return reached.low > prediction.throughput_per_s.high
 
 
 def audit_words(evaluations: Sequence[Evaluation]) -> str:
     """'14 sets of shapes were predicted before …; 3 audits, all within their intervals'; nothing where none was."""
-    told = [e for e in evaluations if e.forecast is not None and e.forecast.throughput_per_s is not None]
+    told = [e for e in evaluations if e.prediction is not None and e.prediction.throughput_per_s is not None]
     if not told:
         return ""
     audits = [e for e in told if _is_audit(e)]
-    sets = any(e.forecast is not None and e.forecast.shapes for e in told)
+    sets = any(e.prediction is not None and e.prediction.shapes for e in told)
     one, many = ("set of shapes was", "sets of shapes were") if sets else ("candidate was", "candidates were")
     what = f"1 {one} predicted before it was" if len(told) == 1 else f"{len(told)} {many} predicted before they were"
     whole = "compiled" if sets else "timed"
@@ -125,17 +132,17 @@ def audit_words(evaluations: Sequence[Evaluation]) -> str:
 
 def _is_audit(evaluation: Evaluation) -> bool:
     """Whether its prediction was put to the test."""
-    assert evaluation.forecast is not None  # it was predicted
-    if evaluation.forecast.shapes:
-        return evaluation.forecast.audit is not None
+    assert evaluation.prediction is not None  # it was predicted
+    if evaluation.prediction.shapes:
+        return evaluation.prediction.audit is not None
     return evaluation.status == "complete"
 
 
 def _why_wrong(evaluation: Evaluation) -> str:
-    forecast, service = evaluation.forecast, evaluation.measurement.service
-    assert forecast is not None  # it was predicted
-    if forecast.audit is not None and not forecast.audit.agrees:
-        wrong = forecast.audit
+    prediction, service = evaluation.prediction, evaluation.measurement.service
+    assert prediction is not None  # it was predicted
+    if prediction.audit is not None and not prediction.audit.agrees:
+        wrong = prediction.audit
         return (
             f"batch {wrong.batch}, length {wrong.length} took {wrong.measured_ms.value:.3g} ms, predicted were "
             f"[{wrong.predicted_ms.low:.3g}, {wrong.predicted_ms.high:.3g}]"

@@ -112,7 +112,7 @@ def evaluate(
         stop=found.stop,
         cut=effort.words(experiment, split) if status == "complete" else (),
         reuse=found.reuse,
-        forecast=found.forecast,
+        prediction=found.prediction,
         place=Place(host=platform.node(), card=bench.card),
         fidelity=found.fidelity,
         overflow=found.overflow,
@@ -153,7 +153,9 @@ def _run(request: Request, steps: Progress, sessions: contextlib.ExitStack, *, w
         if steps.steps[-1].stop is not None:
             return
     # what follows is measured with the whole set
-    found = replace(steps.found, measurement=Measurement(), forecast=steps.found.forecast or told_structure(request))
+    found = replace(
+        steps.found, measurement=Measurement(), prediction=steps.found.prediction or told_structure(request)
+    )
     steps.then(found)
     artifact, directory = artifact_of(request.experiment, request.candidate, request.bench, steps, split=request.split)
     found = steps.found.measured(

@@ -491,7 +491,7 @@ class _Loop:
         """What compiling all of its set takes, by the compiles of this sweep, and measuring it, by the baseline's."""
         stages = [s for e in self.known.values() for s in e.stages if s.compiled]
         each_s = sum(s.seconds for s in stages) / max(1, sum(s.compiled for s in stages))
-        shapes = evaluation.forecast.shapes if evaluation.forecast is not None else 0
+        shapes = evaluation.prediction.shapes if evaluation.prediction is not None else 0
         baseline = self.known.get(self.experiment.baseline.id)
         measured = () if baseline is None else (s.seconds for s in baseline.stages if not s.compiled)
         return each_s * shapes + sum(measured)

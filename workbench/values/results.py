@@ -14,8 +14,8 @@ from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.fidelity import Fidelity
-from workbench.values.forecast import Forecast
 from workbench.values.measurement import Measurement, Split
+from workbench.values.prediction import Prediction
 from workbench.values.reuse import Reuse
 
 Status = Literal["complete", "stopped", "failed"]
@@ -113,7 +113,7 @@ class Evaluation:
         cut: what is less in it than the experiment asks for, in words, since the time of the run was short; a sweep
             with more time makes it again.
         reuse: what of the measurement other candidates may take, and what was taken from others.
-        forecast: what was predicted before it was measured whole; None where nothing was.
+        prediction: what was predicted before it was measured whole; None where nothing was.
         place: where it was made; None where that was not kept.
         fidelity: how far its answers lie from float32; None where nobody measured it.
         overflow: what overflows on its device, in words with the way on; '' where nothing does or nobody looked.
@@ -132,7 +132,7 @@ class Evaluation:
     attempt: int = 1
     cut: tuple[str, ...] = added_later(())
     reuse: tuple[Reuse, ...] = added_later(())
-    forecast: Forecast | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    prediction: Prediction | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     place: Place | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     fidelity: Fidelity | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     overflow: str = added_later("")
@@ -186,12 +186,15 @@ def evaluation_from_json(data: dict[str, Any]) -> Evaluation:
 
 
 def _with_todays_names(body: dict[str, Any]) -> dict[str, Any]:
-    """An evaluation under the keys of today: `facts` with a `lender` was what `reuse` with a `source` is."""
-    if "facts" not in body:
-        return body
-    facts = [{"source" if key == "lender" else key: value for key, value in fact.items()} for fact in body["facts"]]
-    for fact in facts:
-        if fact.get("audit") is not None:
-            audit = dict(fact["audit"])
-            fact["audit"] = {"source": audit.pop("lender"), **audit}
-    return {**{key: value for key, value in body.items() if key != "facts"}, "reuse": facts}
+    """An evaluation under the keys of today: `prediction` was called `forecast`, and `reuse` with a `source` was called
+    `facts` with a `lender`."""
+
+    def renamed(value: dict[str, Any]) -> dict[str, Any]:
+        keys = {"lender": "source", "facts": "reuse", "forecast": "prediction"}
+        return {keys.get(key, key): each for key, each in value.items()}
+
+    body = renamed(body)
+    for reuse in (found := [renamed(each) for each in body.get("reuse", ())]):
+        if reuse.get("audit") is not None:
+            reuse["audit"] = renamed(reuse["audit"])
+    return {**body, "reuse": found} if found else body

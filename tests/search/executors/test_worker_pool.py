@@ -100,20 +100,24 @@ def test_a_compiler_that_dies_leaves_the_candidate_to_its_evaluation() -> None:
     assert done.future.result().status == "complete"
 
 
-@pytest.mark.parametrize("raised", [TimeUp("compile"), ToolchainError("the compiler is gone.")])
-def test_what_ends_a_compile_ahead_is_the_result_and_costs_nobody_else_anything(raised: Exception) -> None:
-    measured = threading.Event()
-    compiler = CompilerOf(lambda _: (_ for _ in ()).throw(raised))
-    with WorkerPool[str]([Card("a", lambda _: measured.wait(SLOW_S) and None)], [compiler]) as pool:
-        pool.begin("at the card", work)
-        pool.begin("in the compiler", work, candidate())
-        done = pool.first()
-        assert done is not None
-        assert (done.what, pool.working, pool.free) == ("in the compiler", ("at the card",), True)
-        with pytest.raises(type(raised), match=str(raised)):
-            done.future.result()
-        measured.set()
-        assert [one.future.result().status for one in all_of(pool)] == ["complete"]
+def test_what_ends_a_compile_ahead_is_the_result_and_costs_nobody_else_anything() -> None:
+    for raised in (TimeUp("compile"), ToolchainError("the compiler is gone.")):
+        measured = threading.Event()
+
+        def ends(_: Candidate, raised: Exception = raised) -> None:
+            raise raised
+
+        card = Card("a", lambda _, measured=measured: measured.wait(SLOW_S) and None)  # type: ignore[misc]
+        with WorkerPool[str]([card], [CompilerOf(ends)]) as pool:
+            pool.begin("at the card", work)
+            pool.begin("in the compiler", work, candidate())
+            done = pool.first()
+            assert done is not None
+            assert (done.what, pool.working, pool.free) == ("in the compiler", ("at the card",), True)
+            with pytest.raises(type(raised), match=str(raised)):
+                done.future.result()
+            measured.set()
+            assert [one.future.result().status for one in all_of(pool)] == ["complete"]
 
 
 def test_every_compile_that_ends_so_is_told_even_where_nothing_else_is_in_flight() -> None:
@@ -130,31 +134,18 @@ def test_every_compile_that_ends_so_is_told_even_where_nothing_else_is_in_flight
         assert not pool.working
 
 
-def test_a_card_that_is_set_aside_gets_nothing_more_and_the_last_one_stays() -> None:
-    cards = [Card("a"), Card("b")]
-    with WorkerPool[str](cards) as pool:
-        assert cards[0].place is not None
-        assert cards[1].place is not None
-        assert pool.set_aside(cards[0].place)
-        assert not pool.set_aside(cards[0].place)
-        assert not pool.set_aside(cards[1].place)
-        assert not pool.set_aside(Place(host="here", card="of nobody"))
-        for what in ("first", "second"):
-            pool.begin(what, work)
-            (done,) = all_of(pool)
-            assert done.future.result().started_at == "on b"
-
-
-def test_a_card_that_is_set_aside_while_it_works_gets_nothing_after_that() -> None:
+def test_a_card_that_is_set_aside_gets_nothing_more_once_it_has_ended_and_the_last_one_stays() -> None:
+    a, b = (Place(host="here", card=name) for name in "ab")
     with WorkerPool[str]([Card("a"), Card("b")]) as pool:
         pool.begin("it", work)
-        assert pool.set_aside(Place(host="here", card="a"))
+        assert [pool.set_aside(place) for place in (a, a, b, Place(host="here", card="of nobody"))] == [
+            *(True, False, False, False),
+        ]
         assert [done.future.result().started_at for done in all_of(pool)] == ["on a"]
-        pool.begin("next", work)
-        assert [done.future.result().started_at for done in all_of(pool)] == ["on b"]
-        pool.begin("after", work)
-        assert not pool.free
-        assert [done.future.result().started_at for done in all_of(pool)] == ["on b"]
+        for what in ("next", "after"):
+            pool.begin(what, work)
+            assert not pool.free
+            assert [done.future.result().started_at for done in all_of(pool)] == ["on b"]
 
 
 def test_whoever_is_bound_to_no_card_cannot_be_set_aside() -> None:

@@ -21,9 +21,9 @@ from workbench.search.deferred import THROUGHPUT, audit_failed, dominates, may_b
 from workbench.search.stages.request import Found, Request
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
-from workbench.values.forecast import Forecast
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import accuracy_metrics, metrics
+from workbench.values.prediction import Prediction
 from workbench.values.results import Evaluation
 from workbench.values.reuse import error_of
 
@@ -65,17 +65,17 @@ def dominated(request: Request, found: Found) -> Found:
     rate = told(known, how(request.candidate), latency.speedup)
     if rate is None:
         return found
-    forecast = Forecast(
+    prediction = Prediction(
         structure="",
         throughput_per_s=rate,
         accuracy=accuracy_metrics(accuracy)["accuracy"],
         basis=f"a short look at its times, {latency.speedup.value:.2f}x as fast as the float baseline, and what "
         f"{len(known)} candidates of this sweep were timed at and serve",
     )
-    better = next((e for e in request.incumbents if dominates(metrics(e), forecast)), None)
+    better = next((e for e in request.incumbents if dominates(metrics(e), prediction)), None)
     if better is None:
         return found
-    found = replace(found, forecast=forecast)
+    found = replace(found, prediction=prediction)
     if is_audited(request.candidate, request.experiment.seed, "audit of its service"):
         return found
     return found.stopped(

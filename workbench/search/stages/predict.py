@@ -32,9 +32,9 @@ from workbench.search.stages.smoke import smoke
 from workbench.targets.base import Session
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError
-from workbench.values.forecast import Forecast, ShapeAudit, ShapeTime
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Split
 from workbench.values.metrics import accuracy_metrics
+from workbench.values.prediction import Prediction, ShapeAudit, ShapeTime
 
 _log = logging.getLogger(__name__)
 
@@ -52,17 +52,17 @@ def may_wait(experiment: Experiment, candidate: Candidate) -> bool:
     )
 
 
-def told_structure(request: Request) -> Forecast | None:
+def told_structure(request: Request) -> Prediction | None:
     """What was predicted of a candidate before it was measured whole; else the structure of one whose shapes are
     compiled, so that its times tell of others."""
     if request.split != "validation":
         return None
     before = request.bench.journal.evaluation(request.candidate.id)
-    if before is not None and before.forecast is not None:
-        return before.forecast
+    if before is not None and before.prediction is not None:
+        return before.prediction
     if request.experiment.service is None or not shares_shapes(request.candidate):
         return None
-    return Forecast(structure=structure_of(request.experiment, request.candidate, request.bench))
+    return Prediction(structure=structure_of(request.experiment, request.candidate, request.bench))
 
 
 def predict(request: Request, steps: Progress) -> None:
@@ -102,7 +102,7 @@ def predict(request: Request, steps: Progress) -> None:
         rate = predicted_throughput(request.experiment, request.candidate, request.bench, curve_times, request.split)
     count, emulated = len(shapes_of(request.candidate)), request.bench.toolchain(request.candidate).emulated
     measured = steps.found.measurement.accuracy
-    forecast = Forecast(
+    prediction = Prediction(
         structure=structure,
         times=tuple(times.values()),
         shapes=count,
@@ -111,7 +111,7 @@ def predict(request: Request, steps: Progress) -> None:
         basis=_basis(told, len(times), count),
         audit=audit,
     )
-    found = replace(steps.found, forecast=forecast)
+    found = replace(steps.found, prediction=prediction)
     if rate is not None and (audit is None or audit.agrees):
         found = found.stopped(
             f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] from "

@@ -26,9 +26,9 @@ from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CheckError
 from workbench.values.fidelity import Fidelity
-from workbench.values.forecast import Forecast
 from workbench.values.measurement import Measurement, Split
 from workbench.values.objectives import violations
+from workbench.values.prediction import Prediction
 from workbench.values.results import Evaluation, StageTiming, Stop
 from workbench.values.reuse import Reuse, ReuseKind
 
@@ -119,7 +119,7 @@ class Found:
     cached: bool = False
     measurement: Measurement = field(default_factory=Measurement)
     reuse: tuple[Reuse, ...] = ()
-    forecast: Forecast | None = None
+    prediction: Prediction | None = None
     fidelity: Fidelity | None = None
     witness: str = ""
     proof: str = ""

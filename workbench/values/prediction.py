@@ -40,7 +40,7 @@ class ShapeAudit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Prediction:
     """The service of a candidate, predicted from the few shapes of its set that were compiled, or from a short look at
     its times.
 
