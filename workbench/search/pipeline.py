@@ -157,10 +157,8 @@ def _run(request: Request, steps: Progress, sessions: contextlib.ExitStack, *, w
         steps.found, measurement=Measurement(), prediction=steps.found.prediction or told_structure(request)
     )
     steps.then(found)
-    artifact, directory = artifact_of(request.experiment, request.candidate, request.bench, steps, split=request.split)
-    found = steps.found.measured(
-        size_bytes=artifact.size_bytes, int8_ops=artifact.int8_ops, float_matmuls_left=artifact.float_matmuls_left
-    )
+    artifact, directory = artifact_of(*request.at, steps, split=request.split)
+    found = steps.found.of_files(artifact)
     steps.then(found)
     if request.candidate.quantization.scheme != "none" and artifact.int8_ops == 0:
         raise CompileError(
@@ -193,7 +191,7 @@ def _run(request: Request, steps: Progress, sessions: contextlib.ExitStack, *, w
             return
     with steps.stage("accuracy_full"):
         if request.split == "holdout":
-            overflow = overflow_of(request.experiment, request.candidate, request.bench)
+            overflow = overflow_of(*request.at)
             steps.then(replace(steps.found, overflow=overflow))
         if steps.then(full_accuracy(request, steps.found, scores)):
             return

@@ -87,7 +87,6 @@ class SweepEnd:
         reason: 'budget', 'timeout' or 'exhausted' (every candidate of the space has been evaluated).
         new: evaluations made by this run, second attempts among them; `reused` were there before.
         search_s: wall time of the search, `overhead_s` of it outside evaluations.
-        proposals: what the sampler proposed, repeats and forbidden ones included.
         interrupted: what was in flight when the time was up.
         set_aside: cards that were not to be trusted.
     """
@@ -97,9 +96,6 @@ class SweepEnd:
     reused: int
     search_s: float
     overhead_s: float
-    proposals: int
-    repeats: int
-    forbidden: int
     interrupted: Interrupted | None = None
     set_aside: tuple[SetAside, ...] = ()
 
@@ -161,8 +157,8 @@ def run_sweep(
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
     with WorkerPool[_Flight](executors or (InProcess(experiment, bench),), compilers, hear) as pool:
-        told = (resumed, warm, trying, quarantine, looked, effort)
-        loop = _Loop(experiment, bench, study, known, listeners, pool, time, *told)
+        asked = (resumed, trying, looked, quarantine, effort)
+        loop = _Loop(experiment, bench, study, known, pool, listeners, time, warm, *asked)
         with _writable(bench.journal.root):
             loop.bring_back(comes_again(study, known, failed=unlucky, lost=bench.journal.lost()))
             loop.set_cards_aside()
@@ -175,9 +171,6 @@ def run_sweep(
         reused=reused,
         search_s=search_s,
         overhead_s=search_s - loop.busy_s,
-        proposals=loop.proposals,
-        repeats=loop.repeats,
-        forbidden=loop.forbidden,
         interrupted=loop.interrupted[0] if loop.interrupted else None,
         set_aside=tuple(loop.aside),
     )
@@ -213,38 +206,32 @@ class _Flight:
         return self.trial is None and not self.look
 
 
+@dataclass
 class _Loop:
-    """The state of one run of the loop: the study, what is known, what is in flight, and counters."""
+    """The state of one run of the loop: the study, what is known, and what is in flight."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        bench: Bench,
-        study: optuna.Study,
-        known: dict[str, Evaluation],
-        listeners: Sequence[Listener],
-        pool: WorkerPool[_Flight],
-        time: RunTime | None,
-        resumed: Callable[[Candidate], None],
-        warm: WarmStart,
-        trying: Callable[[Candidate, str], None],
-        quarantine: Callable[[Place, str], bool],
-        looked: Callable[[Evaluation], None],
-        effort: Effort,
-    ) -> None:
-        self.experiment, self.bench, self.study, self.known = experiment, bench, study, known
-        self.warm = warm
-        self.listeners, self.pool, self.time = listeners, pool, time
+    experiment: Experiment
+    bench: Bench
+    study: optuna.Study
+    known: dict[str, Evaluation]
+    pool: WorkerPool[_Flight]
+    listeners: Sequence[Listener]
+    time: RunTime | None
+    warm: WarmStart
+    resumed: Callable[[Candidate], None]
+    trying: Callable[[Candidate, str], None]
+    looked: Callable[[Evaluation], None]
+    quarantine: Callable[[Place, str], bool]
+    effort: Effort
+
+    def __post_init__(self) -> None:
         self.interrupted: list[Interrupted] = []
-        self.resumed, self.trying, self.quarantine = resumed, trying, quarantine
-        self.proposals = self.repeats = self.forbidden = 0
         self.busy_s, self._busy_since = 0.0, 0.0
         self.again: dict[str, Again] = {}  # by id, what this run evaluates once more
         self.aside: list[SetAside] = []
         self.looks: list[Candidate] = []
         self.ended = ""  # why nothing more is asked for
-        self.looked, self.effort = looked, effort
-        self.left_open = trials_left_open(study, known)
+        self.left_open = trials_left_open(self.study, self.known)
         self.in_flight_before = {t.user_attrs.get("candidate") for t in self.left_open} - {None}
 
     def run(self, budget: int) -> str:
@@ -332,11 +319,9 @@ class _Loop:
         if candidate.id in self.known:
             # not a repeat: an ended run that had measured it, and not yet told it
             repeat = candidate.id in told_candidates(self.study)
-            self.repeats += repeat
             tell(self.study, trial, self.experiment, self.known[candidate.id], self.known, repeat=repeat)
             return None
         if candidate.id in self._flying():
-            self.repeats += 1
             tell_in_flight(self.study, trial)
             return None
         again = self.again.get(candidate.id)
@@ -348,13 +333,11 @@ class _Loop:
     def _ask(self) -> tuple[optuna.Trial, Candidate | None]:
         learned = priors(self.experiment, self.warm, self.known)
         trial = next_trial(self.study, self.experiment, self.left_open, self.known, learned, self._flying())
-        self.proposals += 1
         space = self.experiment.space
         assignment = suggest(space, lambda name, choices: trial.suggest_categorical(name, list(choices)))
         try:
             candidate = build(space, assignment)
         except Forbidden as error:
-            self.forbidden += 1
             tell_forbidden(self.study, trial, self.experiment, str(error))
             return trial, None
         trial.set_user_attr("candidate", candidate.id)

@@ -61,14 +61,8 @@ def language(request: Request, steps: Progress) -> None:
     """Every stage; the caller has the errors."""
     with steps.stage("check"):
         request.check()
-    artifact, directory = artifact_of(request.experiment, request.candidate, request.bench, steps, split=request.split)
-    steps.then(
-        steps.found.measured(
-            size_bytes=artifact.size_bytes,
-            int8_ops=artifact.int8_ops,
-            float_matmuls_left=artifact.float_matmuls_left,
-        )
-    )
+    artifact, directory = artifact_of(*request.at, steps, split=request.split)
+    steps.then(steps.found.of_files(artifact))
     with steps.stage("latency_short"):
         latency, figures, key = modelled(request, artifact, directory)
         found = steps.found.under(Reuse(kind="latency", key=key)).measured(latency=latency, language=figures)

@@ -88,7 +88,7 @@ def _key(request: Request, artifact: Artifact, directory: Path) -> str | None:
     if request.split != "validation" or request.bench.toolchain(request.candidate).emulated:
         return None
     calls = request.effort.timed_calls(request.experiment)
-    at = (request.experiment, request.candidate, request.bench, artifact, directory)
+    at = (*request.at, artifact, directory)
     return latency_key(*at, _feeds(request)[0], calls)
 
 

@@ -62,7 +62,7 @@ def told_structure(request: Request) -> Prediction | None:
         return before.prediction
     if request.experiment.service is None or not shares_shapes(request.candidate):
         return None
-    return Prediction(structure=structure_of(request.experiment, request.candidate, request.bench))
+    return Prediction(structure=structure_of(*request.at))
 
 
 def predict(request: Request, steps: Progress) -> None:
@@ -91,7 +91,7 @@ def predict(request: Request, steps: Progress) -> None:
             for score in (growing_subsets, full_accuracy):
                 if steps.then(score(request, steps.found, scores)):
                     return
-            structure = structure_of(request.experiment, request.candidate, request.bench)
+            structure = structure_of(*request.at)
             times[first] = _timed(request, one, session, baseline)
         told = _with_more_shapes(request, steps, known, structure, times, baseline)
         if told is None:
@@ -99,7 +99,7 @@ def predict(request: Request, steps: Progress) -> None:
         audit = _audit(request, steps, known, structure, times, baseline)
     with steps.stage("predict"):
         curve_times = {(b, n or 0): told.times[b, n or 0] for b, n in shapes_of(request.candidate)}
-        rate = predicted_throughput(request.experiment, request.candidate, request.bench, curve_times, request.split)
+        rate = predicted_throughput(*request.at, curve_times, request.split)
     count, emulated = len(shapes_of(request.candidate)), request.bench.toolchain(request.candidate).emulated
     measured = steps.found.measurement.accuracy
     prediction = Prediction(

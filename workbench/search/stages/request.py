@@ -47,6 +47,11 @@ class Request:
     reusable: Reusable = NOTHING_REUSABLE
 
     @property
+    def at(self) -> tuple[Experiment, Candidate, Bench]:
+        """What most of a stage's parts are asked with."""
+        return self.experiment, self.candidate, self.bench
+
+    @property
     def is_baseline(self) -> bool:
         return self.candidate.id == self.experiment.baseline.id
 
@@ -128,6 +133,12 @@ class Found:
     def measured(self, **changes: Any) -> Found:
         """With these fields of its measurement."""
         return replace(self, measurement=replace(self.measurement, **changes))
+
+    def of_files(self, artifact: Artifact) -> Found:
+        """With what the compiled files tell."""
+        return self.measured(
+            size_bytes=artifact.size_bytes, int8_ops=artifact.int8_ops, float_matmuls_left=artifact.float_matmuls_left
+        )
 
     def under(self, reuse: Reuse) -> Found:
         """With what is said of one measurement's key and source."""

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 def service(
     request: Request, found: Found, session: Session, baseline: Session, artifact: Artifact, directory: Path
 ) -> Found:
-    at = (request.experiment, request.candidate, request.bench)
+    at = request.at
     with device_lock(request.bench.device_lock, wait_s=3600.0, report=_log.info):
         started_s = measured_startup_s(*at, artifact, directory, request.split)
         known = None if request.effort.curve else searched_service(request.candidate, request.bench)
@@ -54,7 +54,7 @@ def _curve(
     request: Request, found: Found, session: Session, baseline: Session, artifact: Artifact, directory: Path
 ) -> tuple[Found, BatchCurve]:
     """Another's where its files do the same work, else measured."""
-    at, share = (request.experiment, request.candidate, request.bench), request.effort.calls
+    at, share = request.at, request.effort.calls
 
     def another() -> Session:
         return request.bench.target(request.candidate).open(artifact, directory, request.candidate)
