@@ -41,7 +41,7 @@ def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> Non
 
 
 def test_the_earlier_word_for_deferred_is_read_with_a_hint(shared: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert read_experiment(variant(shared, "trials: 6", "trials: 6\ncompile: promising")).compile == "deferred"
+    assert read_experiment(variant(shared, "name: tiny", "name: tiny\ncompile: promising")).compile == "deferred"
     assert "`compile: promising` is called `compile: deferred`" in caplog.text
 
 
