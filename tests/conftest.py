@@ -59,7 +59,7 @@ LONGEST = (
     "targets/ascend/test_microbenchmarks",
     "commands/test_guard",
     "search/test_study_log",
-    "search/test_ladder",
+    "search/test_pipeline",
     "evaluation/test_shared_shapes",
     "commands/example/test_build",
     "shipping/test_load_confirmation",

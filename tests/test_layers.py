@@ -40,7 +40,7 @@ ASIDE = "cann_emulator"
 """Switched on by its environment, as the vendor's kit is: no room imports it."""
 
 EVALUATION = (
-    ("company_check", "float_run", "layer_prices", "metric_check", "overflow", "window_pass"),
+    ("batch_invariance", "float_run", "layer_prices", "metric_check", "overflow", "window_pass"),
     ("accuracy_pass", "padding_check"),
     ("build",),
     ("record", "checkpoint"),
@@ -50,10 +50,8 @@ EVALUATION = (
     ("modelled_clock", "sweep_folders"),
     ("journal", "measure", "memory", "profiling", "shared_inputs", "shared_shapes"),
     (
-        *("data_check", "device_figures", "device_lock", "facts", "feed_order", "journal_entries"),
-        "last_run",
-        "neighbours",
-        *("noise", "raw_times", "replay", "store"),
+        *("data_check", "device_figures", "device_lock", "reuse", "feed_order", "journal_entries"),
+        *("noise", "raw_times", "replay", "run_notes", "store"),
     ),
     ("carried", "entry_files", "shared_store"),
     ("reference",),
@@ -76,9 +74,9 @@ VALUES = (
             "normalizer",
             "results",
             "device_use",
-            "facts",
+            "reuse",
             "fidelity",
-            "forecast",
+            "prediction",
             "finding",
             "service",
             "setting_groups",

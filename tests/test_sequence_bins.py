@@ -18,7 +18,7 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import cut_alike, load_outcomes
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.shipping.handover import bundle_contents
 from workbench.space.space import build, combinations, compile_key
 from workbench.targets.base import Array, Feeds

@@ -21,7 +21,7 @@ from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.confirmation import confirm
 from workbench.search.front import front_of
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.search.sweep import run_sweep
 from workbench.shipping.handover import bundle_contents
 from workbench.space.lengths import with_lengths

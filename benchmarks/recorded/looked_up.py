@@ -42,7 +42,7 @@ class Known:
 class Told(Evaluation):
     """An evaluation that says its classes."""
 
-    facts: tuple[Known, ...] = ()
+    reuse: tuple[Known, ...] = ()
 
 
 def question_of(table: Table, *, sampler: str, seed: int) -> Experiment:
@@ -104,7 +104,7 @@ class LookupBench:
     shares: bool
     rng: np.random.Generator | None
     paid: float = 0.0
-    _lenders: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
+    _sources: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
 
     def evaluate(self, candidate: Candidate, index: int) -> Evaluation:
         table = self.lookup.table
@@ -122,10 +122,10 @@ class LookupBench:
 
     def _paid(self, key: tuple[str, int], cost: float, candidate: Candidate) -> tuple[float, float]:
         """What measuring a class takes now, and the logarithm of its error."""
-        if self.shares and key in self._lenders:
-            return 0.0, self._lenders[key][1]
+        if self.shares and key in self._sources:
+            return 0.0, self._sources[key][1]
         error = 0.0 if self.rng is None or key[0] != "time" else float(self.rng.choice(self.lookup.table.noise))
-        self._lenders.setdefault(key, (candidate.id, error))
+        self._sources.setdefault(key, (candidate.id, error))
         return cost, error
 
 
@@ -194,5 +194,5 @@ def _evaluation(
         stages=stages,
         toolchain=Toolchain(target=candidate.target, components={}, device="recorded", emulated=False),
         started_at="",
-        facts=(Known(kind="accuracy", key=str(numerics)), Known(kind="curve", key=str(time))),
+        reuse=(Known(kind="accuracy", key=str(numerics)), Known(kind="curve", key=str(time))),
     )

@@ -29,10 +29,9 @@ import optuna
 from benchmarks.recorded.looked_up import Lookup, question_of
 from benchmarks.recorded.tables import FOLDER, Table, load_table
 from workbench.inputs.experiment import Experiment
-from workbench.search.asking import next_trial, queued, repeats_in_a_row, unseen
+from workbench.search.asking import next_trial, queued, repeats_in_a_row, tell, tell_forbidden, unseen
 from workbench.search.front import front_of
 from workbench.search.sweep import MAX_REPEATS
-from workbench.search.telling import tell, tell_forbidden
 from workbench.search.warm_start import WarmStart, first_proposals, learned_from, priors
 from workbench.space.space import Forbidden, build, suggest
 from workbench.values.hypervolume import hypervolume

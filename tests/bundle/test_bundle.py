@@ -34,7 +34,7 @@ from workbench.graph.read import read_model
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes
 from workbench.quantization.record import Provenance, QuantizationRecord, read_record, write_record
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.shipping.handover import bundle_contents, hand_over, service_settings
 from workbench.space.space import build, complete
 from workbench.targets import open_target

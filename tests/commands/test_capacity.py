@@ -139,7 +139,7 @@ def test_streams_and_their_pauses_are_a_rate(experiment: Path) -> None:
     assert error is None
     found = json.loads(shown)
     assert (found["demand"]["rate_per_s"], found["fleet"]["basis"], found["fleet"]["rate_per_s"]) == (600, "rate", 600)
-    assert found["costs"][0]["lever"] == "as run"
+    assert found["costs"][0]["what_if"] == "as run"
     assert found["costs"][-1]["cards"] < found["costs"][1]["cards"]
 
 

@@ -80,12 +80,6 @@ def test_times_that_are_known_are_not_asked_for_again() -> None:
     assert second.p95_ms <= first.p95_ms
 
 
-def test_a_model_timed_against_itself_has_a_speed_up_of_one() -> None:
-    latency, _ = time_modelled(Clocked(1.0), Clocked(1.0), FEEDS, 1, TimingProtocol(calls=100))
-
-    assert (latency.speedup.low, latency.speedup.value, latency.speedup.high) == (1.0, 1.0, 1.0)
-
-
 def test_a_session_that_states_no_costs_cannot_be_modelled_whatever_its_events_tell() -> None:
     class Eventful(Clocked):
         costs = None
@@ -99,13 +93,16 @@ def test_a_session_that_states_no_costs_cannot_be_modelled_whatever_its_events_t
             time_modelled(Clocked(1.0), silent(1.0), FEEDS, 1, TimingProtocol(calls=100))
 
 
-def test_the_baseline_may_be_padded_otherwise() -> None:
+def test_the_baseline_may_be_padded_otherwise_and_a_model_beside_itself_has_a_speed_up_of_one() -> None:
     padded = [{"ids": np.zeros((1, 64), np.int64)} for _ in FEEDS]
+    at = (Clocked(1.0), Clocked(1.0), FEEDS, 1, TimingProtocol(calls=100))
 
-    _, raw = time_modelled(Clocked(1.0), Clocked(1.0), FEEDS, 1, TimingProtocol(calls=100), baseline_feeds=padded)
+    _, raw = time_modelled(*at, baseline_feeds=padded)
+    itself, _ = time_modelled(*at)
 
     assert set(raw.candidate_ms) == {16.75, 32.75, 64.75}
     assert set(raw.baseline_ms) == {64.75}
+    assert (itself.speedup.low, itself.speedup.value, itself.speedup.high) == (1.0, 1.0, 1.0)
 
 
 class Measured(Clocked):
@@ -118,16 +115,11 @@ class Measured(Clocked):
         return None
 
 
-@pytest.mark.parametrize("kind", [Clocked, Measured], ids=["of stated costs", "of events"])
-def test_device_figures_are_medians_over_the_calls_and_the_load(kind: type[Clocked]) -> None:
-    session = kind(1.0)
-    assert isinstance(session, DeviceSession)
-
-    found = device_figures(session, FEEDS, load_s=0.01)
-
-    assert (found.host_to_device_ms, found.execute_ms, found.device_to_host_ms) == (0.25, 24.0, 0.5)
-    assert (found.memory_bytes, found.power_w, found.utilization_percent) == (4096, 93.5, None)
-
-
-def test_the_load_of_a_modelled_device_is_not_asked_for() -> None:
+def test_device_figures_are_medians_over_the_calls_and_the_load_of_a_device_that_is_there() -> None:
+    for kind in (Clocked, Measured):
+        session = kind(1.0)
+        assert isinstance(session, DeviceSession)
+        found = device_figures(session, FEEDS, load_s=0.01)
+        assert (found.host_to_device_ms, found.execute_ms, found.device_to_host_ms) == (0.25, 24.0, 0.5)
+        assert (found.memory_bytes, found.power_w, found.utilization_percent) == (4096, 93.5, None)
     assert device_figures(Clocked(1.0), FEEDS, load_s=0).power_w is None

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,22 +59,17 @@ def test_kill_minus_nine_frees_the_device(tmp_path: Path, holder: subprocess.Pop
         pass
 
 
-def test_the_lock_is_free_again_after_an_error_inside(tmp_path: Path) -> None:
-    with (
-        pytest.raises(MeasureError, match="inside"),
-        device_lock(tmp_path / "device.lock", wait_s=0, report=pytest.fail),
-    ):
+def test_the_lock_is_free_again_after_an_error_inside_and_one_that_cannot_be_made_is_the_machines_error(
+    tmp_path: Path,
+) -> None:
+    at: Any = {"wait_s": 0.0, "report": pytest.fail}
+    with pytest.raises(MeasureError, match="inside"), device_lock(tmp_path / "device.lock", **at):
         raise MeasureError("inside")
-
-    with device_lock(tmp_path / "device.lock", wait_s=0, report=pytest.fail):
+    with device_lock(tmp_path / "device.lock", **at):
         pass
-
-
-def test_a_lock_that_cannot_be_made_is_the_machines_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-
     with (
         pytest.raises(ToolchainError, match="lock file cannot be opened"),
-        device_lock(tmp_path / "file" / "device.lock", wait_s=0, report=pytest.fail),
+        device_lock(tmp_path / "file" / "device.lock", **at),
     ):
         pytest.fail("entered without a lock file")

@@ -51,11 +51,6 @@ def test_the_newest_sweep_goes_on_and_fresh_starts_another(tmp_path: Path) -> No
     assert second != first
     assert current_journal(tmp_path, "demo") == second
     assert first.root.is_dir()
-
-
-def test_a_sweep_of_another_question_is_not_continued(tmp_path: Path) -> None:
-    open_journal(tmp_path, "demo", "a" * 64)
-
     with pytest.raises(ConfigError, match=r"another model, data, space, objective or constraint.*--fresh"):
         open_journal(tmp_path, "demo", "b" * 64)
 
@@ -68,16 +63,8 @@ def test_the_first_kept_baseline_time_is_the_anchor(tmp_path: Path) -> None:
     assert journal.anchor("validation", 1, 6.0, keep=True) == 4.0
     assert journal.anchor("validation", 8, 30.0, keep=True) == 30.0
     assert journal.anchor("holdout", 1, 3.0, keep=True) == 3.0
-
-
-def test_calls_among_a_curves_have_a_first_time_of_their_own(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, "demo", "a" * 64)
-    journal.anchor("validation", 1, 4.0, keep=True)
-
-    assert journal.curve_anchor("validation", 1, 64, 5.0) == 5.0
-    assert journal.curve_anchor("validation", 1, 64, 6.0) == 5.0
-    assert journal.curve_anchor("validation", 1, 128, 9.0) == 9.0
-    assert journal.curve_anchor("holdout", 1, 64, 7.0) == 7.0
+    first = [journal.curve_anchor("validation", 1, *at) for at in ((64, 5.0), (64, 6.0), (128, 9.0))]
+    assert (*first, journal.curve_anchor("holdout", 1, 64, 7.0)) == (5.0, 5.0, 9.0, 7.0), "of a curve their own"
 
 
 def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_its_lock(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ def test_every_damage_to_every_file_is_named_and_nothing_that_reads_the_sweep_br
     assert journal.damage() == ()
 
 
-def test_files_of_two_candidates_that_were_swapped_are_found(swept: Swept, tmp_path: Path) -> None:
-    _, bench = swept.copy(tmp_path)
+def test_files_of_another_candidate_or_sweep_are_found(swept: Swept, tmp_path: Path) -> None:
+    question, bench = swept.copy(tmp_path)
     first, second = list(bench.journal.evaluations())[:2]
     for folder, ending in (("latency", ".validation.npz"), ("outcomes", ".validation.npz"), ("evaluations", ".json")):
         one, other = (bench.journal.root / folder / f"{candidate_id}{ending}" for candidate_id in (first, second))
@@ -125,19 +125,11 @@ def test_files_of_two_candidates_that_were_swapped_are_found(swept: Swept, tmp_p
         assert found == {f"{folder}/{one.name}", f"{folder}/{other.name}"}
         one.write_bytes(kept[0])
         other.write_bytes(kept[1])
-
-
-def test_an_evaluation_of_another_sweep_of_the_same_experiment_is_not_taken_for_this_ones(
-    swept: Swept, tmp_path: Path
-) -> None:
-    question, bench = swept.copy(tmp_path)
-    first = next(iter(bench.journal.evaluations()))
-    other = open_journal(tmp_path, question.name, question.identity + "0", fresh=True)
-    (other.root / "evaluations").mkdir()
-    shutil.copy(bench.journal.root / "evaluations" / f"{first}.json", other.root / "evaluations")
-
-    assert other.evaluations() == {}
-    assert "belongs to another sweep" in other.damage()[0].words()
+    another = open_journal(tmp_path, question.name, question.identity + "0", fresh=True)
+    (another.root / "evaluations").mkdir()
+    shutil.copy(bench.journal.root / "evaluations" / f"{first}.json", another.root / "evaluations")
+    assert another.evaluations() == {}
+    assert "belongs to another sweep" in another.damage()[0].words()
 
 
 def test_a_candidate_with_a_damaged_file_is_not_handed_over_and_the_words_name_the_file(
@@ -159,21 +151,6 @@ def test_a_candidate_with_a_damaged_file_is_not_handed_over_and_the_words_name_t
     journal.latency(candidate.id, "validation").unlink()
     with pytest.raises(ToolchainError, match=rf"latency/{candidate.id}.*is missing.*Run the sweep again"):
         find_candidate(candidate.short_id, journal)
-
-
-def test_commands_that_show_no_report_warn_of_a_damaged_sweep(
-    swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    question, bench = swept.copy(tmp_path)
-    tell_damage_of_last(tmp_path, question.name)
-    assert capsys.readouterr().err == ""
-    (bench.journal.root / "anchors.json").unlink()
-
-    tell_damage_of_last(tmp_path, question.name)
-
-    said = capsys.readouterr().err
-    assert "warning: damaged sweep" in said
-    assert "anchors.json (how fast the machine was when the sweep began) is missing" in said
 
 
 def test_the_next_sweep_evaluates_what_was_damaged_again_and_mends_the_rest(swept: Swept, tmp_path: Path) -> None:
@@ -240,24 +217,25 @@ def test_a_confirmation_that_was_lost_is_made_again(swept: Swept, tmp_path: Path
     assert journal.damage() == ()
 
 
-def test_a_sweep_whose_every_evaluation_is_damaged_says_so_and_goes_on_from_the_list(
-    swept: Swept, tmp_path: Path
-) -> None:
+def test_the_more_is_damaged_the_more_is_said(swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     question, bench = swept.copy(tmp_path)
-    for path in (bench.journal.root / "evaluations").iterdir():
-        path.write_bytes(path.read_bytes()[:-5])
+    root = bench.journal.root
+    tell_damage_of_last(tmp_path, question.name)
+    assert capsys.readouterr().err == ""
+    (root / "anchors.json").unlink()
+    tell_damage_of_last(tmp_path, question.name)  # of commands that show no report
+    said = capsys.readouterr().err
+    assert "warning: damaged sweep" in said
+    assert "anchors.json (how fast the machine was when the sweep began) is missing" in said
 
+    for path in (root / "evaluations").iterdir():
+        path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ToolchainError, match=r"(?s)No sound evaluation is left in .*evaluations/.*workbench sweep"):
         journal_of(question)
     assert set(bench.journal.lost()) == set(swept.journal.evaluations())
 
-
-def test_a_sweep_that_says_nowhere_what_it_answered_asks_for_a_fresh_one(swept: Swept, tmp_path: Path) -> None:
-    question, bench = swept.copy(tmp_path)
-    root = bench.journal.root
     for path in (root / "sweep.json", root / "contents.json", *root.glob("*ations/*.json")):
         path.write_bytes(b"\0" * 10)
-
     with pytest.raises(ToolchainError, match=r"sweep\.json .*nothing but zeros.*--fresh"):
         open_journal(tmp_path, question.name, question.identity)
     assert open_journal(tmp_path, question.name, question.identity, fresh=True).root.name == "0002"

@@ -25,21 +25,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Artifact]:
     return folder / "compiled", linear_artifact(folder)
 
 
-def test_a_larger_model_needs_more_memory_by_at_least_its_size(small: tuple[Path, Artifact], tmp_path: Path) -> None:
+def test_a_larger_model_or_longer_feeds_need_more_memory_by_at_least_their_size(
+    small: tuple[Path, Artifact], tmp_path: Path
+) -> None:
     large = linear_artifact(tmp_path, width=2048)  # 16 MiB of weights
 
     little = peak_memory(*small, Candidate(target="onnxruntime"), feeds())
     much = peak_memory(tmp_path / "compiled", large, Candidate(target="onnxruntime"), feeds(2048))
+    long = peak_memory(*small, Candidate(target="onnxruntime"), feeds(length=200_000))  # 24 MiB for each tensor
 
     assert 0 < little < 64 * 2**20
     assert much - little > 14 * 2**20
-
-
-def test_longer_feeds_need_more_memory(small: tuple[Path, Artifact]) -> None:
-    short = peak_memory(*small, Candidate(target="onnxruntime"), feeds())
-    long = peak_memory(*small, Candidate(target="onnxruntime"), feeds(length=200_000))  # 24 MiB for each tensor
-
-    assert long - short > 20 * 2**20
+    assert long - little > 20 * 2**20
 
 
 def test_a_damaged_artifact_is_the_candidates_error_with_the_runtimes_words(
@@ -54,16 +51,13 @@ def test_a_damaged_artifact_is_the_candidates_error_with_the_runtimes_words(
     assert not caught.value.transient
 
 
-def test_feeds_that_the_model_refuses_are_reported(small: tuple[Path, Artifact]) -> None:
-    with pytest.raises(MeasureError, match="while its memory was measured"):
-        peak_memory(*small, Candidate(target="onnxruntime"), feeds(width=31))
-
-
 def test_a_child_that_breaks_off_is_reported_with_its_last_words(small: tuple[Path, Artifact]) -> None:
     directory, artifact = small
-
+    candidate = Candidate(target="onnxruntime")
+    with pytest.raises(MeasureError, match="while its memory was measured"):
+        peak_memory(*small, candidate, feeds(width=31))
     with pytest.raises(MeasureError, match=r"(?s)ended with exit status 1\. Its last words: .*IndexError"):
-        peak_memory(directory, replace(artifact, files=()), Candidate(target="onnxruntime"), feeds())
+        peak_memory(directory, replace(artifact, files=()), candidate, feeds())
 
 
 def test_a_child_out_of_time_is_killed_and_the_failure_is_transient(small: tuple[Path, Artifact]) -> None:

@@ -144,28 +144,17 @@ def with_metric(root: Path, code: str, metric: str = "metric.py:f", labels: obje
     return read_experiment(file)
 
 
-@pytest.mark.parametrize(
-    ("code", "metric", "found"),
-    [
-        (
-            "def f(outputs, reference):\n    return np.full(len(outputs['logits']), 0.4)",
-            "metric.py:f",
-            "f of .* is 0.4",
-        ),
-        (
-            "def f(outputs, reference):\n    return np.abs(outputs['logits'] - 1).sum(axis=1)",
-            "{function: metric.py:f, bounds: [0, null], higher_is_better: false}",
-            "where equal answers have 0",
-        ),
-    ],
-)
-def test_a_metric_in_which_the_float_model_is_not_perfect_beside_itself_is_refused(
-    tmp_path: Path, code: str, metric: str, found: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"{found}.*something else than agreement") as refused:
-        checked(with_metric(tmp_path, code, metric))
-
-    assert refused.value.key == "metric"
+def test_a_metric_in_which_the_float_model_is_not_perfect_beside_itself_is_refused(tmp_path: Path) -> None:
+    constant = "def f(outputs, reference):\n    return np.full(len(outputs['logits']), 0.4)"
+    distance = "def f(outputs, reference):\n    return np.abs(outputs['logits'] - 1).sum(axis=1)"
+    bounded = "{function: metric.py:f, bounds: [0, null], higher_is_better: false}"
+    for name, code, metric, found in (
+        ("a", constant, "metric.py:f", "f of .* is 0.4"),
+        ("b", distance, bounded, "where equal answers have 0"),
+    ):
+        with pytest.raises(ConfigError, match=f"{found}.*something else than agreement") as refused:
+            checked(with_metric(tmp_path / name, code, metric))
+        assert refused.value.key == "metric"
 
 
 def test_a_metric_against_labels_may_be_below_perfect_and_one_in_db_below_its_bound(tmp_path: Path) -> None:

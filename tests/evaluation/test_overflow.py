@@ -22,7 +22,7 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report.text import detail
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.shipping.handover import bundle_contents
 from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate

@@ -19,7 +19,7 @@ from workbench.evaluation.padding_check import covering, offered_lengths
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.space.space import build, combinations
 from workbench.targets.base import Array, Feeds
 from workbench.targets.onnxruntime.target import OnnxRuntimeSession

@@ -98,24 +98,23 @@ def test_a_set_is_compiled_in_one_go_and_equals_the_target_own(lowered: Path, st
 
 def test_only_shapes_that_no_other_set_has_are_compiled(lowered: Path, store: Store, tmp_path: Path) -> None:
     target = Watched()
-    assembled(candidate((8, 16)), target, lowered, store, tmp_path / "a")
 
-    artifact = assembled(candidate((8, 16, 32)), target, lowered, store, tmp_path / "b")
-    assembled(candidate((8, 16)), target, lowered, store, tmp_path / "again")
+    def files(one: Candidate, *of: str) -> tuple[Artifact, list[int | None]]:
+        made = assembled(one, target, lowered, store, tmp_path / f"{len(list(tmp_path.iterdir()))}", *of)
+        return made, [file.sequence_bin for file in made.files]
 
+    files(candidate((8, 16)))
+    assert files(candidate((8, 16, 32)))[1] == [8, 16, 32, None]
+    files(candidate((8, 16)))
+    part, bins = files(candidate((8,)))
+    assert (part.float_matmuls_left, bins) == (9, [8, None]), "a part is counted without another compile"
     assert target.asked == [((1,), (8, 16)), ((1,), (32,))]
-    assert [file.sequence_bin for file in artifact.files] == [8, 16, 32, None]
-
-
-def test_a_part_of_a_set_is_counted_without_another_compile(lowered: Path, store: Store, tmp_path: Path) -> None:
-    target = Watched()
-    assembled(candidate((8, 16)), target, lowered, store, tmp_path / "a")
-
-    artifact = assembled(candidate((8,)), target, lowered, store, tmp_path / "b")
-
-    assert len(target.asked) == 1
-    assert artifact.float_matmuls_left == 9
-    assert [file.sequence_bin for file in artifact.files] == [8, None]
+    more, _ = files(candidate((8, 64), batches=(1, 2, 4)))
+    assert target.asked[2:] == [((1,), (64,)), ((2, 4), (8, 64))], "batches that miss the same lengths together"
+    assert [f.file for f in more.files[:4]] == ["b1_s8.om", "b1_s64.om", "b2_s8.om", "b2_s64.om"]
+    files(candidate((8,), disabled_fusions=("gelu",)))
+    files(candidate((8,)), "another model")
+    assert target.asked[4:] == [((1,), (8,))] * 2, "other settings and models share nothing"
 
 
 def test_every_file_tells_its_story_and_its_form(lowered: Path, store: Store, tmp_path: Path) -> None:
@@ -129,26 +128,6 @@ def test_every_file_tells_its_story_and_its_form(lowered: Path, store: Store, tm
     assert known_form(tmp_path / "set", "b1_s8.om") == ask_om(tmp_path / "set" / "b1_s8.om", form_in)
     assert known_form(tmp_path / "set", "b1_s8.om") != known_form(tmp_path / "set", "b1_s16.om")
     assert [file.file for file in artifact.files] == ["b1_s8.om", "b1_s16.om", "interface.json"]
-
-
-def test_batches_that_miss_the_same_lengths_are_compiled_together(lowered: Path, store: Store, tmp_path: Path) -> None:
-    target = Watched()
-    assembled(candidate((8,)), target, lowered, store, tmp_path / "a")
-
-    artifact = assembled(candidate((8, 16), batches=(1, 2, 4)), target, lowered, store, tmp_path / "b")
-
-    assert target.asked[1:] == [((1,), (16,)), ((2, 4), (8, 16))]
-    assert [f.file for f in artifact.files[:4]] == ["b1_s8.om", "b1_s16.om", "b2_s8.om", "b2_s16.om"]
-
-
-def test_other_settings_share_nothing(lowered: Path, store: Store, tmp_path: Path) -> None:
-    target = Watched()
-    assembled(candidate((8,)), target, lowered, store, tmp_path / "a")
-
-    assembled(candidate((8,), disabled_fusions=("gelu",)), target, lowered, store, tmp_path / "b")
-    assembled(candidate((8,)), target, lowered, store, tmp_path / "c", "another model")
-
-    assert len(target.asked) == 3
 
 
 def test_a_failed_compile_keeps_nothing_and_says_why(store: Store, place: None, tmp_path: Path) -> None:

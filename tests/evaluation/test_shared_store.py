@@ -3,7 +3,6 @@ it is damaged, hostile, full or away."""
 
 import contextlib
 import hashlib
-import json
 import os
 import tempfile
 import time
@@ -61,23 +60,19 @@ def test_what_one_machine_built_another_has(team: Team) -> None:
     assert other.unpublished == 0
 
 
-def test_find_and_json_go_through_too(team: Team) -> None:
+def test_json_goes_through_too_and_what_was_measured_on_a_machine_stays_there(team: Team) -> None:
+    one, _, _ = team.machine("one")
+    one.put_json("memory", KEY, 3)
+    one.close()
+    assert stored(team.shared(), "v1") == []
     one, _, _ = team.machine("one")
     one.put_json("structure", KEY, {"layers": 3})
     one.close()
     two, _, _ = team.machine("two")
 
+    assert two.get_json("memory", KEY) is None
     assert two.get_json("structure", KEY) == {"layers": 3}
     assert two.get_json("structure", {"model": "other"}) is None
-
-
-def test_what_was_measured_on_a_machine_stays_there(team: Team) -> None:
-    one, _, _ = team.machine("one")
-    one.put_json("memory", KEY, 3)
-    one.close()
-
-    assert team.machine("two")[0].get_json("memory", KEY) is None
-    assert stored(team.shared(), "v1") == []
 
 
 def test_what_was_built_before_there_was_a_shared_store_is_published_when_it_is_used(team: Team) -> None:
@@ -320,17 +315,23 @@ def test_a_store_that_takes_writes_again_gets_them_without_being_asked(team: Tea
     assert said[1].endswith("takes results again.")
 
 
-def test_a_store_that_is_away_is_said_once_and_done_without(team: Team) -> None:
+def test_a_store_that_is_away_is_said_once_done_without_and_asked_again_after_a_while(team: Team) -> None:
     published(team)
     store, said, faults = team.machine("two")
     faults.refuse_all()
 
     entries = [store.get_or_build("artifact", {"number": n}, builder()) for n in range(5)]
-    assert not store.get_or_build("artifact", KEY, builder(b"mine")).cached
+    assert store.find("artifact", KEY) is None
 
     assert not any(entry.cached for entry in entries)
     assert len([words for words in said if "is away" in words]) == 1
     assert "computed here until it answers again" in said[0]
+    faults.refuse = {}
+    assert store.find("artifact", KEY) is None  # not yet
+    assert store.shared is not None
+    store.shared._ask_again = 0.0
+    assert store.find("artifact", KEY) is not None
+    assert said[-1].endswith("answers again.")
 
 
 @settings(max_examples=12, deadline=None)
@@ -406,43 +407,23 @@ def test_calls_that_never_end_pile_up_to_a_few_and_are_asked_again_once_they_did
     assert remote.size(ENTRY)
 
 
-def test_it_is_asked_again_after_a_while(team: Team) -> None:
-    published(team)
-    store, said, faults = team.machine("two")
-    faults.refuse_all()
-    assert store.find("artifact", KEY) is None
-    faults.refuse = {}
-    assert store.find("artifact", KEY) is None  # not yet
-
-    assert store.shared is not None
-    store.shared._ask_again = 0.0
-
-    assert store.find("artifact", KEY) is not None
-    assert said[-1].endswith("answers again.")
-
-
 # --- the URL -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        *("ftp://host/x", "s3://", "s3://key:secret@bucket/x", "s3://bucket/x?secret=abc", "file://relative", ""),
-        *("simplecache::s3://bucket/x", "s3://bucket/../other", "memory://", "reference://x"),
-    ],
-)
-def test_a_url_that_is_none_or_says_too_much_is_refused_without_repeating_a_secret(written: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        checked_url(written)
-
-    assert "secret" not in str(error.value).lower()
-
-
-def test_a_folder_is_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_a_place_and_a_url_that_is_none_or_says_too_much_is_refused_without_its_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
 
     assert checked_url("team/store") == f"file://{tmp_path}/team/store"
     assert checked_url("s3://bucket/prefix/") == "s3://bucket/prefix"
+    for bad in (
+        *("ftp://host/x", "s3://", "s3://key:secret@bucket/x", "s3://bucket/x?secret=abc", "file://relative", ""),
+        *("simplecache::s3://bucket/x", "s3://bucket/../other", "memory://", "reference://x"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            checked_url(bad)
+        assert "secret" not in str(error.value).lower()
 
 
 def test_words_of_an_error_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,10 +432,7 @@ def test_words_of_an_error_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> No
     text = words_of(OSError("refused for hunter2hunter2 at https://me:pw@host/x?X-Amz-Signature=abc123\nmore"))
 
     assert words_of(RuntimeError("Unable to locate credentials")) == "RuntimeError: Unable to locate credentials"
-    assert "hunter2" not in text
-    assert "pw" not in text
-    assert "abc123" not in text
-    assert "more" not in text
+    assert not [secret for secret in ("hunter2", "pw", "abc123", "more") if secret in text]
 
 
 def test_a_place_that_is_not_there_is_away_and_never_made(tmp_path: Path) -> None:
@@ -469,9 +447,3 @@ def test_a_place_that_is_not_there_is_away_and_never_made(tmp_path: Path) -> Non
     assert store.unpublished == 1
     with pytest.raises(Away):
         missing.shared().look()
-
-
-def test_json_of_a_listing_is_as_documented() -> None:
-    content = json.loads(written("artifact", NAME, {"a": Listed(sha256=sha(b"x"), size_bytes=1)}))
-
-    assert content.keys() == {"version", "kind", "entry", "files", "sha256"}

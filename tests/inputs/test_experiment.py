@@ -40,6 +40,11 @@ def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> Non
     assert read_experiment(variant(shared, "accuracy_drop_pp: 2.0", "accuracy_drop_pp: 1.0")).identity != first
 
 
+def test_the_earlier_word_for_deferred_is_read_with_a_hint(shared: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert read_experiment(variant(shared, "name: tiny", "name: tiny\ncompile: promising")).compile == "deferred"
+    assert "`compile: promising` is called `compile: deferred`" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

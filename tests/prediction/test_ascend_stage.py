@@ -15,7 +15,7 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction.stage import _one_for_each_file, serving_lengths
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError

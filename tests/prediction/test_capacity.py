@@ -150,12 +150,8 @@ def test_one_card_lost_is_simulated_and_overload_is_called_so() -> None:
     assert member.cards_to_lose_one == 3
     assert member.server_lost is not None
     assert member.server_lost == member.one_lost
-
-
-def test_the_last_card_lost_leaves_no_service() -> None:
-    member = planned([served({1: 10.0})], Demand(rate_per_s=10.0, p99_ms=60.0)).members[0]
-
-    assert (member.cards, member.one_lost, member.cards_to_lose_one) == (1, None, 2)
+    last = planned([served({1: 10.0})], Demand(rate_per_s=10.0, p99_ms=60.0)).members[0]
+    assert (last.cards, last.one_lost, last.cards_to_lose_one) == (1, None, 2), "no service is left"
 
 
 def test_a_limit_below_a_lone_request_leaves_no_fleet_and_says_how_long_it_takes() -> None:
@@ -196,11 +192,6 @@ def test_cards_stand_in_servers_and_a_whole_server_may_be_lost() -> None:
     assert member.memory_per_card_bytes == 2 * 500_000_000, "two workers, a session each"
     assert (member.power_w, member.power_basis) == (None, "not measured")
     assert "what several cost was not measured, so each card has one" in " ".join(plan.assumptions)
-
-
-def test_cards_and_processors_do_not_stand_in_one_plan() -> None:
-    with pytest.raises(ConfigError, match="cannot stand in one plan"):
-        planned([on_a_card({1: 4.0, 4: 8.0}), served({1: 10.0})], Demand(rate_per_s=100.0, p99_ms=60.0))
 
 
 def test_what_limits_a_card_is_named() -> None:
@@ -290,15 +281,15 @@ def test_a_prediction_that_was_put_to_the_test_shows_its_error() -> None:
     assert member.confirmed == (pytest.approx(0.9), pytest.approx(1.25))
 
 
-def test_a_candidate_without_a_batch_curve_is_refused_with_what_to_do() -> None:
+def test_what_makes_no_plan_is_refused_with_what_to_do() -> None:
+    demand = Demand(rate_per_s=100.0, p99_ms=60.0)
     with pytest.raises(ConfigError, match=r"has no batch curve.*`service:` section and sweep again"):
-        planned([evaluation()], Demand(rate_per_s=100.0, p99_ms=60.0))
-
-
-@pytest.mark.parametrize("change", [{"rate_per_s": 0.0}, {"p99_ms": -1.0}, {"headroom": -0.1}, {"card_power_w": 0.0}])
-def test_a_demand_that_means_nothing_is_refused(change: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(change))):
-        Demand(**({"rate_per_s": 1.0, "p99_ms": 1.0} | change))  # type: ignore[arg-type]  # keys are parametrized
+        planned([evaluation()], demand)
+    with pytest.raises(ConfigError, match="cannot stand in one plan"):
+        planned([on_a_card({1: 4.0, 4: 8.0}), served({1: 10.0})], demand)
+    for change in ({"rate_per_s": 0.0}, {"p99_ms": -1.0}, {"headroom": -0.1}, {"card_power_w": 0.0}):
+        with pytest.raises(ConfigError, match=next(iter(change))):
+            replace(demand, **change)
 
 
 @settings(deadline=None)

@@ -68,14 +68,8 @@ def test_the_result_says_what_nobody_tuned_would_give() -> None:
     assert result.tried == len(CHOICES.settings())
     assert result.simulated_s > 0
     assert result.confirmed is None
-
-
-def test_a_search_is_a_function_of_its_arguments() -> None:
-    question = ServiceQuestion(load=clients(20), p99_ms=80.0)
-
-    first, again = (replace(asked(question), simulated_s=0.0) for _ in range(2))
-
-    assert first == again
+    again = asked(ServiceQuestion(load=clients(50)))
+    assert replace(again, simulated_s=0.0) == replace(result, simulated_s=0.0), "a function of its arguments"
 
 
 def test_a_limit_that_nothing_keeps_leaves_the_closest() -> None:
@@ -96,15 +90,10 @@ def test_ties_go_to_fewer_workers_smaller_batches_and_smaller_timeouts() -> None
     assert result.best is not None
     assert result.best.settings == ServiceSettings(max_batch_size=1, workers=1)
     assert result.untuned.settings == ServiceSettings(max_batch_size=8, workers=4)
-
-
-def test_open_load_within_everyones_reach_is_a_tie_too() -> None:
     choices = ServiceChoices(max_batch_size=(1, 4), batch_timeout_ms=(0.0, 5.0), workers=(1, 4))
-
-    result = without_lengths(ServiceQuestion(load=poisson(20)), choices, exact(lambda *_: 5.0, batches=(1, 4)))
-
-    assert result.best is not None
-    assert result.best.settings == ServiceSettings()
+    within = without_lengths(ServiceQuestion(load=poisson(20)), choices, exact(lambda *_: 5.0, batches=(1, 4)))
+    assert within.best is not None
+    assert within.best.settings == ServiceSettings(), "what everyone can serve is a tie too"
 
 
 def test_the_highest_rate_of_a_single_server_is_the_one_theory_gives() -> None:
@@ -189,10 +178,12 @@ def test_batches_beyond_the_largest_compiled_one_are_left_out() -> None:
     assert result.best.settings.max_batch_size == 8
 
 
-def test_batches_that_all_exceed_the_largest_compiled_one_cost_what_their_turns_cost() -> None:
-    """12 rows run as 8 and 8 (the last 4 are padded), 24 ms, where 8 rows alone take 12; every batch waits for all."""
-    curve = exact(lambda b, _: 4.0 + b, batches=(1, 8), threads=0, stepped=True)
+def test_batches_that_are_not_compiled_cost_what_their_turns_and_their_padding_cost() -> None:
+    """12 rows run as 8 and 8 (the last 4 are padded), 24 ms, where 8 rows alone take 12; every batch waits for all.
 
+    Eight clients and batches of 4, padded to 8: two calls of 12 ms each until all are answered; 8 wait for all.
+    """
+    curve = exact(lambda b, _: 4.0 + b, batches=(1, 8), threads=0, stepped=True)
     beyond, fitting = (
         without_lengths(
             ServiceQuestion(load=clients(rows)),
@@ -201,28 +192,20 @@ def test_batches_that_all_exceed_the_largest_compiled_one_cost_what_their_turns_
         )
         for rows in (12, 8)
     )
+    choices = ServiceChoices(max_batch_size=(4, 1, 8), batch_timeout_ms=(30.0,))
+    between = without_lengths(ServiceQuestion(load=clients(8)), choices, curve)
 
     assert beyond.best is not None
     assert fitting.best is not None
+    assert between.best is not None
     assert beyond.best.p50_ms.value == pytest.approx(24, rel=0.02)
     assert fitting.best.p50_ms.value == pytest.approx(12, rel=0.02)
     assert beyond.untuned == beyond.best
-
-
-def test_a_batch_between_two_compiled_ones_costs_the_larger_one() -> None:
-    """Eight clients and batches of 4, padded to 8: two calls of 12 ms each until all are answered; 8 wait for all."""
-    curve = exact(lambda b, _: 4.0 + b, batches=(1, 8), threads=0, stepped=True)
-
-    choices = ServiceChoices(max_batch_size=(4, 1, 8), batch_timeout_ms=(30.0,))
-
-    result = without_lengths(ServiceQuestion(load=clients(8)), choices, curve)
-
-    assert result.untuned.settings.max_batch_size == 4
-    assert result.untuned.throughput_per_s.value == pytest.approx(4 / 0.012, rel=0.02)
-    assert result.untuned.padding_share == pytest.approx(0.5, abs=0.01)
-    assert result.best is not None
-    assert result.best.settings.max_batch_size == 8
-    assert result.best.throughput_per_s.value == pytest.approx(8 / 0.012, rel=0.02)
+    assert between.untuned.settings.max_batch_size == 4
+    assert between.untuned.throughput_per_s.value == pytest.approx(4 / 0.012, rel=0.02)
+    assert between.untuned.padding_share == pytest.approx(0.5, abs=0.01)
+    assert between.best.settings.max_batch_size == 8
+    assert between.best.throughput_per_s.value == pytest.approx(8 / 0.012, rel=0.02)
 
 
 def test_a_trace_is_replayed_for_every_setting() -> None:

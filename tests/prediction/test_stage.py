@@ -1,7 +1,6 @@
-"""The end of the ladder on a real session: the curve, the best settings, and the real service under real load."""
+"""The end of the pipeline on a real session: the curve, the best settings, and the real service under real load."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,9 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction.curve import at_first_speed
-from workbench.prediction.stage import only
 from workbench.search.confirmation import confirm
 from workbench.search.front import is_feasible
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.shipping.service_confirmation import confirm_services
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.errors import ConfigError
@@ -64,11 +62,6 @@ def test_the_last_stage_finds_the_best_settings_and_says_what_untuned_ones_give(
     assert numbers["service_throughput_per_s"] == service.best.throughput_per_s.value
     assert numbers["startup_s"] > 0
     assert is_feasible(question, found)
-
-
-def test_the_limit_on_p99_is_a_constraint_of_the_sweep(opened: Opened) -> None:
-    question, _ = opened
-
     assert ("service_p99_ms", 500.0) in [(c.metric, c.limit) for c in question.constraints]
 
 
@@ -112,28 +105,12 @@ def test_a_curve_is_brought_to_the_speed_the_sweep_began_with() -> None:
     assert found.quantiles_ms == (0.5, 1.0, 2.0)
 
 
-def test_only_leaves_no_choice() -> None:
-    settings = ServiceSettings(max_batch_size=8, batch_timeout_ms=5.0, workers=2)
-
-    assert only(settings).settings() == (settings,)
-
-
-@pytest.mark.parametrize(
-    ("service", "choices", "words"),
-    [
+def test_a_service_needs_both_files(tmp_path: Path) -> None:
+    asked = EXPERIMENT.replace("[latency_p50_ms, accuracy]", "[service_throughput_per_s, accuracy]")
+    for service, choices, words in (
         (SERVICE, "", "does not say which service settings there are"),
         ("", CHOICES, "service_throughput_per_s needs to know how requests come"),
-    ],
-)
-def test_a_service_needs_both_files(tmp_path: Path, service: str, choices: str, words: str) -> None:
-    text = EXPERIMENT.replace("[latency_p50_ms, accuracy]", "[service_throughput_per_s, accuracy]") + service
-    file = write_workspace(tmp_path, experiment=text, space=SPACE + choices)
-
-    with pytest.raises(ConfigError, match=words):
-        read_experiment(file)
-
-
-def test_without_the_key_no_service_stage_is_climbed(tmp_path: Path) -> None:
-    question = read_experiment(write_workspace(tmp_path, space=SPACE + CHOICES))
-
-    assert replace(question).service is None
+    ):
+        with pytest.raises(ConfigError, match=words):
+            read_experiment(write_workspace(tmp_path, experiment=asked + service, space=SPACE + choices))
+    assert read_experiment(write_workspace(tmp_path, space=SPACE + CHOICES)).service is None

@@ -11,7 +11,7 @@ import pytest
 from tests.prediction.simulation.services import exact
 from tests.prediction.simulation.test_intervals import HOST
 from tests.tiny_artifact import linear_artifact
-from workbench.prediction.together import SideBySide, host_beside, side_by_side
+from workbench.prediction.together import host_beside, side_by_side
 from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds
 from workbench.values.candidate import Candidate
@@ -70,13 +70,8 @@ def test_sessions_without_a_processor_tell_nothing_and_each_stays_in_its_thread(
     assert [one.closed for one in opened] == [True, True]
     assert not first.closed
     assert [len(one.callers) for one in (first, *opened)] == [1, 1, 1]
-
-
-def test_one_session_alone_opens_no_other() -> None:
     with side_by_side(Asleep(), lambda: pytest.fail("opened"), 1, [{}], threads=1) as alone:
         alone.time_rounds()
-
-    assert isinstance(alone, SideBySide)
     assert alone.found() == ()
 
 
@@ -85,43 +80,17 @@ def together(sessions: int, work: float) -> Together:
 
 
 def test_what_the_artifact_found_replaces_what_the_matrix_product_found() -> None:
-    curve = replace(exact(lambda *_: 5.0), together=(together(2, 1.5),))
-
-    found = host_beside(HOST, curve)
-
-    assert found.capacity == pytest.approx((1.0, 1.5))
-    assert found.capacity_spread[0] == 0
-    assert found.capacity_spread[1] == pytest.approx(np.log(1 / 0.81) / (2 * 1.96))
-
-
-def test_more_sessions_than_were_timed_share_as_the_matrix_product_says() -> None:
-    host = HostCosts(request_ms=0.1, capacity=(1.0, 2.0, 3.0, 4.0), origin="a test")
-    curve = replace(exact(lambda *_: 5.0), together=(together(2, 1.5),))
-
-    assert host_beside(host, curve).capacity == pytest.approx((1.0, 1.5, 2.25, 3.0))
-
-
-def test_calls_of_two_threads_count_for_two() -> None:
-    host = HostCosts(request_ms=0.1, capacity=(1.0, 1.8, 2.6, 3.2), origin="a test")
-    curve = replace(exact(lambda *_: 5.0, threads=2), together=(together(2, 1.5),))
-
-    assert host_beside(host, curve).capacity == pytest.approx((1.0, 1.8, 2.6 * (1 + 1.5 * 1.8 / 3.2) / 2, 1.5 * 1.8))
-
-
-def test_a_host_that_is_told_of_more_threads_than_it_has_processors_keeps_its_number_of_processors() -> None:
-    curve = replace(exact(lambda *_: 5.0, threads=2), together=(together(2, 0.85),))
-
-    found = host_beside(HOST, curve)
-
-    assert len(found.capacity) == 4
-    assert found.processor_count == HOST.processor_count == 2
-
-
-def test_too_many_threads_may_do_less_together() -> None:
-    curve = replace(exact(lambda *_: 5.0, threads=2), together=(together(2, 0.85),))
-
-    assert host_beside(HOST, curve).capacity == pytest.approx((1.0, 1.6, 1.6 * 0.925, 1.6 * 0.85))
-
-
-def test_a_curve_without_it_leaves_the_host_as_it_is() -> None:
+    four = HostCosts(request_ms=0.1, capacity=(1.0, 2.0, 3.0, 4.0), origin="a test")
+    uneven = replace(four, capacity=(1.0, 1.8, 2.6, 3.2))
+    for why, host, threads, work, expected in (
+        ("two sessions", HOST, 1, 1.5, (1.0, 1.5)),
+        ("more than were timed share as the product says", four, 1, 1.5, (1.0, 1.5, 2.25, 3.0)),
+        ("two threads", uneven, 2, 1.5, (1.0, 1.8, 2.6 * (1 + 1.5 * 1.8 / 3.2) / 2, 1.5 * 1.8)),
+        ("too many threads do less together", HOST, 2, 0.85, (1.0, 1.6, 1.6 * 0.925, 1.6 * 0.85)),
+    ):
+        found = host_beside(host, replace(exact(lambda *_: 5.0, threads=threads), together=(together(2, work),)))
+        assert found.capacity == pytest.approx(expected), why
+        assert found.processor_count == host.processor_count, "more threads are no more processors"
+        if threads == 1 and host is HOST:
+            assert found.capacity_spread == pytest.approx((0, np.log(1 / 0.81) / (2 * 1.96)))
     assert host_beside(HOST, exact(lambda *_: 5.0)) is HOST

@@ -11,9 +11,9 @@ from workbench.report import Summary, summarize
 from workbench.report.advice import LEAST_CANDIDATES, Advice, advise
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
-from workbench.values.facts import Fact
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation
+from workbench.values.reuse import Reuse
 
 BASELINE = evaluation()
 OFFERED: dict[str, tuple[Scalar, ...]] = {
@@ -107,7 +107,7 @@ def test_candidates_of_one_class_with_equal_outcomes_are_pairs_wherever_they_dif
     found = [BASELINE]
     for algorithm, shift in (("minmax", 0), ("mse", 1)):
         for place, keep in enumerate((0, 1, 2, 4)):
-            own = replace(static(keep, 2 ** ((place + shift) % 4), 2.0), facts=(Fact(kind="latency", key="same"),))
+            own = replace(static(keep, 2 ** ((place + shift) % 4), 2.0), reuse=(Reuse(kind="latency", key="same"),))
             settings = replace(own.candidate.quantization, algorithm=algorithm)
             found.append(replace(own, candidate=replace(own.candidate, quantization=settings)))
     algorithms = {e.candidate.id: e.candidate.quantization.algorithm for e in found}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.evaluations import candidate, evaluation, latency
-from workbench.evaluation.neighbours import Neighbour
+from workbench.evaluation.run_notes import Neighbour
 from workbench.report import Summary, lines, summarize, to_json
 from workbench.report.factors import missing_between, taken_apart
 from workbench.targets.openvino.settings import OpenVinoCompile

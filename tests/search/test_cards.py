@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from tests.evaluations import evaluation
 from workbench.search.cards import suspects
-from workbench.values.facts import Fact
 from workbench.values.results import Evaluation, Place
+from workbench.values.reuse import Reuse
 
 
 def on(card: str, drifts: Sequence[float], host: str = "here") -> list[Evaluation]:
@@ -26,8 +25,21 @@ def on(card: str, drifts: Sequence[float], host: str = "here") -> list[Evaluatio
 STEADY = [1.0, 1.01, 0.99, 1.005]
 
 
-def test_cards_that_agree_within_noise_are_all_trusted() -> None:
-    assert suspects([*on("0", STEADY), *on("1", [x * 1.03 for x in STEADY]), *on("2", STEADY)]) == []
+def test_cards_of_which_nothing_is_certain_are_trusted() -> None:
+    slower = [1.0, 1.2, 1.4, 1.41, 1.39]
+    reused = [replace(e, reuse=(Reuse(kind="latency", key="k", source="x"),)) for e in on("1", [1.3, 1.3, 1.3])]
+    for why, seen in (
+        ("they agree within noise", [*on("0", STEADY), *on("1", [x * 1.03 for x in STEADY]), *on("2", STEADY)]),
+        ("the machine slows down as a whole", [*on("0", slower), *on("1", slower), *on("2", slower)]),
+        ("the times were reused", [*on("0", STEADY), *reused, *on("2", STEADY)]),
+        ("one measurement is not enough", [*on("0", STEADY), *on("1", [2.0]), *on("2", STEADY)]),
+        ("there are no cards", [evaluation(drift=1.0), evaluation(threads=2, drift=3.0)]),
+    ):
+        assert suspects(seen) == [], why
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        cards = [on(str(card), np.exp(rng.normal(0.0, 0.04, 12)).tolist()) for card in range(8)]
+        assert suspects([e for card in cards for e in card]) == [], "noise alone"
 
 
 def test_a_card_that_always_differs_is_named_with_all_that_it_measured() -> None:
@@ -48,33 +60,5 @@ def test_a_card_that_begins_to_throttle_is_named_with_what_it_measured_since() -
 def test_of_two_cards_that_differ_the_slower_one_is_named() -> None:
     (found,) = suspects([*on("0", STEADY), *on("1", [1.2, 1.21, 1.19])])
     assert found.place.card == "1"
-
-
-def test_a_machine_that_slows_down_as_a_whole_is_no_cards_fault() -> None:
-    all_slower = [1.0, 1.2, 1.4, 1.41, 1.39]
-    assert suspects([*on("0", all_slower), *on("1", all_slower), *on("2", all_slower)]) == []
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_noise_alone_names_nobody(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    cards = [on(str(card), np.exp(rng.normal(0.0, 0.04, 12)).tolist()) for card in range(8)]
-    assert suspects([e for card in cards for e in card]) == []
-
-
-def test_times_that_were_borrowed_say_nothing_of_the_borrowers_card() -> None:
-    lent = [replace(e, facts=(Fact(kind="latency", key="k", lender="x"),)) for e in on("1", [1.3, 1.3, 1.3])]
-    assert suspects([*on("0", STEADY), *lent, *on("2", STEADY)]) == []
-
-
-def test_one_measurement_is_not_enough() -> None:
-    assert suspects([*on("0", STEADY), *on("1", [2.0]), *on("2", STEADY)]) == []
-
-
-def test_the_same_name_on_two_hosts_is_two_cards() -> None:
     (found,) = suspects([*on("0", STEADY), *on("0", [1.3, 1.3, 1.3], "there"), *on("1", STEADY)])
-    assert found.place == Place(host="there", card="0")
-
-
-def test_without_cards_of_their_own_nothing_is_judged() -> None:
-    assert suspects([evaluation(drift=1.0), evaluation(threads=2, drift=3.0)]) == []
+    assert found.place == Place(host="there", card="0"), "one name on two hosts is two cards"

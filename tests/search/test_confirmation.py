@@ -15,7 +15,7 @@ from workbench.search.effort import Effort
 from workbench.search.front import front_of
 from workbench.search.sweep import run_sweep
 from workbench.search.time_limit import predicted_by_search
-from workbench.values.facts import Fact
+from workbench.values.reuse import Reuse
 
 
 def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, warm_bench: Bench) -> None:
@@ -58,7 +58,7 @@ def test_a_curve_is_not_timed_again_where_a_load_comes_next(tmp_path: Path) -> N
         stands += [predicted_by_search(question, evaluation(served=each)) for each in (quiet, noisy, None)]
 
     assert stands == [False, False, False, True, False, False]
-    lent = replace(evaluation(served=quiet), facts=(Fact(kind="curve", key="0" * 64, lender="1" * 64),))
-    assert not predicted_by_search(question, lent)
+    reused = replace(evaluation(served=quiet), reuse=(Reuse(kind="curve", key="0" * 64, source="1" * 64),))
+    assert not predicted_by_search(question, reused)
     words = Effort(curve=False, loaded=True).words(question, "holdout")
     assert not any("curve" in word for word in words)

@@ -5,14 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluations import candidate
 from tests.tiny import write_workspace
-from workbench.evaluation.facts import AUDITED
+from workbench.evaluation.reuse import AUDITED
 from workbench.inputs.experiment import read_experiment
-from workbench.search import forecast
 from workbench.search.forecast import Costs, Distinct, curve_s, distinct_among, forecast_costs
-from workbench.targets.ascend.settings import AscendCompile
-from workbench.values.candidate import Candidate, Precision
 
 SPACE = """
 version: 1
@@ -36,20 +32,6 @@ def test_what_candidates_share_is_counted_once(tmp_path: Path) -> None:
 
     # float and four static recipes, each on one thread and on two; recipes differ in scales alone
     assert found == Distinct(candidates=10, outputs=5, structures=4, compiler_runs=5, rows=1.0)
-
-
-def test_sets_of_shapes_share_the_files_of_each_shape() -> None:
-    settings = AscendCompile(batches=(1, 4), sequence_bins=(16, 64))
-    small = Candidate(target="ascend910b3", precision=Precision(mode="fp16"), compile=settings)
-    large = replace(small, compile=replace(settings, sequence_bins=(16, 32, 64)))
-
-    runs = [forecast._compiler_runs(each) for each in (small, large)]
-    assert [len(each) for each in runs] == [4, 6]
-    assert runs[0] <= runs[1]
-    assert len(forecast._compiler_runs(candidate())) == 1
-    # products of activations are symmetric there: what is left out of a structure need make no candidate
-    attention = replace(candidate(scheme="static").quantization, attention_matmul=True, activation_symmetric=True)
-    assert forecast._structure(replace(small, quantization=attention)) != forecast._structure(small)
 
 
 def test_a_candidate_of_many_alike_costs_less() -> None:

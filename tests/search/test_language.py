@@ -24,7 +24,7 @@ from workbench.inputs.metrics import MeasuredOutcomes, load_outcomes
 from workbench.report import lines, to_json
 from workbench.search.confirmation import confirm
 from workbench.search.front import front_of
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
 from workbench.targets.ascend_llm.settings import LlmSettings
@@ -164,20 +164,16 @@ def test_a_recipe_that_certainly_loses_too_much_stops_after_a_part_of_the_window
         assert "accuracy_drop" in found.stop.reason
 
 
-def test_a_recipe_that_the_model_cannot_take_fails_at_its_check(tmp_path: Path) -> None:
+def test_what_the_model_cannot_take_or_an_engine_would_compute_wrongly_fails_at_its_check(tmp_path: Path) -> None:
     question, bench = opened(write_language_workspace(tmp_path, family="qwen3"))
-    found = evaluate(question, of(smoothing="m2"), bench)
-    assert found.failure is not None
-    assert found.failure.stage == "check"
-    assert "m2 does not run on Qwen3" in found.failure.message
-
-
-def test_what_an_engine_would_compute_wrongly_fails_before_it_is_quantized(tmp_path: Path) -> None:
-    question, bench = opened(write_language_workspace(tmp_path, family="qwen3"))
-    found = evaluate(question, of(smoothing="m4", qkv="W8A8_DYNAMIC"), bench)
-    assert found.failure is not None
-    assert found.failure.stage == "check"
-    assert "the shift is in a bias that vLLM-Ascend skips" in found.failure.message
+    for wrong, said in (
+        (of(smoothing="m2"), "m2 does not run on Qwen3"),
+        (of(smoothing="m4", qkv="W8A8_DYNAMIC"), "the shift is in a bias that vLLM-Ascend skips"),
+    ):
+        found = evaluate(question, wrong, bench)
+        assert found.failure is not None
+        assert found.failure.stage == "check"
+        assert said in found.failure.message
 
 
 def test_the_plan_says_what_a_sweep_takes(tmp_path: Path) -> None:
@@ -201,9 +197,8 @@ def test_a_report_and_a_capacity_of_it_are_refused_with_what_tells_instead(tmp_p
     assert "Add service" not in str(said.value)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_a_wrong_question_is_refused_before_any_work(tmp_path: Path) -> None:
+    wrong: list[tuple[dict[str, object], str]] = [
         ({"objectives": ["kl", "size_mb"]}, "is measured by perplexity"),
         ({"objectives": ["latency_p50_ms", "perplexity"]}, "latency_p50_ms is not measured of a language model"),
         ({"constraints": {"accuracy_drop_pp": 1}}, "Write accuracy_drop, in percent of the perplexity"),
@@ -212,41 +207,28 @@ def test_a_report_and_a_capacity_of_it_are_refused_with_what_tells_instead(tmp_p
         ({"validation": {"samples": 400}}, "400 is more than the"),
         ({"model": "prompts.jsonl"}, "is no folder"),
         ({"load": {"batch": 0}}, "batch"),
-    ],
-)
-def test_a_wrong_question_is_refused_before_any_work(tmp_path: Path, changes: dict[str, object], said: str) -> None:
-    file = write_language_workspace(tmp_path, **changes)
-    with pytest.raises(ConfigError, match=said):
-        read_experiment(file)
+    ]
+    for number, (changes, said) in enumerate(wrong):
+        with pytest.raises(ConfigError, match=said):
+            read_experiment(write_language_workspace(tmp_path / str(number), **changes))
 
 
-@pytest.mark.parametrize(
-    ("manifest", "said"),
-    [
-        ("task: tensors\nfiles: {calibration: prompts.jsonl, validation: text.txt}\n", "'tensors' is not allowed"),
-        ("task: language\nfiles: {calibration: none.jsonl, validation: text.txt}\n", "does not exist"),
-        ("task: language\nfiles: {calibration: text.txt, validation: text.txt}\n", "neither .jsonl nor .json"),
-        (
-            "task: language\nfiles: {calibration: prompts.jsonl, validation: short.txt}\nwindow: 16\n",
-            "nothing is predicted",
-        ),
-        (
-            "task: language\nwindow: 999\nfiles: {calibration: prompts.jsonl, validation: text.txt}\n",
-            "longer than the model's context",
-        ),
-        (
-            "task: language\nwindow: 16\nstride: 17\nfiles: {calibration: prompts.jsonl, validation: text.txt}\n",
-            "stride of 17",
-        ),
-        ("task: language\nwindow: 16\nbins: [8]\nfiles: {calibration: prompts.jsonl, validation: text.txt}\n", "bins"),
-    ],
-)
-def test_wrong_texts_are_refused_by_name(tmp_path: Path, manifest: str, said: str) -> None:
+def test_wrong_texts_are_refused_by_name(tmp_path: Path) -> None:
     file = write_language_workspace(tmp_path)
     (tmp_path / "short.txt").write_text("pump")
-    (tmp_path / "texts.yaml").write_text(f"version: 1\n{manifest}")
-    with pytest.raises(ConfigError, match=said):
-        read_experiment(file)
+    files = "files: {calibration: prompts.jsonl, validation: text.txt}\n"
+    for manifest, said in (
+        (f"task: tensors\n{files}", "'tensors' is not allowed"),
+        ("task: language\nfiles: {calibration: none.jsonl, validation: text.txt}\n", "does not exist"),
+        ("task: language\nfiles: {calibration: text.txt, validation: text.txt}\n", "neither .jsonl nor .json"),
+        (f"task: language\nwindow: 16\n{files.replace('text.txt', 'short.txt')}", "nothing is predicted"),
+        (f"task: language\nwindow: 999\n{files}", "longer than the model's context"),
+        (f"task: language\nwindow: 16\nstride: 17\n{files}", "stride of 17"),
+        (f"task: language\nwindow: 16\nbins: [8]\n{files}", "bins"),
+    ):
+        (tmp_path / "texts.yaml").write_text(f"version: 1\n{manifest}")
+        with pytest.raises(ConfigError, match=said):
+            read_experiment(file)
 
 
 def test_a_prompt_longer_than_the_context_is_named(tmp_path: Path) -> None:

@@ -11,12 +11,15 @@ from workbench.values.errors import ConfigError
 from workbench.values.system.control_groups import available_memory_bytes
 
 
-def test_a_large_model_takes_three_times_its_file_and_a_service_one_for_each_worker() -> None:
-    size = 1_340_000_000
+def test_a_large_model_takes_three_times_its_file_for_each_card_and_a_service_one_for_each_worker() -> None:
+    size = 2_000_000_000
 
     assert forecast_memory(size, 0) == pytest.approx(0.5e9 + 2.6 * size)
     assert forecast_memory(size, 4) == pytest.approx(0.5e9 + 4 * (1.3 * size + 0.25e9))
     assert forecast_memory(1_000_000, 0) < 0.6e9
+    assert forecast_memory(size, 0, 3) == pytest.approx(0.5e9 + 3 * 2.6 * size + 2 * 0.25e9)
+    assert forecast_memory(size, 4, 0) == 500_000_000  # other machines do everything
+    assert forecast_memory(size, 100, 3) == forecast_memory(size, 100)  # the service is larger, and comes afterwards
 
 
 def test_a_sweep_that_would_swap_is_refused_before_any_work(tmp_path: Path) -> None:
@@ -27,14 +30,9 @@ def test_a_sweep_that_would_swap_is_refused_before_any_work(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="before the machine swaps") as refused:
         check_memory(experiment, needed - 1)
     assert "service.workers" in (refused.value.hint or "")
-
-
-def test_calls_that_would_fill_the_memory_are_refused_before_any_work(tmp_path: Path) -> None:
-    few = memory_of(read_experiment(write_workspace(tmp_path / "few")))
     large = SPACE.replace("  serving.intra", "  serving.batch: {choices: [1, 65536]}\n  serving.intra")
     many = memory_of(read_experiment(write_workspace(tmp_path / "many", space=large)))
-
-    assert many - few == 3 * (65_536 - 8) * FEATURES * 4
+    assert many - needed == 3 * (65_536 - 8) * FEATURES * 4, "calls that would fill the memory count"
 
 
 def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
@@ -42,10 +40,3 @@ def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
 
     assert available_memory_bytes(tmp_path / "meminfo") == 1_024_000
     assert available_memory_bytes() is not None
-
-
-def test_every_further_card_holds_a_model_of_its_own() -> None:
-    size = 2_000_000_000
-    assert forecast_memory(size, 0, 3) == pytest.approx(0.5e9 + 3 * 2.6 * size + 2 * 0.25e9)
-    assert forecast_memory(size, 4, 0) == 500_000_000  # other machines do everything
-    assert forecast_memory(size, 100, 3) == forecast_memory(size, 100)  # the service is larger, and comes afterwards

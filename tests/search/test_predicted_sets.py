@@ -12,8 +12,8 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.promising import audit_failed, promising, waits
-from workbench.search.rungs import predict
+from workbench.search.deferred import audit_failed, is_deferred, may_be_on_front
+from workbench.search.stages import predict
 from workbench.search.sweep import run_sweep
 from workbench.targets.ascend.target import AscendTarget
 from workbench.values.results import Evaluation
@@ -61,7 +61,7 @@ class Runs:
         self.seen.append(evaluation)
 
 
-def test_sets_share_files_wait_and_only_the_promising_are_compiled_whole(
+def test_sets_share_files_are_deferred_and_only_those_on_the_front_are_compiled_whole(
     opened: tuple[Experiment, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question, bench = opened
@@ -73,21 +73,21 @@ def test_sets_share_files_wait_and_only_the_promising_are_compiled_whole(
     found = bench.journal.evaluations()
     assert len(found) == 3
     first = runs.seen[1]
-    assert waits(first), "three lengths of four batches"
+    assert is_deferred(first), "three lengths of four batches"
     assert first.compiled < 11, "no more than its times need"
-    assert first.forecast is not None
+    assert first.prediction is not None
     assert sum(e.compiled for e in found.values()) <= 12, "one set's files are the other's"
-    assert promising(question, found) == []
+    assert may_be_on_front(question, found) == []
     assert not audit_failed(found.values())
-    whole = [e for e in found.values() if e.status == "complete" and e.forecast and e.forecast.throughput_per_s]
+    whole = [e for e in found.values() if e.status == "complete" and e.prediction and e.prediction.throughput_per_s]
     assert whole, "what may be on the front was compiled"
     for evaluation in whole:
-        service, forecast = evaluation.measurement.service, evaluation.forecast
+        service, prediction = evaluation.measurement.service, evaluation.prediction
         assert service is not None
         assert service.best is not None
-        assert forecast is not None
-        assert forecast.throughput_per_s is not None
-        assert service.best.throughput_per_s.value <= forecast.throughput_per_s.high * 1.001
+        assert prediction is not None
+        assert prediction.throughput_per_s is not None
+        assert service.best.throughput_per_s.value <= prediction.throughput_per_s.high * 1.001
 
     assert run_sweep(question, bench).new == 0
     assert bench.journal.evaluations() == found
@@ -104,4 +104,4 @@ def test_an_audit_finds_a_target_that_lies_about_structure(
 
     found = bench.journal.evaluations()
     assert audit_failed(found.values())
-    assert not any(map(waits, found.values())), "everything was compiled whole"
+    assert not any(map(is_deferred, found.values())), "everything was compiled whole"

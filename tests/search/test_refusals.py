@@ -15,7 +15,7 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.refusals import candidate_errors, check_targets
 from workbench.space.space import build, complete

@@ -14,16 +14,17 @@ from tests.search.sweeping import Recorder
 from tests.search.test_predicted_sets import QUESTION
 from tests.test_sequence_bins import write_files
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.card_notes import read_set_aside
+from workbench.evaluation.run_notes import read_set_aside
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.asking import CRASHES
 from workbench.search.cards import FEWEST
 from workbench.search.confirmation import confirm
 from workbench.search.executors import ChildProcess, Members, Task, local_members
 from workbench.search.front import front_of
 from workbench.search.study_log import sound_study
-from workbench.search.sweep import CRASHES, run_sweep
+from workbench.search.sweep import run_sweep
 from workbench.targets import described
 from workbench.targets.description import Card
 from workbench.values.candidate import Candidate

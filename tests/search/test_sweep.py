@@ -9,7 +9,7 @@ import pytest
 from tests.search.sweeping import SMALL_SPACE, Recorder, journal_of, silent, start
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.card_notes import SetAside, read_set_aside, write_set_aside
+from workbench.evaluation.run_notes import SetAside, read_set_aside, write_set_aside
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
@@ -37,12 +37,16 @@ def test_a_sweep_evaluates_baseline_and_presets_first_and_distinct_candidates_on
 def test_going_on_reuses_everything_and_a_larger_budget_adds_the_difference(
     question: Experiment, warm_bench: Bench
 ) -> None:
+    none = run_sweep(question, warm_bench, time=RunTime(0.001))
     run_sweep(question, warm_bench, trials=3)
     recorder = Recorder()
 
     again = run_sweep(question, warm_bench, trials=3, listeners=(recorder,))
+    with warm_bench.journal.study.open("ab") as stream:
+        stream.write(b'{"op_code":5,"worker_id":"x')  # a torn last line is dropped
     more = run_sweep(question, warm_bench, trials=5)
 
+    assert (none.reason, none.new) == ("timeout", 0)
     assert (again.new, again.reused) == (0, 3)
     assert all(reused for _, reused in recorder.seen)
     assert (more.new, more.reused) == (2, 3)
@@ -127,16 +131,6 @@ def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: P
     assert len(journal_of(file).evaluations()) == 3
 
 
-def test_a_torn_last_line_of_the_study_is_dropped(question: Experiment, warm_bench: Bench) -> None:
-    run_sweep(question, warm_bench, trials=2)
-    with warm_bench.journal.study.open("ab") as stream:
-        stream.write(b'{"op_code":5,"worker_id":"x')
-
-    end = run_sweep(question, warm_bench, trials=3)
-
-    assert (end.new, end.reused) == (1, 2)
-
-
 def test_two_sweeps_of_one_experiment_do_not_run_at_once(tmp_path: Path) -> None:
     file = write_workspace(tmp_path)
     with start(file) as first:
@@ -148,9 +142,3 @@ def test_two_sweeps_of_one_experiment_do_not_run_at_once(tmp_path: Path) -> None
 
     assert second.returncode != 0
     assert f"process {first.pid} is running this sweep already" in errors
-
-
-def test_the_time_limit_is_kept_between_candidates(question: Experiment, warm_bench: Bench) -> None:
-    end = run_sweep(question, warm_bench, time=RunTime(0.001))
-
-    assert (end.reason, end.new) == ("timeout", 0)

@@ -21,12 +21,12 @@ from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.executors import ChildProcess
 from workbench.search.front import front_of
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
 from workbench.search.time_limit import Cost, RunTime, divided, fitting, known_cost
-from workbench.values.facts import Fact
 from workbench.values.results import Evaluation, StageTiming
+from workbench.values.reuse import Reuse
 
 COST = Cost(fixed_s=2.0, calls_s=8.0, samples_s=10.0, curve_s=6.0, load_s=17.0, asked_load_s=8.0)
 
@@ -152,17 +152,17 @@ def test_what_serving_costs_this_host_is_counted_once_where_it_is_not_known(
     assert planned_words(one_by_one, 270.0, 28).endswith("; 40 compiler runs planned, 28 made.")
 
 
-def test_what_was_borrowed_costs_a_confirmation_what_it_cost_its_lender(question: Experiment) -> None:
-    lender = evaluation(threads=1)
-    facts = (Fact(kind="latency", key="a" * 64, lender=lender.candidate.id),)
+def test_what_was_reused_costs_a_confirmation_what_it_cost_its_source(question: Experiment) -> None:
+    source = evaluation(threads=1)
+    reuse = (Reuse(kind="latency", key="a" * 64, source=source.candidate.id),)
     stages = (StageTiming(stage="latency_full", seconds=0.0, cached=True),)
-    borrower = replace(evaluation(threads=2), facts=facts, stages=stages)
-    known = {each.candidate.id: each for each in (lender, borrower)}
+    reuser = replace(evaluation(threads=2), reuse=reuse, stages=stages)
+    known = {each.candidate.id: each for each in (source, reuser)}
 
-    lent, own = (known_cost(question, each, known) for each in (borrower, lender))
+    reused, own = (known_cost(question, each, known) for each in (reuser, source))
 
-    assert lent.calls_s >= own.calls_s > 0
-    assert lent.fixed_s >= 0
+    assert reused.calls_s >= own.calls_s > 0
+    assert reused.fixed_s >= 0
 
 
 def test_a_limit_shortens_measurements_before_it_has_no_room_for_two_int8_candidates(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.load.service_process import running_service
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.shipping.load_confirmation import check_answers, confirm_bundle, confirm_by_load, load_bundle
 from workbench.values.errors import BundleError, MeasureError
 from workbench.values.measurement import Estimate, ServiceFigures

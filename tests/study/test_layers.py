@@ -21,7 +21,7 @@ from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.quantization.amct.cfg import parse_cfg
 from workbench.quantization.lowering.normalize import normalized
 from workbench.report.layers_page import sensitivity_html
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.study.layers import LayerStudy, plain_recipe, study_layers, write_recipe
 from workbench.values.candidate import candidate_from_json
 

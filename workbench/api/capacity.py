@@ -14,9 +14,9 @@ from workbench.prediction.capacity import CapacityPlan, Demand
 from workbench.prediction.capacity import plan_capacity as plan_members
 from workbench.prediction.fleet_cost import Capacity, fleet_costs
 from workbench.prediction.highest_rate import one_card
-from workbench.prediction.levers import Fleet, FleetPlan, PriorityClass, Timed, fleet_plan, levers
 from workbench.prediction.prices import Prices
 from workbench.prediction.stage import service_choices, serving_lengths
+from workbench.prediction.what_if import Fleet, FleetPlan, PriorityClass, Timed, fleet_plan, what_ifs
 from workbench.report import Summary
 from workbench.targets import described
 from workbench.values.candidate import Candidate
@@ -37,12 +37,12 @@ def plan_capacity(
     prices: Prices | None = None,
     card_power_w: float | None = None,
 ) -> Capacity:
-    """Sizes for a demand, candidate by candidate, and for a fleet, lever by lever; deterministic.
+    """Sizes for a demand, candidate by candidate, and for a fleet, what-if by what-if; deterministic.
 
     Args:
         demand: None where only the present fleet is known; there is then no plan by candidates.
         candidate: id or its first digits; None for the front, and for the recommended one.
-        fleet: None for no levers.
+        fleet: None for no what-ifs.
     """
     refuse_language_model(question, "plan of capacity")
     if question.service is None or question.space.service is None:
@@ -110,7 +110,7 @@ def _fleet(
 ) -> FleetPlan:
     chosen = _chosen(question, journal, summary, candidate)
     timed = _timed(question, journal.evaluations(), p99_ms)
-    steps = levers(question.baseline, chosen, timed)
+    steps = what_ifs(question.baseline, chosen, timed)
     on_host = described(chosen.target).on_host
     return fleet_plan(
         steps,

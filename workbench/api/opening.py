@@ -238,9 +238,7 @@ def summary_of(question: Experiment, journal: Journal, *, measured: MeasuredCloc
     Args:
         measured: unknowns of a modelled clock that were measured on a device; modelled times are priced by them.
     """
-    from workbench.evaluation.card_notes import read_set_aside
-    from workbench.evaluation.last_run import read_last_run
-    from workbench.evaluation.neighbours import read_neighbours
+    from workbench.evaluation.run_notes import read_last_run, read_neighbours, read_set_aside
     from workbench.report import summarize
     from workbench.search.first_look import first_int8
 

@@ -14,8 +14,7 @@ from workbench.api.result import SweepResult
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.last_run import LastRun, read_last_run, write_last_run
-from workbench.evaluation.neighbours import Neighbour, write_neighbours
+from workbench.evaluation.run_notes import LastRun, Neighbour, read_last_run, write_last_run, write_neighbours
 from workbench.evaluation.statistics import calibration_line, observed_statistics
 from workbench.evaluation.sweep_folders import exclusive, open_journal
 from workbench.inputs.experiment import Experiment

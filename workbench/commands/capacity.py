@@ -21,7 +21,7 @@ from workbench.values.errors import ConfigError
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.prediction.capacity import CapacityPlan, CardLoad, Demand, MemberPlan
     from workbench.prediction.fleet_cost import Capacity, PowerBasis, StepCost
-    from workbench.prediction.levers import Finding, Fleet, FleetPlan, FleetStep, Lever, PriorityClass, Step
+    from workbench.prediction.what_if import Finding, Fleet, FleetPlan, FleetStep, PriorityClass, Step, WhatIf
 
 _PLURAL = {"card": "cards", "server process": "server processes"}
 
@@ -128,13 +128,13 @@ def _print_plan(plan: CapacityPlan) -> None:
 
 
 def _any_fleet(cards_per_server: int) -> Fleet:
-    from workbench.prediction.levers import Fleet
+    from workbench.prediction.what_if import Fleet
 
     return Fleet(cards_per_server=cards_per_server)
 
 
 def _fleet(cards: int | None, streams_per_card: float | None, cards_per_server: int) -> Fleet | None:
-    from workbench.prediction.levers import Fleet
+    from workbench.prediction.what_if import Fleet
 
     if streams_per_card is not None and cards is None:
         raise ConfigError(
@@ -164,7 +164,7 @@ def _rate(
 
 
 def _classes(written: list[str] | tuple[str, ...]) -> tuple[PriorityClass, ...]:
-    from workbench.prediction.levers import PriorityClass
+    from workbench.prediction.what_if import PriorityClass
 
     return tuple(PriorityClass(name=n, share=share(s, "--priority")) for n, s in pairs(written, "--priority").items())
 
@@ -310,7 +310,7 @@ def print_fleet(found: Capacity) -> None:
         say(f"  - {sentence}")
 
 
-_LEVERS: dict[Lever, str] = {
+_WHAT_IFS: dict[WhatIf, str] = {
     "today": "today's settings",
     "bins": "length bins",
     "batching": "batching",
@@ -319,21 +319,21 @@ _LEVERS: dict[Lever, str] = {
 }
 
 
-def lever_words(step: Step) -> str:
+def what_if_words(step: Step) -> str:
     """'+ length bins and INT8'."""
-    names = [*(_LEVERS[lever] for lever in step.held), *_changes(step)]
-    return ("" if step.lever == "today" else "+ ") + " and ".join(names)
+    names = [*(_WHAT_IFS[what_if] for what_if in step.held), *_changes(step)]
+    return ("" if step.what_if == "today" else "+ ") + " and ".join(names)
 
 
 def _changes(step: Step) -> list[str]:
-    if step.lever != "model" or not step.groups:
-        return [_LEVERS[step.lever]]
+    if step.what_if != "model" or not step.groups:
+        return [_WHAT_IFS[step.what_if]]
     precise = ["INT8"] if step.quantized else ["precision"] if "precision" in step.groups else []
     return [*precise, *(group for group in step.groups if group != "precision")]
 
 
 def _steps_table(found: Capacity, plan: FleetPlan) -> Table:
-    costs = {cost.lever: cost for cost in found.costs}
+    costs = {cost.what_if: cost for cost in found.costs}
     columns = ["step", f"highest rate of a {plan.unit}", "gain", "evidence", "service settings"]
     columns += ["streams a card"] if plan.fleet.streams_per_card is not None else []
     columns += ["cards", "servers", "with a spare server"] if plan.unit == "card" else ["processes"]
@@ -347,7 +347,7 @@ def _steps_table(found: Capacity, plan: FleetPlan) -> Table:
     if (run := costs.get("as run")) is not None:
         table.add_row(*map(Text, _row_as_run(run, plan, len(columns), found)))
     for each in plan.steps:
-        table.add_row(*map(Text, _row(each, costs.get(each.step.lever), plan, found)))
+        table.add_row(*map(Text, _row(each, costs.get(each.step.what_if), plan, found)))
     return table
 
 
@@ -362,8 +362,8 @@ def _row_as_run(run: StepCost, plan: FleetPlan, columns: int, found: Capacity) -
 def _row(each: FleetStep, cost: StepCost | None, plan: FleetPlan, found: Capacity) -> list[str]:
     step = each.step
     if step.rate_per_s is None:
-        return [lever_words(step), "–", "", "", _FINDINGS[step.finding]]
-    row = [lever_words(step), f"{step.rate_per_s:,.0f}/s", "" if each.gain is None else f"{each.gain:.2f}x"]
+        return [what_if_words(step), "–", "", "", _FINDINGS[step.finding]]
+    row = [what_if_words(step), f"{step.rate_per_s:,.0f}/s", "" if each.gain is None else f"{each.gain:.2f}x"]
     row += [
         step.evidence or "",
         f"{step.settings}" + (f", {step.front_ends} front ends" if step.front_ends > 1 else ""),
@@ -382,7 +382,7 @@ def _class_table(plan: FleetPlan) -> Table:
     table = Table("step", *heads, title=f"Served while one {'server' if plan.unit == 'card' else 'process'} is lost")
     for each in plan.steps:
         if each.cards is not None:
-            table.add_row(lever_words(each.step), *(f"{each.served_with_lost_server[name]:.0%}" for name in names))
+            table.add_row(what_if_words(each.step), *(f"{each.served_with_lost_server[name]:.0%}" for name in names))
     return table
 
 

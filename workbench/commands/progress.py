@@ -16,7 +16,7 @@ from workbench.report.scored import scored_by
 from workbench.report.words import compiled_words, count_of, interval, p50_words, title
 from workbench.search.front import front_of, is_feasible
 from workbench.values.candidate import Candidate
-from workbench.values.evidence import SHORT, lenders_of, level_of
+from workbench.values.evidence import SHORT, level_of, sources_of
 from workbench.values.metrics import METRICS, metrics
 from workbench.values.results import STAGES, Evaluation
 from workbench.values.system.steps import Steps, minutes
@@ -53,10 +53,10 @@ def outcome_words(evaluation: Evaluation) -> str:
         words.append(f"{serves}, {level_of(evaluation, 'service_throughput_per_s')} ({service.best.settings})")
     elif service is not None:
         words.append(f"no service settings keep the limit (P99 {service.closest.p99_ms.value:.0f} ms at best)")
-    lent: dict[str, list[str]] = {}
-    for kind, lender in lenders_of(evaluation).items():
-        lent.setdefault(lender, []).append(kind)
-    words += [f"{' and '.join(kinds)} shared with {lender[:SHORT]}" for lender, kinds in lent.items()]
+    reused: dict[str, list[str]] = {}
+    for kind, source in sources_of(evaluation).items():
+        reused.setdefault(source, []).append(kind)
+    words += [f"{' and '.join(kinds)} shared with {source[:SHORT]}" for source, kinds in reused.items()]
     return ", ".join([*words, *(["emulated"] if evaluation.toolchain.emulated else [])])
 
 

@@ -2,7 +2,7 @@
 
 A candidate's answers are kept beside those of the float32 reference, and of the float baseline where that is another
 one, sample by sample, because differences are tested pair by pair. They grow as far as a gate of
-`workbench.search.ladder` asks, and stay in the store once they are complete.
+`workbench.search.pipeline` asks, and stay in the store once they are complete.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class AccuracyPass(Growing[Outcomes]):
         """How and on what outcomes are made, but for the files that make them."""
         return {name: value for name, value in self.stored_under.items() if name not in ("artifact", "opened_with")}
 
-    def borrow(self, outcomes: Outcomes) -> None:
+    def reuse(self, outcomes: Outcomes) -> None:
         """Take another candidate's outcomes over the whole split. The store is not told: other files gave them."""
         self.done, self._borrowed = outcomes, True
 

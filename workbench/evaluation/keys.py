@@ -1,4 +1,4 @@
-"""The keys that measurements are lent under: the class of what runs, at which shapes and timed how, or scored how."""
+"""Equivalence keys of measurements: the class of what runs, at which shapes and timed how, or scored how."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def accuracy_key(
     """Of the outcomes over a split.
 
     Args:
-        witness: digest of the outputs for the smoke samples. So a loan is bit for bit right there, whatever a target
+        witness: digest of the outputs for the smoke samples. So reuse is bit for bit right there, whatever a target
             claims of its classes.
         scored: how and on what they are scored (`AccuracyPass.scored`).
     """

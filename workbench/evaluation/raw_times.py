@@ -62,16 +62,16 @@ def speedup(raw: RawTimes, *, seed: int) -> Estimate:
     return _ratio(midmean(ratios), seed)
 
 
-def ratio_by_rounds(own: RawTimes, lent: RawTimes, *, seed: int) -> Estimate | None:
-    """Own time over the lent one, both relative to the baseline beside them, of two runs over the same feeds.
+def ratio_by_rounds(own: RawTimes, reused: RawTimes, *, seed: int) -> Estimate | None:
+    """Own time over the reused one, both relative to the baseline beside them, of two runs over the same feeds.
 
     Round against round, so that which feeds a round held cancels out of the interval; in that of a `speedup` it is most
     of the width where lengths differ. None where the two did not visit the same feeds in the same rounds.
     """
-    if not (np.array_equal(own.feed, lent.feed) and np.array_equal(own.round, lent.round)):
+    if not (np.array_equal(own.feed, reused.feed) and np.array_equal(own.round, reused.round)):
         return None
     ours, theirs = (
-        each.by_round(np.log(each.candidate_ms.astype(np.float64) / each.baseline_ms)) for each in (own, lent)
+        each.by_round(np.log(each.candidate_ms.astype(np.float64) / each.baseline_ms)) for each in (own, reused)
     )
     return _ratio(midmean(ours) - midmean(theirs), seed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +35,9 @@ from workbench.values.objectives import Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
 from workbench.values.service import ServiceQuestion
 
-CompileFirst = Literal["promising", "all"]
+_log = logging.getLogger(__name__)
+
+CompileFirst = Literal["deferred", "all"]
 Sampler = Literal["auto", "parts", "tpe", "gp", "nsga2", "random"]
 
 
@@ -84,7 +87,7 @@ class Experiment:
         warm_start: experiments whose earlier sweeps say what to expect; empty for any that fit, None for no sweep.
         service: for what load each candidate's best service settings are found; None for no service.
         load: what a language model is asked to do, for its modelled times; None of any other model.
-        compile: where every shape is a compile of its own, 'promising' compiles few shapes of a candidate, predicts the
+        compile: where every shape is a compile of its own, 'deferred' compiles few shapes of a candidate, predicts the
             rest, and compiles all of those alone that may be on the front; 'all' compiles every candidate whole.
     """
 
@@ -108,7 +111,7 @@ class Experiment:
     service: ServiceQuestion | None = None
     load: LanguageLoad | None = None
     warm_start: tuple[str, ...] | None = ()
-    compile: CompileFirst = "promising"
+    compile: CompileFirst = "deferred"
 
     @property
     def identity(self) -> str:
@@ -192,7 +195,10 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
         sampler = top.text("sampler", "auto", choices=get_args(Sampler))
         warm_start = _warm_start(top)
-        compile_first = top.text("compile", "promising", choices=get_args(CompileFirst))
+        compile_first = top.text("compile", "deferred", choices=("deferred", "all", "promising"))
+        if compile_first == "promising":
+            compile_first = "deferred"
+            _log.warning("%s: `compile: promising` is called `compile: deferred` from the next version on.", path)
         seed = top.integer("seed", 0, minimum=0, maximum=LARGEST_SEED)
         if not model_path.exists():
             top.refuse("model", f"{model_path} does not exist.", _model_hint(model_path))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.prediction.capacity import CapacityPlan
-from workbench.prediction.levers import FleetPlan, Lever
 from workbench.prediction.prices import MonthlyCost, Prices, monthly_cost, watts_as_kw
+from workbench.prediction.what_if import FleetPlan, WhatIf
 from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
@@ -26,12 +26,12 @@ class StepCost:
     """Power and money of a fleet after a step.
 
     Attributes:
-        lever: 'as run' is the fleet that its owner says runs today.
+        what_if: 'as run' is the fleet that its owner says runs today.
         kw: of its machines with PUE; None where the power of a card is not known.
         monthly: None without prices.
     """
 
-    lever: Lever | Literal["as run"]
+    what_if: WhatIf | Literal["as run"]
     cards: int
     servers: int
     kw: float | None
@@ -43,7 +43,7 @@ class StepCost:
 class Capacity:
     """Attributes:
     plan: candidate by candidate; None where the rate of requests is not known.
-    fleet: lever by lever; None where nothing was chosen to compare with.
+    fleet: what-if by what-if; None where nothing was chosen to compare with.
     costs: of the steps of `fleet` that have cards, in their order, 'as run' first where it was said.
     command: the command line that asked for it; '' where there was none.
     """
@@ -75,7 +75,7 @@ def fleet_costs(fleet: FleetPlan, prices: Prices | None, card_power_w: float | N
     for each in fleet.steps:
         if each.cards is not None and each.servers is not None:
             power_w = each.step.power_w
-            found.append(_cost(each.step.lever, each.cards, each.servers, fleet, prices, power_w, card_power_w))
+            found.append(_cost(each.step.what_if, each.cards, each.servers, fleet, prices, power_w, card_power_w))
     return tuple(found)
 
 
@@ -97,7 +97,7 @@ def read_capacity(path: Path) -> Capacity:
         raise ConfigError(
             "is no plan of capacity of this workbench.", file=path, hint="Write one: workbench plan-capacity … --json"
         )
-    own = {name: body.pop(name) for name in _OWN} | {"command": body.pop("command", "")}
+    own = {name: _with_todays_names(body.pop(name)) for name in _OWN} | {"command": body.pop("command", "")}
     try:
         plan = decode(CapacityPlan, body, "plan") if body else None
         return decode(Capacity, {"plan": None, **own}, "capacity") if plan is None else _joined(plan, own)
@@ -105,12 +105,19 @@ def read_capacity(path: Path) -> Capacity:
         raise ConfigError(f"is no plan of capacity of this workbench: {error}.", file=path) from error
 
 
+def _with_todays_names(value: Any) -> Any:
+    """Of plans written before `lever` was called `what_if`."""
+    if isinstance(value, dict):
+        return {"what_if" if key == "lever" else key: _with_todays_names(each) for key, each in value.items()}
+    return [_with_todays_names(each) for each in value] if isinstance(value, list) else value
+
+
 def _joined(plan: CapacityPlan, own: Mapping[str, Any]) -> Capacity:
     return replace(decode(Capacity, {"plan": None, **own}, "capacity"), plan=plan)
 
 
 def _cost(
-    lever: Lever | Literal["as run"],
+    what_if: WhatIf | Literal["as run"],
     cards: int,
     servers: int,
     fleet: FleetPlan,
@@ -125,4 +132,4 @@ def _cost(
     if prices is not None:
         monthly = monthly_cost(prices, cards=counted, servers=servers, card_power_w=power_w)
     kw = monthly.kw if monthly is not None else watts_as_kw(counted, power_w)
-    return StepCost(lever=lever, cards=cards, servers=servers, kw=kw, power_basis=basis, monthly=monthly)
+    return StepCost(what_if=what_if, cards=cards, servers=servers, kw=kw, power_basis=basis, monthly=monthly)

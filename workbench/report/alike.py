@@ -43,7 +43,7 @@ class Alike:
     def by_content(self, a: Evaluation, b: Evaluation) -> bool:
         """Whether what they are made of says so: their calls do the same work (`targets.classes`), and every sample
         has the same outcome. False where one of the two is not known."""
-        keys = [{fact.key for fact in e.facts if fact.kind == "latency"} for e in (a, b)]
+        keys = [{reuse.key for reuse in e.reuse if reuse.kind == "latency"} for e in (a, b)]
         if not keys[0] & keys[1] or a.split != b.split:
             return False
         ours, theirs = self._of(a), self._of(b)

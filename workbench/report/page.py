@@ -33,10 +33,10 @@ from workbench.values.evidence import (
     MEANINGS,
     SHORT,
     Evidence,
-    lenders_of,
     level_for,
     level_of,
     service_level,
+    sources_of,
 )
 from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
 from workbench.values.results import Evaluation
@@ -348,13 +348,13 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
     values = evaluation.candidate.parameters()
     name = evaluation.candidate.short_id + (" (float)" if is_baseline else "")
     name += " (off the front)" if any(m.id == evaluation.candidate.id for m in summary.fallen) else ""
-    lent = lenders_of(known).items()  # a front of predictions has its own level, and its curve may be another's
+    reused = sources_of(known).items()  # a front of predictions has its own level, and its curve may be another's
     return {
         "chosen": summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id,
         "name": name,
         "letters": member.letters if member is not None else "",
         "level": summary.evidence(evaluation),
-        "lent": ", ".join(f"{what} of {lender[:SHORT]}" for what, lender in lent),
+        "reused": ", ".join(f"{what} of {source[:SHORT]}" for what, source in reused),
         "figures": figures,
         "settings": [str(values.get(key, "")) for key in differing],
     }

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.evaluation.card_notes import SetAside
-from workbench.evaluation.last_run import LastRun
-from workbench.evaluation.neighbours import Neighbour
+from workbench.evaluation.run_notes import LastRun, Neighbour, SetAside
 from workbench.report.compared_recipes import Recipe
 from workbench.report.known import Question, Views, held_against, strongest, views
 from workbench.report.reading import drop_of, numbers_of

@@ -13,21 +13,21 @@ from rich.text import Text
 from workbench.report.columns import WIDTH
 from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import taken_apart
-from workbench.report.loans import loan_sentences, stopped_loans
 from workbench.report.modelled import error_lines, modelled_errors
 from workbench.report.recipes import recipe_lines
 from workbench.report.recommendation import headline, settling_sentence
+from workbench.report.reuse import reuse_sentences, stopped_reuse
 from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
 from workbench.report.words import compiled_words, count_of, evidence_sentence, interval, over
-from workbench.search.promising import audit_words
+from workbench.search.deferred import audit_words
 from workbench.values.documents.canonical import encode
-from workbench.values.evidence import lenders_of, said_of
-from workbench.values.forecast import Forecast
+from workbench.values.evidence import said_of, sources_of
 from workbench.values.measurement import AccuracyComparison
 from workbench.values.metrics import METRICS, intervals, metrics
+from workbench.values.prediction import Prediction
 from workbench.values.results import STAGES, Evaluation, StageTiming
 
 
@@ -81,11 +81,11 @@ def detail(summary: Summary, candidate_id: str) -> str:
         f"  {s.stage:<34} {s.seconds:8.2f} s{'  (from the cache)' if s.cached else ''}{_compiled(s)}"
         for s in evaluation.stages
     ]
-    if evaluation.forecast is not None and evaluation.forecast.throughput_per_s is not None:
+    if evaluation.prediction is not None and evaluation.prediction.throughput_per_s is not None:
         found += [
             "",
-            f"Predicted before it was {'compiled' if evaluation.forecast.shapes else 'timed'} whole",
-            *(f"  {line}" for line in _forecast(evaluation.forecast)),
+            f"Predicted before it was {'compiled' if evaluation.prediction.shapes else 'timed'} whole",
+            *(f"  {line}" for line in _prediction(evaluation.prediction)),
         ]
     chain = evaluation.toolchain
     parts = ", ".join(f"{name} {version}" for name, version in sorted(chain.components.items()))
@@ -95,10 +95,10 @@ def detail(summary: Summary, candidate_id: str) -> str:
     return "\n".join(found)
 
 
-def _forecast(forecast: Forecast) -> list[str]:
-    assert forecast.throughput_per_s is not None  # nothing was predicted otherwise
-    rate, audit = forecast.throughput_per_s, forecast.audit
-    lines = [f"service {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}]", forecast.basis]
+def _prediction(prediction: Prediction) -> list[str]:
+    assert prediction.throughput_per_s is not None  # nothing was predicted otherwise
+    rate, audit = prediction.throughput_per_s, prediction.audit
+    lines = [f"service {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}]", prediction.basis]
     if audit is not None:
         lines.append(
             f"audit: batch {audit.batch}, length {audit.length} took {audit.measured_ms.value:.3g} ms, predicted "
@@ -143,7 +143,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
                 "what": summary.title(e.candidate),
                 "standing": summary.standing(e),
                 "evidence": summary.evidence(e),
-                "shared_with": lenders_of(e),
+                "shared_with": sources_of(e),
                 "stage_reached": e.stage_reached,
                 "parameters": e.candidate.parameters(),
                 "metrics": summary.numbers(e),
@@ -152,7 +152,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
             for e in summary.evaluations
         ],
         **({"recipes": [encode(recipe) for recipe in summary.recipes]} if summary.recipes else {}),
-        "loans": [encode(kind) for kind in stopped_loans(summary.evaluations)],
+        "stopped_reuse": [encode(kind) for kind in stopped_reuse(summary.evaluations)],
         "damage": [encode(damage) for damage in summary.damage],
         "set_aside": [encode(aside) for aside in summary.set_aside],
         "stops": dict(summary.stops),
@@ -168,7 +168,7 @@ def _all(summary: Summary, width: int) -> list[Line]:
         _heading(summary),
         table_lines(summary, width),
         [line for sentence in confirmation_sentences(summary) for line in wrapped(sentence, "yellow")],
-        [line for sentence in loan_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
+        [line for sentence in reuse_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
         service_lines(summary, width),
         recipe_lines(summary, width),
         verdict_lines(summary),

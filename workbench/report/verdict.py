@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from workbench.evaluation.card_notes import SetAside
-from workbench.evaluation.last_run import LastRun
-from workbench.evaluation.neighbours import Neighbour
+from workbench.evaluation.run_notes import LastRun, Neighbour, SetAside
 from workbench.report.alike import Alike, OutcomesOf
 from workbench.report.compared_recipes import recipes_of
 from workbench.report.groups import letters
@@ -31,7 +29,7 @@ from workbench.report.known import front as front_of
 from workbench.report.reading import drop_of, numbers_of, speedup_of
 from workbench.report.recommendation import recommend, settled
 from workbench.report.summary import Member, Optimism, Summary
-from workbench.search.promising import waits
+from workbench.search.deferred import is_deferred
 from workbench.values.damage import Damage
 from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, violations
 from workbench.values.results import Evaluation
@@ -173,7 +171,7 @@ def _closest(evaluations: Sequence[Evaluation], constraints: Sequence[Constraint
 
 def _stop_reason(evaluation: Evaluation) -> str:
     assert evaluation.stop is not None
-    if waits(evaluation):
+    if is_deferred(evaluation):
         return f"{evaluation.stop.stage}: by what was predicted, others serve more and are as accurate"
     names = ", ".join(evaluation.stop.violations)
     return f"{evaluation.stop.stage}: " + (f"violates {names}" if names else "certainly dominated")

@@ -1,4 +1,4 @@
-"""What is asked next, and how to go on with the study of a run that was ended.
+"""What is asked next, what the sampler is told, and how to go on with the study of a run that was ended.
 
 A run may be killed between any two lines of Optuna's log, as often as it likes, and the sweep still asks what it would
 have asked undisturbed: a proposal is drawn from the seed and the number of trials told so far, never from the state of
@@ -8,16 +8,24 @@ queue stays.
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
 
 import optuna
+from optuna.samplers import GPSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from workbench.evaluation.reuse import doubtful
 from workbench.inputs.experiment import Experiment
+from workbench.search.deferred import predicted_numbers
+from workbench.search.front import with_baseline_drop
 from workbench.search.parts import Prior
-from workbench.search.parts_sampler import WHY
-from workbench.search.sampler import sampler_of
+from workbench.search.sampler import WHY, sampler_of
+from workbench.search.stages.smoke import SMOKE_CONSTRAINT
 from workbench.space.space import (
     EXACT_LIMIT,
     Forbidden,
@@ -30,10 +38,15 @@ from workbench.space.space import (
 )
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
+from workbench.values.metrics import METRICS, metrics
+from workbench.values.objectives import violations
 from workbench.values.results import Evaluation
+from workbench.values.reuse import Reuse
 
 REPEAT, FORBIDDEN = "repeat", "forbidden"
 """Attributes of trials that led to no evaluation."""
+CRASHES = "crashes"
+"""Attribute of a trial: how often its candidate took the evaluation process down."""
 _TOLD = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -55,6 +68,62 @@ def trials_left_open(study: optuna.Study, known: Collection[str]) -> list[Frozen
         else:
             study.tell(trial.number, state=TrialState.FAIL)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """A candidate that comes once more, and why: it failed by no fault of its own, its evaluation is lost, it reused
+    what an audit doubts since, its card was set aside, or it is known and the study was not told.
+
+    Attributes:
+        candidate: None where nothing says its settings any more.
+        attempts: made at it so far.
+        doubted: what it had reused.
+    """
+
+    candidate_id: str
+    candidate: Candidate | None
+    why: Literal["failed", "lost", "reuse", "card", "untold"]
+    attempts: int = 0
+    doubted: tuple[Reuse, ...] = ()
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether its own evaluation did not come to an end that stands."""
+        return self.why in ("failed", "lost")
+
+
+def comes_again(
+    study: optuna.Study,
+    known: Mapping[str, Evaluation],
+    *,
+    failed: Iterable[Evaluation] = (),
+    lost: Mapping[str, Candidate | None] = MappingProxyType({}),
+    distrusted: Collection[str] = (),
+) -> list[Again]:
+    """Everything that is evaluated, or told, once more. Read from the journal and the study alone, so that a kill in
+    between loses none of it.
+
+    Args:
+        failed: of an earlier run, those that deserve another attempt.
+        lost: ids whose evaluation is damaged or gone, with what is known of their settings.
+        distrusted: ids of what was measured on a card that was set aside.
+    """
+
+    def of(evaluation: Evaluation, why: Literal["failed", "reuse", "card", "untold"]) -> Again:
+        candidate, doubted = evaluation.candidate, evaluation.reuse if why == "reuse" else ()
+        return Again(
+            candidate_id=candidate.id, candidate=candidate, why=why, attempts=evaluation.attempt, doubted=doubted
+        )
+
+    told, wrong = told_candidates(study), {candidate.id for candidate in doubtful(tuple(known.values()))}
+    return [
+        *(of(e, "untold") for i, e in known.items() if i not in told and i not in wrong),
+        *(of(e, "failed") for e in failed),
+        *(Again(candidate_id=i, candidate=candidate, why="lost") for i, candidate in lost.items()),
+        *(of(known[i], "reuse") for i in known if i in wrong),
+        *(of(known[i], "card") for i in known if i in distrusted and i not in wrong),
+    ]
 
 
 def next_trial(
@@ -130,10 +199,32 @@ def queue(study: optuna.Study, space: SearchSpace, candidate_id: str, candidate:
     return True
 
 
-def waiting(study: optuna.Study, candidate_id: str) -> FrozenTrial | None:
-    """The queued trial of a candidate."""
+def waiting(study: optuna.Study, candidate_id: str) -> list[FrozenTrial]:
+    """The queued trials of a candidate, which are one or none."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-    return next((t for t in trials if t.user_attrs.get("candidate") == candidate_id), None)
+    return [trial for trial in trials if trial.user_attrs.get("candidate") == candidate_id][:1]
+
+
+def unfinished(study: optuna.Study, space: SearchSpace, candidate_id: str) -> int | None:
+    """Optuna's id of the trial that is queued or left open for a candidate, whether it was asked for or not."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.WAITING, TrialState.RUNNING)):
+        own = trial.user_attrs.get("candidate")
+        if own is None and (fixed := trial.system_attrs.get("fixed_params")) is not None:
+            with contextlib.suppress(Forbidden):
+                own = build(space, fixed).id
+        if own == candidate_id:
+            return trial._trial_id
+    return None
+
+
+def crashes_of(study: optuna.Study, trial_id: int | None) -> int:
+    """How often the candidate of a trial took its evaluation process down."""
+    return 0 if trial_id is None else int(study._storage.get_trial(trial_id).user_attrs.get(CRASHES, 0))
+
+
+def count_crashes(study: optuna.Study, trial_id: int | None, count: int) -> None:
+    if trial_id is not None:
+        study._storage.set_trial_user_attr(trial_id, CRASHES, count)  # of a queued trial Optuna offers no other way
 
 
 def unseen(experiment: Experiment, known: Collection[str]) -> dict[str, Scalar] | None:
@@ -155,3 +246,76 @@ def unseen(experiment: Experiment, known: Collection[str]) -> dict[str, Scalar] 
         except Forbidden:
             continue
     return None
+
+
+FORBIDDEN_CONSTRAINT = "forbidden"
+FAILED_CONSTRAINT = "failed"
+
+
+def tell(
+    study: optuna.Study,
+    trial: optuna.Trial,
+    experiment: Experiment,
+    evaluation: Evaluation,
+    known: Mapping[str, Evaluation],
+    *,
+    repeat: bool,
+) -> None:
+    """Values when every objective was measured, or predicted of a set that waits to be compiled; else the violations
+    alone, in a pruned trial.
+
+    TPE learns from a pruned trial's constraints as much as from a complete one (optuna.md §4, table B).
+    GPSampler reads complete trials only, so there the worst values seen so far stand in; they exist in Optuna's
+    study alone, under the attribute `placeholder`.
+    """
+    numbers = with_baseline_drop(experiment, evaluation) | predicted_numbers(evaluation)
+    violated: dict[str, float] = {}
+    if evaluation.status == "complete":
+        violated.update(violations(experiment.constraints, numbers))
+    if evaluation.stop is not None:
+        violated.update(evaluation.stop.violations)
+    if evaluation.failure is not None:
+        violated[FAILED_CONSTRAINT] = 1.0
+    trial.set_user_attr("status", evaluation.status)
+    if repeat:
+        trial.set_user_attr(REPEAT, True)
+    _set_constraints(trial, experiment, violated)
+    names = [objective.metric for objective in experiment.objectives]
+    if evaluation.status != "failed" and all(name in numbers for name in names):
+        study.tell(trial, [numbers[name] for name in names])
+    elif isinstance(study.sampler, GPSampler) and (worst := _worst_values(experiment, known)) is not None:
+        trial.set_user_attr("placeholder", True)
+        study.tell(trial, worst)
+    else:
+        study.tell(trial, state=TrialState.PRUNED)
+
+
+def tell_forbidden(study: optuna.Study, trial: optuna.Trial, experiment: Experiment, why: str) -> None:
+    """The space excludes what was proposed: nothing was evaluated, and the sampler learns that it would fail."""
+    trial.set_user_attr(FORBIDDEN, why)
+    _set_constraints(trial, experiment, {FORBIDDEN_CONSTRAINT: 1.0})
+    study.tell(trial, state=TrialState.PRUNED)
+
+
+def tell_in_flight(study: optuna.Study, trial: optuna.Trial) -> None:
+    """What was proposed is being evaluated already: nothing can be told of it yet."""
+    trial.set_user_attr(REPEAT, True)
+    study.tell(trial, state=TrialState.FAIL)
+
+
+def _worst_values(experiment: Experiment, known: Mapping[str, Evaluation]) -> list[float] | None:
+    complete = [metrics(e) for e in known.values() if e.status == "complete"]
+    if not complete:
+        return None
+    worst = {"minimize": max, "maximize": min}
+    names = [o.metric for o in experiment.objectives]
+    return [worst[METRICS[name].direction](numbers[name] for numbers in complete) for name in names]
+
+
+def _set_constraints(trial: optuna.Trial, experiment: Experiment, violated: Mapping[str, float]) -> None:
+    """Every trial carries every name (GPSampler refuses studies where they differ); unknown counts as met."""
+    names = [constraint.metric for constraint in experiment.constraints]
+    there = trial.constraints  # of a run that was killed while it told this very result; they cannot be set twice
+    for name in (*names, SMOKE_CONSTRAINT, FORBIDDEN_CONSTRAINT, FAILED_CONSTRAINT):
+        if name not in there:
+            trial.set_constraint(name, float(violated.get(name, 0.0)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from workbench.values.evidence import lender_of
+from workbench.values.evidence import source_of
 from workbench.values.results import Evaluation, Place
 
 LEAST = 0.05
@@ -48,7 +48,7 @@ def suspects(evaluations: Iterable[Evaluation]) -> list[Suspect]:
     seen_by: dict[Place, list[tuple[Evaluation, float]]] = {}
     for evaluation in sorted(evaluations, key=lambda e: (e.started_at, e.candidate.id)):
         latency, place = evaluation.measurement.latency, evaluation.place
-        if place is not None and place.card and latency is not None and lender_of(evaluation, "latency") is None:
+        if place is not None and place.card and latency is not None and source_of(evaluation, "latency") is None:
             seen_by.setdefault(place, []).append((evaluation, math.log(latency.drift)))
     known: dict[Place, _Seen] = {place: seen for place, seen in seen_by.items() if len(seen) >= FEWEST}
     noise, found = _noise(known.values()), []

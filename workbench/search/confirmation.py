@@ -9,8 +9,7 @@ from functools import partial
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL
-from workbench.search.executors import Crew, Executor, InProcess, Task, TimeUp
-from workbench.search.retry import survived
+from workbench.search.executors import Executor, InProcess, Task, TimeUp, WorkerPool, survived
 from workbench.search.sweep import Listener
 from workbench.search.time_limit import Cost, RunTime, fitting, known_cost, predicted_by_search
 from workbench.values.candidate import Candidate
@@ -44,11 +43,11 @@ def confirm(
     missing = [c for i, c in candidates.items() if i not in confirmed]
     cut = [c for i, c in candidates.items() if i in confirmed and confirmed[i].cut]
     costs = {} if time is None else _costs(experiment, bench, (*missing, *cut))
-    with Crew[Candidate](members, (), hear) as crew:
+    with WorkerPool[Candidate](members, (), hear) as pool:
         for todo, least in ((missing, None), (cut, FULL)):
-            while todo or crew.working:
-                if not todo or not crew.free:
-                    todo = todo if _ended(experiment, bench, crew, before, confirmed, listeners) else []
+            while todo or pool.working:
+                if not todo or not pool.free:
+                    todo = todo if _ended(experiment, bench, pool, before, confirmed, listeners) else []
                     continue
                 effort, until = FULL, None
                 if time is not None:
@@ -62,7 +61,7 @@ def confirm(
                 if predicted_by_search(experiment, bench.journal.evaluation(candidate.id)):
                     effort = replace(effort, curve=False, loaded=True)
                 task = Task(candidate=candidate, split="holdout", gates=False, effort=effort)
-                crew.begin(candidate, partial(_work, experiment, bench, task, until))
+                pool.begin(candidate, partial(_work, experiment, bench, task, until))
     return {i: confirmed[i] for i in candidates if i in confirmed}
 
 
@@ -73,13 +72,13 @@ def _work(experiment: Experiment, bench: Bench, task: Task, until: float | None)
 def _ended(
     experiment: Experiment,
     bench: Bench,
-    crew: Crew[Candidate],
+    pool: WorkerPool[Candidate],
     before: Mapping[str, Evaluation | None],
     confirmed: dict[str, Evaluation],
     listeners: Sequence[Listener],
 ) -> bool:
     """Wait for one, and keep it; whether there is time for others."""
-    done = crew.first()
+    done = pool.first()
     if done is None:
         return True
     candidate = done.what

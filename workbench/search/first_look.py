@@ -11,17 +11,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import size, take
-from workbench.search.rungs.accuracy import keep_accuracy
-from workbench.search.rungs.climb import Climb
-from workbench.search.rungs.latency import timed_calls
-from workbench.search.rungs.predict import may_wait
-from workbench.search.rungs.smoke import smoke
+from workbench.search.stages.accuracy import with_accuracy
+from workbench.search.stages.latency import timed_calls
+from workbench.search.stages.predict import may_wait
+from workbench.search.stages.request import Found, Progress, Request
+from workbench.search.stages.smoke import smoke
 from workbench.space.space import Forbidden, build, suggest
 from workbench.targets import described
 from workbench.targets.base import Session
@@ -29,7 +28,6 @@ from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.errors import CompileError
-from workbench.values.results import Stop
 
 FIRST = 2
 """INT8 candidates that come before all others."""
@@ -88,54 +86,53 @@ def to_look_at(experiment: Experiment) -> list[Candidate]:
     return [candidate for candidate in found if not may_wait(experiment, candidate)]
 
 
-def look(climb: Climb, sessions: contextlib.ExitStack) -> Stop | None:
+def look(request: Request, steps: Progress, sessions: contextlib.ExitStack) -> None:
     """Some seconds of a candidate: its accuracy over the first samples, its times in the short measurement."""
-    experiment, candidate = climb.experiment, climb.candidate
-    with climb.stage("check"):
-        climb.check()
-    artifact, directory = artifact_of(experiment, candidate, climb.bench, climb, split=climb.split)
+    experiment, candidate = request.experiment, request.candidate
+    with steps.stage("check"):
+        request.check()
+    artifact, directory = artifact_of(experiment, candidate, request.bench, steps, split=request.split)
     if artifact.int8_ops == 0:
         raise CompileError("not one matrix product runs in an integer kernel: `workbench inspect` shows why.")
-    with climb.stage("smoke"):
-        session, baseline = climb.open(artifact, directory, candidate, sessions), climb.open_baseline(sessions)
-        reference = climb.open_reference(sessions)
-        if stop := smoke(climb, session, reference or baseline):
-            return stop
-    with climb.stage("accuracy_subset"):
-        ours = _scores(climb, candidate, artifact, session, baseline, reference)
-        float_file, _ = artifact_of(experiment, experiment.baseline, climb.bench)
-        theirs = _scores(climb, experiment.baseline, float_file, reference or baseline, baseline, reference)
+    with steps.stage("smoke"):
+        session = request.open(artifact, directory, candidate, sessions)
+        baseline, reference = request.open_baseline(sessions), request.open_reference(sessions)
+        if steps.then(smoke(request, steps.found, session, reference or baseline)):
+            return
+    with steps.stage("accuracy_subset"):
+        ours = _scores(request, candidate, artifact, session, baseline, reference)
+        float_file, _ = artifact_of(experiment, experiment.baseline, request.bench)
+        theirs = _scores(request, experiment.baseline, float_file, reference or baseline, baseline, reference)
         sessions.callback(ours.close)
         sessions.callback(theirs.close)
         if reference is not None:
             theirs.measure_afresh()  # what the store has are the baseline's answers
-        _score(climb, ours, theirs)
-    with climb.stage("latency_short"):
-        latency = timed_calls(climb, session, baseline, experiment.measure.short_calls, anchor=False)
-        climb.measurement = replace(climb.measurement, latency=latency)
-    return Stop(stage=climb.name, reason=LOOKED)
+        steps.then(_scored(request, steps.found, ours, theirs))
+    with steps.stage("latency_short"):
+        latency = timed_calls(request, session, baseline, experiment.measure.short_calls, anchor=False)
+        steps.then(steps.found.measured(latency=latency).stopped(LOOKED))
 
 
 def _scores(
-    climb: Climb,
+    request: Request,
     candidate: Candidate,
     artifact: Artifact,
     session: Session,
     baseline: Session,
     reference: Session | None,
 ) -> AccuracyPass:
-    at = (climb.experiment, candidate, climb.bench, climb.split)
+    at = (request.experiment, candidate, request.bench, request.split)
     return AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
 
 
-def _score(climb: Climb, ours: AccuracyPass, theirs: AccuracyPass) -> None:
+def _scored(request: Request, found: Found, ours: AccuracyPass, theirs: AccuracyPass) -> Found:
     """Over ever more samples, as long as the next step is expected to end within the time."""
     count, began = FEWEST_SAMPLES, time.perf_counter()
     while True:
         outcomes, others = ours.first(count), theirs.first(count)
         scored = min(size(outcomes), size(others))
-        keep_accuracy(climb, take(outcomes, scored), take(others, scored))
+        found = with_accuracy(request, found, take(outcomes, scored), take(others, scored))
         gone_s = time.perf_counter() - began
         if scored < count or count >= MOST_SAMPLES or 2 * gone_s > SAMPLES_S:
-            return
+            return found
         count *= 2

@@ -17,12 +17,12 @@ from statistics import fmean
 
 import numpy as np
 
-from workbench.evaluation.facts import AUDITED
+from workbench.evaluation.reuse import AUDITED
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FEWEST_CALLS
 from workbench.prediction.stage import SURFACE_ROUNDS, service_choices, serving_lengths, surface_shapes
 from workbench.search.effort import Effort
-from workbench.search.rungs.outserved import may_be_told
+from workbench.search.stages.dominated import may_be_told
 from workbench.space.space import Forbidden, build, compile_key, draw, size
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, encode
@@ -37,7 +37,7 @@ MEMORY_S = 1.0
 """A process that loads the candidate alone."""
 SIMULATION_S = 1.5
 """Of the service settings of one candidate, roughly."""
-KNOWN, OUTSERVED = 8, 0.3
+KNOWN, DOMINATED = 8, 0.3
 """So many are timed whole before a short look tells that others serve less, and the share of those after them of which
 it does: 5 of 17 in a sweep of MiniLM on Banking77, by its evaluations gone through afterwards."""
 _SCALES_ONLY = ("algorithm", "percentile", "activation_symmetric")
@@ -57,7 +57,7 @@ class Distinct:
     """Of mean length, that one call of each shape computes, of a candidate in the mean."""
     one_file_a_shape: bool = False
     told_early: bool = False
-    """Whether a short look tells that one serves less than another (`rungs.outserved`)."""
+    """Whether a short look tells that one serves less than another (`stages.dominated`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +87,13 @@ class Costs:
         if not distinct.candidates:
             return 0.0
         outputs = distinct.outputs / distinct.candidates
-        borrowing = (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
+        reusing = (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
         known = min(1.0, KNOWN / max(1, distinct.structures))
-        whole = 1 - OUTSERVED * (1 - known) * (1 - AUDITED) if distinct.told_early else 1.0
+        whole = 1 - DOMINATED * (1 - known) * (1 - AUDITED) if distinct.told_early else 1.0
         timing_s = self.short_s + (self.full_s + self.service_s) * whole + self.row_s * distinct.rows
         files = distinct.compiler_runs / distinct.candidates if distinct.one_file_a_shape else 1.0
         return (
-            self.opening_s * max(1.0, files)
-            + self.accuracy_s * outputs
-            + timing_s * (1 - borrowing)
-            + self.simulation_s
+            self.opening_s * max(1.0, files) + self.accuracy_s * outputs + timing_s * (1 - reusing) + self.simulation_s
         )
 
 

@@ -11,9 +11,9 @@ from statistics import median
 import numpy as np
 
 from workbench.inputs.experiment import Experiment
+from workbench.search.deferred import predicted_errors, predicted_numbers
 from workbench.search.front import front_of, with_baseline_drop
 from workbench.search.parts import BESIDE_RUNS, Costs, Judged, Prior, Question, Seen, judged, logged
-from workbench.search.promising import predicted_errors, predicted_numbers
 from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import Assignment, Forbidden, SearchSpace, build, combinations, complete, draw, raw_size
 from workbench.values.candidate import Candidate
@@ -135,8 +135,8 @@ def why(experiment: Experiment, outlook: Outlook, place: int) -> str:
         f"about {max(cost - BESIDE_RUNS, 0):.0f} runs of the compiler" if outlook.by_runs else f"about {cost:.0f} s"
     )
     expected = " and ".join(words) or "to keep the limits"
-    borrowed = f" ({' and '.join(known)} known from others)" if known else ""
-    return f"expected {expected}{' (modelled)' if outlook.modelled else ''} for {priced}{borrowed}"
+    reused = f" ({' and '.join(known)} known from others)" if known else ""
+    return f"expected {expected}{' (modelled)' if outlook.modelled else ''} for {priced}{reused}"
 
 
 # --- of what it is made -----------------------------------------------------------------------------------------
@@ -200,9 +200,9 @@ def _believed(expected: Judged, place: int, assignment: Assignment) -> Seen:
 
 
 def _class_of(evaluation: Evaluation, kinds: tuple[str, ...]) -> str:
-    """The key of its fact of the first of these kinds; empty where it has none."""
-    facts = {fact.kind: fact.key for fact in evaluation.facts}
-    return next((facts[kind] for kind in kinds if kind in facts), "")
+    """Its equivalence key of the first of these kinds; empty where it has none."""
+    keys = {reuse.kind: reuse.key for reuse in evaluation.reuse}
+    return next((keys[kind] for kind in kinds if kind in keys), "")
 
 
 _BY_CLOCK = ("speedup", "latency_", "throughput_", "service_")
@@ -238,7 +238,7 @@ def _costs(known: Mapping[str, Evaluation]) -> Costs:
         return Costs()
 
     def own(stages: tuple[str, ...]) -> float:
-        """Of those that borrowed nothing: the half that took longest, since a loan leaves next to no time."""
+        """Of those that reused nothing: the half that took longest, since reuse leaves next to no time."""
         found = sorted(sum(s.seconds for s in e.stages if s.stage in stages and not s.cached) for e in done)
         return median(found[len(found) // 2 :])
 

@@ -13,8 +13,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.first_look import INT8_FIRST, first_int8
-from workbench.search.parts_sampler import WHY
-from workbench.search.sampler import sampler_of
+from workbench.search.sampler import WHY, sampler_of
 from workbench.values.dimension import Scalar
 from workbench.values.metrics import METRICS
 

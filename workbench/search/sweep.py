@@ -7,54 +7,61 @@ thread alone asks, tells and writes.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
 import optuna
 
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.card_notes import SetAside, read_set_aside, write_set_aside
-from workbench.evaluation.facts import instead_of, loans_for, owed
+from workbench.evaluation.reuse import instead_of, reusable_for
+from workbench.evaluation.run_notes import SetAside, read_set_aside, write_set_aside
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import (
+    Again,
+    comes_again,
+    count_crashes,
+    crashes_of,
     next_trial,
     queue,
     queued,
     repeats_in_a_row,
+    tell,
+    tell_forbidden,
+    tell_in_flight,
     told_candidates,
     trials_left_open,
+    unfinished,
     unseen,
     waiting,
     why_now,
 )
 from workbench.search.cards import suspects
-from workbench.search.disk import writable
+from workbench.search.deferred import may_be_on_front
 from workbench.search.effort import FULL, Effort
-from workbench.search.executors import Compiler, Crew, Executor, InProcess, Task, TimeUp
+from workbench.search.executors import Compiler, Executor, InProcess, Task, TimeUp, WorkerPool, survived
 from workbench.search.first_look import to_look_at
 from workbench.search.front import front_of
-from workbench.search.promising import promising
-from workbench.search.retry import survived
 from workbench.search.study_log import sound_study
-from workbench.search.telling import tell, tell_forbidden, tell_in_flight
 from workbench.search.time_limit import RunTime
 from workbench.search.warm_start import WarmStart, first_proposals, fixed, priors
 from workbench.space.space import Forbidden, build, size, suggest
 from workbench.values.candidate import Candidate
-from workbench.values.errors import ConfigError
-from workbench.values.evidence import lenders_of
-from workbench.values.facts import Fact
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.evidence import SHORT, sources_of
 from workbench.values.results import Evaluation, Place
 
 _log = logging.getLogger(__name__)
 
 MAX_REPEATS = 15
 """So many proposals in a row that are known or forbidden, and the loop draws an unseen candidate itself."""
-CRASHES = "crashes"
-"""Attribute of a trial: how often its candidate took the evaluation process down."""
 
 
 class Listener(Protocol):
@@ -80,7 +87,6 @@ class SweepEnd:
         reason: 'budget', 'timeout' or 'exhausted' (every candidate of the space has been evaluated).
         new: evaluations made by this run, second attempts among them; `reused` were there before.
         search_s: wall time of the search, `overhead_s` of it outside evaluations.
-        proposals: what the sampler proposed, repeats and forbidden ones included.
         interrupted: what was in flight when the time was up.
         set_aside: cards that were not to be trusted.
     """
@@ -90,9 +96,6 @@ class SweepEnd:
     reused: int
     search_s: float
     overhead_s: float
-    proposals: int
-    repeats: int
-    forbidden: int
     interrupted: Interrupted | None = None
     set_aside: tuple[SetAside, ...] = ()
 
@@ -153,18 +156,13 @@ def run_sweep(
     for evaluation in known.values():
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
-    with Crew[_Flight](executors or (InProcess(experiment, bench),), compilers, hear) as crew:
-        told = (resumed, warm, trying, quarantine, looked, effort)
-        loop = _Loop(experiment, bench, study, known, listeners, crew, time, *told)
-        with writable(bench.journal.root):
-            loop.tell_again()
-            loop.try_again(unlucky)
-            loop.evaluate_again(bench.journal.lost())
-            loop.measure_anew()
+    with WorkerPool[_Flight](executors or (InProcess(experiment, bench),), compilers, hear) as pool:
+        asked = (resumed, trying, looked, quarantine, effort)
+        loop = _Loop(experiment, bench, study, known, pool, listeners, time, warm, *asked)
+        with _writable(bench.journal.root):
+            loop.bring_back(comes_again(study, known, failed=unlucky, lost=bench.journal.lost()))
             loop.set_cards_aside()
-            loop.look_first(budget)
-            reason = loop.search(budget)
-            loop.measure_promising()
+            reason = loop.run(budget)
             bench.journal.keep_study()
     search_s = perf_counter() - began
     return SweepEnd(
@@ -173,9 +171,6 @@ def run_sweep(
         reused=reused,
         search_s=search_s,
         overhead_s=search_s - loop.busy_s,
-        proposals=loop.proposals,
-        repeats=loop.repeats,
-        forbidden=loop.forbidden,
         interrupted=loop.interrupted[0] if loop.interrupted else None,
         set_aside=tuple(loop.aside),
     )
@@ -203,170 +198,171 @@ class _Flight:
     """
 
     candidate: Candidate
-    trial: optuna.Trial | None
+    trial: optuna.Trial | None = None
     look: bool = False
 
+    @property
+    def whole(self) -> bool:
+        return self.trial is None and not self.look
 
+
+@dataclass
 class _Loop:
-    """The state of one run of the loop: the study, what is known, what is in flight, and counters."""
+    """The state of one run of the loop: the study, what is known, and what is in flight."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        bench: Bench,
-        study: optuna.Study,
-        known: dict[str, Evaluation],
-        listeners: Sequence[Listener],
-        crew: Crew[_Flight],
-        time: RunTime | None,
-        resumed: Callable[[Candidate], None],
-        warm: WarmStart,
-        trying: Callable[[Candidate, str], None],
-        quarantine: Callable[[Place, str], bool],
-        looked: Callable[[Evaluation], None],
-        effort: Effort,
-    ) -> None:
-        self.experiment, self.bench, self.study, self.known = experiment, bench, study, known
-        self.warm = warm
-        self.listeners, self.crew, self.time = listeners, crew, time
+    experiment: Experiment
+    bench: Bench
+    study: optuna.Study
+    known: dict[str, Evaluation]
+    pool: WorkerPool[_Flight]
+    listeners: Sequence[Listener]
+    time: RunTime | None
+    warm: WarmStart
+    resumed: Callable[[Candidate], None]
+    trying: Callable[[Candidate, str], None]
+    looked: Callable[[Evaluation], None]
+    quarantine: Callable[[Place, str], bool]
+    effort: Effort
+
+    def __post_init__(self) -> None:
         self.interrupted: list[Interrupted] = []
-        self.resumed, self.trying, self.quarantine = resumed, trying, quarantine
-        self.proposals = self.repeats = self.forbidden = 0
         self.busy_s, self._busy_since = 0.0, 0.0
-        self.attempts: dict[str, int] = {}  # made so far at candidates that are tried again
-        self.doubted: dict[str, tuple[Fact, ...]] = {}  # what they had borrowed, of those that are measured anew
-        self.elsewhere: set[str] = set()  # measured anew, since their card was set aside
+        self.again: dict[str, Again] = {}  # by id, what this run evaluates once more
         self.aside: list[SetAside] = []
-        self.looked, self.effort = looked, effort
-        self.left_open = trials_left_open(study, known)
+        self.looks: list[Candidate] = []
+        self.ended = ""  # why nothing more is asked for
+        self.left_open = trials_left_open(self.study, self.known)
         self.in_flight_before = {t.user_attrs.get("candidate") for t in self.left_open} - {None}
 
-    @property
-    def outstanding(self) -> bool:
-        """Whether a second attempt is still to come; the budget counts candidates, so it does not stand in the way."""
-        flying = self._flying()
-        return any(candidate_id not in self.known and candidate_id not in flying for candidate_id in self.attempts)
-
-    def search(self, budget: int) -> str:
-        """Evaluate until the budget is spent, the time is up or nothing is left; which of them it was."""
-        everything = size(self.experiment.space)
+    def run(self, budget: int) -> str:
+        """Ask, run and tell until nothing comes next; why: the budget is spent, the time is up or nothing is left."""
+        if not self.known and budget > 1:
+            self.looks = [c for c in to_look_at(self.experiment) if not crashes_of(self.study, self._open_trial(c))]
         while True:
-            begun = len(self.known) + len(self.crew.working)
-            if begun >= budget and not self.outstanding:
-                ended = "budget"
-            elif everything.exact and begun >= everything.candidates and not self.outstanding:
-                ended = "exhausted"
-            elif self.interrupted or not self.has_time():
-                ended = "timeout"
-            elif not self.crew.free or self._only_baseline():
-                ended = ""
-            elif self.begin():
-                continue
-            else:
-                ended = "exhausted"
-            if not self.crew.working:
-                return ended
-            self.finish()
-
-    def look_first(self, budget: int) -> None:
-        """A first look at INT8, where nothing is known yet and more than the baseline is asked for."""
-        if self.known or budget < 2:
-            return
-        for candidate in to_look_at(self.experiment):
-            if self.interrupted or (self.time is not None and self.time.left_s <= 0):
-                return
-            self._begin(candidate, None, look=True)
-            while self.crew.working:
+            step = self.comes_next(budget)
+            if isinstance(step, _Flight):
+                self._begin(step)
+            elif self.pool.working:
                 self.finish()
+            else:
+                return step
+
+    def comes_next(self, budget: int) -> _Flight | str:
+        """What is evaluated now; else why nothing is, which may change with what is in flight.
+
+        First looks at INT8, where nothing is known yet, one at a time. Then what the study asks for, those that come
+        again before all others. In the end what was deferred and may be on the front, the best prediction first.
+        """
+        if self.looks and not self.interrupted and (self.time is None or self.time.left_s > 0):
+            return "" if self.pool.working else _Flight(candidate=self.looks.pop(0), look=True)
+        self.looks = []
+        if not self.ended:
+            step = self._asked(budget)
+            if isinstance(step, _Flight) or not step or self.pool.working:
+                return step
+            self.ended = step
+        return self._deferred() or self.ended
+
+    def _asked(self, budget: int) -> _Flight | str:
+        everything = size(self.experiment.space)
+        begun = len(self.known) + len(self.pool.working)
+        flying = self._flying()
+        # the budget counts candidates, so what comes again does not stand in the way
+        over = not any(candidate_id not in self.known and candidate_id not in flying for candidate_id in self.again)
+        if over and begun >= budget:
+            return "budget"
+        if over and everything.exact and begun >= everything.candidates:
+            return "exhausted"
+        if self.interrupted or not self.has_time():
+            return "timeout"
+        if not self.pool.free or self._only_baseline():
+            return ""
+        return self._next_trial() or "exhausted"
+
+    def _deferred(self) -> _Flight | None:
+        """What is told to the sampler of it stays the prediction: a trial is told once."""
+        flying = self._flying()
+        left = [e for e in may_be_on_front(self.experiment, self.known) if e.candidate.id not in flying]
+        may = self.time is None or self.time.may_begin(self.experiment, self.known)
+        if not left or not may or self.interrupted or not self.pool.free:
+            return None
+        self.trying(left[0].candidate, "it may be on the front by what was predicted: it is measured whole")
+        return _Flight(candidate=left[0].candidate)
 
     def _only_baseline(self) -> bool:
-        """Whether the float baseline is being measured, which everything is compared with and which lends to all."""
+        """Whether the float baseline is being measured, which all are compared with and may reuse."""
         baseline = self.experiment.baseline.id
         return baseline not in self.known and baseline in self._flying()
 
-    def _flying(self) -> list[str]:
-        return [flight.candidate.id for flight in self.crew.working]
+    def _open_trial(self, candidate: Candidate) -> int | None:
+        return unfinished(self.study, self.experiment.space, candidate.id)
 
-    def begin(self) -> bool:
-        """Begin to evaluate one candidate nobody has evaluated; False when there is none left."""
+    def _flying(self) -> list[str]:
+        return [flight.candidate.id for flight in self.pool.working]
+
+    def _next_trial(self) -> _Flight | None:
+        """A candidate that nobody has evaluated; None when there is none left."""
         while repeats_in_a_row(self.study) < MAX_REPEATS or self.left_open or queued(self.study):
-            if self._try_one():
-                return True
+            if (flight := self._try_one()) is not None:
+                return flight
         assignment = unseen(self.experiment, {*self.known, *self._flying()})
         if assignment is None:
-            return False
+            return None
         self.study.enqueue_trial(dict(assignment))
         return self._try_one()
 
-    def _try_one(self) -> bool:
-        """Ask once; True when that led to an evaluation."""
+    def _try_one(self) -> _Flight | None:
+        """Ask once; None where that leads to no evaluation."""
         trial, candidate = self._ask()
         if candidate is None:
-            return False
+            return None
         if candidate.id in self.known:
             # not a repeat: an ended run that had measured it, and not yet told it
             repeat = candidate.id in told_candidates(self.study)
-            self.repeats += repeat
             tell(self.study, trial, self.experiment, self.known[candidate.id], self.known, repeat=repeat)
-            return False
+            return None
         if candidate.id in self._flying():
-            self.repeats += 1
             tell_in_flight(self.study, trial)
-            return False
-        self._begin_trial(trial, candidate)
-        return True
+            return None
+        again = self.again.get(candidate.id)
+        if again.by_itself if again is not None else candidate.id in self.in_flight_before:
+            self.resumed(candidate)
+        self.trying(candidate, why_now(trial, self.experiment))
+        return _Flight(candidate=candidate, trial=trial)
 
     def _ask(self) -> tuple[optuna.Trial, Candidate | None]:
         learned = priors(self.experiment, self.warm, self.known)
         trial = next_trial(self.study, self.experiment, self.left_open, self.known, learned, self._flying())
-        self.proposals += 1
         space = self.experiment.space
         assignment = suggest(space, lambda name, choices: trial.suggest_categorical(name, list(choices)))
         try:
             candidate = build(space, assignment)
         except Forbidden as error:
-            self.forbidden += 1
             tell_forbidden(self.study, trial, self.experiment, str(error))
             return trial, None
         trial.set_user_attr("candidate", candidate.id)
         return trial, candidate
 
-    def _begin_trial(self, trial: optuna.Trial, candidate: Candidate) -> None:
-        anew = candidate.id in self.doubted or candidate.id in self.elsewhere
-        if not anew and (candidate.id in self.in_flight_before or candidate.id in self.attempts):
-            self.resumed(candidate)
-        self.trying(candidate, why_now(trial, self.experiment))
-        self._begin(
-            candidate,
-            trial,
-            crashes=int(trial.user_attrs.get(CRASHES, 0)),
-            crashed=lambda crashes: trial.set_user_attr(CRASHES, crashes),
-        )
-
-    def _begin(
-        self,
-        candidate: Candidate,
-        trial: optuna.Trial | None,
-        *,
-        crashes: int = 0,
-        crashed: Callable[[int], None] = lambda crashes: None,
-        look: bool = False,
-    ) -> None:
+    def _begin(self, flight: _Flight) -> None:
+        candidate, trial = flight.candidate, flight.trial
         until = None if self.time is None else self.time.search_end(self.experiment, self.known)
         if not self.aside and read_set_aside(self.bench.journal.root):
             write_set_aside(self.bench.journal.root, ())  # of an earlier run: this one gives its cards work
-        if not self.crew.working:
+        if not self.pool.working:
             self._busy_since = perf_counter()
+        # one count for a candidate's first look and its evaluation, in the trial that both are of
+        counted = trial._trial_id if trial else self._open_trial(candidate)
+        crashes, crashed = crashes_of(self.study, counted), partial(count_crashes, self.study, counted)
 
         def ready() -> Callable[[Executor], Evaluation]:
             # by what is known when a card is free, which may be more than when it was asked for
             task = Task(
                 candidate=candidate,
                 incumbents=tuple(front_of(self.experiment, self.known)),
-                loans=loans_for(candidate, self.known, self.experiment.seed),
+                reusable=reusable_for(candidate, self.known, self.experiment.seed),
                 effort=self.effort,
-                whole=trial is None and not look,
-                look=look,
+                whole=flight.whole,
+                look=flight.look,
             )
 
             def work(executor: Executor) -> Evaluation:
@@ -376,16 +372,15 @@ class _Loop:
             return work
 
         # a set that is measured whole is compiled where it is measured: the card has nothing else to do by then
-        ahead = candidate if trial is not None else None
-        self.crew.begin(_Flight(candidate=candidate, trial=trial, look=look), ready, ahead, until)
+        self.pool.begin(flight, ready, candidate if trial is not None else None, until)
 
     def finish(self) -> None:
         """Wait for the evaluation that ends first, and keep and tell what became of it; or until more may begin.
 
         After an exception the trial stays open, and the next run goes on with it.
         """
-        done = self.crew.first()
-        if not self.crew.working:
+        done = self.pool.first()
+        if not self.pool.working:
             self.busy_s += perf_counter() - self._busy_since
         if done is None:
             return
@@ -398,66 +393,72 @@ class _Loop:
         evaluation = replace(evaluation, stages=(*done.ahead, *evaluation.stages))
         if flight.look:
             self.looked(evaluation)
-        elif flight.trial is None:
-            self._keep_whole(flight.candidate, evaluation)
         else:
-            self._keep(flight.candidate, flight.trial, evaluation)
+            self._keep(flight, evaluation)
 
-    def _keep(self, candidate: Candidate, trial: optuna.Trial, evaluation: Evaluation) -> None:
-        evaluation = replace(
-            evaluation,
-            attempt=max(evaluation.attempt, self.attempts.get(candidate.id, 0) + 1),
-            facts=instead_of(self.doubted.get(candidate.id, ()), evaluation.facts),
-        )
+    def _keep(self, flight: _Flight, evaluation: Evaluation) -> None:
+        candidate = flight.candidate
+        if flight.trial is None:
+            before = self.known[candidate.id]
+            evaluation = replace(evaluation, attempt=before.attempt, stages=(*before.stages, *evaluation.stages))
+        elif (again := self.again.get(candidate.id)) is not None:
+            evaluation = replace(
+                evaluation,
+                attempt=max(evaluation.attempt, again.attempts + 1),
+                reuse=instead_of(again.doubted, evaluation.reuse),
+            )
         self.bench.journal.write(evaluation)
         self.known[candidate.id] = evaluation
-        tell(self.study, trial, self.experiment, evaluation, self.known, repeat=False)
+        if flight.trial is not None:
+            tell(self.study, flight.trial, self.experiment, evaluation, self.known, repeat=False)
         for listener in self.listeners:
             listener.evaluated(evaluation, reused=False)
-        self.measure_anew()
-        self.set_cards_aside()
+        if flight.trial is not None:
+            self.bring_back(comes_again(self.study, self.known))
+            self.set_cards_aside()
+
+    def bring_back(self, coming: Iterable[Again]) -> list[str]:
+        """Have candidates asked for once more; ids of those that can be. One that nobody can name any more is let go.
+
+        Optuna keeps an earlier trial beside the new one: a trial that was told cannot be taken back.
+        """
+        found = []
+        for again in coming:
+            if not queue(self.study, self.experiment.space, again.candidate_id, again.candidate):
+                if again.why == "lost":
+                    _log.warning(
+                        "The evaluation of %s is lost, and so are its settings: it cannot be repeated.",
+                        again.candidate_id[:SHORT],
+                    )
+                    self.bench.journal.forget(again.candidate_id)
+                continue
+            found.append(again.candidate_id)
+            if again.why == "untold":  # `_try_one` tells it
+                continue
+            self.known.pop(again.candidate_id, None)
+            self.again[again.candidate_id] = again
+            if again.why == "failed":  # next, after what was in flight
+                self.left_open += waiting(self.study, again.candidate_id)
+            elif again.why == "reuse":
+                _log.warning(
+                    "The times that %s reused may be wrong: it is measured anew, itself.", again.candidate_id[:SHORT]
+                )
+        return found
 
     def set_cards_aside(self) -> None:
         """Give cards that are not to be trusted nothing more, and have what they measured be measured elsewhere."""
         for suspect in suspects(self.known.values()):
-            if not (self.quarantine(suspect.place, suspect.reason) or self.crew.set_aside(suspect.place)):
+            if not (self.quarantine(suspect.place, suspect.reason) or self.pool.set_aside(suspect.place)):
                 continue
             wrong = set(suspect.measured)
-            wrong |= {i for i, e in self.known.items() if wrong.intersection(lenders_of(e).values())}
+            wrong |= {i for i, e in self.known.items() if wrong.intersection(sources_of(e).values())}
             # not the baseline: whatever was timed is compared at the speed that it was first timed at, on any card
             wrong.discard(self.experiment.baseline.id)
-            again = [i for i in tuple(self.known) if i in wrong and self._queue_again(i)]
+            again = self.bring_back(comes_again(self.study, self.known, distrusted=wrong))
             aside = SetAside(place=suspect.place, reason=suspect.reason, measured_anew=tuple(again))
             self.aside.append(aside)
             write_set_aside(self.bench.journal.root, self.aside)
             _log.warning("%s", aside.words)
-
-    def _queue_again(self, candidate_id: str) -> bool:
-        before = self.known[candidate_id]
-        queued_now = queue(self.study, self.experiment.space, candidate_id, before.candidate)
-        if queued_now:
-            del self.known[candidate_id]
-            self.attempts[candidate_id] = before.attempt
-            self.elsewhere.add(candidate_id)
-        return queued_now
-
-    def _keep_whole(self, candidate: Candidate, evaluation: Evaluation) -> None:
-        before = self.known[candidate.id]
-        stages = (*before.stages, *evaluation.stages)
-        evaluation = replace(evaluation, attempt=before.attempt, stages=stages)
-        self.bench.journal.write(evaluation)
-        self.known[candidate.id] = evaluation
-        for listener in self.listeners:
-            listener.evaluated(evaluation, reused=False)
-
-    def measure_anew(self) -> None:
-        """Queue candidates that hold a loan of a kind that an audit has found wrong since."""
-        for candidate in owed(tuple(self.known.values())):
-            if queue(self.study, self.experiment.space, candidate.id, candidate):
-                before = self.known.pop(candidate.id)
-                self.attempts[candidate.id] = before.attempt
-                self.doubted[candidate.id] = before.facts
-                _log.warning("The times lent to %s may be wrong: it is measured anew, itself.", candidate.short_id)
 
     def has_time(self) -> bool:
         """Whether one more candidate may come to something, and the best of those that wait be measured after it."""
@@ -465,7 +466,7 @@ class _Loop:
             return True
         if not self.time.may_begin(self.experiment, self.known):
             return False
-        waiting = promising(self.experiment, self.known)
+        waiting = may_be_on_front(self.experiment, self.known)
         needed_s = self._whole_s(waiting[0]) if waiting else 0.0
         return perf_counter() + needed_s <= self.time.search_end(self.experiment, self.known)
 
@@ -473,56 +474,22 @@ class _Loop:
         """What compiling all of its set takes, by the compiles of this sweep, and measuring it, by the baseline's."""
         stages = [s for e in self.known.values() for s in e.stages if s.compiled]
         each_s = sum(s.seconds for s in stages) / max(1, sum(s.compiled for s in stages))
-        shapes = evaluation.forecast.shapes if evaluation.forecast is not None else 0
+        shapes = evaluation.prediction.shapes if evaluation.prediction is not None else 0
         baseline = self.known.get(self.experiment.baseline.id)
         measured = () if baseline is None else (s.seconds for s in baseline.stages if not s.compiled)
         return each_s * shapes + sum(measured)
 
-    def measure_promising(self) -> None:
-        """Measure whole what waits and may be on the front, the best first, until nothing that waits may be.
 
-        What is told to the sampler stays the prediction: a trial is told once.
-        """
-        while not self.interrupted:
-            flying = self._flying()
-            waiting = [e for e in promising(self.experiment, self.known) if e.candidate.id not in flying]
-            may = self.time is None or self.time.may_begin(self.experiment, self.known)
-            if waiting and may and self.crew.free:
-                self.trying(waiting[0].candidate, "it may be on the front by what was predicted: it is measured whole")
-                self._begin(waiting[0].candidate, None)
-            elif flying:
-                self.finish()
-            else:
-                return
-        while self.crew.working:
-            self.finish()
-
-    def try_again(self, unlucky: Sequence[Evaluation]) -> None:
-        """Bring candidates forward whose last attempt deserves another: they come next, after what was in flight.
-
-        Optuna keeps the failed trial beside the new one: a trial that was told cannot be taken back.
-        """
-        for evaluation in unlucky:
-            candidate = evaluation.candidate
-            if queue(self.study, self.experiment.space, candidate.id, candidate):
-                self.attempts[candidate.id] = evaluation.attempt
-                trial = waiting(self.study, candidate.id)
-                self.left_open += [trial] if trial is not None else []
-
-    def evaluate_again(self, lost: Mapping[str, Candidate | None]) -> None:
-        """Queue candidates whose evaluation was lost; one that nobody can name any more is let go."""
-        for candidate_id, candidate in lost.items():
-            if queue(self.study, self.experiment.space, candidate_id, candidate):
-                self.attempts.setdefault(candidate_id, 0)
-            else:
-                _log.warning(
-                    "The evaluation of %s is lost, and so are its settings: it cannot be repeated.", candidate_id[:12]
-                )
-                self.bench.journal.forget(candidate_id)
-
-    def tell_again(self) -> None:
-        """Queue what is known but was not told to this study, since the one before was lost; `_try_one` tells it."""
-        told = told_candidates(self.study)
-        for candidate_id, evaluation in self.known.items():
-            if candidate_id not in told:
-                queue(self.study, self.experiment.space, candidate_id, evaluation.candidate)
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Translate a disk that cannot be written into the machine's fault; everything written before is kept."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+            raise
+        free_mb = shutil.disk_usage(folder).free / 1e6
+        raise ToolchainError(
+            f"{folder} cannot be written: {error.strerror} ({free_mb:.1f} MB free). What was measured is kept: make "
+            "room (`workbench cache --prune`) and run the same command again."
+        ) from error

@@ -16,9 +16,9 @@ from workbench.load.result import P99_ANSWERS
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.forecast import MEMORY_S, Costs
 from workbench.search.front import front_of
-from workbench.search.rungs.fidelity import SEARCHED
+from workbench.search.stages.fidelity import SEARCHED
 from workbench.shipping.load_confirmation import LOAD_START_S, LONGEST_LOAD, SHORTEST_LOAD_S, load_seconds
-from workbench.values.evidence import lender_of
+from workbench.values.evidence import source_of
 from workbench.values.results import Evaluation
 
 REPORT_S, REPORT_SHARE = 10.0, 0.2
@@ -85,8 +85,8 @@ def forecast_cost(experiment: Experiment, costs: Costs, call_ms: float, rows: fl
 
 def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Mapping[str, Evaluation]) -> Cost:
     """From what its evaluation in the search took, nothing where it has none; the service stage as it mostly takes,
-    since the first one of a machine measures the host too. A confirmation borrows nothing: what was borrowed costs what
-    it cost its lenders."""
+    since the first one of a machine measures the host too. A confirmation reuses nothing: what was reused costs what
+    it cost its sources."""
     latency = evaluation.measurement.latency if evaluation is not None else None
     if evaluation is None or latency is None:
         return Cost(fixed_s=0.0, calls_s=0.0, samples_s=0.0, curve_s=0.0, load_s=0.0, asked_load_s=0.0)
@@ -94,7 +94,7 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
     call_ms = latency.mean_ms + latency.baseline_p50_ms
     calls_s = experiment.measure.calls * call_ms * TIMING / 1000
     around_s = 0.0  # of the stage that times calls, what is not calls
-    if lender_of(evaluation, "latency") is None:
+    if source_of(evaluation, "latency") is None:
         asked = experiment.measure.calls / latency.samples  # by so much more than a search with less effort timed
         calls_s = min(calls_s, asked * took.get("latency_full", 0.0))
         around_s = took.get("latency_full", 0.0) - calls_s / asked
@@ -103,12 +103,12 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
     scored_s *= (size + _compared(size)) / (
         experiment.dataset.size("validation") if accuracy is None else accuracy.samples
     )
-    timed = [e for e in known.values() if e.status == "complete" and lender_of(e, "curve") is None]
+    timed = [e for e in known.values() if e.status == "complete" and source_of(e, "curve") is None]
     curves = [stage.seconds for each in timed for stage in each.stages if stage.stage == "service"]
     curve_s = statistics.median(curves) if curves else 0.0
     if predicted_by_search(experiment, evaluation):
         curve_s = 0.0
-    elif lender_of(evaluation, "curve") is None:
+    elif source_of(evaluation, "curve") is None:
         curve_s = min(took.get("service", 0.0), curve_s)
     return Cost(
         fixed_s=sum(took.get(stage, 0.0) for stage in ("check", "smoke")) + around_s,
@@ -132,7 +132,7 @@ def predicted_by_search(experiment: Experiment, searched: Evaluation | None) -> 
     service = searched.measurement.service if searched is not None else None
     if question is None or question.confirm_s <= 0 or searched is None or service is None or service.best is None:
         return False
-    return service.curve.quiet and lender_of(searched, "curve") is None and not searched.toolchain.emulated
+    return service.curve.quiet and source_of(searched, "curve") is None and not searched.toolchain.emulated
 
 
 def _load_s(experiment: Experiment, evaluation: Evaluation) -> float:

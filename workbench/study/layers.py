@@ -38,7 +38,7 @@ from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sensitivity import Sensitivity, ranked
 from workbench.quantization.sessions import open_session, session_on
 from workbench.quantization.statistics import Statistics
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.targets import described
 from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode

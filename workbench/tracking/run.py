@@ -18,9 +18,9 @@ from workbench.report.summary import best_known_drop, best_known_speedup
 from workbench.report.text import damage_words, verdict_sentences
 from workbench.report.words import title
 from workbench.values.documents.canonical import canonical_json, file_digest
-from workbench.values.evidence import LEVELS, MEASURED, SHORT, Evidence, lenders_of
-from workbench.values.facts import FACTS
+from workbench.values.evidence import LEVELS, MEASURED, SHORT, Evidence, sources_of
 from workbench.values.results import Evaluation
+from workbench.values.reuse import KINDS
 
 NOTE = "mlflow.note.content"
 """MLflow's tag for the description of a run."""
@@ -49,7 +49,7 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
         "feasible": flag(feasible),
         "emulated": flag(evaluation.toolchain.emulated),
         "cached": flag(any(s.cached for s in evaluation.stages)),
-        "shared_with": ", ".join(f"{kind} of {lender[:SHORT]}" for kind, lender in lenders_of(evaluation).items()),
+        "shared_with": ", ".join(f"{kind} of {source[:SHORT]}" for kind, source in sources_of(evaluation).items()),
         "toolchain": evaluation.toolchain.fingerprint[:12],
         "host": "" if evaluation.place is None else evaluation.place.host,
         "card": "" if evaluation.place is None else evaluation.place.card,
@@ -68,8 +68,8 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
     said = []
     if evaluation.toolchain.emulated:
         said.append("Emulated: no number of this run was measured on a real device.")
-    for kind, lender in lenders_of(evaluation).items():
-        said.append(f"Shared: its {FACTS[kind]} measured on {lender[:SHORT]}, whose files do the same work.")
+    for kind, source in sources_of(evaluation).items():
+        said.append(f"Shared: its {KINDS[kind]} measured on {source[:SHORT]}, whose files do the same work.")
     if evaluation.stop is not None:
         said.append(f"Stopped at {evaluation.stop.stage}: {evaluation.stop.reason}.")
     if evaluation.failure is not None:

@@ -8,7 +8,7 @@
     └─ BundleError          an artifact that must not be served
 
 A message says the fact, the value and the next step. In a sweep, `CandidateError` becomes a value in one place,
-`workbench.search.ladder`; besides, only the doctor catches it, whose test layer it turns into a finding.
+`workbench.search.pipeline`; besides, only the doctor catches it, whose test layer it turns into a finding.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, get_args
 
-from workbench.values.facts import FactKind
 from workbench.values.measurement import Latency, ServiceResult
 from workbench.values.metrics import declared, part_of
 from workbench.values.results import Evaluation
+from workbench.values.reuse import ReuseKind
 
 Evidence = Literal["measured held-out", "measured", "shared", "predicted", "modelled"]
 """How well a figure is known, best first: on data the search never saw and timed afresh; in the search; measured on
@@ -85,42 +85,42 @@ def measured_level(evaluation: Evaluation) -> Evidence:
 
 def accuracy_level(evaluation: Evaluation) -> Evidence:
     level = measured_level(evaluation)
-    return "shared" if level == "measured" and lender_of(evaluation, "accuracy") is not None else level
+    return "shared" if level == "measured" and source_of(evaluation, "accuracy") is not None else level
 
 
 def latency_level(evaluation: Evaluation, latency: Latency) -> Evidence:
     if latency.clock == "modelled":
         return "modelled"
-    return "shared" if lender_of(evaluation, "latency") is not None else measured_level(evaluation)
+    return "shared" if source_of(evaluation, "latency") is not None else measured_level(evaluation)
 
 
-def lender_of(evaluation: Evaluation, kind: FactKind) -> str | None:
+def source_of(evaluation: Evaluation, kind: ReuseKind) -> str | None:
     """Id of the candidate whose measurement it took; None where it measured itself."""
-    return next((fact.lender for fact in evaluation.facts if fact.kind == kind), None)
+    return next((reuse.source for reuse in evaluation.reuse if reuse.kind == kind), None)
 
 
 def is_shared(evaluation: Evaluation) -> bool:
     """Whether some of its figures were measured on another candidate."""
-    return bool(lenders_of(evaluation))
+    return bool(sources_of(evaluation))
 
 
-def lenders_of(evaluation: Evaluation) -> dict[str, str]:
-    """What it took from others: kind of fact → id of the candidate that was measured."""
-    return {fact.kind: fact.lender for fact in evaluation.facts if fact.lender is not None}
+def sources_of(evaluation: Evaluation) -> dict[str, str]:
+    """What it took from others: kind → id of the candidate that was measured."""
+    return {reuse.kind: reuse.source for reuse in evaluation.reuse if reuse.source is not None}
 
 
 def said_of(evaluation: Evaluation, metric: str) -> str | None:
-    """The level of a figure in words, with the candidate that lent it: 'shared with 0123456789ab'."""
+    """The level of a figure in words, with the candidate that it was measured on: 'shared with 0123456789ab'."""
     level = level_of(evaluation, metric)
     if level == "shared":
-        return f"shared with {_lent(evaluation, 'accuracy' if metric.startswith('accuracy') else 'latency')}"
-    if level == "predicted" and lender_of(evaluation, "curve") is not None:
-        return f"predicted from times shared with {_lent(evaluation, 'curve')}"
+        return f"shared with {_source(evaluation, 'accuracy' if metric.startswith('accuracy') else 'latency')}"
+    if level == "predicted" and source_of(evaluation, "curve") is not None:
+        return f"predicted from times shared with {_source(evaluation, 'curve')}"
     return level
 
 
-def _lent(evaluation: Evaluation, kind: FactKind) -> str:
-    return str(lender_of(evaluation, kind))[:SHORT]
+def _source(evaluation: Evaluation, kind: ReuseKind) -> str:
+    return str(source_of(evaluation, kind))[:SHORT]
 
 
 def service_level(evaluation: Evaluation, service: ServiceResult) -> Evidence:

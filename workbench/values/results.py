@@ -13,10 +13,10 @@ from typing import Any, Literal
 from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import added_later, decode, encode
-from workbench.values.facts import Fact
 from workbench.values.fidelity import Fidelity
-from workbench.values.forecast import Forecast
 from workbench.values.measurement import Measurement, Split
+from workbench.values.prediction import Prediction
+from workbench.values.reuse import Reuse
 
 Status = Literal["complete", "stopped", "failed"]
 
@@ -32,7 +32,7 @@ STAGES = (
     "latency_full",
     "service",
 )
-"""The gate ladder, in order: each stage costs more than the one before. Where every shape is a compile of its own,
+"""The stages of the pipeline, in order: each costs more than the one before. Where every shape is a compile of its own,
 `predict` comes first, over few shapes."""
 
 
@@ -112,8 +112,8 @@ class Evaluation:
         attempt: 1, or more where a sweep tried again after a transient failure; this is the last attempt's outcome.
         cut: what is less in it than the experiment asks for, in words, since the time of the run was short; a sweep
             with more time makes it again.
-        facts: what of the measurement other candidates may take, and what was taken from others.
-        forecast: what was predicted before it was measured whole; None where nothing was.
+        reuse: what of the measurement other candidates may take, and what was taken from others.
+        prediction: what was predicted before it was measured whole; None where nothing was.
         place: where it was made; None where that was not kept.
         fidelity: how far its answers lie from float32; None where nobody measured it.
         overflow: what overflows on its device, in words with the way on; '' where nothing does or nobody looked.
@@ -131,8 +131,8 @@ class Evaluation:
     stop: Stop | None = None
     attempt: int = 1
     cut: tuple[str, ...] = added_later(())
-    facts: tuple[Fact, ...] = added_later(())
-    forecast: Forecast | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    reuse: tuple[Reuse, ...] = added_later(())
+    prediction: Prediction | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     place: Place | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     fidelity: Fidelity | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     overflow: str = added_later("")
@@ -182,4 +182,19 @@ def evaluation_from_json(data: dict[str, Any]) -> Evaluation:
         raise ValueError(f"evaluation version {version!r} is unknown; this workbench reads version 1")
     candidate = candidate_from_json(body["candidate"])
     body["candidate"] = encode(candidate)
-    return decode(Evaluation, body, "evaluation")
+    return decode(Evaluation, _with_todays_names(body), "evaluation")
+
+
+def _with_todays_names(body: dict[str, Any]) -> dict[str, Any]:
+    """An evaluation under the keys of today: `prediction` was called `forecast`, and `reuse` with a `source` was called
+    `facts` with a `lender`."""
+
+    def renamed(value: dict[str, Any]) -> dict[str, Any]:
+        keys = {"lender": "source", "facts": "reuse", "forecast": "prediction"}
+        return {keys.get(key, key): each for key, each in value.items()}
+
+    body = renamed(body)
+    for reuse in (found := [renamed(each) for each in body.get("reuse", ())]):
+        if reuse.get("audit") is not None:
+            reuse["audit"] = renamed(reuse["audit"])
+    return {**body, "reuse": found} if found else body

@@ -11,29 +11,21 @@ from workbench.prediction.host_costs.capacity import measure_capacity
 from workbench.values.errors import ToolchainError
 
 
-def test_capacity_begins_with_one_and_never_falls() -> None:
+def test_capacity_begins_with_one_never_falls_and_leaves_no_copy_behind() -> None:
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+
     found = measure_capacity(3, rounds=3, slice_s=0.02)
 
     assert len(found.together) == len(found.spread) == 3
     assert (found.together[0], found.spread[0]) == (1.0, 0.0)
     assert list(found.together) == sorted(found.together)
+    assert {p.pid for p in psutil.Process().children(recursive=True)} <= before
+    assert measure_capacity(1, rounds=1, slice_s=0.01).together == (1.0,), "one processor needs no comparison"
 
 
 def test_four_copies_do_at_most_four_times_the_work_of_one() -> None:
     """Work counted twice would show every time; a CPU that others take while one copy works shows at times."""
     assert any(measure_capacity(4, rounds=3, slice_s=0.02).together[3] < 4.5 for _ in range(4))
-
-
-def test_one_processor_needs_no_comparison() -> None:
-    assert measure_capacity(1, rounds=1, slice_s=0.01).together == (1.0,)
-
-
-def test_no_copy_is_left_behind() -> None:
-    before = {p.pid for p in psutil.Process().children(recursive=True)}
-
-    measure_capacity(2, rounds=1, slice_s=0.01)
-
-    assert {p.pid for p in psutil.Process().children(recursive=True)} <= before
 
 
 def test_a_copy_that_dies_is_reported_and_the_others_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,12 +39,20 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def test_a_request_costs_the_front_end_and_the_client_something(measured: HostCosts) -> None:
+def test_what_serving_costs_is_found_and_leaves_no_process_behind(measured: HostCosts, before: set[int]) -> None:
     assert measured.client_ms > 0
     # fitted, and none of them below 0; on a machine that others disturb nothing may be left of some
     assert measured.request_ms + measured.batch_ms > 0
     assert min(measured.request_ms, measured.batch_ms, measured.worker_batch_ms, measured.worker_row_ms) >= 0
     assert measured.network_ms == 0
+    assert measured.front_end_ms > 0, "of several front ends each costs something, and where their queues are"
+    assert min(measured.passed_row_ms, measured.passed_batch_ms) >= 0
+    assert measured.origin.startswith(f"measured on {open_target('onnxruntime').toolchain().device}, ")
+    new = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
+    alive = [p for p in new if p.status() != psutil.STATUS_ZOMBIE]
+    # the program that opens models of others belongs to whoever read a model here, and ends by itself
+    started = [" ".join(p.cmdline()) for p in alive]
+    assert not [words for words in started if "workbench" in words and "workbench.graph.opener" not in words]
 
 
 @pytest.mark.parametrize(("alone_ms", "rates"), [(3.0, (60.0, 20.0)), (100.0, (4.0, 4 / 3))])
@@ -55,24 +63,6 @@ def test_seldom_loads_leave_a_slow_service_idle_as_they_leave_a_quick_one(
 
     assert [load.rate_per_s for load in loads] == pytest.approx(rates)
     assert {load.arrivals for load in loads} == {"poisson"}
-
-
-def test_several_front_ends_cost_something_each_and_something_where_their_queues_are(measured: HostCosts) -> None:
-    assert measured.front_end_ms > 0
-    assert min(measured.passed_row_ms, measured.passed_batch_ms) >= 0
-
-
-def test_the_origin_names_the_machine(measured: HostCosts) -> None:
-    assert measured.origin.startswith(f"measured on {open_target('onnxruntime').toolchain().device}, ")
-
-
-def test_no_process_is_left_behind(measured: HostCosts, before: set[int]) -> None:
-    new = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
-    alive = [p for p in new if p.status() != psutil.STATUS_ZOMBIE]
-
-    # the program that opens models of others belongs to whoever read a model here, and ends by itself
-    started = [" ".join(p.cmdline()) for p in alive]
-    assert not [words for words in started if "workbench" in words and "workbench.graph.opener" not in words]
 
 
 @pytest.mark.parametrize("home", ["cache", "file"])

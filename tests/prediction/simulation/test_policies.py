@@ -1,6 +1,7 @@
 """Which requests share a batch, and when it starts: examples worked out by hand, and a plain second account of it."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from tests.prediction.simulation.services import NO_LENGTHS, NOTHING, clients, exact, poisson, served, trace_ms
 from workbench.prediction.simulation import Simulated
 from workbench.prediction.simulation.simulation import drawn_lengths
-from workbench.values.service import HostCosts, ServiceLoad
+from workbench.values.measurement import BatchCurve
+from workbench.values.service import HostCosts
 
 
 def latencies(simulated: Simulated) -> list[float]:
@@ -18,57 +20,77 @@ def latencies(simulated: Simulated) -> list[float]:
     return [round(float(value), 6) for value in simulated.latency_ms]
 
 
-def test_without_a_timeout_a_free_worker_takes_what_is_there() -> None:
-    """At 0 one alone; at 5 the three that came meanwhile."""
-    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(0, 1, 2, 3), max_batch_size=4)
-
-    assert simulated.batch_rows.tolist() == [1, 3]
-    assert latencies(simulated) == [5, 9, 8, 7]
+def host(request_ms: float, *capacity: float, **costs: float) -> HostCosts:
+    return HostCosts(request_ms=request_ms, capacity=capacity or (1.0,), origin="assumed in a test", **costs)  # type: ignore[arg-type]
 
 
-def test_the_oldest_request_waits_for_company_until_the_timeout() -> None:
-    """0 and 1 leave at 4. 6 waits until 10, when the worker is free already."""
-    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(0, 1, 6), max_batch_size=4, batch_timeout_ms=4.0)
+FIVE, ALONE, FOUR = exact(lambda *_: 5.0, batches=(1, 8)), exact(lambda *_: 5.0), {"max_batch_size": 4}
+SHARED = exact(lambda *_: 5.0, threads=0)
+TWO = {"workers": 2}
+BY_HAND: list[tuple[str, BatchCurve, tuple[float, ...], dict[str, Any], list[int] | None, list[float]]] = [
+    ("at 0 one alone; at 5 the three that came meanwhile", FIVE, (0, 1, 2, 3), FOUR, [1, 3], [5, 9, 8, 7]),
+    (
+        "0 and 1 leave at 4, the timeout; 6 waits until 10, when the worker is free already",
+        *(FIVE, (0, 1, 6), FOUR | {"batch_timeout_ms": 4.0}, [2, 1], [9, 8, 9]),
+    ),
+    (
+        "a full batch does not wait",
+        *(FIVE, (0, 1, 2), {"max_batch_size": 2, "batch_timeout_ms": 50.0}, [2, 1], [6, 5, 55]),
+    ),
+    ("two workers share a device", SHARED, (0, 0), TWO, None, [10, 10]),
+    ("batches go to different devices", SHARED, (0, 0), TWO | {"devices": 2}, None, [5, 5]),
+    (
+        "two workers' own work shares the one processor: both are in at 2, done at 10, answered at 11 and 12",
+        *(exact(lambda *_: 0.0, threads=0), (0, 0), TWO | {"host": host(2.0, worker_batch_ms=4.0)}, None, [11, 12]),
+    ),
+    (
+        "who has more to do keeps its processor: no work is waited for between requests that come at once",
+        *(FIVE, (0, 0, 0), {"max_batch_size": 8, "host": host(2.0, wait_ms=30.0)}, [3], [9, 10, 11]),
+    ),
+    (
+        "the front end takes in all that waits before it looks for a batch: all are in at 3",
+        *(FIVE, (0, 0.5, 0.5), FOUR | {"host": host(2.0, 1.0, 2.0)}, [3], [9, 9.5, 10.5]),
+    ),
+    (
+        "the timeout counts from the moment a request is read",
+        *(FIVE, (0,), FOUR | {"batch_timeout_ms": 3.0, "host": host(4.0, 1.0, 2.0)}, None, [3 + 5 + 2]),
+    ),
+    (
+        "the next batch leaves before the last one's answers: B is called at 9, when A is back, answered at 11",
+        *(ALONE, (0, 0), {"host": host(4.0, 1.0, 2.0)}, None, [11, 16]),
+    ),
+    (
+        "the timer counts whole milliseconds: 2.3 are 3, of the second too, which arrives at 8.5",
+        *(exact(lambda *_: 1.0, batches=(1, 4)), (0, 8.5), FOUR | {"batch_timeout_ms": 2.3}, None, [4, 4]),
+    ),
+    # Rates are 1, 0.6, 0.4 for 1, 2, 3 busy threads, and a call is 10 ms * 0.6 of work. A is taken in from 0 to 1 and
+    # called from 1. B comes at 5, when 2.4 of the call's 6 are done; taking it in costs 1 / 0.4 = 2.5 ms. Of the call
+    # 2.6 are left at 7.5, which take until 11.8333. Then B is called, and beside it A's answer is written for 2.5 ms,
+    # until 14.3333. Of B's call 5 are left, which take until 22.6667; 1 ms for its answer.
+    (
+        "the front end shares the processors with a call of two threads",
+        *(exact(lambda *_: 10.0, threads=2), (0, 5), {"host": host(2.0, 1.0, 1.2)}, None, [14 + 1 / 3, 18 + 2 / 3]),
+    ),
+    # On one processor: A is in at 8, the worker's own work ends at 9, the device has it until 19. The front end takes B
+    # in meanwhile, from 9 to 17, and that slows nothing. B goes to the worker at 19, before A is answered: its own work
+    # shares the processor until 21, the device has it until 31. A is answered at 28, B at 39.
+    (
+        "a device leaves the processors to the others",
+        *(exact(lambda *_: 10.0, threads=0), (0, 9), {"host": host(16.0, worker_batch_ms=1.0)}, None, [28, 30]),
+    ),
+]
 
-    assert simulated.batch_rows.tolist() == [2, 1]
-    assert latencies(simulated) == [9, 8, 9]
 
-
-def test_a_full_batch_does_not_wait() -> None:
-    simulated = served(
-        exact(lambda *_: 5.0, batches=(1, 2)), trace_ms(0, 1, 2), max_batch_size=2, batch_timeout_ms=50.0
-    )
-
-    assert simulated.batch_rows.tolist() == [2, 1]
-    assert latencies(simulated) == [6, 5, 55]
-
-
-def test_batches_go_to_different_workers_and_devices() -> None:
-    curve = exact(lambda *_: 5.0, batches=(1,), threads=0)
-
-    assert latencies(served(curve, trace_ms(0, 0), workers=2)) == [10, 10]  # they share the device
-    assert latencies(served(curve, trace_ms(0, 0), workers=2, devices=2)) == [5, 5]
-
-
-def test_the_front_end_shares_the_processors_with_a_call_of_two_threads() -> None:
-    """Worked out by hand: rates are 1, 0.6, 0.4 for 1, 2, 3 busy threads, and a call is 10 ms * 0.6 of work.
-
-    A is taken in from 0 to 1 and called from 1. B comes at 5, when 2.4 of the call's 6 are done; taking it in costs
-    1 / 0.4 = 2.5 ms. Of the call 2.6 are left at 7.5, which take until 11.8333. Then B is called, and beside it A's
-    answer is written for 2.5 ms, until 14.3333. Of B's call 5 are left, which take until 22.6667; 1 ms for its answer.
-    """
-    host = HostCosts(request_ms=2.0, capacity=(1.0, 1.2), origin="assumed in a test")
-
-    simulated = served(exact(lambda *_: 10.0, threads=2), trace_ms(0, 5), host=host)
-
-    assert simulated.latency_ms == pytest.approx([14 + 1 / 3, 18 + 2 / 3])
+def test_examples_worked_out_by_hand() -> None:
+    for why, curve, arrivals, asked, rows, expected in BY_HAND:
+        simulated = served(curve, trace_ms(*arrivals), **asked)
+        assert latencies(simulated) == pytest.approx(expected, abs=1e-5), why
+        assert rows is None or simulated.batch_rows.tolist() == rows, why
 
 
 def test_two_workers_on_two_hyper_threads() -> None:
     """Together they do 1.2 times the work of one: 10 ms become 16.67."""
-    host = HostCosts(request_ms=0.0, capacity=(1.0, 1.2), origin="assumed in a test")
-
-    simulated = served(exact(lambda *_: 10.0), clients(2), workers=2, host=host, requests=2000)
+    simulated = served(exact(lambda *_: 10.0), clients(2), workers=2, host=host(0.0, 1.0, 1.2), requests=2000)
 
     assert simulated.throughput_per_s == pytest.approx(120)
     assert simulated.processors_busy == pytest.approx(1.0)
@@ -76,10 +98,8 @@ def test_two_workers_on_two_hyper_threads() -> None:
 
 def crowded(wait_ms: float, processors: int = 2) -> Simulated:
     """Two workers of 4 ms, for which a front end has a millisecond of work before and after."""
-    host = HostCosts(
-        request_ms=1.0, capacity=tuple(float(n + 1) for n in range(processors)), wait_ms=wait_ms, origin="assumed"
-    )
-    return served(exact(lambda *_: 4.0), clients(8), workers=2, host=host, requests=3000)
+    costs = host(1.0, *(float(n + 1) for n in range(processors)), wait_ms=wait_ms)
+    return served(exact(lambda *_: 4.0), clients(8), workers=2, host=costs, requests=3000)
 
 
 def test_who_wakes_while_all_processors_are_busy_waits_for_one() -> None:
@@ -91,92 +111,21 @@ def test_who_wakes_while_all_processors_are_busy_waits_for_one() -> None:
     assert waits.throughput_per_s < 0.95 * free.throughput_per_s
     assert waits.processors_busy < 0.95, "one is idle while somebody waits for the other"
     assert crowded(6.0).throughput_per_s < waits.throughput_per_s
+    assert latencies(crowded(50.0, processors=4)) == latencies(crowded(0.0, processors=4)), "one for everybody"
 
 
-def test_where_there_is_a_processor_for_everybody_nobody_waits() -> None:
-    free, waits = crowded(0.0, processors=4), crowded(50.0, processors=4)
-
-    assert latencies(waits) == latencies(free)
-
-
-def test_who_has_more_to_do_keeps_its_processor() -> None:
-    """Worked out by hand, on one processor: five requests come at once, and no work is waited for between them."""
-    host = HostCosts(request_ms=2.0, wait_ms=30.0, origin="assumed in a test")
-
-    simulated = served(exact(lambda *_: 5.0, batches=(1, 8)), trace_ms(0, 0, 0), max_batch_size=8, host=host)
-
-    assert simulated.batch_rows.tolist() == [3]
-    assert latencies(simulated) == [9, 10, 11]
-
-
-def test_a_device_leaves_the_processors_to_the_others() -> None:
-    """Worked out by hand, on one processor: A is in at 8, the worker's own work ends at 9, the device has it until 19.
-
-    The front end takes B in meanwhile, from 9 to 17, and that slows nothing. B goes to the worker at 19, before A is
-    answered: its own work shares the processor until 21, the device has it until 31. A is answered at 28, B at 39.
-    """
-    host = HostCosts(request_ms=16.0, worker_batch_ms=1.0, capacity=(1.0,), origin="assumed in a test")
-
-    simulated = served(exact(lambda *_: 10.0, threads=0), trace_ms(0, 9), host=host)
-
-    assert simulated.latency_ms == pytest.approx([28, 39 - 9])
-
-
-def test_two_workers_own_work_shares_the_one_processor() -> None:
-    """Both are in at 2; 4 ms of own work each take until 10; the answers leave at 11 and 12."""
-    host = HostCosts(request_ms=2.0, worker_batch_ms=4.0, capacity=(1.0,), origin="assumed in a test")
-
-    simulated = served(exact(lambda *_: 0.0, threads=0), trace_ms(0, 0), workers=2, host=host)
-
-    assert simulated.latency_ms == pytest.approx([11, 12])
-
-
-def test_requests_of_one_moment_share_a_batch() -> None:
-    """The front end has taken in all that waits for it before it looks for a batch, timeout or none."""
-    host = HostCosts(request_ms=2.0, capacity=(1.0, 2.0), origin="assumed in a test")
-
-    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(0, 0.5, 0.5), max_batch_size=4, host=host)
-
-    # all are in at 3: the second and third waited when the first was in
-    assert simulated.batch_rows.tolist() == [3]
-    assert latencies(simulated) == [9, 9.5, 10.5]
-
-
-def test_the_timeout_counts_from_the_moment_a_request_is_read() -> None:
-    host = HostCosts(request_ms=4.0, capacity=(1.0, 2.0), origin="assumed in a test")
-
-    simulated = served(
-        exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(0), max_batch_size=4, batch_timeout_ms=3.0, host=host
-    )
-
-    assert latencies(simulated) == [3 + 5 + 2]
-
-
-def test_the_next_batch_leaves_before_the_answers_of_the_last() -> None:
-    """Both are in at 4 and B waits for the worker; it is called at 9, when A is back, and A's answer leaves at 11."""
-    host = HostCosts(request_ms=4.0, capacity=(1.0, 2.0), origin="assumed in a test")
-
-    simulated = served(exact(lambda *_: 5.0), trace_ms(0, 0), host=host)
-
-    assert latencies(simulated) == [11, 16]
-
-
-def test_the_timer_for_company_counts_whole_milliseconds() -> None:
-    """2.3 ms are 3; the second arrives at 8.5 and a whole millisecond after its 2.3 would end at 11.5."""
-    simulated = served(exact(lambda *_: 1.0, batches=(1, 4)), trace_ms(0, 8.5), max_batch_size=4, batch_timeout_ms=2.3)
-
-    assert latencies(simulated) == [4, 4]
-
-
-def test_padding_counts_the_rows_of_a_compiled_batch() -> None:
-    """3 rows of 8 tokens in a compiled 4 x 16."""
+def test_padding_counts_the_rows_of_a_compiled_batch_and_what_is_cut_has_none() -> None:
+    """3 rows of 8 tokens in a compiled 4 x 16; a request longer than every bin is cut; what is no sequence has none."""
     curve = exact(lambda *_: 1.0, batches=(4,), lengths=(16,), stepped=True)
+    asked = {"bins": (16,), "max_batch_size": 4, "batch_timeout_ms": 1.0}
 
-    simulated = served(
-        curve, trace_ms(0, 0, 0), lengths=np.array([8]), bins=(16,), max_batch_size=4, batch_timeout_ms=1.0
-    )
+    simulated = served(curve, trace_ms(0, 0, 0), lengths=np.array([8]), **asked)
 
     assert simulated.padding_share == pytest.approx(1 - 24 / 64)
+    long = served(exact(lambda *_: 1.0, lengths=(16,)), clients(1), lengths=np.array([500]), bins=(16,), requests=10)
+    assert long.padding_share == 0
+    plain = served(exact(lambda *_: 1.0), clients(3), lengths=NO_LENGTHS, host=NOTHING, requests=100)
+    assert (plain.throughput_per_s, plain.padding_share) == (pytest.approx(1000), 0)
 
 
 def drawn(lengths: np.ndarray, bins: tuple[int, ...], count: int, *, seed: int) -> tuple[list[int], list[int]]:
@@ -261,21 +210,13 @@ def test_the_policy_is_what_a_plain_account_of_it_says(
     assert simulated.batch_rows.tolist() == rows
 
 
-@pytest.mark.parametrize("load", [clients(20), poisson(300)], ids=str)
-def test_bins_of_which_one_is_used_are_one_queue(load: ServiceLoad) -> None:
+def test_bins_of_which_one_is_used_are_one_queue() -> None:
     curve = exact(lambda batch, length: 1.0 + batch * length / 64, batches=(1, 8), lengths=(16, 64))
     lengths, asked = np.array([33, 64]), {"max_batch_size": 4, "batch_timeout_ms": 2.0, "requests": 2000}
-
-    one = served(curve, load, lengths=lengths, bins=(64,), **asked)
-    several = served(curve, load, lengths=lengths, bins=(16, 64), **asked)
-
-    assert np.array_equal(one.latency_ms, several.latency_ms)
-
-
-def test_a_request_longer_than_every_bin_is_cut() -> None:
-    curve = exact(lambda *_: 1.0, lengths=(16,))
-
-    assert served(curve, clients(1), lengths=np.array([500]), bins=(16,), requests=10).padding_share == 0
+    for load in (clients(20), poisson(300)):
+        one = served(curve, load, lengths=lengths, bins=(64,), **asked)
+        several = served(curve, load, lengths=lengths, bins=(16, 64), **asked)
+        assert np.array_equal(one.latency_ms, several.latency_ms), load
 
 
 def test_equal_seeds_give_equal_services_and_others_do_not() -> None:
@@ -286,10 +227,3 @@ def test_equal_seeds_give_equal_services_and_others_do_not() -> None:
 
     assert np.array_equal(first.latency_ms, again.latency_ms)
     assert not np.array_equal(first.latency_ms, other.latency_ms)
-
-
-def test_what_is_no_sequence_needs_no_lengths() -> None:
-    simulated = served(exact(lambda *_: 1.0), clients(3), lengths=NO_LENGTHS, host=NOTHING, requests=100)
-
-    assert simulated.throughput_per_s == pytest.approx(1000)
-    assert simulated.padding_share == 0

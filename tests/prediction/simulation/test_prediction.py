@@ -40,20 +40,21 @@ def test_more_requests_than_a_service_can_answer_are_named() -> None:
     assert not found.reliable
     assert "1200 requests/s are more than it can answer" in found.note
     assert found.throughput_per_s.value == pytest.approx(1000, rel=0.01)
+    for load in (0.5, 0.9, 0.97):
+        keeps_up = figures(served(exact(lambda *_: 1.0), poisson(1000 * load), requests=20_000))
+        assert keeps_up.reliable, keeps_up.note
 
 
-@pytest.mark.parametrize("load", [0.5, 0.9, 0.97])
-def test_a_service_that_keeps_up_is_not_called_overloaded(load: float) -> None:
-    found = figures(served(exact(lambda *_: 1.0), poisson(1000 * load), requests=20_000))
+def test_few_answers_have_figures_too_and_their_p99_is_called_a_guess() -> None:
+    few = figures(served(exact(lambda *_: 1.0), trace_ms(*range(0, 500, 5))))
+    one = figures(served(exact(lambda *_: 4.0), trace_ms(3)))
+    overloaded = figures(served(exact(lambda *_: 4.0), poisson(5000), requests=1))
 
-    assert found.reliable, found.note
-
-
-def test_a_p99_of_a_few_requests_is_called_a_guess() -> None:
-    found = figures(served(exact(lambda *_: 1.0), trace_ms(*range(0, 500, 5))))
-
-    assert not found.reliable
-    assert "P99 of 100 requests is a guess" in found.note
+    assert not few.reliable
+    assert "P99 of 100 requests is a guess" in few.note
+    assert (one.p50_ms.low, one.p50_ms.value, one.p50_ms.high) == pytest.approx((4, 4, 4))
+    assert overloaded.requests == 1
+    assert "P99 of 1 requests is a guess" in overloaded.note
 
 
 def test_a_front_end_without_time_is_named() -> None:
@@ -65,16 +66,3 @@ def test_a_front_end_without_time_is_named() -> None:
         "the front end has no time left"
         in figures(served(exact(lambda *_: 0.1, threads=0), clients(30), host=host)).note
     )
-
-
-def test_one_answer_has_figures_too() -> None:
-    found = figures(served(exact(lambda *_: 4.0), trace_ms(3)))
-
-    assert (found.p50_ms.low, found.p50_ms.value, found.p50_ms.high) == pytest.approx((4, 4, 4))
-
-
-def test_one_answer_of_an_overloaded_service_has_figures_too() -> None:
-    found = figures(served(exact(lambda *_: 4.0), poisson(5000), requests=1))
-
-    assert found.requests == 1
-    assert "P99 of 1 requests is a guess" in found.note

@@ -1,5 +1,7 @@
 """From a batch curve to times of every shape a service forms."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,24 +18,21 @@ def medians(curve: BatchCurve, bins: tuple[int, ...], max_batch: int) -> list[li
     return service_times(curve, bins, max_batch=max_batch).times_ms[:, :, 0].tolist()
 
 
-def test_rows_between_measured_batches_lie_between_their_times() -> None:
-    curve = exact(lambda batch, _: {1: 2.0, 4: 5.0}[batch], batches=(1, 4))
-
-    assert medians(curve, (), 4) == [[2, 3, 4, 5]]
-
-
-def test_rows_of_a_stepped_curve_cost_the_next_measured_batch() -> None:
-    curve = exact(lambda batch, _: {1: 2.0, 4: 5.0}[batch], batches=(1, 4), stepped=True)
-
-    assert medians(curve, (), 4) == [[2, 5, 5, 5]]
-    assert service_times(curve, (), max_batch=4).computed_rows.tolist() == [1, 4, 4, 4]
-
-
-def test_rows_beyond_the_largest_batch_are_split_as_a_session_splits_them() -> None:
-    curve = exact(lambda batch, _: {1: 2.0, 4: 5.0}[batch], batches=(1, 4), stepped=True)
-
-    assert medians(curve, (), 9)[0][4:] == [7, 10, 10, 10, 12]
-    assert service_times(curve, (), max_batch=9).computed_rows.tolist()[4:] == [5, 8, 8, 8, 9]
+def test_rows_and_lengths_that_were_not_measured_follow_from_those_that_were() -> None:
+    two = exact(lambda batch, _: {1: 2.0, 4: 5.0}[batch], batches=(1, 4))
+    stepped = exact(lambda batch, _: {1: 2.0, 4: 5.0}[batch], batches=(1, 4), stepped=True)
+    by_length = exact(lambda _, length: float(length), lengths=(16, 64))
+    for why, curve, bins, most, expected in (
+        ("between measured batches", two, (), 4, [[2, 3, 4, 5]]),
+        ("of a stepped curve the next batch", stepped, (), 4, [[2, 5, 5, 5]]),
+        ("beyond the largest as a session splits them", stepped, (), 9, [[2, 5, 5, 5, 7, 10, 10, 10, 12]]),
+        ("below the smallest what it costs", exact(lambda b, _: float(b), batches=(4, 8)), (), 4, [[4, 4, 4, 4]]),
+        ("lengths between their neighbours", by_length, (8, 32, 64), 1, [[16], [32], [64]]),
+        ("a stepped length the next one", replace(by_length, stepped=True), (8, 32), 1, [[16], [64]]),
+    ):
+        assert medians(curve, bins, most) == expected, why
+    assert service_times(stepped, (), max_batch=9).computed_rows.tolist() == [1, 4, 4, 4, 5, 8, 8, 8, 9]
+    assert service_times(replace(by_length, stepped=True), (8, 32), max_batch=1).padded.tolist() == [16, 64]
 
 
 @settings(deadline=None)
@@ -57,23 +56,6 @@ def test_every_batch_costs_and_computes_what_the_turns_of_a_session_on_a_device_
             assert times.computed_rows[rows - 1] == sum(shape.batch for shape in run)
 
 
-def test_rows_below_the_smallest_batch_cost_what_it_costs() -> None:
-    assert medians(exact(lambda batch, _: float(batch), batches=(4, 8)), (), 4) == [[4, 4, 4, 4]]
-
-
-def test_a_length_that_was_not_measured_lies_between_its_neighbours() -> None:
-    curve = exact(lambda _, length: float(length), lengths=(16, 64))
-
-    assert medians(curve, (8, 32, 64), 1) == [[16], [32], [64]]
-
-
-def test_a_stepped_length_costs_and_pads_to_the_next_measured_one() -> None:
-    curve = exact(lambda _, length: float(length), lengths=(16, 64), stepped=True)
-
-    assert medians(curve, (8, 32), 1) == [[16], [64]]
-    assert service_times(curve, (8, 32), max_batch=1).padded.tolist() == [16, 64]
-
-
 def test_quantiles_of_different_fineness_are_brought_to_one() -> None:
     curve = BatchCurve(
         points=(point(1, 0, (1.0, 3.0)), point(2, 0, (2.0, 4.0, 10.0))), stepped=False, threads=1, clock="host"
@@ -82,22 +64,15 @@ def test_quantiles_of_different_fineness_are_brought_to_one() -> None:
     assert service_times(curve, (), max_batch=2).times_ms.tolist() == [[[1, 2, 3], [2, 4, 10]]]
 
 
-def test_a_bin_longer_than_measured_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"length bin 128 is longer than every measured length \[16, 64\]"):
-        service_times(exact(lambda *_: 1.0, lengths=(16, 64)), (64, 128), max_batch=1)
-
-
-def test_bins_must_ascend() -> None:
-    with pytest.raises(ConfigError, match="must be ascending"):
-        service_times(exact(lambda *_: 1.0, lengths=(16, 64)), (64, 16), max_batch=1)
-
-
-def test_a_curve_with_a_hole_is_refused() -> None:
-    whole = exact(lambda *_: 1.0, batches=(1, 2), lengths=(8, 16))
-    holed = BatchCurve(points=whole.points[:-1], stepped=False, threads=1, clock="host")
-
-    with pytest.raises(ConfigError, match="lacks length 16 at batch 2"):
-        service_times(holed, (16,), max_batch=1)
+def test_bins_and_curves_that_do_not_fit_are_refused() -> None:
+    curve, whole = exact(lambda *_: 1.0, lengths=(16, 64)), exact(lambda *_: 1.0, batches=(1, 2), lengths=(8, 16))
+    for found, bins, message in (
+        (curve, (64, 128), r"length bin 128 is longer than every measured length \[16, 64\]"),
+        (curve, (64, 16), "must be ascending"),
+        (replace(whole, points=whole.points[:-1]), (16,), "lacks length 16 at batch 2"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            service_times(found, bins, max_batch=1)
 
 
 def test_times_are_drawn_with_the_spread_of_the_calls() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from tests.evaluations import evaluation, service
 from workbench.load.result import LoadResult, ServerFigures
 from workbench.prediction.fleet_cost import Capacity, fleet_costs
-from workbench.prediction.levers import Fleet, PriorityClass, Step, fleet_plan
 from workbench.prediction.prices import Hardware, Prices
+from workbench.prediction.what_if import Fleet, PriorityClass, Step, fleet_plan
 from workbench.report import Summary, summarize
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance import Criterion, Verdict
@@ -210,10 +210,10 @@ LOAD = LoadResult(
 )
 
 STEPS = (
-    Step(lever="today", candidate_id="a" * 64, settings=ServiceSettings(), rate_per_s=100.0, evidence="predicted"),
-    Step(lever="bins", candidate_id="b" * 64, finding="not timed"),
+    Step(what_if="today", candidate_id="a" * 64, settings=ServiceSettings(), rate_per_s=100.0, evidence="predicted"),
+    Step(what_if="bins", candidate_id="b" * 64, finding="not timed"),
     Step(
-        lever="batching",
+        what_if="batching",
         candidate_id="c" * 64,
         settings=ServiceSettings(max_batch_size=8),
         rate_per_s=250.0,
@@ -221,7 +221,7 @@ STEPS = (
         evidence="predicted",
     ),
     Step(
-        lever="model",
+        what_if="model",
         candidate_id="d" * 64,
         settings=ServiceSettings(max_batch_size=16),
         rate_per_s=500.0,
@@ -229,7 +229,7 @@ STEPS = (
         quantized=True,
         evidence="predicted",
     ),
-    Step(lever="front ends", candidate_id="d" * 64, finding="not measured"),
+    Step(what_if="front ends", candidate_id="d" * 64, finding="not measured"),
 )
 PRICES = Prices(
     currency="CNY",

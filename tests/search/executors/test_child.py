@@ -18,7 +18,7 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import MOST_CALLS, Experiment, read_experiment
 from workbench.search.executors import ChildProcess, Task, TimeUp
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, CrashError
 

@@ -4,7 +4,6 @@ import errno
 import json
 
 import numpy as np
-import pytest
 
 from workbench.search.executors import decode_error, encode_error
 from workbench.values.errors import CompileError, ConfigError, ToolchainError
@@ -30,20 +29,15 @@ def test_errors_raised_on_purpose_keep_class_words_and_facts() -> None:
     assert refused.transient
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), ZeroDivisionError("by zero"), RuntimeError("a"), StopIteration("s")])
-def test_mistakes_keep_their_class_and_bring_their_traceback(error: Exception) -> None:
-    found = arrived(error)
-
-    assert type(found) is type(error)
-    assert found.args == error.args
-    assert "test_messages.py" in found.__notes__[0]
-
-
-def test_a_full_disk_stays_one() -> None:
-    found = arrived(OSError(errno.ENOSPC, "No space left on device", "/x"))
-
-    assert isinstance(found, OSError)
-    assert (found.errno, found.filename) == (errno.ENOSPC, "/x")
+def test_mistakes_keep_their_class_and_bring_their_traceback() -> None:
+    for error in (KeyError("x"), ZeroDivisionError("by zero"), RuntimeError("a"), StopIteration("s")):
+        found = arrived(error)
+        assert type(found) is type(error)
+        assert found.args == error.args
+        assert "test_messages.py" in found.__notes__[0]
+    full = arrived(OSError(errno.ENOSPC, "No space left on device", "/x"))
+    assert isinstance(full, OSError)
+    assert (full.errno, full.filename) == (errno.ENOSPC, "/x")
 
 
 def test_a_class_of_somebody_else_arrives_as_the_nearest_of_pythons_own_with_its_name() -> None:

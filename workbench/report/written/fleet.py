@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from workbench.prediction.capacity import CapacityPlan, MemberPlan
 from workbench.prediction.fleet_cost import Capacity, StepCost
-from workbench.prediction.levers import Finding, FleetPlan, FleetStep, Lever, Step
+from workbench.prediction.what_if import Finding, FleetPlan, FleetStep, Step, WhatIf
 from workbench.report.written.cells import (
     DASH,
     as_figure,
@@ -39,8 +39,8 @@ from workbench.values.evidence import Evidence
 
 _TITLE = "Capacity and cost"
 
-_LEVERS = "What each change brings"
-_LEVER: dict[Lever | str, str] = {
+_WHAT_IFS = "What each change brings"
+_WHAT_IF: dict[WhatIf | str, str] = {
     "as run": "as it runs, by its owner's word",
     "today": "today's settings",
     "bins": "length bins",
@@ -99,7 +99,7 @@ def fleet(m: Material) -> Section:
 
 def _steps(found: Capacity, plan: FleetPlan) -> Iterator[Block]:
     yield Paragraph(text=_demand(plan))
-    yield heading(_LEVERS)
+    yield heading(_WHAT_IFS)
     yield _step_table(plan)
     bars = [each for each in plan.steps if each.cards is not None]
     if len(bars) > 1:
@@ -139,15 +139,15 @@ def _demand(plan: FleetPlan) -> str:
     )
 
 
-def lever_name(step: Step) -> str:
-    names = [*(say(_LEVER[lever]) for lever in step.held), *_changes(step)]
-    return ("" if step.lever == "today" else say("+ ")) + say(" and ").join(names)
+def what_if_name(step: Step) -> str:
+    names = [*(say(_WHAT_IF[what_if]) for what_if in step.held), *_changes(step)]
+    return ("" if step.what_if == "today" else say("+ ")) + say(" and ").join(names)
 
 
 def _changes(step: Step) -> list[str]:
-    if step.lever != "model" or not step.groups:
-        return [say(_LEVER[step.lever])]
-    first = [say(_LEVER["model"])] if step.quantized else [say(GROUP["precision"])]
+    if step.what_if != "model" or not step.groups:
+        return [say(_WHAT_IF[step.what_if])]
+    first = [say(_WHAT_IF["model"])] if step.quantized else [say(GROUP["precision"])]
     rest = [say(GROUP[group]) for group in step.groups if group != "precision"]
     return [*(first if "precision" in step.groups else []), *rest]
 
@@ -163,12 +163,12 @@ def _step_table(plan: FleetPlan) -> Table:
         streams=say("streams a card|") if with_streams else "",
     ).split("|")
     rows = [_step_row(each, plan, with_streams) for each in plan.steps]
-    return Table(caption=say(_LEVERS), heads=tuple(heads), rows=tuple(rows))
+    return Table(caption=say(_WHAT_IFS), heads=tuple(heads), rows=tuple(rows))
 
 
 def _step_row(each: FleetStep, plan: FleetPlan, with_streams: bool) -> tuple[Cell, ...]:
     step = each.step
-    name = text(lever_name(step))
+    name = text(what_if_name(step))
     if step.rate_per_s is None:
         found = Cell(text=say(_FINDING[step.finding]), state="open" if "not " in step.finding else "plain")
         return (name, DASH, DASH, found, *((DASH,) if with_streams else ()), DASH, DASH)
@@ -191,14 +191,16 @@ def _chart(plan: FleetPlan, steps: list[FleetStep]) -> Figure:
     what = _CARDS if plan.unit == "card" else _PROCESSES
     caption = say("{what} after each step", what=say(what))
     with in_pictures():
-        bars = [Bar(label=lever_name(each.step), value=each.cards or 0, evidence=level, strong=True) for each in steps]
+        bars = [
+            Bar(label=what_if_name(each.step), value=each.cards or 0, evidence=level, strong=True) for each in steps
+        ]
         return Figure(caption=caption, chart=BarChart(axis=say(what), bars=tuple(bars)))
 
 
 def _costs(found: Capacity) -> Table:
     plan = found.fleet
     assert plan is not None, "there are costs of a fleet alone"
-    names: dict[str, str] = {each.step.lever: lever_name(each.step) for each in plan.steps}
+    names: dict[str, str] = {each.step.what_if: what_if_name(each.step) for each in plan.steps}
     money = found.prices.currency if found.prices is not None else ""
     heads = say(
         "step|cards|servers|kW"
@@ -206,7 +208,7 @@ def _costs(found: Capacity) -> Table:
         else "step|cards|servers|kW|cards, {c}|servers, {c}|energy, {c}|a month, {c}",
         c=money,
     ).split("|")
-    rows = [_cost_row(cost, names.get(cost.lever, say(_LEVER["as run"]))) for cost in found.costs]
+    rows = [_cost_row(cost, names.get(cost.what_if, say(_WHAT_IF["as run"]))) for cost in found.costs]
     return Table(caption=say(_COSTS), heads=tuple(heads), rows=tuple(rows))
 
 
@@ -232,7 +234,7 @@ def _lost(plan: FleetPlan) -> Table:
     names = [key for key, _, _ in classes] or ["all"]
     rows = [
         (
-            text(lever_name(each.step)),
+            text(what_if_name(each.step)),
             counted(each.cards_with_spare_server or 0),
             *(_served(each, name) for name in names),
         )

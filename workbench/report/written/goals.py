@@ -247,7 +247,7 @@ def _cards(m: Material) -> Iterator[str]:
     fleet = None if m.capacity is None else m.capacity.fleet
     if m.capacity is None or fleet is None:
         return
-    costs = [cost for cost in m.capacity.costs if cost.lever != "as run"]
+    costs = [cost for cost in m.capacity.costs if cost.what_if != "as run"]
     if len(costs) < 2:
         return
     first, last = costs[0], costs[-1]

@@ -6,15 +6,14 @@ with ChildProcess(experiment, bench) as executor:      # a candidate that takes 
 
 from workbench.search.executors.base import Compiler, Executor, InProcess, Measurer, TimeUp
 from workbench.search.executors.child import ChildProcess
-from workbench.search.executors.crew import Crew, Done
 from workbench.search.executors.members import Members, cards_of, local_members
 from workbench.search.executors.messages import decode_error, encode_error
 from workbench.search.executors.task import Task
+from workbench.search.executors.worker_pool import Done, WorkerPool, survived
 
 __all__ = [
     "ChildProcess",
     "Compiler",
-    "Crew",
     "Done",
     "Executor",
     "InProcess",
@@ -22,8 +21,10 @@ __all__ = [
     "Members",
     "Task",
     "TimeUp",
+    "WorkerPool",
     "cards_of",
     "decode_error",
     "encode_error",
     "local_members",
+    "survived",
 ]

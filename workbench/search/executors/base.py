@@ -38,7 +38,7 @@ class Executor(Protocol):
     """The card that it is bound to; None where it sees all that there are, or is on whichever is free."""
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
-        """As `workbench.search.ladder.evaluate`, errors included.
+        """As `workbench.search.pipeline.evaluate`, errors included.
 
         Args:
             until: moment of `time.perf_counter` at which it is ended; None for no such moment.
@@ -56,7 +56,7 @@ class Measurer(Executor, Protocol):
         """As `workbench.search.plan.probe_call_ms`. Raises as `evaluate`."""
 
     def time(self, candidate: Candidate, *, until: float | None = None) -> Latency:
-        """As `workbench.search.ladder.timed`. Raises as `evaluate`."""
+        """As `workbench.search.pipeline.timed`. Raises as `evaluate`."""
 
     def confirm_service(self, trial: LoadTrial) -> ServiceResult:
         """Serve and load a confirmed candidate where it measures. Raises as `evaluate`."""
@@ -66,7 +66,7 @@ class Compiler(Protocol):
     """Makes one candidate's files at a time, without a card."""
 
     def compile(self, candidate: Candidate, *, until: float | None = None) -> tuple[StageTiming, ...]:
-        """As `workbench.search.rungs.ahead.made_ahead`: the files lie in the store then.
+        """As `workbench.search.stages.ahead.made_ahead`: the files lie in the store then.
 
         Args:
             until: moment of `time.perf_counter` at which it is ended; None for no such moment.

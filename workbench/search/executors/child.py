@@ -79,7 +79,7 @@ class ChildProcess:
             self._child = None
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
-        """As `workbench.search.ladder.evaluate`, errors included.
+        """As `workbench.search.pipeline.evaluate`, errors included.
 
         Raises:
             CrashError: the child died; names the stage, how it ended and its last words.
@@ -89,7 +89,7 @@ class ChildProcess:
         return evaluation_from_json(self._ask(asked, task.candidate, until=until))
 
     def compile(self, candidate: Candidate, *, until: float | None = None) -> tuple[StageTiming, ...]:
-        """As `workbench.search.rungs.ahead.made_ahead`.
+        """As `workbench.search.stages.ahead.made_ahead`.
 
         Raises:
             CrashError: the child died.
@@ -108,7 +108,7 @@ class ChildProcess:
         return float(self._ask({"task": "probe"}, self._experiment.baseline, until=until))
 
     def time(self, candidate: Candidate, *, until: float | None = None) -> Latency:
-        """As `workbench.search.ladder.timed`, errors included.
+        """As `workbench.search.pipeline.timed`, errors included.
 
         Raises:
             CrashError: the child died.

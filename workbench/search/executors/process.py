@@ -27,9 +27,9 @@ from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.executors.messages import Line, Message, encode_error
 from workbench.search.executors.task import carry_out, task_from_json
-from workbench.search.ladder import timed
+from workbench.search.pipeline import timed
 from workbench.search.plan import probe_call_ms
-from workbench.search.rungs.ahead import made_ahead
+from workbench.search.stages.ahead import made_ahead
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, ToolchainError

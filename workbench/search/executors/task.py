@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.facts import NO_LOANS, Loans
+from workbench.evaluation.reuse import NOTHING_REUSABLE, Reusable
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL, Effort
-from workbench.search.ladder import evaluate
+from workbench.search.pipeline import evaluate
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.measurement import Split
@@ -18,14 +18,14 @@ from workbench.values.results import Evaluation, evaluation_from_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The fields mean what the arguments of `workbench.search.ladder.evaluate` do."""
+    """The fields mean what the arguments of `workbench.search.pipeline.evaluate` do."""
 
     candidate: Candidate
     incumbents: tuple[Evaluation, ...] = ()
     split: Split = "validation"
     gates: bool = True
     effort: Effort = FULL
-    loans: Loans = NO_LOANS
+    reusable: Reusable = NOTHING_REUSABLE
     whole: bool = False
     look: bool = False
 
@@ -36,7 +36,7 @@ class Task:
             "split": self.split,
             "gates": self.gates,
             "effort": encode(self.effort),
-            "loans": encode(self.loans),
+            "reusable": encode(self.reusable),
             "whole": self.whole,
             "look": self.look,
         }
@@ -50,23 +50,13 @@ def task_from_json(data: dict[str, Any]) -> Task:
         split=data["split"],
         gates=data["gates"],
         effort=decode(Effort, data["effort"]),
-        loans=decode(Loans, data["loans"]),
+        reusable=decode(Reusable, data["reusable"]),
         whole=data["whole"],
         look=data["look"],
     )
 
 
 def carry_out(task: Task, experiment: Experiment, bench: Bench) -> Evaluation:
-    """The evaluation, made in this process; errors as those of `workbench.search.ladder.evaluate`."""
-    return evaluate(
-        experiment,
-        task.candidate,
-        bench,
-        incumbents=task.incumbents,
-        split=task.split,
-        gates=task.gates,
-        effort=task.effort,
-        loans=task.loans,
-        whole=task.whole,
-        look=task.look,
-    )
+    """The evaluation, made in this process; errors as those of `workbench.search.pipeline.evaluate`."""
+    given = {field.name: getattr(task, field.name) for field in fields(task)}
+    return evaluate(experiment, given.pop("candidate"), bench, **given)

@@ -48,14 +48,12 @@ def test_a_copy_knows_what_the_driver_wrote_and_gives_back_what_is_new(journal: 
     assert list(copy.news()) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["../x", "evaluations/x.json", "sweep.json", "study.log", "logs/../../x", "logs/..", "logs/.x", "/etc/x"]
-)
-def test_a_node_writes_nothing_else_into_the_journal(journal: Journal, name: str) -> None:
+def test_a_node_writes_nothing_else_into_the_journal(journal: Journal) -> None:
     held = {file: file.read_bytes() for file in journal.root.rglob("*") if file.is_file()}
-    Mirror(journal).keep({"kind": "file", "name": name, "data": base64.b64encode(b"{}").decode()})
-
-    assert {file: file.read_bytes() for file in journal.root.rglob("*") if file.is_file()} == held
+    beyond = ("../x", "logs/../../x", "logs/..", "logs/.x", "/etc/x")
+    for name in (*beyond, "evaluations/x.json", "sweep.json", "study.log"):
+        Mirror(journal).keep({"kind": "file", "name": name, "data": base64.b64encode(b"{}").decode()})
+        assert {file: file.read_bytes() for file in journal.root.rglob("*") if file.is_file()} == held, name
 
 
 def test_a_node_uses_the_journal_that_it_sees_and_else_the_store(

@@ -11,8 +11,8 @@
 Journal and Optuna's log stay with the driver. Only JSON travels through Ray; files lie in the store.
 """
 
+from workbench.search.executors.ray.board import Overview, overview_of
 from workbench.search.executors.ray.members import cluster_members
-from workbench.search.executors.ray.overview import Overview, overview_of
 from workbench.search.executors.ray.settings import ClusterSettings, cluster_settings
 
 __all__ = ["ClusterSettings", "Overview", "cluster_members", "cluster_settings", "overview_of"]

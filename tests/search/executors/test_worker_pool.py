@@ -1,0 +1,159 @@
+"""Several evaluations at once: cards, compilers ahead of them, and cards that are not to be trusted."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.evaluations import candidate, evaluation
+from workbench.search.executors import Done, Executor, Task, TimeUp, WorkerPool
+from workbench.values.candidate import Candidate
+from workbench.values.errors import CrashError, ToolchainError
+from workbench.values.results import Evaluation, Place, StageTiming
+
+SLOW_S = 300.0
+"""Until a test that hangs fails."""
+
+
+class Card:
+    """A card of which a test says what happens on it."""
+
+    def __init__(self, name: str, does: Callable[[str], None] = lambda name: None) -> None:
+        self.place: Place | None = Place(host="here", card=name)
+        self.does, self.name = does, name
+
+    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
+        self.does(self.name)
+        return evaluation(started_at=f"on {self.name}")
+
+
+class CompilerOf:
+    def __init__(self, does: Callable[[Candidate], None]) -> None:
+        self.does = does
+
+    def compile(self, candidate: Candidate, *, until: float | None = None) -> tuple[StageTiming, ...]:
+        self.does(candidate)
+        return (StageTiming(stage="compile", seconds=1.0, cached=False, compiled=1),)
+
+
+def work() -> Callable[[Executor], Evaluation]:
+    return lambda executor: executor.evaluate(Task(candidate=candidate()))
+
+
+def all_of(pool: WorkerPool[str]) -> Iterator[Done[str]]:
+    while pool.working:
+        done = pool.first()
+        if done is not None:
+            yield done
+
+
+def test_two_cards_work_at_the_same_time_and_each_is_given_one_thing() -> None:
+    together = threading.Barrier(2, timeout=SLOW_S)
+    with WorkerPool[str]([Card(name, lambda _: together.wait() and None) for name in "ab"]) as pool:
+        for what in ("first", "second"):
+            assert pool.free
+            pool.begin(what, work)
+        assert not pool.free
+        places = {done.future.result().started_at for done in all_of(pool)}
+    assert places == {"on a", "on b"}
+
+
+def test_a_single_card_works_in_the_calling_thread() -> None:
+    threads: list[int] = []
+    with WorkerPool[str]([Card("a", lambda _: threads.append(threading.get_ident()))]) as pool:
+        pool.begin("it", work)
+        assert [done.what for done in all_of(pool)] == ["it"]
+    assert threads == [threading.get_ident()]
+
+
+def test_compilers_work_ahead_of_a_card_but_not_further_than_it_can_soon_take() -> None:
+    measured, compiled = threading.Event(), threading.Semaphore(0)
+    pool = WorkerPool[str](
+        [Card("a", lambda _: measured.wait(SLOW_S) and None)], [CompilerOf(lambda _: compiled.release())]
+    )
+    with pool:
+        begun = 0
+        for what in ("first", "second", "third"):  # one at the card, one compiled and waiting for it
+            while not pool.free and begun < 2:
+                assert pool.first() is None
+            if pool.free:
+                pool.begin(what, work, candidate())
+                begun += 1
+                assert compiled.acquire(timeout=SLOW_S)
+        while len(pool.working) == 2 and pool.free:
+            assert pool.first() is None
+        assert (begun, pool.free) == (2, False)
+        measured.set()
+        done = list(all_of(pool))
+    assert [one.what for one in done] == ["first", "second"]
+    assert all(one.ahead[0].compiled == 1 for one in done)
+
+
+def test_a_compiler_that_dies_leaves_the_candidate_to_its_evaluation() -> None:
+    def dies(_: Candidate) -> None:
+        raise CrashError("the process died.", stage="compile")
+
+    with WorkerPool[str]([Card("a")], [CompilerOf(dies)]) as pool:
+        pool.begin("it", work, candidate())
+        (done,) = all_of(pool)
+    assert done.ahead == ()
+    assert done.future.result().status == "complete"
+
+
+def test_what_ends_a_compile_ahead_is_the_result_and_costs_nobody_else_anything() -> None:
+    for raised in (TimeUp("compile"), ToolchainError("the compiler is gone.")):
+        measured = threading.Event()
+
+        def ends(_: Candidate, raised: Exception = raised) -> None:
+            raise raised
+
+        card = Card("a", lambda _, measured=measured: measured.wait(SLOW_S) and None)  # type: ignore[misc]
+        with WorkerPool[str]([card], [CompilerOf(ends)]) as pool:
+            pool.begin("at the card", work)
+            pool.begin("in the compiler", work, candidate())
+            done = pool.first()
+            assert done is not None
+            assert (done.what, pool.working, pool.free) == ("in the compiler", ("at the card",), True)
+            with pytest.raises(type(raised), match=str(raised)):
+                done.future.result()
+            measured.set()
+            assert [one.future.result().status for one in all_of(pool)] == ["complete"]
+
+
+def test_every_compile_that_ends_so_is_told_even_where_nothing_else_is_in_flight() -> None:
+    together = threading.Barrier(2, timeout=SLOW_S)
+
+    def time_up(_: Candidate) -> None:
+        together.wait()
+        raise TimeUp("compile")
+
+    with WorkerPool[str]([Card("a")], [CompilerOf(time_up), CompilerOf(time_up)]) as pool:
+        pool.begin("first", work, candidate())
+        pool.begin("second", work, candidate())
+        assert sorted(done.what for done in all_of(pool)) == ["first", "second"]
+        assert not pool.working
+
+
+def test_a_card_that_is_set_aside_gets_nothing_more_once_it_has_ended_and_the_last_one_stays() -> None:
+    a, b = (Place(host="here", card=name) for name in "ab")
+    with WorkerPool[str]([Card("a"), Card("b")]) as pool:
+        pool.begin("it", work)
+        assert [pool.set_aside(place) for place in (a, a, b, Place(host="here", card="of nobody"))] == [
+            *(True, False, False, False),
+        ]
+        assert [done.future.result().started_at for done in all_of(pool)] == ["on a"]
+        for what in ("next", "after"):
+            pool.begin(what, work)
+            assert not pool.free
+            assert [done.future.result().started_at for done in all_of(pool)] == ["on b"]
+
+
+def test_whoever_is_bound_to_no_card_cannot_be_set_aside() -> None:
+    workers = [Card("a"), Card("b")]
+    for worker in workers:
+        worker.place = None
+    with WorkerPool[str](workers) as pool:
+        assert not pool.set_aside(Place(host="here", card="a"))
+        pool.begin("first", work)
+        pool.begin("second", work)
+        assert len({done.future.result().started_at for done in all_of(pool)}) == 2

@@ -1,0 +1,91 @@
+"""Which of the candidates that wait are compiled whole, decided on made-up predictions."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+from tests.evaluations import candidate, evaluation, service
+from workbench.inputs.experiment import Experiment
+from workbench.search.deferred import (
+    audit_failed,
+    audit_words,
+    is_deferred,
+    may_be_on_front,
+    predicted_errors,
+    predicted_numbers,
+)
+from workbench.values.measurement import Estimate
+from workbench.values.objectives import Objective
+from workbench.values.prediction import Prediction, ShapeAudit
+from workbench.values.results import Evaluation, Stop
+
+
+class _Question:
+    """What `may_be_on_front` asks of an experiment."""
+
+    objectives = (Objective(metric="service_throughput_per_s"), Objective(metric="accuracy"))
+    constraints = ()
+    baseline = candidate(threads=9)
+
+
+QUESTION = cast(Experiment, _Question())
+
+
+def estimate(value: float, spread: float = 0.1) -> Estimate:
+    return Estimate(value=value, low=value * (1 - spread), high=value * (1 + spread))
+
+
+def member(rate: float, accuracy: float, threads: int = 1) -> Evaluation:
+    return evaluation(threads=threads, accuracy=accuracy, served=service(rate))
+
+
+def waiting(
+    rate: float, accuracy: float, keep_float: int, audit: ShapeAudit | None = None, **stopped: Any
+) -> Evaluation:
+    prediction = Prediction(
+        structure="s", shapes=12, throughput_per_s=estimate(rate), accuracy=accuracy, basis="", audit=audit
+    )
+    stop = Stop(stage="predict", reason="predicted", **stopped)
+    return replace(evaluation(scheme="static", keep_float=keep_float, stop=stop), prediction=prediction)
+
+
+def by_id(*found: Evaluation) -> dict[str, Evaluation]:
+    return {e.candidate.id: e for e in found}
+
+
+def test_who_may_be_on_the_front_is_compiled_the_best_first() -> None:
+    front = member(900, 0.95)
+    quick, slow, exact = waiting(1000, 0.94, 0), waiting(800, 0.95, 1), waiting(500, 0.96, 2)
+    near = waiting(850, 0.95, 4)  # 935/s at best
+
+    assert may_be_on_front(QUESTION, by_id(front, quick, slow, exact, near)) == [quick, near, exact]
+    assert may_be_on_front(QUESTION, by_id(slow)) == [slow], "nobody is on the front"
+
+
+def test_what_stopped_for_another_reason_does_not_wait() -> None:
+    stopped = waiting(1000, 0.9, 0, violations={"accuracy_drop_pp": 1.0})
+
+    assert not is_deferred(stopped)
+    assert predicted_numbers(stopped) == {}
+    assert predicted_numbers(waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 1000, "accuracy": 0.9}
+    assert predicted_errors(waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 200 / 3.92}
+    assert predicted_errors(stopped) == {}
+
+
+def test_an_audit_that_fails_has_everything_compiled_and_is_said() -> None:
+    front, slow = member(900, 0.95), waiting(100, 0.5, 1)
+    held = ShapeAudit(batch=8, length=64, predicted_ms=estimate(1.0), measured_ms=estimate(1.05, 0.01))
+    wrong = replace(held, measured_ms=estimate(2.0, 0.01))
+
+    assert may_be_on_front(QUESTION, by_id(front, slow, waiting(100, 0.5, 2, held))) == []
+    assert "1 of the predictions was audited and holds" in audit_words([front, waiting(100, 0.5, 2, held)])
+    found = by_id(front, slow, waiting(100, 0.5, 2, wrong))
+    assert audit_failed(found.values())
+    assert slow in may_be_on_front(QUESTION, found)
+    assert "batch 8, length 64 took 2 ms, predicted were [0.9, 1.1]" in audit_words([*found.values()])
+
+
+def test_a_set_that_serves_more_than_was_thought_possible_fails_too() -> None:
+    prediction = Prediction(structure="s", shapes=12, throughput_per_s=estimate(500), accuracy=0.95)
+
+    assert audit_failed([replace(member(900, 0.95), prediction=prediction)])
+    assert not audit_failed([replace(member(400, 0.95), prediction=prediction)])

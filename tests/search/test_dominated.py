@@ -1,0 +1,279 @@
+"""A short look at a candidate's times, and what it would serve by what others were timed at and serve."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.evaluations import estimate, evaluation, service
+from tests.session_clock import Clock
+from tests.tiny import EXPERIMENT, write_workspace
+from workbench.api.opening import summary_of
+from workbench.evaluation import measure
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.prediction import curve, idle
+from workbench.search.deferred import audit_failed, audit_words, dominates, is_deferred
+from workbench.search.pipeline import evaluate
+from workbench.search.stages import dominated
+from workbench.search.stages.dominated import FEWEST, Served, how, served, told
+from workbench.search.sweep import run_sweep
+from workbench.space.space import build, combinations
+from workbench.targets.base import Array, Feeds, Session
+from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
+from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
+from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate
+from workbench.values.prediction import Prediction
+from workbench.values.results import Evaluation, Stop
+from workbench.values.reuse import Reuse
+
+EXACT = estimate(1.5, 0.0)
+
+
+def line(speedups: list[float], *, level: float = 300.0, slope: float = 0.9, how: str = "2 threads") -> list[Served]:
+    return [Served(how=how, speedup=s, throughput_per_s=level * s**slope) for s in speedups]
+
+
+def test_the_line_is_found_where_there_is_one() -> None:
+    known = line([0.8, 1.0, 1.7, 2.2, 2.5]) + line([0.7, 1.9], level=450.0, how="1 thread")
+
+    two, one = told(known, "2 threads", EXACT), told(known, "1 thread", EXACT)
+
+    assert two is not None
+    assert one is not None
+    assert two.value == pytest.approx(300 * 1.5**0.9)
+    assert one.value == pytest.approx(450 * 1.5**0.9), "one slope, a level for each way of serving"
+    assert two.high == pytest.approx(two.value), "no point is off the line"
+
+
+def test_too_little_tells_nothing() -> None:
+    enough = FEWEST + 2
+    known = line([1.0 + 0.1 * i for i in range(enough)])
+
+    assert told(known, "2 threads", EXACT) is not None
+    assert told(known[:-1], "2 threads", EXACT) is None
+    assert told(known, "1 thread", EXACT) is None, "nobody was served so"
+    assert told(line([1.5] * 9), "2 threads", EXACT) is None, "one speed gives no slope"
+
+
+def test_who_is_far_from_what_was_measured_is_uncertain() -> None:
+    rng = np.random.default_rng(0)
+    known = [
+        replace(each, throughput_per_s=each.throughput_per_s * math.exp(rng.normal(0, 0.03)))
+        for each in line([1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
+    ]
+
+    near, far = told(known, "2 threads", estimate(1.2, 0.0)), told(known, "2 threads", estimate(4.0, 0.0))
+
+    assert near is not None
+    assert far is not None
+    assert math.log(far.high / far.value) > 2 * math.log(near.high / near.value)
+
+
+@given(st.integers(0, 10_000))
+def test_ninety_eight_of_a_hundred_intervals_hold(seed: int) -> None:
+    """As many as the interval says, of candidates that scatter about a line: counted over draws of one seed."""
+    rng = np.random.default_rng(seed)
+    held = 0
+    for _ in range(60):
+        speedups = rng.uniform(0.7, 2.5, size=9)
+        noise = rng.normal(0, 0.04, size=9)
+        all_known = [
+            Served(how="x", speedup=s, throughput_per_s=300 * s**0.8 * math.exp(e))
+            for s, e in zip(speedups, noise, strict=True)
+        ]
+        found = told(all_known[:-1], "x", estimate(all_known[-1].speedup, 0.0))
+        assert found is not None
+        held += found.low <= all_known[-1].throughput_per_s <= found.high
+    assert held >= 54  # of 60 at 98 %, fewer than one such draw in a hundred thousand
+
+
+def test_what_was_reused_or_stopped_draws_no_line() -> None:
+    own = evaluation(threads=1, speedup=2.0, served=service(600))
+    reused = replace(evaluation(threads=2, served=service(600)), reuse=(Reuse(kind="curve", key="k", source="other"),))
+    stopped = evaluation(threads=8, stop=Stop(stage="accuracy_full", reason="r"))
+
+    found = served([own, reused, stopped])
+
+    assert found == [Served(how=how(own.candidate), speedup=2.0, throughput_per_s=600.0)]
+
+
+def waiting(per_s: float, most: float, *, accuracy: float = 0.95, complete: bool = False) -> Evaluation:
+    prediction = Prediction(structure="", throughput_per_s=replace(estimate(per_s), high=most), accuracy=accuracy)
+    stop = None if complete else Stop(stage="predict", reason="predicted")
+    kept = evaluation(scheme="dynamic", accuracy=accuracy, stop=stop, served=service(per_s) if complete else None)
+    return replace(kept, prediction=prediction)
+
+
+def test_a_member_dominates_what_is_no_more_accurate_and_serves_less_at_best() -> None:
+    prediction = waiting(500, 550).prediction
+    assert prediction is not None
+
+    assert dominates({"accuracy": 0.95, "service_throughput_per_s": 551.0}, prediction)
+    assert not dominates({"accuracy": 0.95, "service_throughput_per_s": 549.0}, prediction)
+    assert not dominates({"accuracy": 0.9499, "service_throughput_per_s": 900.0}, prediction)
+
+
+def test_an_audit_counts_what_was_measured_all_the_same() -> None:
+    held = waiting(500, 550, complete=True)
+    left = waiting(400, 450)
+    wrong = replace(waiting(900, 600, complete=True))
+
+    assert is_deferred(left)
+    assert not is_deferred(held)
+    assert not audit_failed([held, left])
+    assert audit_failed([held, left, wrong])
+    assert "2 candidates were predicted before they were timed whole, 1 of them left at that" in audit_words(
+        [held, left]
+    )
+    assert "serves 900/s, predicted were 600 at most), so everything is timed whole" in audit_words([wrong, left])
+
+
+SPACE = """
+version: 1
+target: onnxruntime
+parameters:
+  compile.fusions.AttentionFusion: {choices: ["on", "off"]}
+  compile.fusions.BiasGeluFusion: {choices: ["on", "off"]}
+  compile.fusions.FastGeluFusion: {choices: ["on", "off"]}
+  serving.intra_op_threads: {choices: [1]}
+service: {max_batch_size: [1, 8], batch_timeout_ms: [5], workers: [1]}
+"""
+QUESTION = (
+    EXPERIMENT.replace("calls: 60, short_calls: 20", "calls: 20, short_calls: 20")
+    .replace("[latency_p50_ms, accuracy]", "[service_throughput_per_s, accuracy]")
+    .replace(
+        "budget: {trials: 6, timeout: 1h}",
+        """budget: {trials: 8, timeout: 1h}
+sampler: random
+service: {concurrency: 8, curve: 0.1s, confirm: 0, host: {request_ms: 0.05, batch_ms: 0.02, origin: a test}}""",
+    )
+)
+BITS = ("AttentionFusion", "BiasGeluFusion", "FastGeluFusion")
+
+
+class Timed:
+    """A session that takes so long, and a share of that where it is given several rows."""
+
+    def __init__(self, session: Session, clock: Clock, takes_ms: float, batched: float = 1.0) -> None:
+        self.session, self.clock, self.takes_ms, self.batched = session, clock, takes_ms, batched
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        (array,) = feeds.values()
+        self.clock.call(self.takes_ms * (self.batched if len(array) > 1 else 1.0))
+        return self.session.run(feeds)
+
+    def close(self) -> None:
+        self.session.close()
+
+
+def milliseconds(candidate: Candidate) -> float:
+    """The more, the more fusions are off: 2, 2.5, … 5.5; all answers are the same."""
+    assert isinstance(candidate.compile, OnnxRuntimeCompile)
+    return 2.0 + 0.5 * sum(2 ** BITS.index(name) for name in candidate.compile.disabled_fusions)
+
+
+class Slower(OnnxRuntimeTarget):
+    """Each of its candidates takes a time of its own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def time_form(
+        self, artifact: Artifact, directory: Path, candidate: Candidate, *, batch: int, length: int | None
+    ) -> str:
+        return f"{milliseconds(candidate)} ms"
+
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
+        session = super().open(artifact, directory, candidate, device=device)
+        return Timed(session, self.clock, milliseconds(candidate), self.batched(candidate))
+
+    def batched(self, candidate: Candidate) -> float:
+        return 1.0
+
+
+class MoreInAService(Slower):
+    """Quick in a curve whatever a short look says, once two fusions are off: a batch takes a tenth of a single row."""
+
+    def batched(self, candidate: Candidate) -> float:
+        return 0.1 if milliseconds(candidate) > FEW_MS else 1.0
+
+
+FEW_MS = 4.2
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    for module in (measure, curve, idle):
+        monkeypatch.setattr(module, "time", found)  # the clock that calls are timed by, and nothing else
+    return found
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
+    question = read_experiment(write_workspace(tmp_path, experiment=QUESTION, space=SPACE))
+    journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
+    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), lambda candidate, stage: None)
+    yield question, bench
+    bench.store.close()
+
+
+def test_what_serves_less_for_certain_is_not_timed_whole_and_some_of_it_is_all_the_same(
+    opened: tuple[Experiment, Bench], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question, honest = opened
+    bench = replace(honest, targets={"onnxruntime": Slower(clock)})
+    drawn: list[Candidate] = []
+
+    def third(candidate: Candidate, seed: int, what: str) -> bool:
+        drawn.append(candidate)
+        return len(drawn) == 2
+
+    monkeypatch.setattr(dominated, "is_audited", third)  # the draw, not the audit
+
+    run_sweep(question, bench)
+
+    found = bench.journal.evaluations()
+    assert len(found) == 8
+    left = [e for e in found.values() if is_deferred(e)]
+    assert len(left) == len(drawn) - 1 >= 1, "once five are known, who takes longer than the baseline waits"
+    audited = found[drawn[1].id]
+    assert audited.status == "complete"
+    assert audited.prediction is not None
+    assert not audit_failed(found.values())
+    for each in left:
+        assert each.stop is not None
+        assert each.stop.reason.startswith("predicted to serve ")
+        assert "latency_full" not in {stage.stage for stage in each.stages}
+        assert milliseconds(each.candidate) > milliseconds(question.baseline)
+    assert run_sweep(question, bench).new == 0
+    told = "predict: by what was predicted, others serve more and are as accurate"
+    assert summary_of(question, bench.journal).stops == {told: len(left)}
+
+
+def test_an_audit_that_finds_more_than_was_predicted_has_all_of_them_timed(
+    opened: tuple[Experiment, Bench], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question, honest = opened
+    bench = replace(honest, targets={"onnxruntime": MoreInAService(clock)})
+    everything = [build(question.space, a) for a in combinations(question.space)]
+    slow = sorted(c.id for c in everything if milliseconds(c) > FEW_MS)
+    for candidate in everything:
+        if candidate.id not in slow:
+            bench.journal.write(evaluate(question, candidate, bench))
+    monkeypatch.setattr(dominated, "is_audited", lambda candidate, seed, what: candidate.id == slow[1])  # the draw
+
+    run_sweep(question, bench)
+
+    found = bench.journal.evaluations()
+    assert audit_failed(found.values())
+    assert {e.status for e in found.values()} == {"complete"}, "nothing waits any more"

@@ -1,0 +1,117 @@
+"""Which measurements of a sweep others may reuse, and which kinds of reuse an audit found wrong.
+
+All of it is read from the sweep's evaluations and kept nowhere else. So what a kill or damage takes from the journal
+is missing here too, and what is evaluated again can be reused again.
+
+    source      measured itself in this sweep, on a machine that was quiet, or only changed its speed
+    doubtful    reused, by a kind of reuse that an audit found wrong: to be measured anew
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest
+from workbench.values.measurement import Measurement
+from workbench.values.results import Evaluation
+from workbench.values.reuse import BETWEEN, Reuse, reusable
+from workbench.values.reuse import between as between_measurements
+
+AUDITED = 0.2
+"""The share of candidates that measure what they could reuse, or what could be predicted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reusable:
+    """What one evaluation may take from others.
+
+    Attributes:
+        sources: equivalence key → id of the candidate whose measurement it is.
+        stopped: kinds of reuse (see `kind_of`) that nobody takes any more.
+        audited: this candidate measures all the same, and says how far the reused one would have been off.
+        between: the error of one measurement that the rounds inside it do not show (see `values.reuse.between`).
+    """
+
+    sources: Mapping[str, str] = field(default_factory=dict)
+    stopped: tuple[str, ...] = ()
+    audited: bool = False
+    between: float = BETWEEN
+
+
+NOTHING_REUSABLE = Reusable()
+
+
+def reusable_for(candidate: Candidate, evaluations: Mapping[str, Evaluation], seed: int) -> Reusable:
+    """What this candidate may reuse of the evaluations of its sweep, by candidate id."""
+    stopped = stopped_kinds(evaluations.values())
+    others = (evaluation for candidate_id, evaluation in evaluations.items() if candidate_id != candidate.id)
+    sources: dict[str, str] = {}
+    for evaluation in sorted(others, key=lambda e: (e.started_at, e.candidate.id)):
+        for reuse in _reusable_of(evaluation):
+            if kind_of(evaluation.candidate, reuse) not in stopped:
+                sources.setdefault(reuse.key, evaluation.candidate.id)
+    repeats = [reuse.repeat for _, reuse in _pairs(evaluations.values()) if reuse.repeat is not None]
+    return Reusable(
+        sources=sources, stopped=stopped, audited=is_audited(candidate, seed), between=between_measurements(repeats)
+    )
+
+
+def is_audited(candidate: Candidate, seed: int, what: str = "audit") -> bool:
+    """Drawn by the sweep's seed and the candidate's content: the same whenever it is asked.
+
+    Args:
+        what: is audited; each is drawn by itself.
+    """
+    return int(digest([seed, what, candidate.id])[:8], 16) < AUDITED * 16**8
+
+
+def stopped_kinds(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
+    """Kinds of reuse of which an audit found one wrong."""
+    wrong = {
+        kind_of(e.candidate, reuse) for e, reuse in _pairs(evaluations) if reuse.audit and reuse.audit.agrees is False
+    }
+    return tuple(sorted(wrong))
+
+
+def doubtful(evaluations: Sequence[Evaluation]) -> tuple[Candidate, ...]:
+    """Candidates that reuse a measurement of a stopped kind."""
+    stopped = stopped_kinds(evaluations)
+    found = [e.candidate for e, reuse in _pairs(evaluations) if reuse.source and kind_of(e.candidate, reuse) in stopped]
+    return tuple(dict.fromkeys(found))
+
+
+def instead_of(before: Sequence[Reuse], now: Sequence[Reuse]) -> tuple[Reuse, ...]:
+    """What is said of a candidate that is measured anew, each with the source of the measurement that it replaces."""
+    sources = {reuse.kind: reuse.source for reuse in before if reuse.source is not None}
+    return tuple(
+        replace(reuse, replaces=sources[reuse.kind]) if reuse.kind in sources and reuse.source is None else reuse
+        for reuse in now
+    )
+
+
+def kind_of(candidate: Candidate, reuse: Reuse) -> str:
+    """Such as 'onnxruntime latency': one wrong claim of a target makes its others of that kind doubtful."""
+    return f"{candidate.target} {reuse.kind}"
+
+
+def _pairs(evaluations: Iterable[Evaluation]) -> Iterator[tuple[Evaluation, Reuse]]:
+    return ((evaluation, reuse) for evaluation in evaluations for reuse in evaluation.reuse)
+
+
+def _reusable_of(evaluation: Evaluation) -> Iterator[Reuse]:
+    """What was measured here, whole and undisturbed."""
+    if evaluation.status != "complete" or evaluation.cut:
+        return
+    yield from (
+        reuse for reuse in evaluation.reuse if reuse.source is None and _reusable(evaluation.measurement, reuse)
+    )
+
+
+def _reusable(measurement: Measurement, reuse: Reuse) -> bool:
+    if reuse.kind == "latency":
+        return measurement.latency is not None and reusable(measurement.latency)
+    if reuse.kind == "accuracy":
+        return measurement.accuracy is not None
+    return measurement.service is not None and reusable(measurement.service.curve)

@@ -1,0 +1,115 @@
+"""Notes beside a sweep's journal, on which nothing that is measured depends: how its last run ended, cards that were
+set aside, and candidates that were timed beside the search only to say where the speed-up of another comes from.
+
+A note that is missing or damaged is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.documents.canonical import DecodeError, added_later, decode, encode
+from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
+from workbench.values.errors import ConfigError
+from workbench.values.measurement import Latency
+from workbench.values.results import Place
+
+_LAST_RUN, _CARDS, _NEIGHBOURS = "last_run.json", "cards.json", "neighbours.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    """Attributes:
+    reason: why its search ended: 'budget', 'timeout', 'exhausted', or 'interrupted' where the run itself was.
+    limit_s: the time limit of the whole run.
+    seconds: what it took, up to its report.
+    unloaded: ids of confirmed candidates whose service was still to be loaded for real.
+    interrupted: id of the candidate that was in flight at the end of the search, and `stage` the stage it was in.
+    command: the command line that asked for the run; '' where there was none.
+    """
+
+    reason: str
+    limit_s: float
+    seconds: float
+    unloaded: tuple[str, ...] = ()
+    interrupted: str | None = None
+    stage: str | None = None
+    command: str = added_later("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """Attributes:
+    reason: what was seen, as a sentence.
+    measured_anew: ids of the candidates whose measurements on it were made again elsewhere.
+    """
+
+    place: Place
+    reason: str
+    measured_anew: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        again = len(self.measured_anew)
+        what = f"; {again} measurement{'s' if again > 1 else ''} made again elsewhere" if again else ""
+        return f"{self.place.words} was set aside: {self.reason}{what}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A candidate with its times on the validation split and nothing else."""
+
+    candidate: Candidate
+    latency: Latency
+
+
+def write_last_run(journal: Path, run: LastRun) -> None:
+    """Raises: ToolchainError: the disk cannot be written; as all of these."""
+    write_sealed(journal / _LAST_RUN, encode(run))
+
+
+def read_last_run(journal: Path) -> LastRun | None:
+    """None where no run has ended yet."""
+    try:
+        return decode(LastRun, _read(journal / _LAST_RUN))
+    except DecodeError:
+        return None
+
+
+def write_set_aside(journal: Path, cards: Sequence[SetAside]) -> None:
+    write_sealed(journal / _CARDS, {"set_aside": encode(tuple(cards))})
+
+
+def read_set_aside(journal: Path) -> tuple[SetAside, ...]:
+    """Of the last run."""
+    try:
+        return decode(tuple[SetAside, ...], _read(journal / _CARDS).get("set_aside", ()))
+    except DecodeError:
+        return ()
+
+
+def write_neighbours(journal: Path, neighbours: tuple[Neighbour, ...]) -> None:
+    kept = [{"candidate": n.candidate.to_json(), "latency": encode(n.latency)} for n in neighbours]
+    write_sealed(journal / _NEIGHBOURS, {"neighbours": kept})
+
+
+def read_neighbours(journal: Path) -> tuple[Neighbour, ...]:
+    """None of them where the file is damaged: the next sweep times them again."""
+    try:
+        return tuple(
+            Neighbour(candidate=candidate_from_json(one["candidate"]), latency=decode(Latency, one["latency"]))
+            for one in _read(journal / _NEIGHBOURS).get("neighbours", ())
+        )
+    except (DecodeError, ConfigError):
+        return ()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return read_sealed(path)
+    except Unsound:
+        return {}

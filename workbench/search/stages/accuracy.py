@@ -1,0 +1,167 @@
+"""How right it is: first over growing parts of the split, then over all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from workbench.evaluation.accuracy_pass import AccuracyPass
+from workbench.evaluation.keys import accuracy_key
+from workbench.evaluation.reference import reference_words
+from workbench.inputs.metrics import (
+    Outcomes,
+    load_outcomes,
+    per_sample,
+    primary_of,
+    same_outcomes,
+    save_outcomes,
+    size,
+    summarize,
+    take,
+)
+from workbench.search.limits import rejection
+from workbench.search.stages.request import Found, Request
+from workbench.values import significance
+from workbench.values.artifact import Artifact
+from workbench.values.measurement import SAME_ANSWERS, Accuracy, AccuracyComparison, Estimate
+from workbench.values.metrics import accuracy_metrics, drop_metric
+from workbench.values.results import Evaluation
+from workbench.values.reuse import Reuse, audit_of_answers
+
+
+def take_answers(request: Request, found: Found, scores: AccuracyPass, artifact: Artifact, directory: Path) -> Found:
+    """Another's outcomes where its files compute the same, else say under which key its own may be reused.
+
+    On held-out data everything is measured, as it is by the baseline, which only is a source.
+    """
+    if request.split != "validation":
+        return found
+    at = (request.candidate, request.bench, artifact, directory)
+    key = accuracy_key(*at, witness=found.witness, scored=scores.scored)
+    known = request.source("accuracy", key)
+    if known is not None and request.reusable.audited:
+        scores.measure_afresh()
+    elif known is not None and (reused := _answers_of(request, known)) is not None:
+        scores.reuse(reused)
+        return found.under(Reuse(kind="accuracy", key=key, source=known.candidate.id))
+    return found.under(Reuse(kind="accuracy", key=key))
+
+
+def _answers_of(request: Request, known: Evaluation) -> Outcomes | None:
+    """What a source's journal holds; None where that is gone or damaged."""
+    try:
+        return load_outcomes(request.bench.journal.outcomes(known.candidate.id, request.split))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _audited(request: Request, found: Found, outcomes: Outcomes) -> Found:
+    """Of an audited candidate that could have reused answers: with whether they would have been right."""
+    reuse = next((each for each in found.reuse if each.kind == "accuracy"), None)
+    known = request.source("accuracy", reuse.key) if reuse is not None and request.reusable.audited else None
+    reused, own = None if known is None else _answers_of(request, known), found.measurement.accuracy
+    if reuse is None or known is None or reused is None or known.measurement.accuracy is None or own is None:
+        return found
+    values = (own.values[own.primary], known.measurement.accuracy.values[own.primary])
+    audit = audit_of_answers(*values, known.candidate.id, same=same_outcomes(outcomes, reused))
+    return found.under(replace(reuse, audit=audit))
+
+
+def growing_subsets(request: Request, found: Found, scores: AccuracyPass) -> Found:
+    """Score 1/8, 1/4, 1/2 … of the split; stop once the drop is certainly over its limit."""
+    metric = drop_metric(scores.scorer.unit)
+    limit = next((c.limit for c in request.experiment.constraints if c.metric == metric), None)
+    if not request.gated or limit is None:
+        return found
+    for look in significance.look_schedule(request.experiment.dataset.size(request.split)):
+        candidate = scores.first(look)
+        reference = take(scores.reference_outcomes(), size(candidate))
+        found = with_accuracy(request, found, candidate, reference)
+        excess = significance.certain_violation(per_sample(reference), per_sample(candidate), limit_pp=limit)
+        if excess is not None:
+            what = "accuracy drop" if scores.scorer.primary == "accuracy" else f"drop of {scores.scorer.primary}"
+            reason = f"after {size(candidate)} samples the {what} is certainly at least {limit + excess:.2f} "
+            return found.stopped(f"{reason}{scores.scorer.unit or 'pp'}; the limit is {limit:g}", {metric: excess})
+    return found
+
+
+def full_accuracy(request: Request, found: Found, scores: AccuracyPass) -> Found:
+    outcomes = scores.full()
+    save_outcomes(request.bench.journal.outcomes(request.candidate.id, request.split), outcomes)
+    itself = scores.baseline_is_reference
+    reference = None if request.is_baseline and itself else scores.reference_outcomes()
+    baseline = None if request.is_baseline or itself else scores.baseline_outcomes()
+    theirs = None if request.is_baseline else scores.baseline_outcomes()
+    same = theirs is not None and same_outcomes(theirs, outcomes) and _answers_as_baseline(request, found, scores)
+    found = with_accuracy(request, found, outcomes, reference, baseline, same=same)
+    found = replace(_audited(request, found, outcomes), cached=scores.from_store)
+    accuracy = found.measurement.accuracy
+    assert accuracy is not None  # just measured
+    found = found.within(request, accuracy_metrics(accuracy))
+    return with_rejection(request, found, drop_metric(accuracy.unit), reference, outcomes)
+
+
+def with_rejection(
+    request: Request, found: Found, metric: str, reference: Outcomes | None, outcomes: Outcomes
+) -> Found:
+    """A stop on a limit of this metric says how sure it is, and names the other limits that are broken."""
+    accuracy, stop = found.measurement.accuracy, found.stop
+    if stop is None or reference is None or accuracy is None or accuracy.comparison is None:
+        return found
+    if metric not in stop.violations:
+        return found
+    limit = next(c.limit for c in request.experiment.constraints if c.metric == metric)
+    said = rejection(metric, accuracy.comparison, limit, per_sample(reference), per_sample(outcomes))
+    others = {name: by for name, by in stop.violations.items() if name != metric}
+    further = [f"{name} is over its limit by {by:.4g}" for name, by in sorted(others.items())]
+    return replace(found, stop=replace(stop, reason="; ".join([said, *further])))
+
+
+def _answers_as_baseline(request: Request, found: Found, scores: AccuracyPass) -> bool:
+    """Whether its answers are the float baseline's own, bit for bit; of what it reused, whether its source's are."""
+    owner = found.source("accuracy")
+    known = None if owner is None else request.bench.journal.evaluation(owner)
+    if known is None or known.measurement.accuracy is None:
+        return scores.answers_as_baseline()
+    against = known.measurement.accuracy.against_baseline or known.measurement.accuracy.comparison
+    return owner == request.experiment.baseline.id or (against is not None and against.test == SAME_ANSWERS)
+
+
+def with_accuracy(
+    request: Request,
+    found: Found,
+    outcomes: Outcomes,
+    reference: Outcomes | None,
+    baseline: Outcomes | None = None,
+    *,
+    same: bool = False,
+) -> Found:
+    """What these outcomes come to beside the others.
+
+    Args:
+        same: they are the float baseline's own answers: not the samples alone show no loss then, there is none.
+        reference: in float32; None where these outcomes are its own.
+        baseline: of the float model as it runs today, where that is not the reference.
+    """
+    primary, unit, higher = primary_of(outcomes, request.experiment.dataset.task)
+
+    def against(other: Outcomes | None, *, own: bool) -> AccuracyComparison | None:
+        by = None if other is None else significance.compare(per_sample(other), per_sample(outcomes))
+        if by is None or not (own and same):
+            return by
+        return replace(by, drop_pp=Estimate(value=0.0, low=0.0, high=0.0), p_value=1.0, test=SAME_ANSWERS)
+
+    accuracy = Accuracy(
+        primary=primary,
+        unit=unit,
+        higher=higher,
+        proof=found.proof,
+        alike=found.alike,
+        values=summarize(outcomes),
+        samples=size(outcomes),
+        split=request.split,
+        comparison=against(reference, own=baseline is None),
+        reference="" if reference is None else reference_words(request.experiment),
+        against_baseline=against(baseline, own=True),
+    )
+    return found.measured(accuracy=accuracy)

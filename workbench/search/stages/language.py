@@ -1,0 +1,294 @@
+"""The pipeline of a language model: quantized, priced by the modelled clock, then judged window by window.
+
+    check → calibrate → latency_short (modelled, so it costs nothing) → smoke → accuracy_subset → accuracy_full
+
+The first windows of a split stand for all of it. A candidate stops at one of a few looks once it certainly breaks the
+limit on its loss, or another one is certainly better in every objective. −log p has no bounds, so certainty is
+Student's (`differences.certainly_above`), about one error in a thousand [inferred: windows are means over hundreds of
+tokens]. The baseline and the space's presets, which others are compared with, take every stage.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from workbench.evaluation.build import artifact_of
+from workbench.evaluation.window_pass import WindowPass
+from workbench.inputs.metrics import (
+    MeasuredOutcomes,
+    load_outcomes,
+    per_sample,
+    save_outcomes,
+    size,
+    summarize,
+    take,
+)
+from workbench.search.stages.accuracy import with_rejection
+from workbench.search.stages.request import Found, Progress, Request
+from workbench.space.space import Forbidden, build
+from workbench.targets.language import LanguageCosts, language_target
+from workbench.values import significance
+from workbench.values.artifact import Artifact
+from workbench.values.clocks.ensemble import ensemble, interval
+from workbench.values.clocks.figures import with_intervals
+from workbench.values.clocks.statement import ModelledCalls
+from workbench.values.documents.canonical import digest
+from workbench.values.errors import MeasureError
+from workbench.values.measurement import (
+    Accuracy,
+    AccuracyComparison,
+    Estimate,
+    LanguageFigures,
+    Latency,
+    Measurement,
+)
+from workbench.values.metrics import METRICS, accuracy_metrics, metrics
+from workbench.values.results import Evaluation
+from workbench.values.reuse import Reuse
+
+SMOKE_WINDOWS = 1
+DROP = "accuracy_drop"
+_EXACT = ("size_mb", "prefill_ms", "decode_ms", "kv_kb_per_token")
+"""Objectives whose numbers carry no noise of a measurement."""
+
+
+def language(request: Request, steps: Progress) -> None:
+    """Every stage; the caller has the errors."""
+    with steps.stage("check"):
+        request.check()
+    artifact, directory = artifact_of(*request.at, steps, split=request.split)
+    steps.then(steps.found.of_files(artifact))
+    with steps.stage("latency_short"):
+        latency, figures, key = modelled(request, artifact, directory)
+        found = steps.found.under(Reuse(kind="latency", key=key)).measured(latency=latency, language=figures)
+        exact = {name: value for name, value in _numbers(found.measurement).items() if name in _EXACT}
+        if steps.then(found.within(request, exact)):
+            return
+    experiment = request.effort.scored(request.experiment, request.split)
+    at = (experiment, request.candidate, request.bench, request.split)
+    scores = WindowPass(*at, artifact=artifact, directory=directory)
+    with steps.stage("smoke"):
+        _smoke(request, scores)
+    with steps.stage("accuracy_subset"):
+        if steps.then(_looks(request, steps.found.under(Reuse(kind="accuracy", key=scores.key)), scores)):
+            return
+    with steps.stage("accuracy_full"):
+        steps.then(_full(request, steps.found, scores))
+
+
+def modelled(request: Request, artifact: Artifact, directory: Path) -> tuple[Latency, LanguageFigures, str]:
+    """Times under the experiment's load, of the candidate and of the float baseline, with what they may be off by, and
+    their equivalence key.
+
+    `Latency` is of one step of decoding: a token for each row of the batch.
+    """
+    load = request.experiment.load
+    assert load is not None  # of a language model
+    target = language_target(request.bench.target(request.candidate))
+    ours = target.costs(request.experiment.model, artifact, directory, load)
+    if request.is_baseline:
+        theirs = ours
+    else:
+        theirs = target.costs(
+            request.experiment.model, *artifact_of(request.experiment, request.experiment.baseline, request.bench), load
+        )
+    prefill, decode = (_calls(ours, theirs, name) for name in ("prefill", "decode"))
+    times = ensemble(ours.clock).call_ms([ours.prefill, ours.decode, theirs.decode])
+    prefill_ms, decode_ms, baseline_ms = (interval(each) for each in times)
+    figures = LanguageFigures(
+        load=load,
+        prefill_ms=prefill_ms,
+        decode_ms=decode_ms,
+        prefill=prefill,
+        kv_bytes_per_token=ours.kv_bytes_per_token,
+        weight_bytes=ours.weight_bytes,
+        basis=ours.basis,
+    )
+    latency = Latency(
+        batch=load.batch,
+        samples=1,
+        warmup_calls=0,
+        p50_ms=decode_ms,
+        p95_ms=decode_ms.value,
+        p99_ms=None,
+        mean_ms=decode_ms.value,
+        throughput_per_s=1000 * load.batch / decode_ms.value,
+        speedup=Estimate(value=baseline_ms.value / decode_ms.value, low=1.0, high=1.0),
+        baseline_p50_ms=baseline_ms.value,
+        quiet=True,
+        verdict=f"modelled, not measured: one step of decoding by {ours.basis}",
+        clock="modelled",
+        holds=True,
+        modelled=decode,
+    )
+    return with_intervals(latency), figures, digest([ours.clock, ours.prefill, ours.decode])
+
+
+def _calls(ours: LanguageCosts, theirs: LanguageCosts, name: str) -> ModelledCalls:
+    return ModelledCalls(
+        clock=ours.clock, candidate=(getattr(ours, name),), baseline=(getattr(theirs, name),), pairs=((0, 0, 1),)
+    )
+
+
+def _numbers(measurement: Measurement) -> dict[str, float]:
+    """Of `_EXACT`, under their public names."""
+    found = {} if measurement.size_bytes is None else {"size_mb": measurement.size_bytes / 1e6}
+    if (figures := measurement.language) is not None:
+        found |= {
+            "prefill_ms": figures.prefill_ms.value,
+            "decode_ms": figures.decode_ms.value,
+            "kv_kb_per_token": figures.kv_bytes_per_token / 1e3,
+        }
+    return found
+
+
+def _smoke(request: Request, scores: WindowPass) -> None:
+    """The first window alone: logits that are NaN or infinite end here."""
+    try:
+        scores.first(SMOKE_WINDOWS)
+    except MeasureError as error:
+        if request.is_baseline:
+            raise MeasureError(f"the float model itself: {error}") from error
+        raise
+
+
+def _gated(request: Request) -> bool:
+    if not request.gated:
+        return False
+    space = request.experiment.space
+    for preset in space.presets:
+        try:
+            if build(space, preset.assignment).id == request.candidate.id:
+                return False
+        except Forbidden:
+            continue
+    return True
+
+
+def _looks(request: Request, found: Found, scores: WindowPass) -> Found:
+    """Score a part of the windows at a time; stop once it is certainly over the limit, or dominated."""
+    if not _gated(request):
+        return found
+    from workbench.quantization.llm.differences import looks  # with torch, which other targets' sweeps never need
+
+    planned = looks(scores.total)
+    limit = next((c.limit for c in request.experiment.constraints if c.metric == DROP), None)
+    rivals = [(e, known) for e in request.incumbents if (known := _outcomes_of(request, e, scores.total)) is not None]
+    for look in planned:
+        ours = scores.first(look)
+        theirs = take(scores.reference(), size(ours))
+        found = _with_accuracy(request, found, ours, theirs)
+        if limit is not None:
+            low = _certainly(theirs, ours, _in_nats(request, limit), len(planned))
+            if low is not None:
+                loss = _in_drop_unit(request, low)
+                unit = found.measurement.accuracy.unit if found.measurement.accuracy else ""
+                return found.stopped(
+                    f"after {size(ours)} of {scores.total} windows the loss in {request.experiment.dataset.measure} "
+                    f"is certainly at least {loss:.2f} {unit}; the limit is {limit:g}",
+                    {DROP: loss - limit},
+                )
+        for incumbent, known in rivals:
+            if _dominated(request, found, incumbent, take(known, size(ours)), ours, len(planned)):
+                return found.stopped(
+                    f"after {size(ours)} of {scores.total} windows {incumbent.candidate.short_id} is certainly better "
+                    "in every objective"
+                )
+    return found
+
+
+def _outcomes_of(request: Request, evaluation: Evaluation, total: int) -> MeasuredOutcomes | None:
+    """Of an incumbent over the whole split; None where its file is gone, damaged or of other windows."""
+    try:
+        known = load_outcomes(request.bench.journal.outcomes(evaluation.candidate.id, request.split))
+    except (FileNotFoundError, ValueError):
+        return None
+    return known if isinstance(known, MeasuredOutcomes) and size(known) == total else None
+
+
+def _dominated(
+    request: Request,
+    found: Found,
+    incumbent: Evaluation,
+    theirs: MeasuredOutcomes,
+    ours: MeasuredOutcomes,
+    planned: int,
+) -> bool:
+    """Whether the incumbent is at least as good in whatever is exact, and certainly loses less."""
+    mine, its = _numbers(found.measurement), metrics(incumbent)
+    for objective in request.experiment.objectives:
+        name = objective.metric
+        if name in _EXACT:
+            if METRICS[name].direction == "minimize" and its[name] > mine[name]:
+                return False
+        elif name not in ("accuracy", DROP, request.experiment.dataset.measure):
+            return False
+    return _certainly(theirs, ours, 0.0, planned) is not None
+
+
+def _certainly(reference: MeasuredOutcomes, ours: MeasuredOutcomes, limit_nats: float, planned: int) -> float | None:
+    """By how many nats a token ours are certainly worse than the reference, where that is more than the limit."""
+    from workbench.quantization.llm.differences import certainly_above
+    from workbench.quantization.llm.outcomes import TextOutcomes
+
+    def text(outcomes: MeasuredOutcomes) -> TextOutcomes:
+        counted = outcomes.denominators[:, 0].astype(np.int64)
+        nothing = np.zeros(len(counted))
+        return TextOutcomes(
+            nll=outcomes.numerators[:, 0], predictions=counted, kl=nothing, agreed=nothing.astype(np.int64)
+        )
+
+    low = certainly_above(text(reference), text(ours), limit=math.exp(limit_nats), planned_looks=planned)
+    return None if low is None else math.log(low)
+
+
+def _in_nats(request: Request, drop: float) -> float:
+    """A loss in the unit of `accuracy_drop`: percent of a perplexity, or nats of a divergence."""
+    return math.log1p(drop / 100) if request.experiment.dataset.measure == "perplexity" else drop
+
+
+def _in_drop_unit(request: Request, nats: float) -> float:
+    return 100 * math.expm1(nats) if request.experiment.dataset.measure == "perplexity" else nats
+
+
+def _full(request: Request, found: Found, scores: WindowPass) -> Found:
+    outcomes = scores.full()
+    save_outcomes(request.bench.journal.outcomes(request.candidate.id, request.split), outcomes)
+    reference = None if request.is_baseline else scores.reference()
+    found = replace(_with_accuracy(request, found, outcomes, reference), cached=scores.from_store)
+    assert found.measurement.accuracy is not None  # just measured
+    found = found.within(request, accuracy_metrics(found.measurement.accuracy))
+    return with_rejection(request, found, DROP, reference, outcomes)
+
+
+def _with_accuracy(
+    request: Request, found: Found, outcomes: MeasuredOutcomes, reference: MeasuredOutcomes | None
+) -> Found:
+    measure = request.experiment.dataset.measure
+    values = summarize(outcomes)
+    comparison = None
+    if reference is not None:
+        comparison = significance.compare(per_sample(reference), per_sample(outcomes))
+        if measure == "perplexity":
+            comparison = _relative(comparison)
+    accuracy = Accuracy(
+        primary=measure,
+        unit="%" if measure == "perplexity" else "nats",
+        higher=False,
+        values={**values, "perplexity": math.exp(values["nll"])},
+        samples=size(outcomes),
+        split=request.split,
+        comparison=comparison,
+    )
+    return found.measured(accuracy=accuracy)
+
+
+def _relative(comparison: AccuracyComparison) -> AccuracyComparison:
+    """A difference of log perplexities as the ratio's percentage above 1: its ends keep their coverage."""
+    drop = comparison.drop_pp
+    value, low, high = (100 * math.expm1(nats) for nats in (drop.value, drop.low, drop.high))
+    return replace(comparison, drop_pp=replace(drop, value=value, low=low, high=high), unit="%")

@@ -1,0 +1,228 @@
+"""How fast it is: a short look, at which a hopeless or dominated candidate stops, and the full measurement."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from workbench.evaluation.accuracy_pass import AccuracyPass
+from workbench.evaluation.carried import timed_feeds
+from workbench.evaluation.device_figures import device_figures
+from workbench.evaluation.device_lock import device_lock
+from workbench.evaluation.keys import latency_key
+from workbench.evaluation.measure import TimingProtocol, time_against_baseline
+from workbench.evaluation.memory import peak_memory
+from workbench.evaluation.modelled_clock import time_modelled
+from workbench.evaluation.raw_times import load_raw_times, ratio_by_rounds, save_raw_times
+from workbench.inputs.metrics import (
+    per_sample,
+    take,
+)
+from workbench.search.stages.request import Found, Request
+from workbench.targets.base import DeviceSession, Feeds, Session
+from workbench.values import significance
+from workbench.values.artifact import Artifact
+from workbench.values.bins import timed_length
+from workbench.values.clocks.figures import slower_in_every_clock
+from workbench.values.measurement import Estimate, Latency
+from workbench.values.results import Evaluation
+from workbench.values.reuse import Audit, Reuse, audit_of_latency, repeat_of, reusable
+from workbench.values.system.source_closure import closure_digest
+
+_log = logging.getLogger(__name__)
+
+
+def _feeds(request: Request) -> tuple[list[Feeds], list[Feeds]]:
+    """What candidate and baseline are timed with: the same samples, each padded as it would be."""
+    settings, batch = request.experiment.measure, request.candidate.serving.batch
+    feeds, baseline_feeds = (
+        timed_feeds(
+            data,
+            request.experiment.model,
+            request.split,
+            count=settings.feeds,
+            batch=batch,
+            seed=request.experiment.seed,
+            length=timed_length(settings.length, bins),
+        )
+        for data, bins in (
+            (request.data, request.candidate.sequence_bins),
+            (request.baseline_data, request.experiment.baseline.sequence_bins),
+        )
+    )
+    return feeds, baseline_feeds
+
+
+def timed_calls(request: Request, session: Session, baseline: Session, calls: int, *, anchor: bool) -> Latency:
+    batch = request.candidate.serving.batch
+    feeds, baseline_feeds = _feeds(request)
+    protocol = TimingProtocol(seed=request.experiment.seed)
+    with device_lock(request.bench.device_lock, wait_s=3600.0, report=_log.info):
+        if request.bench.toolchain(request.candidate).emulated:
+            latency, raw = time_modelled(
+                session,
+                baseline,
+                feeds,
+                batch,
+                protocol,
+                calls=calls,
+                names=(request.candidate.id, request.experiment.baseline.id),
+                known=request.bench.modelled_calls,
+                baseline_feeds=baseline_feeds,
+            )
+        else:
+            latency, raw = time_against_baseline(
+                session, baseline, feeds, batch, protocol, calls=calls, baseline_feeds=baseline_feeds
+            )
+    if anchor:
+        save_raw_times(raw, request.bench.journal.latency(request.candidate.id, request.split))
+    first = request.bench.journal.anchor(request.split, batch, latency.baseline_p50_ms, keep=anchor)
+    return replace(latency, drift=latency.baseline_p50_ms / first)
+
+
+def _key(request: Request, artifact: Artifact, directory: Path) -> str | None:
+    """Under which the full times may be reused; None where they may not: on held-out data everything is measured, and
+    modelled times cost nothing."""
+    if request.split != "validation" or request.bench.toolchain(request.candidate).emulated:
+        return None
+    calls = request.effort.timed_calls(request.experiment)
+    at = (*request.at, artifact, directory)
+    return latency_key(*at, _feeds(request)[0], calls)
+
+
+def short_latency(
+    request: Request,
+    found: Found,
+    session: Session,
+    baseline: Session,
+    artifact: Artifact,
+    directory: Path,
+    scores: AccuracyPass,
+) -> Found:
+    if not request.gated:
+        return found
+    key = _key(request, artifact, directory)
+    known = None if key is None or request.reusable.audited else request.source("latency", key)
+    if known is None:
+        latency = timed_calls(request, session, baseline, request.experiment.measure.short_calls, anchor=False)
+    else:
+        assert key is not None  # without one there is nobody
+        found = replace(found.under(Reuse(kind="latency", key=key, source=known.candidate.id)), cached=True)
+        latency = reused_latency(known)
+    found = found.measured(latency=latency)
+    # P95 and P99 are at least the P50, so its lower bound is a certain bound for all three.
+    fastest_ms = latency.undrifted_p50_ms.low
+    certain = dict.fromkeys(("latency_p50_ms", "latency_p95_ms", "latency_p99_ms"), fastest_ms)
+    certain["speedup"] = latency.speedup.high
+    if (found := found.within(request, certain)).stop is not None:
+        return found
+    for incumbent in request.incumbents:
+        if _certainly_dominated(request, incumbent, latency, scores):
+            return found.stopped(f"{incumbent.candidate.short_id} is certainly better in every objective")
+    return found
+
+
+def _certainly_dominated(request: Request, incumbent: Evaluation, latency: Latency, scores: AccuracyPass) -> bool:
+    """Whether the incumbent is better in every objective for certain (errors of about one in a thousand).
+
+    Only objectives with a paired measurement count: accuracy by the sequential test against the incumbent's own
+    drop, times by the speed-up at the same batch size. With any other objective nobody is stopped here.
+    """
+    theirs = incumbent.measurement
+    if theirs.latency is None or theirs.accuracy is None or scores.done is None:
+        return False
+    if incumbent.candidate.serving.batch != request.candidate.serving.batch:
+        return False
+    slower = _certainly_slower(latency, theirs.latency)
+    for objective in request.experiment.objectives:
+        if objective.metric in ("latency_p50_ms", "throughput_per_s", "speedup"):
+            if not slower:
+                return False
+        elif objective.metric == "accuracy":
+            seen = per_sample(scores.done)
+            baseline = per_sample(take(scores.reference_outcomes(), len(seen)))
+            drop = theirs.accuracy.comparison
+            limit_pp = 0.0 if drop is None else drop.drop_pp.high
+            if significance.certain_violation(baseline, seen, limit_pp=limit_pp) is None:
+                return False
+        else:
+            return False
+    return True
+
+
+def reused_latency(evaluation: Evaluation) -> Latency:
+    assert evaluation.measurement.latency is not None  # only those are sources
+    return evaluation.measurement.latency
+
+
+def _certainly_slower(latency: Latency, incumbent: Latency) -> bool:
+    """Of modelled times, under every clock that may be right, compared clock by clock."""
+    every = slower_in_every_clock(latency, incumbent)
+    if every is not None:
+        return every
+    return _at_confidence(latency.speedup, 3.29)[1] < _at_confidence(incumbent.speedup, 3.29)[0]
+
+
+def _at_confidence(estimate: Estimate, z: float) -> tuple[float, float]:
+    """The interval of a positive ratio, widened (on the log scale) from 95 % to `z` standard errors."""
+    stretch = z / 1.96
+    value = math.log(estimate.value)
+    low, high = math.log(estimate.low), math.log(estimate.high)
+    return math.exp(value - stretch * (value - low)), math.exp(value + stretch * (high - value))
+
+
+def _full(
+    request: Request, found: Found, session: Session, baseline: Session, artifact: Artifact, directory: Path
+) -> Found:
+    """The full times: another's where its files do the same work, else measured."""
+    key = _key(request, artifact, directory)
+    known = None if key is None else request.source("latency", key)
+    if key is not None and known is not None and not request.reusable.audited:
+        found = replace(found.under(Reuse(kind="latency", key=key, source=known.candidate.id)), cached=True)
+        return found.measured(latency=reused_latency(known))
+    short = found.measurement.latency
+    own = timed_calls(request, session, baseline, request.effort.timed_calls(request.experiment), anchor=True)
+    if key is not None:
+        repeat = repeat_of(short, own) if short is not None and reusable(short) and reusable(own) else None
+        audit = None if known is None else _audit(request, own, known)
+        found = found.under(Reuse(kind="latency", key=key, audit=audit, repeat=repeat))
+    return found.measured(latency=own)
+
+
+def _audit(request: Request, own: Latency, known: Evaluation) -> Audit:
+    raw = [
+        load_raw_times(request.bench.journal.latency(each.id, request.split))
+        for each in (request.candidate, known.candidate)
+    ]
+    ratio = ratio_by_rounds(raw[0], raw[1], seed=request.experiment.seed) if raw[0] and raw[1] else None
+    return audit_of_latency(
+        own, reused_latency(known), known.candidate.id, ratio=ratio, between=request.reusable.between
+    )
+
+
+def full_latency(
+    request: Request, found: Found, session: Session, baseline: Session, artifact: Artifact, directory: Path
+) -> Found:
+    found = _full(request, found, session, baseline, artifact, directory)
+    batch, seed = request.candidate.serving.batch, request.experiment.seed
+    feeds = timed_feeds(request.data, request.experiment.model, request.split, count=8, batch=batch, seed=seed)
+    if isinstance(session, DeviceSession):
+        modelled = request.bench.toolchain(request.candidate).emulated  # no load makes it draw power
+        device = device_figures(session, feeds[:2], load_s=0.0) if modelled else device_figures(session, feeds)
+        return found.measured(device=device, peak_memory_bytes=device.memory_bytes)
+    key = {
+        "artifact": [f.sha256 for f in artifact.files],
+        "serving": request.candidate.serving,
+        "toolchain": request.bench.toolchain(request.candidate),
+        "data": request.data.digest(request.split),
+        "code": closure_digest(
+            "workbench.evaluation.memory", type(request.bench.target(request.candidate)).__module__, alone=(__name__,)
+        ),
+    }
+    peak = request.bench.store.get_json("memory", key)
+    if peak is None:
+        peak = peak_memory(directory, artifact, request.candidate, feeds)
+        request.bench.store.put_json("memory", key, peak)
+    return found.measured(peak_memory_bytes=int(peak))

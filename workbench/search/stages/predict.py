@@ -1,0 +1,267 @@
+"""Before a whole set of shapes is compiled: few shapes are, the service of the set is predicted, and the set waits.
+
+    one shape          smoke, accuracy
+    more, if needed    until every other shape's time has an interval
+    then               it waits; the sweep compiles whole what may be on the front (`search.deferred`)
+
+Only where every shape is a compile of its own, and every objective can be told from accuracy and the times of shapes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+from workbench.evaluation.accuracy_pass import AccuracyPass
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.build import artifact_of, structure_of
+from workbench.evaluation.device_lock import device_lock
+from workbench.evaluation.reuse import is_audited
+from workbench.evaluation.shared_shapes import Shape, only_shapes, shapes_of, shares_shapes
+from workbench.inputs.experiment import Experiment
+from workbench.prediction.curve import at_first_speed
+from workbench.prediction.shape_times import ShapeTimes, predict_times
+from workbench.prediction.stage import best_service, measured_curve, only
+from workbench.search.deferred import audit_failed, known_times, may_be_predicted
+from workbench.search.stages.accuracy import full_accuracy, growing_subsets
+from workbench.search.stages.request import Progress, Request
+from workbench.search.stages.smoke import smoke
+from workbench.targets.base import Session
+from workbench.values.candidate import Candidate
+from workbench.values.errors import CompileError
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Split
+from workbench.values.metrics import accuracy_metrics
+from workbench.values.prediction import Prediction, ShapeAudit, ShapeTime
+
+_log = logging.getLogger(__name__)
+
+
+def may_wait(experiment: Experiment, candidate: Candidate) -> bool:
+    """Whether a candidate's set is predicted before it is compiled."""
+    texts = experiment.dataset.preprocessor is not None
+    return (
+        experiment.compile == "deferred"
+        and shares_shapes(candidate)
+        and len(shapes_of(candidate)) > 1
+        and texts == bool(candidate.compile.compiled_lengths())
+        and experiment.model.fixed_batch is None
+        and may_be_predicted(experiment)
+    )
+
+
+def told_structure(request: Request) -> Prediction | None:
+    """What was predicted of a candidate before it was measured whole; else the structure of one whose shapes are
+    compiled, so that its times tell of others."""
+    if request.split != "validation":
+        return None
+    before = request.bench.journal.evaluation(request.candidate.id)
+    if before is not None and before.prediction is not None:
+        return before.prediction
+    if request.experiment.service is None or not shares_shapes(request.candidate):
+        return None
+    return Prediction(structure=structure_of(*request.at))
+
+
+def predict(request: Request, steps: Progress) -> None:
+    """Stops where the set's service was predicted; does not where too little is known, and all of it is to be
+    compiled."""
+    evaluations = request.bench.journal.evaluations()
+    if audit_failed(evaluations.values()):
+        return
+    known = known_times(evaluations.values())
+    times: dict[Shape, ShapeTime] = {}
+    first = first_shape(request.candidate)
+    with contextlib.ExitStack() as sessions:
+        one = only_shapes(request.candidate, [first])
+        artifact, directory = artifact_of(request.experiment, one, request.bench, steps, split=request.split)
+        if one.quantization.scheme != "none" and artifact.int8_ops == 0:
+            raise CompileError("not one matrix product runs in an integer kernel: `workbench inspect` shows why.")
+        with steps.stage("predict"):
+            session = request.open(artifact, directory, one, sessions)
+            baseline = request.open_baseline(sessions)
+            reference = request.open_reference(sessions)
+            if steps.then(smoke(request, steps.found, session, reference or baseline)):
+                return
+            at = (request.effort.scored(request.experiment, request.split), one, request.bench, request.split)
+            scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
+            sessions.callback(scores.close)
+            for score in (growing_subsets, full_accuracy):
+                if steps.then(score(request, steps.found, scores)):
+                    return
+            structure = structure_of(*request.at)
+            times[first] = _timed(request, one, session, baseline)
+        told = _with_more_shapes(request, steps, known, structure, times, baseline)
+        if told is None:
+            return
+        audit = _audit(request, steps, known, structure, times, baseline)
+    with steps.stage("predict"):
+        curve_times = {(b, n or 0): told.times[b, n or 0] for b, n in shapes_of(request.candidate)}
+        rate = predicted_throughput(*request.at, curve_times, request.split)
+    count, emulated = len(shapes_of(request.candidate)), request.bench.toolchain(request.candidate).emulated
+    measured = steps.found.measurement.accuracy
+    prediction = Prediction(
+        structure=structure,
+        times=tuple(times.values()),
+        shapes=count,
+        throughput_per_s=rate,
+        accuracy=None if measured is None else accuracy_metrics(measured)["accuracy"],
+        basis=_basis(told, len(times), count),
+        audit=audit,
+    )
+    found = replace(steps.found, prediction=prediction)
+    if rate is not None and (audit is None or audit.agrees):
+        found = found.stopped(
+            f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] from "
+            f"{'modelled times of ' if emulated else ''}{len(times)} of {count} shapes; the others are compiled where "
+            "that may be on the front"
+        )
+    steps.then(found)
+
+
+def first_shape(candidate: Candidate) -> Shape:
+    """The longest, since it holds every sample, at the smallest batch that holds a call; so sets share it."""
+    shapes = shapes_of(candidate)
+    longest = shapes[-1][1]
+    batches = [batch for batch, length in shapes if length == longest]
+    return next((b for b in batches if b >= candidate.serving.batch), batches[-1]), longest
+
+
+def _with_more_shapes(
+    request: Request,
+    steps: Progress,
+    known: Mapping[str, Mapping[tuple[int, int], Estimate]],
+    structure: str,
+    times: dict[Shape, ShapeTime],
+    baseline: Session,
+) -> ShapeTimes | None:
+    """The times of the whole set, after as many further compiles as that takes; None once all would be compiled."""
+    wanted = [(batch, length or 0) for batch, length in shapes_of(request.candidate)]
+    for shape in (None, *telling_shapes(request.candidate)):
+        if shape is not None and shape not in times and (shape[0], shape[1] or 0) not in known.get(structure, {}):
+            if len(times) + 1 >= len(wanted):
+                return None
+            times[shape] = _compiled_and_timed(request, steps, shape, baseline)
+        told = predict_times(_joined(known, structure, times), structure, wanted)
+        if told is not None:
+            return told
+    return None
+
+
+def telling_shapes(candidate: Candidate) -> list[Shape]:
+    """Every shape of a set, those first that say most of the others: corners, then what lies between."""
+    shapes = list(shapes_of(candidate))
+    found: list[Shape] = []
+    for quantile in (0.0, 1.0, 0.5, 0.25, 0.75):
+        for other in (0.0, 1.0, 0.5):
+            batches = sorted({batch for batch, _ in shapes})
+            lengths = sorted({length or 0 for _, length in shapes})
+            batch = batches[round((1 - other) * (len(batches) - 1))]
+            length = lengths[round(quantile * (len(lengths) - 1))]
+            found.append((batch, length or None))
+    return list(dict.fromkeys([*found, *shapes]))
+
+
+def _audit(
+    request: Request,
+    steps: Progress,
+    known: Mapping[str, Mapping[tuple[int, int], Estimate]],
+    structure: str,
+    times: dict[Shape, ShapeTime],
+    baseline: Session,
+) -> ShapeAudit | None:
+    """One shape more, of a seeded share of candidates, predicted first and compiled all the same."""
+    if not is_audited(request.candidate, request.experiment.seed, "shape audit"):
+        return None
+    left = [shape for shape in shapes_of(request.candidate) if shape not in times]
+    if not left:
+        return None
+    shape = random.Random(f"{request.experiment.seed} {request.candidate.id}").choice(left)
+    at = (shape[0], shape[1] or 0)
+    told = predict_times(_joined(known, structure, times), structure, [at])
+    if told is None:
+        return None
+    found = _compiled_and_timed(request, steps, shape, baseline)
+    times[shape] = found
+    return ShapeAudit(batch=at[0], length=at[1], predicted_ms=told.times[at], measured_ms=found.p50_ms)
+
+
+def _compiled_and_timed(request: Request, steps: Progress, shape: Shape, baseline: Session) -> ShapeTime:
+    one = only_shapes(request.candidate, [shape])
+    with contextlib.ExitStack() as sessions:
+        artifact, directory = artifact_of(request.experiment, one, request.bench, steps, split=request.split)
+        return _timed(request, one, request.open(artifact, directory, one, sessions), baseline)
+
+
+def _timed(request: Request, one: Candidate, session: Session, baseline: Session) -> ShapeTime:
+    with device_lock(request.bench.device_lock, wait_s=3600.0, report=_log.info):
+        curve = at_first_speed(measured_curve(request.experiment, one, request.bench, session, baseline, request.split))
+    (point,) = curve.points
+    return ShapeTime(batch=point.batch, length=point.length, p50_ms=point.p50_ms)
+
+
+def _joined(
+    known: Mapping[str, Mapping[tuple[int, int], Estimate]], structure: str, times: Mapping[Shape, ShapeTime]
+) -> dict[str, Mapping[tuple[int, int], Estimate]]:
+    own = {(time.batch, time.length): time.p50_ms for time in times.values()}
+    return {**known, structure: {**known.get(structure, {}), **own}}
+
+
+def _basis(told: ShapeTimes, compiled: int, count: int) -> str:
+    if not told.errors:
+        return f"every shape's time is known of files of one structure; {compiled} of {count} shapes compiled here"
+    return (
+        f"{compiled} of {count} shapes compiled; the others within {told.margin:.1%}, the largest of {told.errors} "
+        "errors of known times that were left out"
+    )
+
+
+_TIE = 0.01
+"""Settings this close are told apart by which is simpler, so that times a little longer may give a little more."""
+
+
+def predicted_throughput(
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    times: Mapping[tuple[int, int], Estimate],
+    split: Split,
+) -> Estimate | None:
+    """Answers per second of the best service settings; None where no settings keep the limit even at the least times.
+
+    The settings are those that are best at the least times, so that the upper end is what is possible at best.
+
+    Args:
+        times: (batch, length) → milliseconds, of every shape of the set.
+    """
+    emulated = bench.toolchain(candidate).emulated
+
+    def curve(at: str) -> BatchCurve:
+        points = []
+        for (batch, length), time in sorted(times.items(), key=lambda item: (item[0][1], item[0][0])):
+            ms = float(getattr(time, at))
+            exact = Estimate(value=ms, low=ms, high=ms)
+            points.append(
+                CurvePoint(batch=batch, length=length, calls=0, p50_ms=exact, mean_ms=ms, quantiles_ms=(ms, ms))
+            )
+        return BatchCurve(
+            points=tuple(points),
+            stepped=True,
+            threads=0,
+            clock="modelled" if emulated else "host",
+            verdict="predicted from other shapes",
+        )
+
+    at_best = best_service(experiment, candidate, bench, curve("low"), split).best
+    if at_best is None:
+        return None
+    chosen = only(at_best.settings)
+    found = []
+    for end in ("value", "high"):
+        result = best_service(experiment, candidate, bench, curve(end), split, choices=chosen)
+        found.append((result.best or result.closest).throughput_per_s.value)
+    high = at_best.throughput_per_s.high * (1 + _TIE)
+    value = min(found[0], high)
+    return Estimate(value=value, low=min(found[1], value), high=high)

@@ -1,0 +1,197 @@
+"""What a stage is given and what it gives: an evaluation as it was asked for, and what was found so far.
+
+Both are values; `Progress` alone grows, by one `Found` for each step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workbench.evaluation.bench import Bench, StageClock
+from workbench.evaluation.build import artifact_of
+from workbench.evaluation.reference import apart_from_baseline, open_reference
+from workbench.evaluation.reuse import NOTHING_REUSABLE, Reusable
+from workbench.inputs.dataset import Dataset
+from workbench.inputs.experiment import Experiment
+from workbench.search.effort import FULL, Effort
+from workbench.search.refusals import candidate_errors
+from workbench.targets.base import Session
+from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate
+from workbench.values.errors import CheckError
+from workbench.values.fidelity import Fidelity
+from workbench.values.measurement import Measurement, Split
+from workbench.values.objectives import violations
+from workbench.values.prediction import Prediction
+from workbench.values.results import Evaluation, StageTiming, Stop
+from workbench.values.reuse import Reuse, ReuseKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One evaluation as it was asked for; the fields mean what the arguments of `evaluate` do."""
+
+    experiment: Experiment
+    candidate: Candidate
+    bench: Bench
+    split: Split = "validation"
+    incumbents: tuple[Evaluation, ...] = ()
+    gates: bool = True
+    effort: Effort = FULL
+    reusable: Reusable = NOTHING_REUSABLE
+
+    @property
+    def at(self) -> tuple[Experiment, Candidate, Bench]:
+        """What most of a stage's parts are asked with."""
+        return self.experiment, self.candidate, self.bench
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.candidate.id == self.experiment.baseline.id
+
+    @property
+    def gated(self) -> bool:
+        return self.gates and not self.is_baseline
+
+    @cached_property
+    def data(self) -> Dataset:
+        """Candidate and baseline are each fed their own bins, as they would be served."""
+        return self.experiment.dataset.with_bins(self.candidate.sequence_bins)
+
+    @cached_property
+    def baseline_data(self) -> Dataset:
+        return self.experiment.dataset.with_bins(self.experiment.baseline.sequence_bins)
+
+    def check(self) -> None:
+        errors = candidate_errors(self.bench.target(self.candidate), self.experiment.model, self.candidate)
+        if errors:
+            more = f" ({len(errors) - 1} more: see `workbench inspect`.)" if len(errors) > 1 else ""
+            where = f"{errors[0].operator} {errors[0].node!r}".lstrip()
+            raise CheckError(f"{where}: {errors[0].problem} {errors[0].remedy}{more}")
+        batch, fixed = self.candidate.serving.batch, self.experiment.model.fixed_batch
+        if fixed is not None and batch > fixed:  # it would be several calls, and timed as one
+            raise CheckError(f"the model takes batches of {fixed}, not of {batch}. Set serving.batch to {fixed}.")
+
+    def open(
+        self, artifact: Artifact, directory: Path, candidate: Candidate, sessions: contextlib.ExitStack
+    ) -> Session:
+        session = self.bench.target(candidate).open(artifact, directory, candidate)
+        sessions.callback(session.close)
+        return session
+
+    def open_baseline(self, sessions: contextlib.ExitStack) -> Session:
+        baseline = self.experiment.baseline
+        artifact, directory = artifact_of(self.experiment, baseline, self.bench)
+        return self.open(artifact, directory, baseline, sessions)
+
+    def open_reference(self, sessions: contextlib.ExitStack) -> Session | None:
+        """What accuracy is compared with, where it is not the baseline."""
+        if not apart_from_baseline(self.experiment):
+            return None
+        session = open_reference(self.experiment.model)
+        sessions.callback(session.close)
+        return session
+
+    def source(self, kind: ReuseKind, key: str) -> Evaluation | None:
+        """Whose measurement has this key; None where nobody's has, and for baseline and confirmations, which reuse
+        nothing."""
+        if not self.gated or f"{self.candidate.target} {kind}" in self.reusable.stopped:
+            return None
+        candidate_id = self.reusable.sources.get(key)
+        return None if candidate_id is None else self.bench.journal.evaluation(candidate_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is known of a candidate after a step.
+
+    Attributes:
+        stage: the step's.
+        stop: why it takes no further stage.
+        cached: the step's result was there before.
+        witness: digest of its outputs for the smoke samples.
+        proof: that the metric reacts to noise, in words; `alike`: that all samples are decided alike, where they are.
+    """
+
+    stage: str = "check"
+    stop: Stop | None = None
+    cached: bool = False
+    measurement: Measurement = field(default_factory=Measurement)
+    reuse: tuple[Reuse, ...] = ()
+    prediction: Prediction | None = None
+    fidelity: Fidelity | None = None
+    witness: str = ""
+    proof: str = ""
+    alike: str = ""
+    overflow: str = ""
+
+    def measured(self, **changes: Any) -> Found:
+        """With these fields of its measurement."""
+        return replace(self, measurement=replace(self.measurement, **changes))
+
+    def of_files(self, artifact: Artifact) -> Found:
+        """With what the compiled files tell."""
+        return self.measured(
+            size_bytes=artifact.size_bytes, int8_ops=artifact.int8_ops, float_matmuls_left=artifact.float_matmuls_left
+        )
+
+    def under(self, reuse: Reuse) -> Found:
+        """With what is said of one measurement's key and source."""
+        return replace(self, reuse=(*(each for each in self.reuse if each.kind != reuse.kind), reuse))
+
+    def source(self, kind: ReuseKind) -> str | None:
+        """Id of the candidate whose measurement it took."""
+        return next((each.source for each in self.reuse if each.kind == kind), None)
+
+    def stopped(self, reason: str, violated: Mapping[str, float] | None = None) -> Found:
+        return replace(self, stop=Stop(stage=self.stage, reason=reason, violations=violated or {}))
+
+    def within(self, request: Request, certain: Mapping[str, float]) -> Found:
+        """Stopped where lower (or upper) bounds that are certain already break a constraint."""
+        if not request.gated:
+            return self
+        broken = {n: v for n, v in violations(request.experiment.constraints, certain).items() if v > 0}
+        if not broken:
+            return self
+        limits = {c.metric: c.limit for c in request.experiment.constraints}
+        reason = "; ".join(f"{n} is {certain[n]:.4g}, the limit is {limits[n]:g}" for n in sorted(broken))
+        return self.stopped(reason, broken)
+
+
+class Progress(StageClock):
+    """One candidate in the pipeline: what each step found, in order, and what the stages took."""
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.name = request, "check"
+        self.steps: list[Found] = [Found()]
+        self.timings: list[StageTiming] = []
+
+    @property
+    def found(self) -> Found:
+        """What the next step is given."""
+        return replace(self.steps[-1], stage=self.name, cached=False)
+
+    def then(self, found: Found) -> bool:
+        """Take a step's result; whether the candidate stops there."""
+        self.steps.append(found)
+        self.cached = self.cached or found.cached
+        return found.stop is not None
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[StageClock]:
+        self.name, self.cached, self.compiled, self.shared = name, False, 0, 0
+        self.request.bench.report(self.request.candidate, name)
+        began = time.perf_counter()
+        try:
+            yield self
+        finally:
+            seconds = time.perf_counter() - began
+            self.timings.append(
+                StageTiming(stage=name, seconds=seconds, cached=self.cached, compiled=self.compiled, shared=self.shared)
+            )
