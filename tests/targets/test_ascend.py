@@ -55,7 +55,7 @@ class TestAscendOnTheEmulator(AscendConformance):
     @classmethod
     def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         from workbench.cann_emulator import acl as emulated
-        from workbench.cann_emulator.acl import leaks
+        from workbench.cann_emulator.acl import handles
 
         patch = pytest.MonkeyPatch()
         for name, value in emulated_environment(tmp_path_factory.mktemp("cann")).items():
@@ -65,7 +65,7 @@ class TestAscendOnTheEmulator(AscendConformance):
         yield
         acl_process.shut_down()
         patch.undo()
-        assert leaks.alive() == []
+        assert handles.left_behind() == []
 
 
 class TestAscendOnADevice(AscendConformance):

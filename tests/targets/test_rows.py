@@ -64,7 +64,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     from workbench.cann_emulator import acl
-    from workbench.cann_emulator.acl import leaks
+    from workbench.cann_emulator.acl import handles
 
     patch = pytest.MonkeyPatch()
     for name, value in emulated_environment(tmp_path_factory.mktemp("cann")).items():
@@ -73,7 +73,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     acl_process.shut_down()
     patch.undo()
-    assert leaks.alive() == []
+    assert handles.left_behind() == []
 
 
 def encoded(lengths: Sequence[int], seed: int) -> list[Encoded]:

@@ -22,7 +22,7 @@ from tests.cann_emulator.acl.library import (
     text,
 )
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl.strict import NotEstablished
+from workbench.cann_emulator.acl.errors import NotEstablished
 from workbench.cann_emulator.executable import Executable
 
 X = np.random.default_rng(8).standard_normal((8, 16)).astype(np.float32)

@@ -12,7 +12,7 @@ import pytest
 from tests.cann_emulator.acl.library import dataset, multilayer, ok, opened, saved, strictly, taken, text
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import contexts
-from workbench.cann_emulator.acl.strict import NotEstablished
+from workbench.cann_emulator.acl.errors import NotEstablished
 
 
 def test_a_second_init_returns_100002_and_does_no_harm() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from tests.cann_emulator.acl.library import Loaded, multilayer, ok, opened, saved, strictly, taken, text
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import handles, rt_callback, streams
-from workbench.cann_emulator.acl.strict import NotEstablished
+from workbench.cann_emulator.acl import handles, rt_stream, streams
+from workbench.cann_emulator.acl.errors import NotEstablished
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.om import load_om
 from workbench.cann_emulator.timing import execute_us, stream_us
@@ -409,7 +409,7 @@ def test_a_thread_may_ask_for_reports_before_it_is_subscribed(device: int, strea
 
 def test_a_blocking_callback_is_handed_over_at_once(device: int, stream: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not when its thread looks again, which would take it 20 s here."""
-    monkeypatch.setattr(rt_callback, "_LOOK_AGAIN_S", 20.0)
+    monkeypatch.setattr(rt_stream, "_LOOK_AGAIN_S", 20.0)
     ends = threading.Event()
 
     def serve(_: list[int]) -> None:

@@ -16,14 +16,14 @@ import pytest
 
 from tests.cann_emulator.acl.library import ok, taken, text
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import faults
+from workbench.cann_emulator.acl import errors
 from workbench.cann_emulator.acl.call import CALLS
 
 # name, then what comes back: `r` a return code, `v` a bare value, digits the values in front of a code
 TABLES = {
     "1.1": "init:r finalize:r finalize_reference:1 get_recent_err_msg:v get_soc_name:v app_log:v get_version:3",
     "1.2": "rt.get_device_count:1 rt.set_device:r rt.reset_device:r rt.get_device:1 rt.get_run_mode:1"
-    " rt.synchronize_device:r rt.get_device_utilization_rate:1 rt.create_context:1 rt.destroy_context:r"
+    " rt.synchronize_device:r rt.create_context:1 rt.destroy_context:r"
     " rt.set_context:r rt.get_context:1",
     "1.3": "rt.create_stream:1 rt.create_stream_with_config:1 rt.synchronize_stream:r"
     " rt.synchronize_stream_with_timeout:r rt.destroy_stream:r rt.create_event:1 rt.create_event_with_flag:1"
@@ -32,7 +32,7 @@ TABLES = {
     " rt.launch_callback:r rt.process_report:r rt.unsubscribe_report:r util.stop_thread:r"
     " rt.peek_at_last_error:r rt.get_last_error:r",
     "1.4": "rt.malloc:1 rt.free:r rt.malloc_host:1 rt.free_host:r rt.memcpy:r rt.memcpy_async:r rt.memset:r"
-    " rt.memset_async:r rt.get_mem_info:2 rt.malloc_cached:1 rt.mem_flush:r rt.mem_invalidate:r",
+    " rt.memset_async:r rt.get_mem_info:2",
     "1.5": "mdl.load_from_file:1 mdl.load_from_mem:1 mdl.query_size:2 mdl.query_size_from_mem:2"
     " mdl.load_from_file_with_mem:1 mdl.load_from_mem_with_mem:1 mdl.unload:r mdl.create_desc:v mdl.get_desc:r"
     " mdl.destroy_desc:r mdl.get_num_inputs:v mdl.get_num_outputs:v mdl.get_input_size_by_index:v"
@@ -41,8 +41,8 @@ TABLES = {
     " mdl.get_input_index_by_name:1 mdl.get_output_index_by_name:1 mdl.get_input_data_type:v"
     " mdl.get_output_data_type:v mdl.get_input_format:v mdl.get_output_format:v mdl.create_dataset:v"
     " mdl.add_dataset_buffer:1 mdl.get_dataset_num_buffers:v mdl.get_dataset_buffer:v mdl.set_dataset_tensor_desc:1"
-    " mdl.get_dataset_tensor_desc:v mdl.destroy_dataset:r mdl.execute:r mdl.execute_async:r mdl.execute_v2:r"
-    " mdl.get_aipp_type:2 mdl.init_dump:r mdl.set_dump:r mdl.finalize_dump:r mdl.get_tensor_real_name:v",
+    " mdl.get_dataset_tensor_desc:v mdl.destroy_dataset:r mdl.execute:r mdl.execute_async:r"
+    " mdl.get_aipp_type:2",
     "1.6": "create_data_buffer:v destroy_data_buffer:r update_data_buffer:r get_data_buffer_addr:v"
     " get_data_buffer_size_v2:v get_data_buffer_size:v data_type_size:v create_tensor_desc:v destroy_tensor_desc:v"
     " get_tensor_desc_size:v util.bytes_to_ptr:v util.ptr_to_bytes:v util.numpy_to_ptr:v util.ptr_to_numpy:v",
@@ -79,7 +79,7 @@ SAMPLES: dict[str, Any] = {"k": 0, "K": 0, "i": 0, "I": 0, "s": "x", "O": b"", "
 def test_each_function_gives_its_shape_when_it_fails_on_request(device: int, name: str) -> None:
     """So that a program sees the same kind of result whatever goes wrong."""
     takes, gives = CALLS[f"acl.{name}"]
-    faults.arm(f"acl.{name}:1=507011")
+    errors.arm(f"acl.{name}:1=507011")
     result = function(name)(*(SAMPLES[kind] for kind in takes.replace("|", "")))
     if "r" not in gives:
         assert result in (0, None, 0.0, (0, []), [])
@@ -170,7 +170,7 @@ def test_the_last_error_is_the_runtimes_and_not_of_what_stands_before_it(device:
     assert acl.rt.peek_at_last_error(0) == 0
     assert acl.rt.peek_at_last_error(1) == acl.rt.get_last_error(-1) == 100000
     assert "Value [-1] for [level] is invalid" in text()
-    faults.arm("acl.rt.create_stream:1=207008")
+    errors.arm("acl.rt.create_stream:1=207008")
     acl.rt.create_stream()
     assert acl.rt.get_last_error(0) == 207008
 
@@ -192,21 +192,11 @@ def test_sizes_of_data_types() -> None:
     assert {code: acl.data_type_size(code) for code in sizes} == sizes
 
 
-def test_utilization_is_a_dict_that_never_fails(device: int) -> None:
-    """pyacl.md §1.2."""
-    rates, ret = acl.rt.get_device_utilization_rate(0)
-    ok(ret)
-    expected = {"cube_utilization", "vector_utilization", "aicpu_utilization", "memory_utilization"}
-    assert set(rates) == expected | {"utilization_extend"}
-    assert rates["memory_utilization"] == -1
-    assert acl.rt.get_device_utilization_rate(9)[0]["cube_utilization"] == -1
-
-
 # ---- faults ----
 
 
 def test_the_nth_call_of_a_name_fails_with_the_code(device: int) -> None:
-    faults.arm("acl.rt.malloc:2=207001; acl.rt.create_stream:1+=207008")
+    errors.arm("acl.rt.malloc:2=207001; acl.rt.create_stream:1+=207008")
     assert [acl.rt.malloc(8, 0)[1] for _ in range(3)] == [0, 207001, 0]
     assert [acl.rt.create_stream()[1] for _ in range(3)] == [207008] * 3
     assert "on request" in text()
@@ -214,7 +204,7 @@ def test_the_nth_call_of_a_name_fails_with_the_code(device: int) -> None:
 
 def test_a_lost_device_fails_every_later_call_that_needs_it(device: int) -> None:
     pointer = taken(acl.rt.malloc(8, 0))
-    faults.arm("acl.rt.memset:1=lost")
+    errors.arm("acl.rt.memset:1=lost")
     assert acl.rt.malloc(8, 0)[1] == 0
     assert acl.rt.memset(pointer, 8, 0, 8) == 507899
     assert acl.rt.malloc(8, 0) == (0, 507899)
@@ -228,4 +218,4 @@ def test_a_lost_device_fails_every_later_call_that_needs_it(device: int) -> None
 @pytest.mark.parametrize("wrong", ["acl.rt.malloc", "rt.malloc:1=5", "acl.rt.malloc:x=5", "acl.rt.malloc:1=gone"])
 def test_faults_that_do_not_follow_the_grammar_are_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="NAME:N=CODE"):
-        faults.arm(wrong)
+        errors.arm(wrong)
