@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import workbench.cann_emulator.atc as atc
-from workbench.cann_emulator.atc.catalogue import catalogue, entry_of, is_inner, message_of
-from workbench.cann_emulator.atc.failure import Record
+from workbench.cann_emulator.atc.failure import Record, catalogue, entry_of, is_inner, message_of
 
 # The reference's table, code by code: the arguments it names in order ("-" none), the title where it gives one.
 SECTION_5_4 = """

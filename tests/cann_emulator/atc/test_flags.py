@@ -4,8 +4,7 @@ import pytest
 
 from tests.reference_pages import atc_flags
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.flags import FLAGS, known_flags, value_of
-from workbench.cann_emulator.atc.grammar import Malformed, parse
+from workbench.cann_emulator.atc.flags import FLAGS, Malformed, known_flags, parse, value_of
 
 KNOWN = known_flags((8, 5, 0))
 

@@ -8,13 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.fusion_switch import (
-    ALWAYS_ON_AT_O1,
-    BUILT_IN,
-    FORBIDDEN_TO_CLOSE,
-    Switches,
-    read_switches,
-)
+from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, BUILT_IN, FORBIDDEN_TO_CLOSE, Switches, read_switches
 from workbench.targets.ascend.atc.config_files import FUSION_GROUPS
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.shape_flags import (
+from workbench.cann_emulator.atc.shapes import (
+    INT64_MAX,
     check_dynamic_batch,
     check_dynamic_dims,
     check_dynamic_image_size,
@@ -11,7 +12,6 @@ from workbench.cann_emulator.atc.shape_flags import (
     gear_flag,
     parse_gears,
 )
-from workbench.cann_emulator.atc.shapes import INT64_MAX
 
 
 def code(call: object, *arguments: object, **named: object) -> str:

@@ -10,10 +10,16 @@ from onnx import TensorProto, helper
 from tests.cann_emulator.atc.compiling import codes_of, compiled
 from tests.targets.encoder import model_of
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.gears import ShapePlan, plan_shapes
+from workbench.cann_emulator.atc.gears import (
+    ShapePlan,
+    check_names,
+    check_ranks,
+    input_shapes,
+    plan_shapes,
+    read_requests,
+)
 from workbench.cann_emulator.atc.onnx_parser import parse_onnx
-from workbench.cann_emulator.atc.requests import check_names, check_ranks, input_shapes, read_requests
-from workbench.cann_emulator.atc.shape_flags import check_shape_flags
+from workbench.cann_emulator.atc.shapes import check_shape_flags
 
 Sizes = list[int | str] | None
 

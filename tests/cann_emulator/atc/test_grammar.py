@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.flags import FLAGS, known_flags
-from workbench.cann_emulator.atc.grammar import HelpAsked, Malformed, parse
+from workbench.cann_emulator.atc.flags import FLAGS, HelpAsked, Malformed, known_flags, parse
 
 KNOWN = known_flags((8, 5, 0))
 

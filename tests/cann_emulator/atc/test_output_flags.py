@@ -2,14 +2,14 @@
 
 import pytest
 
-from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.output_flags import (
+from workbench.cann_emulator.atc.boundary import (
     OUTPUT_TYPES,
     OutNodes,
     check_layouts,
     parse_out_nodes,
     parse_output_type,
 )
+from workbench.cann_emulator.atc.failure import AtcFailure
 
 
 def code(call: object, *arguments: object) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench.cann_emulator.atc.checks import check_file_name, check_input, check_output
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.paths import check_file_name, check_input, check_output
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from tests.targets.encoder import model_of, tiny_encoder
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
 from workbench.cann_emulator.atc.failure import AtcFailure, Record
-from workbench.cann_emulator.atc.operators import is_registered
+from workbench.cann_emulator.atc.operator_types import is_registered
 
 
 @pytest.fixture(autouse=True)

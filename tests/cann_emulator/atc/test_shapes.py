@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.requests import read_requests
-from workbench.cann_emulator.atc.shape_flags import check_shape_flags, ranges_of
-from workbench.cann_emulator.atc.shapes import as_range, parse_ranges, parse_shapes
+from workbench.cann_emulator.atc.gears import read_requests
+from workbench.cann_emulator.atc.shapes import as_range, check_shape_flags, parse_ranges, parse_shapes, ranges_of
 
 
 def codes(call: object, *arguments: object, **named: object) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
-from workbench.cann_emulator.atc.fusion_switch import Switches, read_switches
+from workbench.cann_emulator.atc.fusion import Switches, read_switches
 from workbench.cann_emulator.atc.outputs import forget_earlier_result
 from workbench.cann_emulator.atc.precision import Precision
 from workbench.cann_emulator.atc.precision_files import check_op_debug_config, read_precision

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 
-from workbench.cann_emulator.atc import checks, grammar
+from workbench.cann_emulator.atc import checks, flags
 from workbench.cann_emulator.atc.console import Console, emulated_version
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.flags import SECTIONS, known_flags, value_of
@@ -33,11 +33,11 @@ def main(argv: Sequence[str]) -> int:
     console = Console()
     console.banner()
     try:
-        options = grammar.parse(argv, known_flags(emulated_version()))
-    except grammar.HelpAsked:
+        options = flags.parse(argv, known_flags(emulated_version()))
+    except flags.HelpAsked:
         console.line(usage())
         return 0
-    except grammar.Malformed as malformed:
+    except flags.Malformed as malformed:
         for line in malformed.lines:
             print(f"ERROR: {line}", file=sys.stderr, flush=True)
         console.failure(())
@@ -78,11 +78,11 @@ def usage() -> str:
     ]
     known = known_flags(emulated_version())
     width = max(map(len, known)) + 4
-    for section, flags in SECTIONS.items():
+    for section, entries in SECTIONS.items():
         lines += ["", f"[{section}]"]
         if section == "General":
             lines.append(f"  {'--h/help':{width}}this text")
-        for name, flag in flags.items():
+        for name, flag in entries.items():
             if name in known:
                 default = f" (default {flag.default})" if flag.default not in ("", "-1") else ""
                 lines.append(f"  {'--' + name:{width}}{flag.about}{default}")
@@ -128,8 +128,8 @@ def _convert(options: Mapping[str, str], console: Console) -> tuple[Record, ...]
 def _to_json(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
     if value_of(options, "mode") == "5":
         raise _not_emulated("the conversion of dumped graphs (--mode=5)")
-    if options.get("framework", _ONNX) != _ONNX:
-        raise _not_emulated(f"models of --framework={options['framework']}")
+    if "framework" in options:
+        raise _not_emulated(f"JSON of models of --framework={options['framework']}; leave it out for an OM")
     from workbench.cann_emulator.atc.om_files import run_to_json
 
     run_to_json(_given(options), console)

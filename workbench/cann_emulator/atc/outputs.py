@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from workbench.cann_emulator.atc.failure import failure
-from workbench.cann_emulator.atc.folding import Constants
 from workbench.cann_emulator.atc.fusion import Counts
-from workbench.cann_emulator.om import Kernel
-from workbench.values.documents.canonical import canonical_json
 
 _MODE = 0o600
 _NEVER = "0"
@@ -42,43 +38,6 @@ def write_file(path: str, content: bytes) -> None:
         raise failure("E10001", parameter="file parameter", value=path, reason=str(error.strerror)) from error
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)
-
-
-def write_kernel_meta(options: Mapping[str, str], kernels: Iterable[Kernel]) -> None:
-    """What --op_debug_level keeps of the operators' compilation, in ./kernel_meta or --debug_dir: here one .json for
-    each kernel; there is no object file to keep.
-
-    Raises:
-        AtcFailure: E10001, the folder or a file cannot be made.
-    """
-    if options.get("op_debug_level", "0") == "0":
-        return
-    folder = Path(options["debug_dir"]) if options.get("debug_dir") else Path("kernel_meta")
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise failure("E10001", parameter="file parameter", value=str(folder), reason=str(error.strerror)) from error
-    for kernel in kernels:
-        if kernel.core in ("cube", "vector", "mix"):
-            text = canonical_json({"emulated": True, "kernel": kernel})
-            stem = f"te_{kernel.op_type.lower()}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-            write_file(str(folder / f"{stem}.json"), f"{text}\n".encode())
-
-
-def write_weights(path: str, constants: Constants, names: list[str]) -> None:
-    """`--external_weight=1`: every constant beside the OM as weight/weight_<hash of its bytes>.
-
-    Raises:
-        AtcFailure: E10001, the folder or a file cannot be made.
-    """
-    folder = Path(path).parent / "weight"
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise failure("E10001", parameter="file parameter", value=str(folder), reason=str(error.strerror)) from error
-    for name in names:
-        content = constants[name].tobytes()
-        write_file(str(folder / f"weight_{hashlib.sha256(content).hexdigest()}"), content)
 
 
 def result_path() -> Path:
