@@ -67,8 +67,3 @@ def test_a_line_as_people_write_it(line: str, expected: str, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path / "here")
 
     assert outcome(line) == expected, line
-
-
-def test_the_corpus_is_large_and_has_both_kinds() -> None:
-    assert len(LINES) >= 60
-    assert {expected for _, expected in LINES} >= {OK, "ERROR", "E10001", "E10054", "help", f"{LATER}E10002"}

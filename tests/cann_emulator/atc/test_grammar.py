@@ -1,8 +1,6 @@
 """atc.md §1: forms, prefixes, abbreviations, repeats, and what goes to stderr."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.flags import FLAGS, HelpAsked, Malformed, known_flags, parse
@@ -152,13 +150,3 @@ def test_help_that_is_declined_is_nothing() -> None:
 def test_a_bad_value_before_help_wins() -> None:
     with pytest.raises(AtcFailure):
         options("--framework=9", "--help")
-
-
-@settings(deadline=None)
-@given(st.lists(st.text(alphabet="abcdmov-=_ h1;:", max_size=8), max_size=6))
-def test_any_words_are_options_or_a_known_kind_of_refusal(words: list[str]) -> None:
-    try:
-        found = options(*words)
-    except (Malformed, HelpAsked, AtcFailure):
-        return
-    assert set(found) <= set(KNOWN)

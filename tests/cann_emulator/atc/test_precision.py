@@ -8,7 +8,7 @@ import pytest
 
 from tests.cann_emulator.atc.compiling import BATCH, LENGTH, STATIC, codes_of, compiled, difference, encoder
 from tests.targets.encoder import ids
-from workbench.cann_emulator.atc.precision import BLACK, CUBE_TYPES, WHITE
+from workbench.cann_emulator.atc.precision import CUBE_TYPES
 from workbench.cann_emulator.om import Kernel, OfflineModel
 
 CUBES = {kind for kind in CUBE_TYPES if "MatMul" in kind}
@@ -165,10 +165,6 @@ def test_implementation_modes_reach_the_kernels_of_their_types(tmp_path: Path) -
         "ReduceMeanD": "high_precision",
     }
     assert "GatherV2" in modes(op_select_implmode="high_precision_for_all")
-
-
-def test_no_type_is_white_and_black() -> None:
-    assert not WHITE & BLACK
 
 
 def test_what_is_fused_away_cannot_be_customized(tmp_path: Path) -> None:
