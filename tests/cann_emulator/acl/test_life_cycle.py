@@ -49,11 +49,6 @@ def test_calls_that_work_before_init() -> None:
     assert acl.get_soc_name() == "Ascend910B3"
 
 
-def test_an_empty_configuration_path_means_none() -> None:
-    """A published client calls acl.init('')."""
-    ok(acl.init(""))
-
-
 @pytest.mark.parametrize("call", ["set_device", "create_context", "reset_device"])
 def test_a_device_id_outside_the_machine_is_107001(device: int, call: str) -> None:
     """pyacl.md §2.5, device and context."""
@@ -126,15 +121,6 @@ def test_the_current_context_is_per_thread_and_a_new_thread_has_none(device: int
     assert seen == [107002, 0, 0, 0]
 
 
-def test_threads_that_set_the_same_device_share_its_default_context(device: int) -> None:
-    mine, _ = acl.rt.get_context()
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: (acl.rt.set_device(0), found.append(acl.rt.get_context()[0])))
-    thread.start()
-    thread.join()
-    assert found == [mine]
-
-
 def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
     acl.rt.malloc(0, 0)
     others: list[object] = []
@@ -146,49 +132,6 @@ def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
     assert first.startswith("[PID: ")
     assert "Invalid_Argument(EH0001): Value [0] for [size] is invalid." in first
     assert acl.get_recent_err_msg() is None
-
-
-def test_of_several_texts_the_first_is_the_headline_and_the_others_follow_without_codes(device: int) -> None:
-    """atc.md §5.3."""
-    acl.mdl.unload(77)  # an inner error, which is no headline beside others
-    acl.rt.malloc(0, 0)
-    acl.rt.malloc(0, 0)
-    acl.rt.free(0)
-
-    headline, *rest = text().splitlines()
-
-    assert headline.endswith(
-        "Invalid_Argument(EH0001): Value [0] for [size] is invalid. Reason: it must be greater than zero."
-    )
-    assert rest == [
-        "        TraceBack (most recent call last):",
-        "        Model id 77 is invalid: no model of this id is loaded.",
-        "        Value [0] for [size] is invalid. Reason: it must be greater than zero.",
-        "        Argument [devPtr] must not be NULL.",
-    ]
-
-
-def test_inner_errors_alone_have_a_headline_of_their_own(device: int) -> None:
-    """error_manager.cc:549-565 of runtime v8.5.0."""
-    acl.mdl.unload(77)
-    acl.mdl.unload(78)
-
-    first, second, *rest = text().splitlines()
-
-    assert first == "E19999: Inner Error!"
-    assert second.startswith("E19999[PID: ")
-    assert second.endswith(" (E19999):  Model id 77 is invalid: no model of this id is loaded.")
-    assert rest == [
-        "        TraceBack (most recent call last):",
-        "       Model id 78 is invalid: no model of this id is loaded.",
-    ]
-
-
-def test_older_releases_put_the_code_first(device: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """atc.md §5.3."""
-    monkeypatch.setenv("CANN_EMULATOR_VERSION", "8.1.RC1")
-    acl.rt.malloc(0, 0)
-    assert text().startswith("EH0001: [PID: ")
 
 
 def test_contexts_are_created_current_and_destroyed_once(device: int) -> None:

@@ -144,11 +144,6 @@ def test_weights_are_ignored_for_onnx_but_must_exist() -> None:
     check({**GOOD, "weight": "weights"})
 
 
-@pytest.mark.parametrize("value", ["NCHW", "ND", "NCDHW", ""])
-def test_formats_of_onnx(value: str) -> None:
-    check({**GOOD, "input_format": value})
-
-
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
@@ -169,12 +164,6 @@ def test_a_mixlist_without_a_mixed_mode_is_refused(mode: dict[str, str]) -> None
 
     assert codes == ["E10001"]
     assert arguments["parameter"] == "--modify_mixlist"
-
-
-@pytest.mark.parametrize("flag", ["fusion_switch_file", "customize_dtypes", "op_debug_config", "mdl_bank_path"])
-def test_files_that_the_engine_reads_are_not_looked_at_here(flag: str) -> None:
-    """§1 step 15: so is the chip's name."""
-    check({**GOOD, flag: "not-there", "soc_version": "NoSuchChip"})
 
 
 @pytest.mark.parametrize(

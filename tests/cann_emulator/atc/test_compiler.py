@@ -69,23 +69,6 @@ def test_external_weights_are_read_from_beside_the_model(tmp_path: Path) -> None
     assert codes_of(path, input_shape=STATIC) == ["E10041"]
 
 
-def test_every_node_a_kernel_names_is_in_the_graph_and_no_node_is_in_two(tmp_path: Path) -> None:
-    model = compiled(quantized_encoder(tmp_path, products=True), input_shape=STATIC)
-    graph = onnx.ModelProto.FromString(model.graph).graph
-    named = [node for kernel in model.gears[0].kernels for node in kernel.nodes]
-    assert sorted(named) == sorted(node.name for node in graph.node)
-    order = {node.name: i for i, node in enumerate(graph.node)}
-    assert all(list(k.nodes) == sorted(k.nodes, key=order.__getitem__) for k in model.gears[0].kernels)
-
-
-def test_kernels_come_in_an_order_in_which_everything_read_has_been_made(tmp_path: Path) -> None:
-    model = compiled(encoder(tmp_path), input_shape=STATIC)
-    made = {"ids", *(tensor.name for tensor in onnx.ModelProto.FromString(model.graph).graph.initializer)}
-    for kernel in model.gears[0].kernels:
-        assert {tensor.name for tensor in kernel.inputs} <= made, kernel.name
-        made.update(tensor.name for tensor in kernel.outputs)
-
-
 def test_int8_work_stays_int8_and_runs_exactly(tmp_path: Path) -> None:
     path = quantized_encoder(tmp_path, products=True)
     model = compiled(path, input_shape=STATIC)

@@ -94,17 +94,6 @@ def test_black_types_stay_in_float_and_grey_ones_follow(tmp_path: Path) -> None:
     assert dtypes(changed, of_type("ReduceMeanD")) == {"float16"}
 
 
-def test_casts_join_kernels_of_different_dtypes(tmp_path: Path) -> None:
-    model = compiled(encoder(tmp_path), input_shape=STATIC, precision_mode="allow_mix_precision")
-    stored = {tensor.name: tensor.dtype for kernel in model.gears[0].kernels for tensor in kernel.outputs}
-    for kernel in model.gears[0].kernels:
-        for tensor in kernel.inputs:
-            assert stored.get(tensor.name, tensor.dtype) == tensor.dtype
-    casts = [kernel for kernel in model.gears[0].kernels if kernel.op_type == "Cast"]
-    assert all(cast.inputs[0].dtype != cast.outputs[0].dtype for cast in casts)
-    assert casts
-
-
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
