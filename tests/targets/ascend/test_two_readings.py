@@ -12,7 +12,7 @@ from workbench.cann_emulator.atc import checks
 from workbench.cann_emulator.atc.boundary import parse_output_type
 from workbench.cann_emulator.atc.console import error_lines, warning_lines
 from workbench.cann_emulator.atc.failure import Record, catalogue
-from workbench.cann_emulator.atc.flags import known_flags
+from workbench.cann_emulator.atc.flags import known_flags, parse
 from workbench.cann_emulator.atc.fusion import read_switches
 from workbench.cann_emulator.atc.gears import plan_shapes, read_requests
 from workbench.cann_emulator.atc.precision_files import read_precision
@@ -31,7 +31,7 @@ OPERATORS = ("Gelu", "SoftmaxV2", "LayerNorm", "Add", "MatMulV2")
 
 def emulated(flags: Mapping[str, str]) -> dict[str, str]:
     """The options that the emulated atc reads from a command line, once it accepts them."""
-    options = flags.parse(argument_vector(flags), known_flags((8, 5, 0)))
+    options = parse(argument_vector(flags), known_flags((8, 5, 0)))
     checks.check_withdrawn(options)
     checks.check_framework(options)
     checks.check_conversion(options, lambda _: None)

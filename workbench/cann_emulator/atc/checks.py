@@ -1,11 +1,11 @@
 """Every check of the flags before the engines start, in ATC's order: the first that fails decides (atc.md §1).
 
+Paths (atc.md §5.4 end, §6): an input path is judged by its resolved form, an output path as it is written, and a
+missing output folder is made here (base/common/util.cc:36-48,179-305).
+
 The order is that of ge v8.5.0 api/atc/main_impl.cc:1995-2035, 633-860, 1618-1660; numbers are the steps of atc.md §1.
 Values of single flags were checked before, while the command line was parsed. What is judged later stands in
 `conversion`: static shapes, --out_nodes, --output_type, oo_* and --export_compile_stat among it.
-
-Paths (atc.md §5.4 end, §6): an input path is judged by its resolved form, an output path as it is written, and a
-missing output folder is made here (base/common/util.cc:36-48,179-305).
 """
 
 from __future__ import annotations
