@@ -80,7 +80,7 @@ def test_o1_beats_the_file_and_the_exceptions_beat_o1(tmp_path: Path) -> None:
         ('{"Switch": {"Graph": {}}}', "E21002"),
         ('{"Switch": []}', "E21002"),
         ("[]", "E21002"),
-        ('{"Priority": {"GraphFusion": {"Top": {"A": "first"}}}}', "E21002"),
+        ('{"Priority": []}', "E21002"),
         ('{"ExceptionalPassOfO1Level": {"A": "on"}}', "E21002"),
         ("A:off\nA:on", "E20003"),
         ("A:Off", "E20003"),

@@ -138,7 +138,8 @@ def _read_json(content: Any, path: str, oo_level: str) -> Switches:
         if not isinstance(entries, dict):
             raise _malformed(path, f"{group} is no object")
         chosen[group] = {name: _word(value, name, path) for name, value in entries.items()}
-    _check_priorities(content.get("Priority", {}), path)
+    if not isinstance(content.get("Priority", {}), dict):  # else not looked at: the order of passes is our own
+        raise _malformed(path, "Priority is no object")
     exceptional = content.get("ExceptionalPassOfO1Level", [])
     if not isinstance(exceptional, list) or not all(isinstance(name, str) for name in exceptional):
         raise _malformed(path, "ExceptionalPassOfO1Level is no list of names")
@@ -149,20 +150,6 @@ def _word(value: Any, name: str, path: str) -> bool:
     if not isinstance(value, str) or value not in _WORDS:
         raise _malformed(path, f"the value {value} of {name} is neither on nor off")
     return _WORDS[value]
-
-
-def _check_priorities(priorities: Any, path: str) -> None:
-    """Read and checked only: the order of passes is the emulator's own."""
-    if not isinstance(priorities, dict):
-        raise _malformed(path, "Priority is no object")
-    for group, levels in priorities.items():
-        if group not in _GROUPS or not isinstance(levels, dict):
-            raise _malformed(path, f"the key {group} of Priority is none of {', '.join(_GROUPS)}, or no object")
-        for level, numbers in levels.items():
-            if level not in ("Top", "Main", "Down") or not isinstance(numbers, dict):
-                raise _malformed(path, f"the key {level} of {group} is none of Top, Main, Down, or no object")
-            if not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers.values()):
-                raise _malformed(path, f"a priority of {group}.{level} is no number")
 
 
 def _read_text(text: str, path: str) -> dict[str, bool]:
