@@ -111,7 +111,7 @@ def configure(folder: Path | None) -> None:
 
 
 def done(device: int, stream: int, kind: str, start_ns: int, end_ns: int, execution: Execution | None = None) -> None:
-    """A task is over; times are those of `host_clock`."""
+    """A task is over; times are those of clock.py."""
     if not PROFILE.collecting or not kind or len(PROFILE.done) >= _KEPT:
         return
     if not PROFILE.origin_ns:

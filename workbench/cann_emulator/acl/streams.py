@@ -1,7 +1,7 @@
 """Streams, events and the virtual clock (pyacl.md §1.3, §5.1).
 
 A stream holds back what was queued until somebody waits for it: a result copied too early is stale, as it may be on a
-device. What is queued arrives at the device when the host queues it (host_clock), starts when all before it is done,
+device. What is queued arrives at the device when the host queues it (clock.py), starts when all before it is done,
 and takes as long as the time model says. An event takes the time at which the stream reaches it: on an idle stream the
 host's time, behind work the end of that work. `mdl.execute` runs on a stream of its own, so events around it show the
 host's time for the call.
