@@ -49,12 +49,10 @@ def test_calls_that_work_before_init() -> None:
     assert acl.get_soc_name() == "Ascend910B3"
 
 
-@pytest.mark.parametrize("call", ["set_device", "create_context", "reset_device"])
-def test_a_device_id_outside_the_machine_is_107001(device: int, call: str) -> None:
+def test_a_device_id_outside_the_machine_is_107001(device: int) -> None:
     """pyacl.md §2.5, device and context."""
     for index in (-1, 1, 99):
-        result = getattr(acl.rt, call)(index)
-        assert (result[1] if isinstance(result, tuple) else result) == 107001
+        assert acl.rt.set_device(index) == acl.rt.reset_device(index) == acl.rt.create_context(index)[1] == 107001
     assert "EL0002" in text()
 
 
@@ -67,24 +65,14 @@ def test_reset_more_often_than_set_is_507007(device: int) -> None:
     assert acl.rt.reset_device(0) == 507007
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: acl.rt.malloc(8, 0)[1],
-        lambda: acl.rt.malloc_host(8)[1],
-        lambda: acl.rt.memcpy(4096, 8, 8192, 8, 0),
-        lambda: acl.rt.memset(4096, 8, 0, 8),
-        lambda: acl.rt.create_stream()[1],
-        lambda: acl.rt.create_event()[1],
-        lambda: acl.rt.synchronize_stream(0),
-        lambda: acl.rt.synchronize_device(),
-        lambda: acl.rt.get_device()[1],
-        lambda: acl.rt.get_mem_info(1)[2],
-    ],
-)
-def test_without_a_context_in_the_thread_it_is_107002(call: Callable[[], int]) -> None:
+def test_without_a_context_in_the_thread_it_is_107002() -> None:
     ok(acl.init())
-    assert call() == 107002
+    codes = [
+        *(acl.rt.malloc(8, 0)[1], acl.rt.malloc_host(8)[1], acl.rt.memcpy(4096, 8, 8192, 8, 0)),
+        *(acl.rt.memset(4096, 8, 0, 8), acl.rt.create_stream()[1], acl.rt.create_event()[1]),
+        *(acl.rt.synchronize_stream(0), acl.rt.synchronize_device(), acl.rt.get_device()[1], acl.rt.get_mem_info(1)[2]),
+    ]
+    assert set(codes) == {107002}
 
 
 def test_memory_is_freed_without_a_current_context_too(device: int) -> None:

@@ -124,38 +124,34 @@ def test_addresses_wrap_around_when_the_range_is_used_up(device: int) -> None:
     assert content(kept, 100) == data
 
 
-@pytest.mark.parametrize(
-    ("call", "code", "reason"),
-    [
-        (lambda d, h: acl.rt.malloc(0, 0)[1], 100000, "EH0001"),
-        (lambda d, h: acl.rt.malloc_host(0)[1], 100000, ""),
-        (lambda d, h: acl.rt.free(0), 100000, "EH0002"),
-        (lambda d, h: acl.rt.free_host(0), 100000, "EH0002"),
-        (lambda d, h: acl.rt.memcpy(0, 8, h, 8, 1), 100000, "EH0002"),
-        (lambda d, h: acl.rt.memcpy(d, 8, 0, 8, 1), 100000, "EH0002"),
-        (lambda d, h: acl.rt.memcpy(d, 8, h, 8, 6), 100000, "EH0001"),
-        (lambda d, h: acl.rt.memcpy(d, 8, h, 8, 7), 100000, "EH0001"),
-        (lambda d, h: acl.rt.memcpy(d, 8, h, 8, -1), 100000, "EH0001"),
-        (lambda d, h: acl.rt.memcpy(d, 7, h, 8, 1), 107000, "EE1003"),
-        (lambda d, h: acl.rt.memcpy(d, 0, h, 8, 1), 107000, "EE1003"),
-        (lambda d, h: acl.rt.memcpy(d, 8, h, 0, 1), 107000, "EE1003"),
-        (lambda d, h: acl.rt.memcpy(d, 8, d, 8, 3), 0, ""),
-        (lambda d, h: acl.rt.memset(d, 8, 0, 0), 107000, "EE1003"),
-        (lambda d, h: acl.rt.memset_async(d, 8, 0, 0, 0), 107000, "EE1003"),
-        (lambda d, h: acl.rt.memset_async(d, 8, 0, 9, 0), 107000, "EE1003"),
-        (lambda d, h: acl.rt.memcpy_async(h, 8, h, 8, 0, 0), 207000, ""),
-        (lambda d, h: acl.rt.get_mem_info(12)[2], 107016, ""),
-        (lambda d, h: acl.rt.get_mem_info(-1)[2], 107016, ""),
-    ],
-)
-def test_what_each_mistake_with_memory_returns(
-    device: int, call: Callable[[int, int], int], code: int, reason: str
-) -> None:
+def test_what_each_mistake_with_memory_returns(device: int) -> None:
     """pyacl.md §2.5, memory."""
-    pointer = taken(acl.rt.malloc(64, 0))
-    data = b"12345678"
-    assert call(pointer, host(data)) == code
-    assert reason in text()
+    d, data = taken(acl.rt.malloc(64, 0)), b"12345678"
+    h = host(data)
+    rows: list[tuple[Callable[[], int], int, str]] = [
+        (lambda: acl.rt.malloc(0, 0)[1], 100000, "EH0001"),
+        (lambda: acl.rt.malloc_host(0)[1], 100000, ""),
+        (lambda: acl.rt.free(0), 100000, "EH0002"),
+        (lambda: acl.rt.free_host(0), 100000, "EH0002"),
+        (lambda: acl.rt.memcpy(0, 8, h, 8, 1), 100000, "EH0002"),
+        (lambda: acl.rt.memcpy(d, 8, 0, 8, 1), 100000, "EH0002"),
+        (lambda: acl.rt.memcpy(d, 8, h, 8, 6), 100000, "EH0001"),
+        (lambda: acl.rt.memcpy(d, 8, h, 8, 7), 100000, "EH0001"),
+        (lambda: acl.rt.memcpy(d, 8, h, 8, -1), 100000, "EH0001"),
+        (lambda: acl.rt.memcpy(d, 7, h, 8, 1), 107000, "EE1003"),
+        (lambda: acl.rt.memcpy(d, 0, h, 8, 1), 107000, "EE1003"),
+        (lambda: acl.rt.memcpy(d, 8, h, 0, 1), 107000, "EE1003"),
+        (lambda: acl.rt.memcpy(d, 8, d, 8, 3), 0, ""),
+        (lambda: acl.rt.memset(d, 8, 0, 0), 107000, "EE1003"),
+        (lambda: acl.rt.memset_async(d, 8, 0, 0, 0), 107000, "EE1003"),
+        (lambda: acl.rt.memset_async(d, 8, 0, 9, 0), 107000, "EE1003"),
+        (lambda: acl.rt.memcpy_async(h, 8, h, 8, 0, 0), 207000, ""),
+        (lambda: acl.rt.get_mem_info(12)[2], 107016, ""),
+        (lambda: acl.rt.get_mem_info(-1)[2], 107016, ""),
+    ]
+    for call, code, reason in rows:
+        assert call() == code
+        assert reason in text()
 
 
 def test_the_kind_of_a_copy_is_ignored_and_the_direction_follows_the_addresses(device: int) -> None:
@@ -189,14 +185,13 @@ MISTAKES: dict[str, tuple[Callable[[int, int], int], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_what_is_not_established_gives_a_code_and_raises_in_strict_mode(device: int, name: str) -> None:
+def test_what_is_not_established_gives_a_code_and_raises_in_strict_mode(device: int) -> None:
     """pyacl.md §2.5 "not established", §9 "strict mode"; the codes are [inferred]."""
-    call, code = MISTAKES[name]
     storage = ctypes.create_string_buffer(8192)
-    assert call(taken(acl.rt.malloc(128, 0)), ctypes.addressof(storage)) == code
-    with strictly(), pytest.raises(NotEstablished):
-        call(taken(acl.rt.malloc(128, 0)), ctypes.addressof(storage))
+    for name, (call, code) in MISTAKES.items():
+        assert call(taken(acl.rt.malloc(128, 0)), ctypes.addressof(storage)) == code, name
+        with strictly(), pytest.raises(NotEstablished):
+            call(taken(acl.rt.malloc(128, 0)), ctypes.addressof(storage))
 
 
 def test_page_locked_memory_starts_on_64_bytes_and_is_read_as_array_and_as_bytes(device: int) -> None:
