@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.failure import AtcFailure, failure, inner_error, invalid
 from workbench.cann_emulator.atc.lowering import dtype_of
 from workbench.cann_emulator.atc.onnx_parser import Parsed
 from workbench.cann_emulator.om import Dtype
@@ -39,9 +39,9 @@ def parse_out_nodes(text: str) -> OutNodes:
     for entry in text.split(";") if text else ():
         parts = entry.split(":")
         if len(parts) > 2:
-            raise _bad("out_nodes", entry, 'an entry is "node:index" or the name of an output tensor')
+            raise invalid("out_nodes", entry, 'an entry is "node:index" or the name of an output tensor')
         if (nodes and len(parts) == 1) or (tensors and len(parts) == 2):
-            raise _bad("out_nodes", text, "node:index and names of output tensors cannot be mixed")
+            raise invalid("out_nodes", text, "node:index and names of output tensors cannot be mixed")
         if len(parts) == 1:
             tensors.append(entry)
         else:
@@ -60,24 +60,24 @@ def parse_output_type(text: str, outputs: Collection[tuple[str, int]]) -> str | 
     """
     if ":" not in text:
         if text not in OUTPUT_TYPES:
-            raise _bad("output_type", text, _TYPE_REASON)
+            raise invalid("output_type", text, _TYPE_REASON)
         return text
     written: list[str] = []
     typed: dict[tuple[str, int], str] = {}
     for entry in text.split(";"):
         parts = [part.strip() for part in entry.split(":")]
         if len(parts) != 3:
-            raise _bad("output_type", entry, 'an entry is "node:index:type"')
+            raise invalid("output_type", entry, 'an entry is "node:index:type"')
         node, digits, name = parts
         index = _index("output_type", digits, digits)
         if name not in OUTPUT_TYPES:
-            raise _bad("output_type", name, _TYPE_REASON)
+            raise invalid("output_type", name, _TYPE_REASON)
         written.append(f"{node}:{digits}")
         typed.setdefault((node, index), name)
     named = {f"{node}:{index}" for node, index in outputs}
     for name in written:
         if name not in named:
-            raise _bad("output_type", name, "a node with its own type is among --out_nodes")
+            raise invalid("output_type", name, "a node with its own type is among --out_nodes")
     return typed
 
 
@@ -94,17 +94,13 @@ def check_layouts(flag: str, text: str) -> None:
 
 def _index(flag: str, digits: str, value: str) -> int:
     if re.search(r"[^0-9]", digits):
-        raise _bad(flag, value, "the index is no positive integer")
+        raise invalid(flag, value, "the index is no positive integer")
     if not digits:
         raise failure("E10014", parameter=flag, value=value)
     significant = digits.lstrip("0") or "0"
     if len(significant) > len(str(_INT32_MAX)) or int(significant) > _INT32_MAX:
         raise failure("E10013", parameter=flag, value=value)
     return int(significant)
-
-
-def _bad(flag: str, value: str, reason: str) -> AtcFailure:
-    return failure("E10001", parameter=f"--{flag}", value=value, reason=reason)
 
 
 # --- inputs and outputs as the device sees them ---
@@ -145,8 +141,8 @@ def asked_outputs(parsed: Parsed, out_nodes: OutNodes) -> tuple[Place, ...]:
     for name in out_nodes.tensors:
         if name not in outputs or name not in makers:
             raise AtcFailure(
-                Record(code="E19999", arguments={"message": f"The tensor {name} is no output of the graph."}),
-                Record(code="E19999", arguments={"message": "The graph cannot be made of the model."}),
+                inner_error(f"The tensor {name} is no output of the graph."),
+                inner_error("The graph cannot be made of the model."),
             )
     return tuple(makers[name] for name in out_nodes.tensors)
 

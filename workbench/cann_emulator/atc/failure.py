@@ -45,6 +45,16 @@ def failure(code: str, **arguments: str) -> AtcFailure:
     return AtcFailure(Record(code=code, arguments=arguments))
 
 
+def invalid(flag: str, value: str, reason: str) -> AtcFailure:
+    """E10001: the value of a flag is refused."""
+    return failure("E10001", parameter=f"--{flag}", value=value, reason=reason)
+
+
+def inner_error(text: str) -> Record:
+    """E19999, which never becomes the headline beside others."""
+    return Record(code="E19999", arguments={"message": text})
+
+
 # --- texts of the error manager ---
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 from onnx import TypeProto
 
 from workbench.cann_emulator.atc.boundary import OutNodes, check_layouts, parse_out_nodes
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.failure import AtcFailure, failure, inner_error, invalid
 from workbench.cann_emulator.atc.folding import Shape
 from workbench.cann_emulator.atc.onnx_parser import Parsed
 from workbench.cann_emulator.atc.shapes import (
@@ -64,7 +64,7 @@ def read_requests(options: Mapping[str, str]) -> Requests:
         try:
             shapes = parse_shapes(text, gears=bool(flag))
         except AtcFailure as error:
-            inner = Record(code="E19999", arguments={"message": f"The input shape {text} cannot be read."})
+            inner = inner_error(f"The input shape {text} cannot be read.")
             raise AtcFailure(*error.records, inner) from error
     check_layouts("is_output_adjust_hw_layout", options.get("is_output_adjust_hw_layout", ""))
     return Requests(
@@ -92,8 +92,8 @@ def check_ranks(parsed: Parsed, requests: Requests) -> None:
         if value.name in asked and declared and len(asked[value.name]) != len(declared):
             text = f"The input {value.name} has {len(declared)} dimensions, not {len(asked[value.name])}."
             raise AtcFailure(
-                Record(code="E19999", arguments={"message": text}),
-                Record(code="E19999", arguments={"message": "The graph cannot be made of the model."}),
+                inner_error(text),
+                inner_error("The graph cannot be made of the model."),
             )
 
 
@@ -107,12 +107,8 @@ def check_names(parsed: Parsed, requests: Requests) -> None:
     if not requests.ranges and not requests.gear_flag:
         for value in parsed.inputs:
             if any(size < 0 for size in asked.get(value.name, declared_shape(value.type))):
-                raise failure(
-                    "E10001",
-                    parameter="--input_shape",
-                    value="NULL",
-                    reason="the model has shapes with -1: give --input_shape for each of its inputs",
-                )
+                reason = "the model has shapes with -1: give --input_shape for each of its inputs"
+                raise invalid("input_shape", "NULL", reason)
     _check_inputs(parsed, [name for name, _ in requests.shapes])
 
 
@@ -270,8 +266,7 @@ def _check_unasked(name: str, shape: Shape, flag: str, input_format: str) -> Non
         if tuple(axis for axis, size in enumerate(shape) if size < 0) != axes:
             raise failure("E10019")
     else:
-        reason = "every input with an open axis has its shape in --input_shape"
-        raise failure("E10001", parameter="--dynamic_dims", value=name, reason=reason)
+        raise invalid("dynamic_dims", name, "every input with an open axis has its shape in --input_shape")
 
 
 def _values(gear: Sequence[int], asked: Sequence[tuple[str, Shape]]) -> dict[str, list[int]]:

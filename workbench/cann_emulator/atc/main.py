@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from workbench.cann_emulator.atc import checks, flags
 from workbench.cann_emulator.atc.console import Console, emulated_version
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, inner_error
 from workbench.cann_emulator.atc.flags import SECTIONS, known_flags, value_of
 
 _ONNX = "5"
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
             console.log("error", "GE", line.rstrip())
         console.end_of_dots()
         text = f"{type(error).__name__} inside the emulator; --log=error keeps where, CANN_EMULATOR_STRICT=1 raises it"
-        console.failure((Record(code="E19999", arguments={"message": text}),))
+        console.failure((inner_error(text),))
         return _FAILED
     console.end_of_dots()
     console.success(warnings)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, invalid
 
 Dim = int | tuple[int, int]
 """A size, -1 for one that is open, or (least, greatest)."""
@@ -194,12 +194,7 @@ def check_shape_flags(options: Mapping[str, str]) -> None:
     else:
         open_axes = sum(shape.count(-1) for shape in shapes.values())
         if not open_axes:
-            raise failure(
-                "E10001",
-                parameter="--input_shape's dynamic dim num",
-                value="0",
-                reason="with --dynamic_dims at least one dimension is -1",
-            )
+            raise invalid("input_shape's dynamic dim num", "0", "with --dynamic_dims at least one dimension is -1")
         check_dynamic_dims(options["dynamic_dims"], open_axes=open_axes)
 
 
@@ -301,7 +296,7 @@ def check_dynamic_dims(text: str, *, open_axes: int) -> None:
     """
     text = text.removesuffix(";")
     if not text:
-        raise failure("E10001", parameter="--dynamic_dims", value=text, reason="it is empty")
+        raise invalid("dynamic_dims", text, "it is empty")
     for group in text.split(";"):
         parts = group.split(",")
         if len(parts) != open_axes:
@@ -309,8 +304,7 @@ def check_dynamic_dims(text: str, *, open_axes: int) -> None:
             raise failure("E10003", parameter="dynamic_dims", value=text, reason=reason)
         for part in parts:
             if re.search(r"[^0-9]", part):
-                reason = "a value of a gear is a positive integer"
-                raise failure("E10001", parameter="--dynamic_dims", value=part, reason=reason)
+                raise invalid("dynamic_dims", part, "a value of a gear is a positive integer")
 
 
 def parse_gears(flag: str, text: str) -> Gears:
