@@ -101,6 +101,10 @@ def refused(code: int, entry: str, **arguments: object) -> Failed:
     return Failed(code)
 
 
+def invalid(parameter: str, value: object, why: str) -> Failed:
+    return refused(INVALID_PARAM, "EH0001", value=value, param=parameter, reason=why)
+
+
 def present(**pointers: int) -> None:
     """Refuse the first of these that is null.
 

@@ -195,8 +195,9 @@ def _given_shapes(entry: LoadedModel, inputs: Dataset) -> tuple[tuple[int, ...],
         if len(dims) != len(bounds) or any(
             d < low or (high != -1 and d > high) for d, (low, high) in zip(dims, bounds, strict=True)
         ):
-            why = f"shape {list(dims)} of input {tensor.name} is outside of the model's range"
-            raise errors.refused(errors.INVALID_PARAM, "EH0001", value=list(dims), param="tensorDesc", reason=why)
+            raise errors.invalid(
+                "tensorDesc", list(dims), f"shape {list(dims)} of input {tensor.name} is outside of the model's range"
+            )
         found.append(dims)
     return tuple(found)
 

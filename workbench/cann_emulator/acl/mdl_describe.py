@@ -263,11 +263,9 @@ def _set_gear(model_id: int, dataset: int, index: int, chosen: tuple[int, ...], 
     """Choose a gear for a dataset and a model; the value reaches the dataset even when the model refuses it."""
     found = handles.need(dataset, Dataset, "dataset")
     if any(value == 0 for value in chosen):
-        why = "it must be greater than zero"
-        raise errors.refused(errors.INVALID_PARAM, "EH0001", value=0, param=kind, reason=why)
+        raise errors.invalid(kind, 0, "it must be greater than zero")
     if index >= len(found.buffers) or not found.buffers[index].address:
-        why = "the dataset has no memory there"
-        raise errors.refused(errors.INVALID_PARAM, "EH0001", value=index, param="index", reason=why)
+        raise errors.invalid("index", index, "the dataset has no memory there")
     entry = mdl_run.found(model_id)
     if kind != "dynamic_dims":
         found.gear = chosen

@@ -336,8 +336,7 @@ def create_config(device_list: list[int], aicore_metrics: int, aicore_events: in
     known = range(len(contexts.devices()))
     wrong = any(device not in known for device in device_list) or aicore_metrics not in _METRICS
     if wrong or aicore_events or not data_type_config or len(set(device_list)) < len(device_list):
-        why = "devices, metrics or data mask are wrong"
-        raise errors.refused(errors.INVALID_PARAM, "EH0001", value=device_list, param="config", reason=why)
+        raise errors.invalid("config", device_list, "devices, metrics or data mask are wrong")
     return handles.give(_Config(devices=tuple(device_list), site=site()))
 
 

@@ -175,8 +175,7 @@ get_error_code_from_exception_info = _reader("get_error_code_from_exception_info
 
 def _check_level(level: int) -> None:
     if level:
-        why = "it is 0, the level of a thread"
-        raise errors.refused(errors.INVALID_PARAM, "EH0001", value=level, param="level", reason=why)
+        raise errors.invalid("level", level, "it is 0, the level of a thread")
 
 
 def tell(code: int, *, task: int, stream: int, device: int) -> None:

@@ -162,8 +162,7 @@ def grab(context: Context, size: int, what: str, where: Site) -> memory.Block | 
 
 def _malloc(size: int) -> int:
     if not size:
-        why = "it must be greater than zero"
-        raise errors.refused(errors.INVALID_PARAM, "EH0001", value=0, param="size", reason=why)
+        raise errors.invalid("size", 0, "it must be greater than zero")
     block = grab(contexts.required(), size, "malloc", site())
     if block is None:
         raise Failed(errors.RT_MEMORY_ALLOCATION)
@@ -173,8 +172,7 @@ def _malloc(size: int) -> int:
 def _check_copy(function: str, dst: int, dst_max: int, src: int, count: int, kind: int) -> Context:
     errors.present(dst=dst, src=src)
     if kind not in _KINDS:
-        why = "it must be in [0, 5]"
-        raise errors.refused(errors.INVALID_PARAM, "EH0001", value=kind, param="kind", reason=why)
+        raise errors.invalid("kind", kind, "it must be in [0, 5]")
     context = contexts.required()
     if not 0 < count <= dst_max:
         raise _wrong_count(function, count, dst_max)

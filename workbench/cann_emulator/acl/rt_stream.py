@@ -238,7 +238,7 @@ def launch_callback(function: Callable[[Any], object], data: Any, block: int, st
     if not callable(function):
         raise TypeError("parameter must be callable")
     if block not in (0, 1):
-        raise errors.refused(errors.INVALID_PARAM, "EH0001", value=block, param="blockType", reason="it is 0 or 1")
+        raise errors.invalid("blockType", block, "it is 0 or 1")
     found = _stream(stream)
     inbox = _INBOXES.get(found.subscriber)
     if inbox is None:
@@ -263,8 +263,7 @@ def launch_callback(function: Callable[[Any], object], data: Any, block: int, st
 def process_report(timeout: int) -> int:
     """Run what is due in this thread, waiting for at most `timeout` ms (-1: for ever); 507012 when nothing came."""
     if timeout < -1 or timeout == 0:
-        why = "it is -1 or greater than 0"
-        raise errors.refused(errors.INVALID_PARAM, "EH0001", value=timeout, param="timeout", reason=why)
+        raise errors.invalid("timeout", timeout, "it is -1 or greater than 0")
     thread, now = threading.get_ident(), time.monotonic()
     deadline = float("inf") if timeout == -1 else now + timeout / 1000.0
     subscribed_by = min(deadline, now + _SUBSCRIPTION_COMES_S)

@@ -160,8 +160,7 @@ def init(path: str = "") -> None:
     if path:
         configuration, content = config.read(path)
     if contexts.PROCESS.content is not None and contexts.PROCESS.content != content:
-        why = "another configuration was used before"
-        raise errors.refused(errors.INVALID_PARAM, "EH0001", value=path, param="configPath", reason=why)
+        raise errors.invalid("configPath", path, "another configuration was used before")
     contexts.PROCESS.content, contexts.PROCESS.references, contexts.PROCESS.finalized = content, 1, False
     dumping.configure_overflow(configuration.overflow_path)
     dumping.configure(configuration.dump)
