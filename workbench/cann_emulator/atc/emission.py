@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
 from workbench.cann_emulator.atc.folding import Folded, Shape
@@ -89,7 +89,6 @@ def _aligned(size: int) -> int:
 
 # --- the graph ---
 
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto, TensorProto
 _NOTHING = "aclEmpty"
 _NEWEST_IR = 10
 """What follows adds types that operators up to opset 22 do not have; ONNX Runtime refuses versions it does not know."""
@@ -117,15 +116,13 @@ def emit(
         dims = [d if d >= 0 else f"{output}_{axis}" for axis, d in enumerate(shape)]
         graph.output.append(helper.make_tensor_value_info(output, element_type, dims))
     halves = _halves(folded, gears)
-    # the weights are most of the file: they are put behind the rest as they are, not copied through messages
-    parts: list[bytes | memoryview] = [graph.SerializeToString()]
-    for constant in _constants_read(folded):
-        parts.extend(_initializer(folded, constant, half=constant in halves, clip=clip))
-    model = ModelProto(ir_version=min(max(parsed.proto.ir_version, 4), _NEWEST_IR), producer_name="atc")
-    for domain, version in opsets.items():
-        model.opset_import.append(helper.make_opsetid("" if domain == "ai.onnx" else domain, version))
-    head = _head(_GRAPH, sum(map(len, parts)))
-    return b"".join([model.SerializeToString(), head, *parts])
+    graph.initializer.extend(
+        _initializer(folded, constant, half=constant in halves, clip=clip) for constant in _constants_read(folded)
+    )
+    imports = [helper.make_opsetid("" if domain == "ai.onnx" else domain, v) for domain, v in opsets.items()]
+    ir_version = min(max(parsed.proto.ir_version, 4), _NEWEST_IR)
+    model = ModelProto(ir_version=ir_version, producer_name="atc", opset_import=imports, graph=graph)
+    return bytes(model.SerializeToString())
 
 
 def _made_valid(graph: GraphProto, folded: Folded, opsets: Mapping[str, int]) -> dict[str, int]:
@@ -179,29 +176,14 @@ def _halves(folded: Folded, gears: Sequence[Gear]) -> set[str]:
     }
 
 
-def _initializer(folded: Folded, name: str, *, half: bool, clip: bool) -> list[bytes | memoryview]:
+def _initializer(folded: Folded, name: str, *, half: bool, clip: bool) -> TensorProto:
     array = folded.constants[name]
     if half:
         if clip and max(array.max(initial=0), -array.min(initial=0)) > _LARGEST_HALF:
             array = np.clip(array, -_LARGEST_HALF, _LARGEST_HALF)
         with np.errstate(over="ignore"):
             array = array.astype(np.float16)
-    header = TensorProto(
-        name=name, dims=array.shape, data_type=helper.np_dtype_to_tensor_dtype(array.dtype)
-    ).SerializeToString()
-    content = _head(_RAW_DATA, array.nbytes)
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    return [_head(_INITIALIZER, len(header) + len(content) + array.nbytes), header, content, raw]
-
-
-def _head(field: int, length: int) -> bytes:
-    """Tag and length of a length-delimited field in protobuf's wire format."""
-    head = bytearray([field << 3 | 2])
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return bytes(head)
+    return numpy_helper.from_array(array, name)
 
 
 def _described(folded: Folded, name: str) -> tuple[int, Shape]:
