@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,27 +138,36 @@ def in_order(graph: GraphProto, *, nested: bool = False) -> list[NodeProto]:
     """
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     given = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
-    waiting: list[set[int]] = []
-    readers: dict[int, list[int]] = {}
-    for index, node in enumerate(graph.node):
+    before: list[set[int]] = []
+    for node in graph.node:
         for name in node.input:
             if name and not nested and name not in makers and name not in given:
                 raise failure("E19999", message=f"The node {node.name} reads {name}, which nothing makes.")
-        before = {makers[name] for name in names_read(node) if name in makers}
-        waiting.append(before)
-        for maker in before:
-            readers.setdefault(maker, []).append(index)
-    ready = [index for index, before in enumerate(waiting) if not before]
-    order: list[NodeProto] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(graph.node[index])
-        for reader in readers.get(index, ()):
-            waiting[reader].discard(index)
-            if not waiting[reader]:
-                heapq.heappush(ready, reader)
+        before.append({makers[name] for name in names_read(node) if name in makers})
+    order = dependency_order(before, range(len(before)))
     if len(order) < len(graph.node):
         raise failure("E19999", message="The graph has a cycle.")
+    return [graph.node[index] for index in order]
+
+
+def dependency_order(before: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
+    """Indices so that each stands behind those of its `before`; of several that may come next, the least rank first.
+    What is in a cycle, or behind one, is left out."""
+    waiting = list(map(len, before))
+    readers: dict[int, list[int]] = {}
+    for index, makers in enumerate(before):
+        for maker in makers:
+            readers.setdefault(maker, []).append(index)
+    ready = [(ranks[index], index) for index, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers.get(index, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (ranks[reader], reader))
     return order
 
 
