@@ -242,11 +242,7 @@ def update_use(device: Device, force: bool = False) -> None:
         in_use = [d for d in devices() if d.contexts or (d.arena is not None and d.arena.used)]
         report_use(
             {
-                d.physical: DeviceUse(
-                    hbm_bytes=d.arena.used if d.arena is not None else 0,
-                    aicore_percent=load_percent(d),
-                    updated_s=time.time(),
-                )
+                d.physical: DeviceUse(hbm_bytes=d.arena.used if d.arena else 0, aicore_percent=load_percent(d))
                 for d in in_use
             }
         )
