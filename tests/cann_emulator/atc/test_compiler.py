@@ -30,7 +30,7 @@ from tests.targets.encoder import ids, model_of
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.om_files import run_info, run_to_json
+from workbench.cann_emulator.atc.outputs import run_info, run_to_json
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import largest_gear, load_om
 

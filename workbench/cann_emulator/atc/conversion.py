@@ -51,9 +51,8 @@ from workbench.cann_emulator.atc.gears import (
     read_requests,
 )
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
-from workbench.cann_emulator.atc.om_files import show_info
 from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx, precheck, report_path, write_report
-from workbench.cann_emulator.atc.outputs import om_path, write_file, write_result
+from workbench.cann_emulator.atc.outputs import om_path, show_info, write_file, write_result
 from workbench.cann_emulator.atc.precision import assign
 from workbench.cann_emulator.atc.precision_files import with_kept_types
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor, write_om

@@ -100,7 +100,7 @@ def _run(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
         return _to_json(options, console)
     if mode == "6":
         checks.check_info(options)
-        from workbench.cann_emulator.atc.om_files import run_info
+        from workbench.cann_emulator.atc.outputs import run_info
 
         run_info(_given(options), console)
         return ()
@@ -130,7 +130,7 @@ def _to_json(options: Mapping[str, str], console: Console) -> tuple[Record, ...]
         raise _not_emulated("the conversion of dumped graphs (--mode=5)")
     if "framework" in options:
         raise _not_emulated(f"JSON of models of --framework={options['framework']}; leave it out for an OM")
-    from workbench.cann_emulator.atc.om_files import run_to_json
+    from workbench.cann_emulator.atc.outputs import run_to_json
 
     run_to_json(_given(options), console)
     return ()
