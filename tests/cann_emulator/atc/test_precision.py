@@ -35,28 +35,26 @@ def of_type(kind: str) -> Callable[[Kernel], bool]:
     return lambda kernel: kernel.op_type == kind
 
 
-@pytest.mark.parametrize(
-    ("flags", "cube", "vector"),
-    [
-        ({}, {"float16"}, {"float16"}),
-        ({"precision_mode_v2": "fp16"}, {"float16"}, {"float16"}),
-        ({"precision_mode": "force_fp32"}, {"float16"}, {"float32"}),
-        ({"precision_mode": "cube_fp16in_fp32out"}, {"float16"}, {"float32"}),
-        ({"precision_mode": "allow_fp32_to_fp16"}, {"float16"}, {"float32"}),
-        ({"precision_mode": "must_keep_origin_dtype"}, {"float32"}, {"float32"}),
-        ({"precision_mode_v2": "origin"}, {"float32"}, {"float32"}),
-        ({"precision_mode": "allow_mix_precision"}, {"float16"}, {"float16", "float32"}),
-        ({"precision_mode_v2": "mixed_float16"}, {"float16"}, {"float16", "float32"}),
-        ({"precision_mode": "allow_mix_precision_bf16"}, {"bfloat16"}, {"bfloat16", "float32"}),
-        ({"precision_mode": "allow_fp32_to_bf16"}, {"float32"}, {"float32"}),
-    ],
-)
-def test_modes_decide_by_kind_of_operator(
-    flags: dict[str, str], cube: set[str], vector: set[str], tmp_path: Path
-) -> None:
-    model = compiled(encoder(tmp_path), input_shape=STATIC, **flags)
-    assert dtypes(model, is_cube) == cube
-    assert dtypes(model, is_vector) == vector
+def test_modes_decide_by_kind_of_operator(tmp_path: Path) -> None:
+    path, half, single, both = encoder(tmp_path), {"float16"}, {"float32"}, {"float16", "float32"}
+    for flag, modes in {
+        "precision_mode": {
+            "force_fp16": (half, half),
+            "force_fp32": (half, single),
+            "cube_fp16in_fp32out": (half, single),
+            "allow_fp32_to_fp16": (half, single),
+            "must_keep_origin_dtype": (single, single),
+            "allow_mix_precision": (half, both),
+            "allow_mix_precision_bf16": ({"bfloat16"}, {"bfloat16", "float32"}),
+            "allow_fp32_to_bf16": (single, single),
+        },
+        "precision_mode_v2": {"fp16": (half, half), "origin": (single, single), "mixed_float16": (half, both)},
+    }.items():
+        for mode, expected in modes.items():
+            model = compiled(path, input_shape=STATIC, **{flag: mode})
+            assert (dtypes(model, is_cube), dtypes(model, is_vector)) == expected, mode
+    plain = compiled(path, input_shape=STATIC)
+    assert dtypes(plain, is_cube) == dtypes(plain, is_vector) == half
 
 
 def test_force_fp32_multiplies_halves_and_writes_floats(tmp_path: Path) -> None:
