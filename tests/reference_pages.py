@@ -42,3 +42,21 @@ def atc_flags() -> tuple[set[str], set[str]]:
     listed = {name for cell in rows for name in re.findall(r"--(\w+)", cell)}
     whole = (REFERENCE / "atc.md").read_text(encoding="utf-8")
     return listed - {"h", "deterministic_level"}, set(re.findall(r"--(\w+)", whole))
+
+
+def acl_calls() -> dict[str, int]:
+    """Call, as `rt.malloc`, → values that it gives, its return code among them; those rows of pyacl.md §1 that say."""
+    rows = re.findall(r"^\| (`[^|]*)\|", _section("pyacl.md", "## 1. Calls", "## 2."), re.MULTILINE)
+    calls = [call for cell in rows for call in re.findall(r"([\w, ]+?) = acl\.([\w.]+)\(", cell)]
+    return {name: len(given.split(",")) for given, name in calls if name != "get_version"}
+
+
+def atc_values() -> dict[str, tuple[list[str], str]]:
+    """Flag → values that are taken while the command line is parsed, and the code of any other (atc.md §1)."""
+    section = _section("atc.md", "Values checked at parse time", "The E10001 reason lists")
+    found = {}
+    for names, values, code in re.findall(r"^\| (`[^|]*)\| ([^|]*) \| (E\d{5})", section, re.MULTILINE):
+        listed = ["0", "1", "2", "3", "4"] if values == "0..4" else values.split(", ")
+        for name in re.findall(r"`(\w+)`", names):
+            found[name] = listed, "E10001" if name == "virtual_type" else code
+    return found

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from workbench.cann_emulator.atc.catalogue import catalogue
+from workbench.cann_emulator.atc.failure import catalogue
 from workbench.targets.ascend.acl import calls as acl
 from workbench.targets.ascend.atc import codes as atc
 from workbench.values.documents.canonical import DecodeError, decode

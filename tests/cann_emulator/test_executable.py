@@ -114,26 +114,6 @@ def test_no_optimizer_reaches_across_a_rounding(dtype: Dtype) -> None:
     np.testing.assert_array_equal(run(model, feeds)["logits"], expected)
 
 
-def test_an_optimized_session_gives_what_the_graph_with_its_roundings_says() -> None:
-    """Against the same graph with every optimizer off; an element-wise chain leaves no room for another order."""
-    nodes = [
-        helper.make_node("Mul", ["x", "factor"], ["a"], name="mul"),
-        helper.make_node("Add", ["a", "shift"], ["b"], name="add"),
-        helper.make_node("Mul", ["b", "factor"], ["c"], name="mul2"),
-        helper.make_node("Sub", ["c", "x"], ["y"], name="sub"),
-    ]
-    value = helper.make_tensor_value_info
-    constant = {"factor": np.float32([1.1]), "shift": np.float32([0.3])}
-    proto = model_of(
-        nodes, constant, [value("x", TensorProto.FLOAT, [999])], [value("y", TensorProto.FLOAT, [999])], opset=16
-    )
-    x = np.linspace(-3, 3, 999, dtype=np.float32)
-    f, s = half(constant["factor"]), half(constant["shift"])
-
-    expected = half(half(half(half(half(x) * f) + s) * f) - half(x))
-    np.testing.assert_array_equal(run(offline_model(proto), {"x": x})["y"], expected)
-
-
 def test_halves_overflow_to_infinity_and_nan_flows_through() -> None:
     proto = mlp(4, 4)
     x = np.zeros((4, 4), np.float32)
@@ -403,16 +383,6 @@ def test_a_compiled_int8_model_that_keeps_float32_gives_the_interpreters_bits(tm
     np.testing.assert_allclose(
         result, Interpreter(proto, truncate_deq_scale=True).run(feeds)["logits"], rtol=1e-5, atol=1e-6
     )
-
-
-@pytest.mark.parametrize("mode", ["force_fp16", "allow_mix_precision", "allow_fp32_to_fp16", "force_fp32"])
-def test_compiled_precision_modes_stay_near_float_and_differ_from_it(mode: str, tmp_path: Path) -> None:
-    proto, feeds = tiny_encoder(batch=4, length=7), ids(4, 7)
-    exact = Interpreter(proto).run(feeds)["logits"]
-
-    error = np.abs(run(compiled(proto, tmp_path, f"--precision_mode={mode}"), feeds)["logits"] - exact).max()
-
-    assert 1e-5 < error < 2e-2
 
 
 class QuantizedMatmul(NamedTuple):

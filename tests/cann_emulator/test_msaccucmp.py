@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.emulated_cann import emulated_environment
-from workbench.cann_emulator.acl.overflow import AI_CORE_INFO, AI_CORE_STATUS, STATUS_BYTES
+from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS, STATUS_BYTES
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 
 NAME = "Opdebug.Node_OpDebug.3.0.1732082705016774"

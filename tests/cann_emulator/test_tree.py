@@ -90,12 +90,6 @@ def test_a_folder_that_is_not_ours_is_neither_overwritten_nor_deleted(tmp_path: 
     assert (tmp_path / "mine/thesis.tex").exists()
 
 
-def test_an_empty_folder_may_become_a_tree(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-
-    assert (write_tree(tmp_path / "empty") / "bin/atc").exists()
-
-
 def test_many_writers_at_once_leave_one_whole_tree(tmp_path: Path) -> None:
     versions = ["8.5.0", "8.1.RC1"] * 3
     with ThreadPoolExecutor(3) as pool:
@@ -239,21 +233,6 @@ def test_a_fresh_process_imports_the_vendors_modules_through_the_tree(tmp_path: 
     done = run([sys.executable, "-c", code], emulated_environment(tmp_path), tmp_path)
 
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_submodules_of_acl_are_attributes_after_import(tmp_path: Path) -> None:
-    """pyacl.md §9, shapes."""
-    code = (
-        "import acl\n"
-        "acl.prof.init, acl.mdl.execute\n"
-        "print(acl.EMULATOR, 'bytes_to_ptr' in dir(acl.util), callable(acl.rt.malloc))"
-    )
-
-    done = run([sys.executable, "-c", code], emulated_environment(tmp_path), tmp_path)
-
-    assert done.stderr == ""
-    assert done.stdout.startswith("int8-workbench ")
-    assert done.stdout.endswith(" True True\n")
 
 
 def test_another_interpreter_is_told_which_one_has_the_emulator(tmp_path: Path) -> None:

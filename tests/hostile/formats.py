@@ -20,9 +20,9 @@ from tests.values.test_preprocess import write_tokenizer
 from workbench.api.opening import named_candidate
 from workbench.cann_emulator.acl.config import ConfigurationRefused
 from workbench.cann_emulator.acl.config import parse as parse_acl
-from workbench.cann_emulator.atc.aipp_config import read_aipp
+from workbench.cann_emulator.atc.aipp import read_aipp
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.fusion_switch import read_switches
+from workbench.cann_emulator.atc.fusion import read_switches
 from workbench.cann_emulator.atc.precision_files import read_keep_dtype, read_mixlist
 from workbench.cann_emulator.device_data import SHIPPED, load_device_data
 from workbench.cann_emulator.dump_file import Values, dump_bytes

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.cann_emulator.acl.overflow import AI_CORE_INFO, AI_CORE_STATUS, STATUS_BYTES
+from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS, STATUS_BYTES
 from workbench.cann_emulator.dump_file import NoDumpFile, array_of, parse_dump
 from workbench.values.system.files import temporary_beside
 

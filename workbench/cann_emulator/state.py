@@ -15,8 +15,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+import psutil
 
 from workbench.values.system.files import temporary_beside
 
@@ -38,7 +40,7 @@ class DeviceUse:
 
     hbm_bytes: int
     aicore_percent: float = 0.0
-    updated_s: float = 0.0
+    updated_s: float = field(default_factory=time.time)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +78,8 @@ def report_use(devices: Mapping[int, DeviceUse]) -> None:
     if not devices:
         file.unlink(missing_ok=True)
         return
-    body = {
-        "pid": os.getpid(),
-        "name": Path(sys.executable).name,
-        "devices": {
-            str(device): {
-                "hbm_bytes": use.hbm_bytes,
-                "aicore_percent": use.aicore_percent,
-                "updated_s": use.updated_s or time.time(),
-            }
-            for device, use in devices.items()
-        },
-    }
+    used = {str(device): asdict(use) for device, use in devices.items()}
+    body = {"pid": os.getpid(), "name": Path(sys.executable).name, "devices": used}
     with temporary_beside(file, durable=False) as draft:
         draft.write_text(json.dumps(body), encoding="utf-8")
 
@@ -100,7 +92,7 @@ def processes() -> tuple[ProcessUse, ...]:
             body = json.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             continue  # ended in between
-        if not _lives(body["pid"]):
+        if not psutil.pid_exists(body["pid"]):
             file.unlink(missing_ok=True)
             continue
         devices = {int(device): DeviceUse(**use) for device, use in body["devices"].items()}
@@ -113,13 +105,3 @@ def aicore_percent(device: int, uses: tuple[ProcessUse, ...]) -> float:
     now = time.time()
     loads = [p.devices[device] for p in uses if device in p.devices]
     return min(100.0, sum(use.aicore_percent for use in loads if now - use.updated_s < _FRESH_S))
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

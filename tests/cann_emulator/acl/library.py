@@ -18,23 +18,7 @@ from onnx import TensorProto, helper
 
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import (
-    contexts,
-    dumping,
-    faults,
-    handles,
-    host_clock,
-    leaks,
-    memory,
-    models,
-    overflow,
-    pinned,
-    profiling,
-    reason,
-    strict,
-    top_process,
-)
-from workbench.cann_emulator.acl import prof as prof_module
+from workbench.cann_emulator.acl import clock, contexts, dumping, errors, handles, memory, models, prof
 from workbench.cann_emulator.om import Gear, OfflineModel, Tensor, write_om
 
 Array = npt.NDArray[Any]
@@ -43,7 +27,7 @@ CLIENTS = Path(__file__).parent / "clients"
 
 def start_over() -> None:
     """What a new process would find."""
-    faults.arm("")
+    errors.arm("")
     for device in contexts.devices():
         if device.arena is not None or device.contexts:
             acl.rt.reset_device_force(device.index)
@@ -55,34 +39,32 @@ def start_over() -> None:
     memory.ARENAS.clear()
     contexts._DEVICES.clear()
     contexts._THREAD.__dict__.clear()
-    contexts.DEFAULT_DEVICE.clear()
-    faults.arm("")
+    errors.arm("")
     models.unload_all()
     models._IDS = itertools.count(1)
-    host_clock._CLOCK = host_clock._Clock()  # msprof's variable lets it stand until the process ends
+    clock._CLOCK = clock._Clock()  # msprof's variable lets it stand until the process ends
     handles.LIVE.clear()
-    for block in list(pinned.PINNED.values()):
-        pinned.release(block)
-    leaks.reclaimed.clear()
-    leaks._TOLD.clear()
-    overflow.configure(None)
+    for block in list(memory.PINNED.values()):
+        memory.unpin(block)
+    handles.reclaimed.clear()
+    handles._TOLD.clear()
+    dumping.configure_overflow(None)
     dumping.configure(None)
-    profiling.PROFILE = profiling._Profile()
-    prof_module._SESSION = prof_module._Session()
-    top_process._STATE.references, top_process._STATE.content, top_process._STATE.finalized = 0, None, False
-    reason.share(False)
-    reason.take()
-    reason.last_code(forget=True)
-    strict.STRICT["on"] = False
+    prof.PROFILE = prof._Profile()
+    prof._SESSION = prof._Session()
+    contexts.PROCESS.references, contexts.PROCESS.content, contexts.PROCESS.finalized = 0, None, False
+    errors.take()
+    errors.last_code(forget=True)
+    errors.STRICT["on"] = False
 
 
 @contextmanager
 def strictly() -> Iterator[None]:
-    strict.STRICT["on"] = True
+    errors.STRICT["on"] = True
     try:
         yield
     finally:
-        strict.STRICT["on"] = False
+        errors.STRICT["on"] = False
 
 
 def text() -> str:

@@ -12,7 +12,7 @@ import pytest
 from tests.cann_emulator.acl.library import dataset, multilayer, ok, opened, saved, strictly, taken, text
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import contexts
-from workbench.cann_emulator.acl.strict import NotEstablished
+from workbench.cann_emulator.acl.errors import NotEstablished
 
 
 def test_a_second_init_returns_100002_and_does_no_harm() -> None:
@@ -49,17 +49,10 @@ def test_calls_that_work_before_init() -> None:
     assert acl.get_soc_name() == "Ascend910B3"
 
 
-def test_an_empty_configuration_path_means_none() -> None:
-    """A published client calls acl.init('')."""
-    ok(acl.init(""))
-
-
-@pytest.mark.parametrize("call", ["set_device", "create_context", "reset_device"])
-def test_a_device_id_outside_the_machine_is_107001(device: int, call: str) -> None:
+def test_a_device_id_outside_the_machine_is_107001(device: int) -> None:
     """pyacl.md §2.5, device and context."""
     for index in (-1, 1, 99):
-        result = getattr(acl.rt, call)(index)
-        assert (result[1] if isinstance(result, tuple) else result) == 107001
+        assert acl.rt.set_device(index) == acl.rt.reset_device(index) == acl.rt.create_context(index)[1] == 107001
     assert "EL0002" in text()
 
 
@@ -72,24 +65,14 @@ def test_reset_more_often_than_set_is_507007(device: int) -> None:
     assert acl.rt.reset_device(0) == 507007
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: acl.rt.malloc(8, 0)[1],
-        lambda: acl.rt.malloc_host(8)[1],
-        lambda: acl.rt.memcpy(4096, 8, 8192, 8, 0),
-        lambda: acl.rt.memset(4096, 8, 0, 8),
-        lambda: acl.rt.create_stream()[1],
-        lambda: acl.rt.create_event()[1],
-        lambda: acl.rt.synchronize_stream(0),
-        lambda: acl.rt.synchronize_device(),
-        lambda: acl.rt.get_device()[1],
-        lambda: acl.rt.get_mem_info(1)[2],
-    ],
-)
-def test_without_a_context_in_the_thread_it_is_107002(call: Callable[[], int]) -> None:
+def test_without_a_context_in_the_thread_it_is_107002() -> None:
     ok(acl.init())
-    assert call() == 107002
+    codes = [
+        *(acl.rt.malloc(8, 0)[1], acl.rt.malloc_host(8)[1], acl.rt.memcpy(4096, 8, 8192, 8, 0)),
+        *(acl.rt.memset(4096, 8, 0, 8), acl.rt.create_stream()[1], acl.rt.create_event()[1]),
+        *(acl.rt.synchronize_stream(0), acl.rt.synchronize_device(), acl.rt.get_device()[1], acl.rt.get_mem_info(1)[2]),
+    ]
+    assert set(codes) == {107002}
 
 
 def test_memory_is_freed_without_a_current_context_too(device: int) -> None:
@@ -126,15 +109,6 @@ def test_the_current_context_is_per_thread_and_a_new_thread_has_none(device: int
     assert seen == [107002, 0, 0, 0]
 
 
-def test_threads_that_set_the_same_device_share_its_default_context(device: int) -> None:
-    mine, _ = acl.rt.get_context()
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: (acl.rt.set_device(0), found.append(acl.rt.get_context()[0])))
-    thread.start()
-    thread.join()
-    assert found == [mine]
-
-
 def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
     acl.rt.malloc(0, 0)
     others: list[object] = []
@@ -146,49 +120,6 @@ def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
     assert first.startswith("[PID: ")
     assert "Invalid_Argument(EH0001): Value [0] for [size] is invalid." in first
     assert acl.get_recent_err_msg() is None
-
-
-def test_of_several_texts_the_first_is_the_headline_and_the_others_follow_without_codes(device: int) -> None:
-    """atc.md §5.3."""
-    acl.mdl.unload(77)  # an inner error, which is no headline beside others
-    acl.rt.malloc(0, 0)
-    acl.rt.malloc(0, 0)
-    acl.rt.free(0)
-
-    headline, *rest = text().splitlines()
-
-    assert headline.endswith(
-        "Invalid_Argument(EH0001): Value [0] for [size] is invalid. Reason: it must be greater than zero."
-    )
-    assert rest == [
-        "        TraceBack (most recent call last):",
-        "        Model id 77 is invalid: no model of this id is loaded.",
-        "        Value [0] for [size] is invalid. Reason: it must be greater than zero.",
-        "        Argument [devPtr] must not be NULL.",
-    ]
-
-
-def test_inner_errors_alone_have_a_headline_of_their_own(device: int) -> None:
-    """error_manager.cc:549-565 of runtime v8.5.0."""
-    acl.mdl.unload(77)
-    acl.mdl.unload(78)
-
-    first, second, *rest = text().splitlines()
-
-    assert first == "E19999: Inner Error!"
-    assert second.startswith("E19999[PID: ")
-    assert second.endswith(" (E19999):  Model id 77 is invalid: no model of this id is loaded.")
-    assert rest == [
-        "        TraceBack (most recent call last):",
-        "       Model id 78 is invalid: no model of this id is loaded.",
-    ]
-
-
-def test_older_releases_put_the_code_first(device: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """atc.md §5.3."""
-    monkeypatch.setenv("CANN_EMULATOR_VERSION", "8.1.RC1")
-    acl.rt.malloc(0, 0)
-    assert text().startswith("EH0001: [PID: ")
 
 
 def test_contexts_are_created_current_and_destroyed_once(device: int) -> None:

@@ -42,12 +42,6 @@ print(acl.mdl.execute(model, *sets))
     assert (done.stdout, done.stderr) == ("507015\n", "")
 
 
-def test_the_modules_are_imported_as_the_vendors(tree: Path) -> None:
-    source = "import acl; import acl.mdl; from acl import prof\nprint(acl.mdl.create_desc() > 0, prof is acl.prof)"
-    done = run_source(source, tree, env={"CANN_EMULATOR_LEAKS": "off"})
-    assert done.stdout == "True True\n", done.stderr
-
-
 def test_modules_of_the_vendor_that_are_not_emulated_are_refused_by_name(tree: Path) -> None:
     source = "import acl\nprint(*(hasattr(acl, m) for m in ('himpi', 'media', 'op')))\nacl.himpi.sys_init()"
     done = run_source(source, tree)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cann_emulator.acl.library import multilayer, ok, saved, taken
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import memory, models, pinned
+from workbench.cann_emulator.acl import memory, models
 
 
 @pytest.fixture(autouse=True)
@@ -79,8 +79,8 @@ def test_threads_allocate_copy_and_free_at_once(device: int) -> None:
             ok(acl.rt.free_host(host))
 
     together(6, work)
-    assert not pinned.PINNED
-    assert not pinned._STARTS
+    assert not memory.PINNED
+    assert not memory._PINNED_STARTS
     assert memory.ARENAS[0].starts == [there]
 
 
@@ -93,7 +93,7 @@ def test_a_destructor_that_frees_while_the_library_allocates_does_not_block(devi
         def __del__(self) -> None:
             freed.append((acl.rt.free(blocks.pop()), acl.rt.free_host(hosts.pop())))
 
-    with memory.ARENAS[0].lock, pinned._LOCK:
+    with memory.ARENAS[0].lock, memory._PINNING:
         dropped = Dropped()
         dropped.itself = dropped  # type: ignore[attr-defined]  # a cycle, which only the collector ends
         del dropped

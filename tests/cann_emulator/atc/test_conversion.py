@@ -113,22 +113,13 @@ def test_an_unsorted_mode_is_told_behind_an_inner_error(files: dict[str, str]) -
     assert codes(Path(files["good"]), topo_sorting_mode="9") == ["E19999", "E10001", "E10042"]
 
 
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (b"", "E13015"),
-        (b"this is no model at all", "E13005"),
-        (b"\x08\x00", "E16004"),
-        (onnx.ModelProto(ir_version=8).SerializeToString(), "E16004"),
-    ],
-)
-@pytest.mark.parametrize("mode_3", [True, False])
-def test_files_that_hold_no_model(content: bytes, code: str, mode_3: bool, tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(content)
-    assert codes(tmp_path / "m.onnx", mode_3=mode_3) == [code]
-
-
-def test_a_special_file_is_no_model_and_is_not_read() -> None:
+def test_files_that_hold_no_model(tmp_path: Path) -> None:
+    """A special file is none, and is not read."""
+    bare = onnx.ModelProto(ir_version=8).SerializeToString()
+    for content, code in ((b"", "E13015"), (b"no model at all", "E13005"), (b"\x08\x00", "E16004"), (bare, "E16004")):
+        (tmp_path / "m.onnx").write_bytes(content)
+        for mode_3 in (True, False):
+            assert codes(tmp_path / "m.onnx", mode_3=mode_3) == [code]
     assert codes(Path("/dev/zero")) == ["E13015"]
 
 
@@ -147,32 +138,27 @@ def test_an_input_of_the_model_may_be_an_output(tmp_path: Path) -> None:
     assert codes(path, out_nodes="x:1") == ["E10003"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ({"out_nodes": "z", "output_type": "second:0:FP16"}, None),
-        ({"out_nodes": "z", "output_type": "first:0:FP16"}, "E10001"),
-        ({"out_nodes": "z", "output_type": "z:0:FP16"}, "E10001"),
-        ({"out_nodes": "first:0", "output_type": "second:0:FP16"}, "E10001"),
-        ({"output_type": "second:0:FP16"}, "E10001"),
-        ({"out_nodes": "nobody:0", "output_type": "second:0:FP16"}, "E10001"),
-        ({"out_nodes": " second:0"}, "E10016"),
-        ({"out_nodes": " z"}, "E19999"),
-        ({"out_nodes": "z;"}, "E19999"),
-        ({"input_fp16_nodes": " x"}, "E10016"),
-        ({"input_fp16_nodes": ";"}, "E10016"),
-        ({"input_fp16_nodes": "first"}, "E10017"),
-        ({"output_type": "HIF8"}, None),
-    ],
-)
-def test_types_are_held_against_the_outputs_and_blanks_belong_to_names(
-    flags: dict[str, str], expected: str | None, tmp_path: Path
-) -> None:
+def test_types_are_held_against_the_outputs_and_blanks_belong_to_names(tmp_path: Path) -> None:
     path = relu(tmp_path)
-    if expected is None:
-        compiled(path, **flags)
-    else:
-        assert codes(path, **flags)[0] == expected
+    compiled(path, out_nodes="z", output_type="second:0:FP16")
+    compiled(path, output_type="HIF8")
+    for nodes, kind in (
+        ("z", "first:0"),
+        ("z", "z:0"),
+        ("first:0", "second:0"),
+        ("", "second:0"),
+        ("no:0", "second:0"),
+    ):
+        assert codes(path, output_type=f"{kind}:FP16", **({"out_nodes": nodes} if nodes else {}))[0] == "E10001"
+    for expected, flags in (
+        ("E10016", {"out_nodes": " second:0"}),
+        ("E19999", {"out_nodes": " z"}),
+        ("E19999", {"out_nodes": "z;"}),
+        ("E10016", {"input_fp16_nodes": " x"}),
+        ("E10016", {"input_fp16_nodes": ";"}),
+        ("E10017", {"input_fp16_nodes": "first"}),
+    ):
+        assert codes(path, **flags)[0] == expected, flags
 
 
 def test_kept_names_that_the_graph_lacks_are_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

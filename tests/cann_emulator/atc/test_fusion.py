@@ -26,7 +26,6 @@ from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.om import OfflineModel
-from workbench.targets.ascend.config_files import FUSION_GROUPS
 
 
 @pytest.fixture(autouse=True)
@@ -95,22 +94,6 @@ def test_o1_switches_off_what_can_be_switched_off(tmp_path: Path) -> None:
     (tmp_path / "switch.json").write_text('{"ExceptionalPassOfO1Level": ["GeluFusionPass"]}')
     kept = compiled(path, input_shape=STATIC, oo_level="O1", fusion_switch_file=str(tmp_path / "switch.json"))
     assert kept.graph_fusions == {"GeluFusionPass": (1, 1)}
-
-
-@pytest.mark.parametrize("group", [g for g, passes in FUSION_GROUPS.items() if passes.on and g != "softmax"])
-def test_each_default_group_of_the_search_changes_an_encoder_or_its_int8_form(group: str, tmp_path: Path) -> None:
-    names = FUSION_GROUPS[group]
-    off = {"GraphFusion": dict.fromkeys(names.graph, "off"), "UBFusion": dict.fromkeys(names.ub, "off")}
-    for path in (encoder(tmp_path), quantized_encoder(tmp_path, products=True)):
-        modes = ("force_fp16", "allow_fp32_to_fp16")
-        for mode in modes:
-            plain = compiled(path, input_shape=STATIC, precision_mode=mode)
-            model = switched(tmp_path, path, off, precision_mode=mode)
-            if [k.nodes for k in model.gears[0].kernels] != [k.nodes for k in plain.gears[0].kernels]:
-                return
-            if types_of(model) != types_of(plain):
-                return
-    pytest.fail(f"nothing changes without {group}")
 
 
 def write(path: Path, nodes: list[onnx.NodeProto], weights: dict[str, Array], shape: list[int | str]) -> None:

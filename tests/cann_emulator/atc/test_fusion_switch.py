@@ -4,18 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.fusion_switch import (
-    ALWAYS_ON_AT_O1,
-    BUILT_IN,
-    FORBIDDEN_TO_CLOSE,
-    Switches,
-    read_switches,
-)
-from workbench.targets.ascend.config_files import FUSION_GROUPS
+from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, BUILT_IN, FORBIDDEN_TO_CLOSE, Switches, read_switches
 
 
 def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:
@@ -79,18 +70,6 @@ def test_o1_beats_the_file_and_the_exceptions_beat_o1(tmp_path: Path) -> None:
     assert switches.is_on("B", "UBFusion")
 
 
-def test_every_group_of_the_search_can_be_closed(tmp_path: Path) -> None:
-    for group in FUSION_GROUPS.values():
-        entries = {"GraphFusion": dict.fromkeys(group.graph, "off"), "UBFusion": dict.fromkeys(group.ub, "off")}
-        switches = read(tmp_path, json.dumps({"Switch": entries}))
-        assert not any(switches.is_on(name, "GraphFusion") for name in group.graph)
-        assert not any(switches.is_on(name, "UBFusion") for name in group.ub)
-
-
-def test_names_that_no_pass_has_are_taken_without_a_word(tmp_path: Path) -> None:
-    assert not read(tmp_path, "NobodysFusionPass:off").is_on("NobodysFusionPass", "GraphFusion")
-
-
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -101,7 +80,7 @@ def test_names_that_no_pass_has_are_taken_without_a_word(tmp_path: Path) -> None
         ('{"Switch": {"Graph": {}}}', "E21002"),
         ('{"Switch": []}', "E21002"),
         ("[]", "E21002"),
-        ('{"Priority": {"GraphFusion": {"Top": {"A": "first"}}}}', "E21002"),
+        ('{"Priority": []}', "E21002"),
         ('{"ExceptionalPassOfO1Level": {"A": "on"}}', "E21002"),
         ("A:off\nA:on", "E20003"),
         ("A:Off", "E20003"),
@@ -122,16 +101,3 @@ def test_priorities_of_the_documented_form_are_accepted(tmp_path: Path) -> None:
     assert read(tmp_path, '{"Priority": {"GraphFusion": {"Top": {"A": 0}, "Main": {"B": 1000}}}}').is_on(
         "A", "GraphFusion"
     )
-
-
-@settings(deadline=None, max_examples=50)
-@given(states=st.dictionaries(st.from_regex(r"[A-Z][A-Za-z0-9]{2,20}Pass", fullmatch=True), st.booleans(), max_size=6))
-def test_both_formats_say_the_same(states: dict[str, bool], tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("switch")
-    states = {"Other": True, **states}
-    entries = {name: "on" if state else "off" for name, state in states.items()}
-    as_json = read(folder, json.dumps({"Switch": {"GraphFusion": entries, "UBFusion": entries}}))
-    as_text = read(folder, "".join(f"{name}:{word}\n" for name, word in entries.items()))
-    for name in states:
-        for group in BUILT_IN:
-            assert as_json.is_on(name, group) == as_text.is_on(name, group)

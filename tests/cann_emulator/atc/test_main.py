@@ -89,14 +89,6 @@ def test_malformed_lines_are_told_on_stderr_with_an_empty_block(
     assert run(capsys, *words) == (255, [BANNER, FAILURE, "", ""], errors)
 
 
-def test_no_arguments_are_no_help(capsys: pytest.CaptureFixture[str]) -> None:
-    status, lines, _ = run(capsys)
-
-    assert status == 255
-    assert lines[:3] == [BANNER, "...", FAILURE]
-    assert code_of(lines) == "E10007"
-
-
 @pytest.mark.parametrize("word", ["--help", "--h", "-h"])
 def test_help_prints_the_banner_and_every_flag(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, lines, errors = run(capsys, word)
@@ -106,25 +98,6 @@ def test_help_prints_the_banner_and_every_flag(word: str, capsys: pytest.Capture
     shown = set(re.findall(r"^  --(\w+) ", "\n".join(lines), re.MULTILINE))
     assert {"model", "soc_version", "precision_mode_v2", "fusion_switch_file", "log"} <= shown
     assert "deterministic_level" not in shown
-
-
-@pytest.mark.parametrize(
-    ("version", "form"),
-    [("8.5.0", r"\[PID: \d+\] [\d.:-]+ \w+\(E10054\): .*"), ("8.1.RC1", r"E10054: \[PID: \d+\] [\d.:-]+ .*")],
-)
-def test_the_block_has_the_versions_layout(
-    version: str, form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("CANN_EMULATOR_VERSION", version)
-    _, lines, _ = run(capsys, "--framework=5", "--model=m.onnx", "--output=m")
-
-    assert re.fullmatch(form, lines[3])
-
-
-def test_a_later_release_knows_its_flag(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, *BUILD, "--deterministic_level=1")[0] == 255
-    monkeypatch.setenv("CANN_EMULATOR_VERSION", "8.5.1")
-    assert run(capsys, *BUILD, "--deterministic=1", "--deterministic_level=1")[0] == 0
 
 
 def test_a_pre_check_writes_its_report_and_no_om(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,12 +117,6 @@ def test_an_om_becomes_json_and_is_shown(folder: Path, capsys: pytest.CaptureFix
     assert any("Display Model Info start" in line for line in lines)
     status, lines, _ = run(capsys, "--mode=6", "--om=m.om", "--framework=5")
     assert (status, code_of(lines)) == (255, "E10057")
-
-
-def test_an_unknown_chip_fails_in_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
-    status, lines, _ = run(capsys, *BUILD, "--soc_version=Ascend910B9")
-
-    assert (status, code_of(lines)) == (255, "EE1001")
 
 
 def test_an_empty_value_is_no_value(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,17 +163,6 @@ def test_a_log_holds_the_command_line_and_the_failure(folder: Path, capsys: pyte
     assert "] command line: atc.bin --framework=5" in text.replace("]command", "] command")
     assert "[ERROR] GE(" in text
     assert "E10001: " in text
-
-
-def test_the_log_may_go_to_the_screen(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ASCEND_SLOG_PRINT_TO_STDOUT", "1")
-    _, lines, _ = run(capsys, *BUILD, "--log=info")
-
-    assert lines[0] == BANNER
-    assert lines[1].startswith("[INFO] GE(")
-    assert not (folder / "home").exists()
 
 
 def test_the_program_ends_with_255_and_quickly_when_it_refuses(folder: Path) -> None:

@@ -216,30 +216,6 @@ def test_an_unforeseen_error_is_an_inner_error_and_never_a_traceback(tmp_path: P
     assert "OSError" in strict.stderr
 
 
-def test_the_om_of_a_network_of_convolutions_can_be_read(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    nodes = [
-        node("Conv", ["x", "w"], "a", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
-        node("BatchNormalization", ["a", "one", "zero", "zero", "one"], "b"),
-        node("PRelu", ["b", "slope"], "c"),
-        node("ConvTranspose", ["c", "up"], "d", kernel_shape=[2, 2], strides=[2, 2]),
-        node("InstanceNormalization", ["d", "one", "zero"], "e"),
-        node("HardSigmoid", ["e"], "f"),
-        node("GlobalAveragePool", ["f"], "y"),
-    ]
-    weights: dict[str, Array] = {
-        "w": rng.normal(size=(4, 3, 3, 3)).astype(np.float32),
-        "up": rng.normal(size=(4, 4, 2, 2)).astype(np.float32),
-        "one": np.ones(4, np.float32),
-        "zero": np.zeros(4, np.float32),
-        "slope": np.full((4, 1, 1), 0.25, np.float32),
-    }
-    path = written(tmp_path, nodes, weights, [value("x", FLOAT, ["n", 3, "h", "w"])], [value("y", FLOAT, None)])
-    run_compile(options(path, input_shape="x:-1,3,32,32", dynamic_batch_size="1,2"), Console())
-    model = load_om(tmp_path / "m.om")
-    assert [gear.outputs[0].shape for gear in model.gears] == [(1, 4, 1, 1), (2, 4, 1, 1)]
-
-
 def test_nodes_may_stand_in_any_order(tmp_path: Path) -> None:
     nodes = [node("Exp", ["a"], "y"), node("Relu", ["x"], "a")]
     path = written(tmp_path, nodes, {}, [value("x", FLOAT, [4])], [value("y", FLOAT, [4])])

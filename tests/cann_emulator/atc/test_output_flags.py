@@ -2,14 +2,14 @@
 
 import pytest
 
-from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.output_flags import (
+from workbench.cann_emulator.atc.boundary import (
     OUTPUT_TYPES,
     OutNodes,
     check_layouts,
     parse_out_nodes,
     parse_output_type,
 )
+from workbench.cann_emulator.atc.failure import AtcFailure
 
 
 def code(call: object, *arguments: object) -> str:
@@ -19,76 +19,31 @@ def code(call: object, *arguments: object) -> str:
     return caught.value.records[0].code
 
 
-@pytest.mark.parametrize(
-    ("text", "outputs"),
-    [
-        ("Conv_120:0;Conv_9:1", OutNodes(nodes=(("Conv_120", 0), ("Conv_9", 1)))),
-        ("o1;o2", OutNodes(tensors=("o1", "o2"))),
-        (" o1;", OutNodes(tensors=(" o1", ""))),  # blanks and empty parts are names
-        (" a :007", OutNodes(nodes=((" a ", 7),))),
-        ("", OutNodes()),
-    ],
-)
-def test_outputs_are_nodes_with_an_index_or_names_of_tensors(text: str, outputs: OutNodes) -> None:
-    assert parse_out_nodes(text) == outputs
+def test_outputs_are_nodes_with_an_index_or_names_of_tensors() -> None:
+    """Blanks and empty parts are names."""
+    assert parse_out_nodes("Conv_120:0;Conv_9:1") == OutNodes(nodes=(("Conv_120", 0), ("Conv_9", 1)))
+    assert parse_out_nodes("o1;o2") == OutNodes(tensors=("o1", "o2"))
+    assert parse_out_nodes(" o1;") == OutNodes(tensors=(" o1", ""))
+    assert parse_out_nodes(" a :007") == OutNodes(nodes=((" a ", 7),))
+    assert parse_out_nodes("") == OutNodes()
+    mixed, form = ("a:0;b", "b;a:0", "b;a:x", "a:0;"), ("a:0:1", "a:-1", "a:x", "a: 0", "a:0 ;b:0", "a:0; b:0 ", "a:²")
+    for text in (*mixed, *form):
+        assert code(parse_out_nodes, text) == "E10001", text
+    assert code(parse_out_nodes, "a:") == "E10014"
+    for text in ("a:99999999999", f"a:{'9' * 5000}"):
+        assert code(parse_out_nodes, text) == "E10013"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a:0;b", "E10001"),
-        ("b;a:0", "E10001"),
-        ("b;a:x", "E10001"),
-        ("a:0;", "E10001"),
-        ("a:0:1", "E10001"),
-        ("a:-1", "E10001"),
-        ("a:x", "E10001"),
-        ("a: 0", "E10001"),
-        ("a:0 ;b:0", "E10001"),
-        ("a:0; b:0 ", "E10001"),
-        ("a:²", "E10001"),
-        ("a:", "E10014"),
-        ("a:99999999999", "E10013"),
-        (f"a:{'9' * 5000}", "E10013"),
-    ],
-)
-def test_outputs_that_are_refused(text: str, expected: str) -> None:
-    assert code(parse_out_nodes, text) == expected
-
-
-@pytest.mark.parametrize("name", OUTPUT_TYPES)
-def test_one_type_for_all_outputs(name: str) -> None:
-    assert parse_output_type(name, ()) == name
-
-
-def test_a_type_for_each_of_the_named_outputs() -> None:
+def test_a_type_is_of_all_outputs_or_of_each_that_is_named() -> None:
+    for name in OUTPUT_TYPES:
+        assert parse_output_type(name, ()) == name
     outputs = [("a", 0), ("b", 1), ("c", 0)]
     assert parse_output_type("a:0:FP16; b : 1 : FP32", outputs) == {("a", 0): "FP16", ("b", 1): "FP32"}
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("INT32", "E10001"),
-        ("INT64", "E10001"),
-        ("fp16", "E10001"),
-        (" FP16", "E10001"),
-        ("a:FP16", "E10001"),
-        ("a:0:INT64", "E10001"),
-        ("a:x:FP16", "E10001"),
-        ("a::FP16", "E10014"),
-        ("a:99999999999:FP16", "E10013"),
-        ("a:1:FP16", "E10001"),
-        ("b:0:FP16", "E10001"),
-        ("a:00:FP16", "E10001"),  # compared as text
-        ("a:0:FP16;", "E10001"),
-    ],
-)
-def test_types_that_are_refused(text: str, expected: str) -> None:
-    assert code(parse_output_type, text, [("a", 0)]) == expected
-
-
-def test_without_named_outputs_no_node_has_a_type() -> None:
+    kinds, forms = ("INT32", "INT64", "fp16", " FP16"), ("a:FP16", "a:0:INT64", "a:x:FP16", "a:0:FP16;")
+    for text in (*kinds, *forms, "a:1:FP16", "b:0:FP16", "a:00:FP16"):  # the last is compared as text
+        assert code(parse_output_type, text, [("a", 0)]) == "E10001", text
+    assert code(parse_output_type, "a::FP16", [("a", 0)]) == "E10014"
+    assert code(parse_output_type, "a:99999999999:FP16", [("a", 0)]) == "E10013"
     assert code(parse_output_type, "a:0:FP16", ()) == "E10001"
 
 

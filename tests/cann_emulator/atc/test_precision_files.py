@@ -54,33 +54,25 @@ def test_allowed_changes_of_the_lists(changes: dict[str, list[str]], white: bool
     assert (found[0] ^ WHITE) | (found[1] ^ BLACK) <= {"Pow"}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_other_combinations_and_mixlists_of_another_form_are_refused(tmp_path: Path) -> None:
+    changes: list[dict[str, list[str]]] = [
         {"add_black": ["Pow"], "add_white": ["Pow"]},
         {"add_gray": ["Pow"], "add_white": ["Pow"]},
         {"remove_gray": ["Pow"]},
         {"remove_white": ["Pow"], "remove_black": ["Pow"]},
         {"add_black": ["Pow"], "remove_black": ["Pow"]},
-    ],
-)
-def test_other_combinations_for_one_type_are_refused(changes: dict[str, list[str]], tmp_path: Path) -> None:
-    assert code(read_mixlist, file(tmp_path, lists(**changes))) == "E20003"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('{"black-list": {"to-add": ["Pow"]} // as the manual prints it\n}', "E21002"),
-        ('{"grey-list": {"to-add": ["Pow"]}}', "E21002"),
-        ('{"black-list": {"add": ["Pow"]}}', "E21002"),
-        ('{"black-list": {"to-add": "Pow"}}', "E21002"),
-        ("[]", "E21002"),
-        ("", "E19999"),
-    ],
-)
-def test_mixlists_of_another_form_are_refused(text: str, expected: str, tmp_path: Path) -> None:
-    assert code(read_mixlist, file(tmp_path, text)) == expected
+    ]
+    for change in changes:
+        assert code(read_mixlist, file(tmp_path, lists(**change))) == "E20003"
+    for text in (
+        '{"black-list": {"to-add": ["Pow"]} // as the manual prints it\n}',
+        '{"grey-list": {"to-add": ["Pow"]}}',
+        '{"black-list": {"add": ["Pow"]}}',
+        '{"black-list": {"to-add": "Pow"}}',
+        "[]",
+    ):
+        assert code(read_mixlist, file(tmp_path, text)) == "E21002"
+    assert code(read_mixlist, file(tmp_path, "")) == "E19999"
     assert code(read_mixlist, str(tmp_path / "nowhere")) == "E21001"
 
 
@@ -103,17 +95,11 @@ def test_customize_dtypes_leaves_empty_slots_and_keeps_the_first_entry(tmp_path:
     assert types == {"Pow": CustomDtypes(inputs=("float32",)), "Exp": CustomDtypes(outputs=("bfloat16",))}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a::InputDtype:float17", "E20003"),
-        ("a::OutputDtype:float16,InputDtype:float16", "E20003"),
-        ("a InputDtype:float16", "E20101"),
-        ("a::Dtype:float16", "E20101"),
-    ],
-)
-def test_customize_dtypes_of_another_form_are_refused(text: str, expected: str, tmp_path: Path) -> None:
-    assert code(read_customize_dtypes, file(tmp_path, text)) == expected
+def test_customize_dtypes_of_another_form_are_refused(tmp_path: Path) -> None:
+    for text in ("a::InputDtype:float17", "a::OutputDtype:float16,InputDtype:float16"):
+        assert code(read_customize_dtypes, file(tmp_path, text)) == "E20003"
+    for text in ("a InputDtype:float16", "a::Dtype:float16"):
+        assert code(read_customize_dtypes, file(tmp_path, text)) == "E20101"
 
 
 def test_op_precision_mode_voids_the_older_flags_and_skips_unknown_modes(tmp_path: Path) -> None:

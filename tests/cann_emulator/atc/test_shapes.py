@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.requests import read_requests
-from workbench.cann_emulator.atc.shape_flags import check_shape_flags, ranges_of
-from workbench.cann_emulator.atc.shapes import as_range, parse_ranges, parse_shapes
+from workbench.cann_emulator.atc.gears import read_requests
+from workbench.cann_emulator.atc.shapes import as_range, check_shape_flags, parse_ranges, parse_shapes, ranges_of
 
 
 def codes(call: object, *arguments: object, **named: object) -> list[str]:
@@ -17,53 +16,32 @@ def codes(call: object, *arguments: object, **named: object) -> list[str]:
     return [record.code for record in caught.value.records]
 
 
-@pytest.mark.parametrize(
-    ("text", "shapes"),
-    [
-        ("a:1,128;b:1,128", [("a", (1, 128)), ("b", (1, 128))]),
-        (" input : 1 , 3,500,500", [("input", (1, 3, 500, 500))]),
-        ("scope:0:1,2", [("scope:0", (1, 2))]),
-        ("scalar:;b:4", [("scalar", ()), ("b", (4,))]),
-        ("0:1,3", [("0", (1, 3))]),
-        ("a:1;a:2", [("a", (1,)), ("a", (2,))]),
-        ("输入:1,2", [("输入", (1, 2))]),
-        ("a:0001", [("a", (1,))]),
-    ],
-)
-def test_a_static_shape_is_read(text: str, shapes: list[tuple[str, tuple[int, ...]]]) -> None:
-    assert parse_shapes(text, gears=False) == tuple(shapes)
+def test_a_static_shape_is_read() -> None:
+    for text, *shapes in (
+        ("a:1,128;b:1,128", ("a", (1, 128)), ("b", (1, 128))),
+        (" input : 1 , 3,500,500", ("input", (1, 3, 500, 500))),
+        ("scope:0:1,2", ("scope:0", (1, 2))),
+        ("scalar:;b:4", ("scalar", ()), ("b", (4,))),
+        ("a:1;a:2", ("a", (1,)), ("a", (2,))),
+        ("输入:1,2", ("输入", (1, 2))),
+        ("a:0001", ("a", (1,))),
+    ):
+        assert parse_shapes(text, gears=False) == tuple(shapes)
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("a:1,2.5", "E10002"),
-        ("a:1,2x", "E10002"),
-        ("a:1 2", "E10002"),
-        ("a:+1", "E10002"),
-        ("a:1²", "E10002"),
-        ("a", "E10002"),
-        ("1,128;1,128", "E10002"),
-        ("1,128", "E10002"),
-        ("a:x", "E10014"),
-        ("a:²", "E10014"),
-        ("a:1,,2", "E10014"),
-        ("a:1,", "E10014"),
-        ("a: ", "E10014"),
-        ("a:1;", "E10002"),
-        ("a:1;2", "E10002"),
-        ("a:1;;b:2", "E10002"),
-        ("a:0,1", "E10011"),
-        ("a:-2", "E10011"),
-        (f"a:{2**63}", "E10013"),
-        (f"a:{'9' * 5000}", "E10013"),
-    ],
-)
-def test_a_static_shape_that_is_none_has_the_documented_code(text: str, code: str) -> None:
+def test_a_static_shape_that_is_none_has_the_documented_code() -> None:
     """Shapes by position (`1,128;1,128`) are among them; it is read behind the engines' start, with an inner error."""
-    assert codes(parse_shapes, text, gears=False) == [code]
-    assert codes(read_requests, {"input_shape": text}) == [code, "E19999"]
-    check_shape_flags({"input_shape": text})
+    form = ("a:1,2.5", "a:1,2x", "a:1 2", "a:+1", "a:1²", "a", "1,128;1,128", "1,128", "a:1;", "a:1;2", "a:1;;b:2")
+    for code, texts in {
+        "E10002": form,
+        "E10014": ("a:x", "a:²", "a:1,,2", "a:1,", "a: "),
+        "E10011": ("a:0,1", "a:-2"),
+        "E10013": (f"a:{2**63}", f"a:{'9' * 5000}"),
+    }.items():
+        for text in texts:
+            assert codes(parse_shapes, text, gears=False) == [code], text
+            assert codes(read_requests, {"input_shape": text}) == [code, "E19999"], text
+            check_shape_flags({"input_shape": text})
 
 
 @pytest.mark.parametrize(
@@ -84,37 +62,23 @@ def test_an_input_shape_may_be_a_range(text: str, as_ranges: str, shapes: dict[s
     assert read_requests({"input_shape": text}).ranges == as_ranges
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("a:-1,x", "E10002"),
-        (":-1", "E10002"),
-        ("a:-1;", "E10002"),
-        ("a:-1;2", "E10002"),
-        ("-1;x", "E10002"),
-        ("a:1~2~3", "E10048"),
-        ("a:1~", "E10048"),
-        ("a:1~-1", "E10048"),
-        ("a:-1,1 2", "E10048"),
-        ("a:-1,", "E10048"),
-        ("a:-1;b: ", "E10048"),
-        (f"a:1~{'9' * 5000}", "E10048"),
-    ],
-)
-def test_a_range_that_is_none_is_refused_with_the_flags(text: str, code: str) -> None:
-    assert codes(check_shape_flags, {"input_shape": text}) == [code]
+def test_a_range_that_is_none_is_refused_with_the_flags() -> None:
+    for text in ("a:-1,x", ":-1", "a:-1;", "a:-1;2", "-1;x"):
+        assert codes(check_shape_flags, {"input_shape": text}) == ["E10002"], text
+    for text in ("a:1~2~3", "a:1~", "a:1~-1", "a:-1,1 2", "a:-1,", "a:-1;b: ", f"a:1~{'9' * 5000}"):
+        assert codes(check_shape_flags, {"input_shape": text}) == ["E10048"], text
 
 
-@pytest.mark.parametrize("text", ["-1,128", "1~8,128;1~8,128", "-1;;2", "", "1,-1", "~"])
-def test_a_range_by_position_passes_the_flags_and_no_model(text: str) -> None:
+def test_a_range_by_position_passes_the_flags_and_no_model() -> None:
     """option_utils.cc:476: whether a name stands there is looked at when the model is parsed."""
-    options = {"input_shape": text}
-    check_shape_flags(options)
-    if text:
-        assert codes(parse_ranges, ranges_of(options)) == ["E10048"]
-    brackets = {"input_shape_range": f"[{text}],[{text}]"}
-    check_shape_flags(brackets)
-    assert codes(parse_ranges, read_requests(brackets).ranges) == ["E10048"]
+    for text in ("-1,128", "1~8,128;1~8,128", "-1;;2", "", "1,-1", "~"):
+        options = {"input_shape": text}
+        check_shape_flags(options)
+        if text:
+            assert codes(parse_ranges, ranges_of(options)) == ["E10048"]
+        brackets = {"input_shape_range": f"[{text}],[{text}]"}
+        check_shape_flags(brackets)
+        assert codes(parse_ranges, read_requests(brackets).ranges) == ["E10048"]
 
 
 def test_with_gears_any_number_stands_and_a_minus_one_makes_no_range() -> None:
@@ -122,30 +86,13 @@ def test_with_gears_any_number_stands_and_a_minus_one_makes_no_range() -> None:
     assert ranges_of({"input_shape": "a:-1", "dynamic_dims": "1;2"}) == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "shapes"),
-    [
-        ("image:[1,3,100~1080,100~1920]", {"image": (1, 3, (100, 1080), (100, 1920))}),
-        (
-            "tgt:[-1,-1];cache_0:[-1,-1,512]; cache_1:[-1]",
-            {"tgt": (-1, -1), "cache_0": (-1, -1, 512), "cache_1": (-1,)},
-        ),
-        ("x:[16]", {"x": (16,)}),
-    ],
-)
-def test_a_shape_range_is_read(text: str, shapes: dict[str, object]) -> None:
-    assert parse_ranges(text) == shapes
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("a:1~8", "a:[1~8", "a:[[1]]", "a:", "a:[1.5]", "a:[1~2~3]", "a:[1];b", "a:[1,x]", "a:[1];", "a:[]"),
-        *("[1~20,3],[1~2,3]", "["),
-    ],
-)
-def test_a_bad_shape_range_is_e10048(text: str) -> None:
-    assert codes(parse_ranges, text) == ["E10048"]
+def test_a_shape_range_is_read_and_a_bad_one_is_e10048() -> None:
+    assert parse_ranges("image:[1,3,100~1080,100~1920]") == {"image": (1, 3, (100, 1080), (100, 1920))}
+    several = {"tgt": (-1, -1), "cache_0": (-1, -1, 512), "cache_1": (-1,)}
+    assert parse_ranges("tgt:[-1,-1];cache_0:[-1,-1,512]; cache_1:[-1]") == several
+    brackets = ("a:1~8", "a:[1~8", "a:[[1]]", "a:", "a:[1.5]", "a:[1~2~3]", "a:[1];b", "a:[1,x]", "a:[1];", "a:[]", "[")
+    for text in (*brackets, "[1~20,3],[1~2,3]"):
+        assert codes(parse_ranges, text) == ["E10048"], text
 
 
 def test_a_shape_range_replaces_the_shape() -> None:

@@ -12,12 +12,12 @@ from workbench.targets.ascend.acl import process as acl_process
 def acl(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The emulated pyACL in the place of the vendor's, strict about what no document covers; nothing may be left."""
     from workbench.cann_emulator import acl as emulated
-    from workbench.cann_emulator.acl import faults, leaks, strict
+    from workbench.cann_emulator.acl import errors, handles
 
     monkeypatch.setitem(sys.modules, "acl", emulated)
-    monkeypatch.setitem(strict.STRICT, "on", True)
+    monkeypatch.setitem(errors.STRICT, "on", True)
     yield emulated
-    faults.arm("")
+    errors.arm("")
     acl_process.shut_down()
     acl_calls.clear_doubt()
-    assert leaks.alive() == []
+    assert handles.left_behind() == []

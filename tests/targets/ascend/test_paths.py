@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from workbench.cann_emulator.atc.checks import check_output
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.paths import check_output
 from workbench.targets.ascend.atc import atc as paths
 from workbench.targets.ascend.atc.atc import is_safe, place_model, refused_characters, work_directory
 from workbench.values.errors import ToolchainError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.targets.ascend.offline_files import artifact_of, expected, gear_model, grid, texts
-from workbench.cann_emulator.acl import faults, handles, leaks, pinned
+from workbench.cann_emulator.acl import errors, handles, memory
 from workbench.targets.ascend.acl import calls as acl_calls
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.acl.calls import describe
@@ -53,22 +53,22 @@ def open_run_close(files: tuple[Path, Artifact]) -> None:
 
 
 def calls_made(files: tuple[Path, Artifact]) -> dict[str, int]:
-    faults.arm("acl.nothing:1=1")
+    errors.arm("acl.nothing:1=1")
     open_run_close(files)
-    counted = dict(faults._CALLS)  # what the emulator counts while anything is armed
+    counted = dict(errors._COUNTED)  # what the emulator counts while anything is armed
     acl_process.shut_down()
     return counted
 
 
 def clean_up() -> None:
     """As a new process would find it."""
-    faults.arm("")
+    errors.arm("")
     acl_process.shut_down()
     acl_calls.clear_doubt()
     for thing in handles.alive(object):
         handles.drop(thing.handle)  # type: ignore[attr-defined]  # every object of the emulator has one
-    for block in list(pinned.PINNED.values()):
-        pinned.release(block)
+    for block in list(memory.PINNED.values()):
+        memory.unpin(block)
 
 
 def attempt(files: tuple[Path, Artifact], fault: str) -> tuple[WorkbenchError | None, Counter[str]]:
@@ -76,14 +76,14 @@ def attempt(files: tuple[Path, Artifact], fault: str) -> tuple[WorkbenchError | 
     clean_up()
     if fault.partition(":")[0] not in ONCE_A_PROCESS:
         open_run_close(files)
-    before = Counter(kind for kind, _ in leaks.alive())
-    faults.arm(fault)
+    before = Counter(kind for kind, _ in handles.left_behind())
+    errors.arm(fault)
     error = None
     try:
         open_run_close(files)
     except WorkbenchError as caught:
         error = caught
-    return error, Counter(kind for kind, _ in leaks.alive()) - before
+    return error, Counter(kind for kind, _ in handles.left_behind()) - before
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_each_call_may_fail_once_and_nothing_stays_behind(
 def test_out_of_device_memory_is_this_candidates_trouble_and_may_pass(
     acl: ModuleType, files: tuple[Path, Artifact]
 ) -> None:
-    faults.arm("acl.mdl.load_from_file:1=245000")
+    errors.arm("acl.mdl.load_from_file:1=245000")
 
     with pytest.raises(MeasureError, match=r"\.om: pyACL cannot load it: .*245000 .*smaller batches") as caught:
         open_session(*files)
@@ -138,7 +138,7 @@ def test_out_of_device_memory_is_this_candidates_trouble_and_may_pass(
 def test_after_a_time_out_the_runtime_is_built_anew(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
     """pyacl.md §2.6: mark the trial failed and rebuild the process; within it, [inferred] that finalize is enough."""
     candidate, baseline = open_session(*files), open_session(*files)
-    faults.arm("acl.rt.synchronize_stream_with_timeout:1=507046;acl.nothing:1=1")
+    errors.arm("acl.rt.synchronize_stream_with_timeout:1=507046;acl.nothing:1=1")
 
     with pytest.raises(MeasureError, match=r"507046 \(STREAM_SYNC_TIMEOUT\)") as caught:
         candidate.run(FEEDS)
@@ -149,19 +149,19 @@ def test_after_a_time_out_the_runtime_is_built_anew(acl: ModuleType, files: tupl
         open_session(*files)
     candidate.close()
     baseline.close()
-    assert {name: faults._CALLS.get(name) for name in ("acl.finalize", "acl.init")} == {
+    assert {name: errors._COUNTED.get(name) for name in ("acl.finalize", "acl.init")} == {
         "acl.finalize": 1,
         "acl.init": None,
     }
 
     open_run_close(files)
 
-    assert faults._CALLS["acl.init"] == 1
+    assert errors._COUNTED["acl.init"] == 1
 
 
 def test_a_callers_fault_leaves_the_session_in_order(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
     session = open_session(*files)
-    faults.arm("acl.rt.memcpy_async:2=107000")
+    errors.arm("acl.rt.memcpy_async:2=107000")
 
     with pytest.raises(MeasureError, match="107000"):
         session.run(FEEDS)
@@ -172,7 +172,7 @@ def test_a_callers_fault_leaves_the_session_in_order(acl: ModuleType, files: tup
 
 def test_the_first_of_several_failures_is_told(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
     session = open_session(*files)
-    faults.arm("acl.destroy_data_buffer:1=100000;acl.rt.destroy_stream:1=107003")
+    errors.arm("acl.destroy_data_buffer:1=100000;acl.rt.destroy_stream:1=107003")
 
     with pytest.raises(MeasureError, match="destroy_data_buffer failed with 100000"):
         session.close()
@@ -183,7 +183,7 @@ def test_the_first_of_several_failures_is_told(acl: ModuleType, files: tuple[Pat
 def test_a_failing_open_tells_its_own_reason_not_that_of_the_release(
     acl: ModuleType, files: tuple[Path, Artifact], caplog: pytest.LogCaptureFixture
 ) -> None:
-    faults.arm("acl.mdl.create_dataset:1+=1;acl.rt.destroy_stream:1=107003")
+    errors.arm("acl.mdl.create_dataset:1+=1;acl.rt.destroy_stream:1=107003")
 
     with pytest.raises(MeasureError, match=r"acl\.mdl\.create_dataset gave 0"):
         open_session(*files)
@@ -194,7 +194,7 @@ def test_a_failing_open_tells_its_own_reason_not_that_of_the_release(
 @pytest.mark.parametrize("call", ["acl.rt.reset_device", "acl.finalize"])
 def test_what_fails_at_the_very_end_is_told_too(acl: ModuleType, files: tuple[Path, Artifact], call: str) -> None:
     open_run_close(files)
-    faults.arm(f"{call}:1=107000")
+    errors.arm(f"{call}:1=107000")
 
     with pytest.raises(MeasureError, match=f"{call} failed with 107000"):
         acl_process.shut_down()

@@ -8,16 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.targets.ascend.atc.test_command import BERT
-from workbench.cann_emulator.atc import checks, grammar
-from workbench.cann_emulator.atc.catalogue import catalogue
+from workbench.cann_emulator.atc import checks
+from workbench.cann_emulator.atc.boundary import parse_output_type
 from workbench.cann_emulator.atc.console import error_lines, warning_lines
-from workbench.cann_emulator.atc.failure import Record
-from workbench.cann_emulator.atc.flags import known_flags
-from workbench.cann_emulator.atc.fusion_switch import read_switches
-from workbench.cann_emulator.atc.gears import plan_shapes
-from workbench.cann_emulator.atc.output_flags import parse_output_type
+from workbench.cann_emulator.atc.failure import Record, catalogue
+from workbench.cann_emulator.atc.flags import known_flags, parse
+from workbench.cann_emulator.atc.fusion import read_switches
+from workbench.cann_emulator.atc.gears import plan_shapes, read_requests
 from workbench.cann_emulator.atc.precision_files import read_precision
-from workbench.cann_emulator.atc.requests import read_requests
 from workbench.cann_emulator.atc.shapes import parse_ranges
 from workbench.targets.ascend.atc.codes import meaning_of, operator_of, parse_output
 from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
@@ -33,7 +31,7 @@ OPERATORS = ("Gelu", "SoftmaxV2", "LayerNorm", "Add", "MatMulV2")
 
 def emulated(flags: Mapping[str, str]) -> dict[str, str]:
     """The options that the emulated atc reads from a command line, once it accepts them."""
-    options = grammar.parse(argument_vector(flags), known_flags((8, 5, 0)))
+    options = parse(argument_vector(flags), known_flags((8, 5, 0)))
     checks.check_withdrawn(options)
     checks.check_framework(options)
     checks.check_conversion(options, lambda _: None)

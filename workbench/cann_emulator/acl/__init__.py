@@ -4,27 +4,26 @@ Public are the functions in the tables of pyacl.md §1, in the modules `rt`, `md
 few beside them that programs for whole models call. Not there: single operators, the picture and video units, AIPP with
 parameters at run time, a program's own marks in a profile. Everything else in this package is the library behind them:
 
-    call         argument forms and result shapes; faults on request
+    call         argument forms and result shapes    errors      codes, error texts, strict mode, faults on request
     contexts     devices, contexts, threads          streams     queues, events, the virtual clock
-    memory       device memory                       pinned      page-locked host memory
+    memory       of the device, and page-locked      clock       the host's time on the device's axis, durations
     models       loads, descriptions, gears          execution   checks and runs
-    handles      objects behind ints                 reason      error texts, the last code of a thread
-    leaks        what a program left behind           paced    the modelled time on the machine's clock
-    emulated     what the clock rests on, for who asks
+    handles      objects behind ints, and leaks      dumping     of tensors, and the overflow check
+    config       acl.json                            emulated    what the clock rests on, for who asks
 
 Environment: CANN_EMULATOR_{VERSION,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PACED,PROFILE}, ASCEND_RT_VISIBLE_DEVICES.
 """
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import emulated, mdl, prof, rt, top_data, top_process, util
+from workbench.cann_emulator.acl import emulated, mdl, prof, rt, top, util
 from workbench.cann_emulator.acl.call import declared
 from workbench.cann_emulator.revision import emulator
 
 EMULATOR = emulator()
 """Which emulator this is; the vendor's module has neither this name nor `emulated`."""
 
-__all__ = [*declared(globals(), top_data, top_process), "EMULATOR", "emulated", "mdl", "prof", "rt", "util"]
+__all__ = [*declared(globals(), top), "EMULATOR", "emulated", "mdl", "prof", "rt", "util"]
 
 _NOT_EMULATED = {
     "op": "single operators",

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from workbench.cann_emulator.acl import faults, reason
-from workbench.cann_emulator.acl.codes import Failed
+from workbench.cann_emulator.acl import errors
+from workbench.cann_emulator.acl.errors import Failed
 
 _NULLS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys("kKiI", int),
@@ -66,13 +66,13 @@ def call(
             if kinds and not least <= len(given) <= len(kinds):
                 raise _miscounted(len(given), least, len(kinds))
             arguments = [_CHECKS[kind](value, public) for kind, value in zip(kinds, given, strict=False)]
-            if faults.armed and (code := faults.strike(public, device)):
-                reason.note(code)
+            if errors.armed and (code := errors.strike(public, device)):
+                errors.note(code)
                 return failed(code)
             try:
                 result = function(*arguments)
             except Failed as error:
-                reason.note(error.code)
+                errors.note(error.code)
                 if echo:
                     return arguments[0], error.code
                 return failed(error.code) if coded or missing is None else missing
@@ -81,7 +81,7 @@ def call(
             if gives != "r":
                 return result if not coded else (result, 0) if len(values) == 1 else (*result, 0)
             if result and told:
-                reason.note(result)
+                errors.note(result)
             return result or 0
 
         return called

@@ -6,19 +6,50 @@ mapped when the first context of it is made.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from workbench.cann_emulator.acl import codes, faults, handles, memory, reason
-from workbench.cann_emulator.acl.codes import Failed
+from workbench.cann_emulator.acl import errors, handles, memory
+from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made, Site
-from workbench.cann_emulator.state import RESERVED_HBM_MB, device_count, hbm_mb
+from workbench.cann_emulator.state import RESERVED_HBM_MB, DeviceUse, device_count, hbm_mb, processes, report_use
 
 SOC_NAME = "Ascend910B3"
 _RESERVED_SHARE = RESERVED_HBM_MB / 65536
+
+
+@dataclass(slots=True)
+class _Process:
+    """Attributes:
+    references: `init` calls that `finalize_reference` did not undo yet.
+    content: of the first configuration of the process; None before any `init`.
+    finalized: a second `finalize` in a row gives 100037.
+    """
+
+    references: int = 0
+    content: bytes | None = None
+    finalized: bool = False
+
+
+PROCESS = _Process()
+
+
+def initialized() -> bool:
+    return PROCESS.references > 0
+
+
+def require(code: int) -> None:
+    """
+    Raises:
+        Failed: the library is not initialized.
+    """
+    if not initialized():
+        raise Failed(code)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -64,8 +95,6 @@ _LOCK = threading.RLock()
 SETTING = threading.RLock()
 """Held while a device is set, reset, or gives its default context or stream: threads share those."""
 _DEVICES: list[Device] = []
-DEFAULT_DEVICE: dict[str, int] = {}
-"""'device' → the device of `defaultDevice` in acl.json; empty without."""
 ON_RELEASE: list[Callable[[Context], None]] = []
 """What else ends with a context: streams, models."""
 
@@ -94,20 +123,13 @@ def device_of(index: int) -> Device:
     if 0 <= index < len(known):
         return known[index]
     why = f"deviceId must be in [0, {len(known)})"
-    raise reason.refused(codes.RT_INVALID_DEVICEID, "EL0002", value=index, reason=why)
+    raise errors.refused(errors.RT_INVALID_DEVICEID, "EL0002", value=index, reason=why)
 
 
 def current() -> Context | None:
-    """The context of this thread; `defaultDevice` of acl.json applies where none was ever set."""
+    """The context of this thread."""
     context: Context | None = getattr(_THREAD, "context", None)
-    if context is not None:
-        return context if context.alive else None
-    if DEFAULT_DEVICE and not hasattr(_THREAD, "context"):
-        device = devices()[DEFAULT_DEVICE["device"]]
-        with SETTING:
-            context = _default_context(device, ("acl.json", 0))
-        _THREAD.context = context
-    return context
+    return context if context is not None and context.alive else None
 
 
 def required() -> Context:
@@ -118,7 +140,7 @@ def required() -> Context:
     """
     context = current()
     if context is None:
-        raise Failed(codes.RT_CONTEXT_NULL)
+        raise Failed(errors.RT_CONTEXT_NULL)
     return context
 
 
@@ -164,7 +186,7 @@ def forget_after_fork() -> None:
     [inferred, pyacl.md §3.5: the vendor's process hangs or faults.]
     """
     if any(device.contexts for device in _DEVICES):
-        faults.armed[faults.FORKED] = []
+        errors.armed[errors.FORKED] = []
     memory.close_arenas()
     _DEVICES.clear()
 
@@ -198,3 +220,70 @@ def _visible() -> list[int]:
 
 
 os.register_at_fork(after_in_child=forget_after_fork)
+
+
+# --- what this process holds and does, for npu-smi and for `get_mem_info` of others ---
+
+_REPORTING = {"on": bool(os.environ.get("CANN_EMULATOR_STATE"))}
+_EVERY_S = 0.1
+_USE_LOCK = threading.RLock()
+_LAST = {"report_s": 0.0, "others_s": 0.0, "reported": 0.0}
+_BUSY: dict[int, tuple[float, float, float]] = {}  # device → (time_s, busy_us) at the last report, and the load then
+_OTHERS: dict[int, int] = {}
+
+
+def update_use(device: Device, force: bool = False) -> None:
+    """Report, unless that was done a moment ago."""
+    now = time.monotonic()
+    if not _REPORTING["on"] or (not force and now - _LAST["report_s"] < _EVERY_S):
+        return
+    with _USE_LOCK:
+        _LAST["report_s"] = now
+        in_use = [d for d in devices() if d.contexts or (d.arena is not None and d.arena.used)]
+        report_use(
+            {
+                d.physical: DeviceUse(hbm_bytes=d.arena.used if d.arena else 0, aicore_percent=load_percent(d))
+                for d in in_use
+            }
+        )
+        _LAST["reported"] = 1.0
+
+
+def load_percent(device: Device) -> float:
+    """Share of the time since the last question that the modelled device would have computed, 0..100."""
+    now = time.monotonic()
+    then, busy_us, load = _BUSY.get(device.index, (now, device.busy_us, 0.0))
+    if now - then >= _EVERY_S:
+        load = min(100.0, (device.busy_us - busy_us) / (now - then) / 1e4)
+    if now - then >= _EVERY_S or device.index not in _BUSY:
+        _BUSY[device.index] = (now, device.busy_us, load)
+    return load
+
+
+def others_bytes(device: Device, now_exactly: bool = False) -> int:
+    """Device memory that other processes hold; up to half a second old unless `now_exactly`."""
+    if not _REPORTING["on"]:
+        return 0
+    now = time.monotonic()
+    if now_exactly or now - _LAST["others_s"] > 0.5:
+        _LAST["others_s"] = now
+        _OTHERS.clear()
+        for process in processes():
+            if process.pid != os.getpid():
+                for physical, held in process.devices.items():
+                    _OTHERS[physical] = _OTHERS.get(physical, 0) + held.hbm_bytes
+    return _OTHERS.get(device.physical, 0)
+
+
+def _end_use() -> None:
+    if _LAST["reported"]:
+        report_use({})
+
+
+def _forget_use() -> None:
+    _LAST.update(report_s=0.0, others_s=0.0, reported=0.0)
+    _BUSY.clear()
+
+
+atexit.register(_end_use)
+os.register_at_fork(after_in_child=_forget_use)

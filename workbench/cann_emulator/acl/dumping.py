@@ -1,4 +1,4 @@
-"""Tensor dump: what acl.json or `acl.mdl.set_dump` asked for, at the boundaries of kernels (pyacl.md §5.5, §5.6).
+"""Tensor dump and overflow check, as acl.json asks for them, at the boundaries of kernels (pyacl.md §5.5, §5.6).
 
     <dump_path>/<time>/<device>/<model>/<model id>/<data index>/<op type>.<op name>.<task>.<stream>.<time stamp>
 
@@ -7,20 +7,25 @@ becomes digits, and mapping.csv beside it says which (accuracy guide 8.5.0, dump
 
 Fused operators have one file, with what the kernel reads and writes; what stays inside is nowhere. Views, constants
 and single operators have none. An input of the model is dumped as its Data operator where a reader of it is.
+
+The overflow check (`dump_debug: on`) writes only when something overflowed: for each operator that did there are two
+files, its inputs and outputs under its own name, and Opdebug.Node_OpDebug.<task>.<stream>.<time stamp>. What counts: an
+output of a kernel, or a half inside of it, that is not finite (an infinity, or what became of one) although all its
+inputs are. A device also sees other overflows inside of a kernel, so this tells less. That 910B3 needs no code for it
+in the model (--status_check) is [inferred] from atc.md §2.5, which has that flag for other chips.
 """
 
 from __future__ import annotations
 
-import csv
 import logging
 import re
+import struct
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,34 +37,32 @@ from workbench.cann_emulator.kernel_values import KernelValues, in_dtype
 from workbench.cann_emulator.om import Kernel
 from workbench.cann_emulator.revision import emulator
 
+if TYPE_CHECKING:
+    from workbench.cann_emulator.acl.models import LoadedModel
+
 Array = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
 class _Dump:
     """Attributes:
-    begun: between `init_dump` and `finalize_dump`.
     stamp: folder of this configuration, named when its first file is written.
     """
 
     request: TensorDump | None = None
-    begun: bool = False
     stamp: str = ""
 
 
 DUMP = _Dump()
 
 
-def configure(request: TensorDump | None, begun: bool = False) -> None:
-    DUMP.request, DUMP.begun, DUMP.stamp = request, begun, ""
+def configure(request: TensorDump | None) -> None:
+    DUMP.request, DUMP.stamp = request, ""
 
 
 def on(entry: LoadedModel) -> bool:
     """Whether something of this execution is dumped."""
-    request = DUMP.request
-    if request is None or not _entries(request, entry):
-        return False
-    return not request.steps or any(low <= entry.executions <= high for low, high in request.steps)
+    return DUMP.request is not None and bool(_entries(DUMP.request, entry))
 
 
 def executed(
@@ -69,25 +72,20 @@ def executed(
     request = DUMP.request
     assert request is not None  # `on` was asked
     chosen = _chosen(_entries(request, entry), kernels)
-    read = _read(entry, gear, [found.kernel for found, _ in chosen])
+    read = _read(entry, gear, [found.kernel for found in chosen])
     data = [_data(entry, name, array, task) for task, (name, array) in enumerate(feeds.items()) if name in read]
     stamp = time.time_ns() // 1000
     try:
         DUMP.stamp = DUMP.stamp or time_folder()
         folder = folder_of(request.path, DUMP.stamp, entry)
-        for count, (found, blocked) in enumerate([*((d, frozenset[str]()) for d in data), *chosen]):
-            inputs = _kept("input", found.inputs if request.inputs else (), blocked)
-            outputs = _kept("output", found.outputs if request.outputs else (), blocked)
-            if not inputs and not outputs:
-                continue
-            kernel, at = found.kernel, stamp + count
-            name = file_name(kernel.op_type, kernel.name, task=found.task, stream=stream, stamp=at)
-            if request.statistics is None:
+        for at, found in enumerate([*data, *chosen], stamp):
+            inputs = found.inputs if request.inputs else ()
+            outputs = found.outputs if request.outputs else ()
+            if inputs or outputs:
+                kernel = found.kernel
+                name = file_name(kernel.op_type, kernel.name, task=found.task, stream=stream, stamp=at)
                 content = dump_bytes(kernel.name, inputs, outputs, time_us=at, emulator=emulator())
                 write(folder, name, content, stamp=at)
-            else:
-                table = _table(inputs, outputs, request.statistics)
-                write(folder, f"{name}.csv", table.encode(), stamp=at)
     except OSError as error:
         told(error, f"the dump of {entry.name}")
         print(f"[emulated acl] the dump of {entry.name} cannot be written: {error}", file=sys.stderr, flush=True)
@@ -100,44 +98,11 @@ def _entries(request: TensorDump, entry: LoadedModel) -> list[Mapping[str, Any]]
     return [*named, *(e for e in request.entries if "model_name" not in e)]
 
 
-def _chosen(
-    entries: Iterable[Mapping[str, Any]], kernels: Sequence[KernelValues]
-) -> list[tuple[KernelValues, frozenset[str]]]:
-    """Kernels that an entry lists, by their own name or that of a node in them, with the tensors that it blocks."""
-    found: dict[int, tuple[KernelValues, frozenset[str]]] = {}
-    for entry in entries:
-        layers, ranges = entry.get("layer"), entry.get("opname_range")
-        for place, values in enumerate(kernels):
-            names = {values.kernel.name, *values.kernel.nodes}
-            listed = layers is None or bool(names & set(map(str, layers)))
-            if listed and (ranges is None or _within(place, ranges, kernels)):
-                found.setdefault(values.task, (values, _blocked(entry, values.kernel)))
-    return [found[task] for task in sorted(found)]
-
-
-def _within(place: int, ranges: Iterable[Any], kernels: Sequence[KernelValues]) -> bool:
-    places: dict[str, int] = {}
-    for index, values in enumerate(kernels):
-        for name in (values.kernel.name, *values.kernel.nodes):
-            places.setdefault(name, index)
-    ends = [(places.get(str(r.get("begin"))), places.get(str(r.get("end")))) for r in ranges if isinstance(r, dict)]
-    return any(first is not None and last is not None and first <= place <= last for first, last in ends)
-
-
-def _blocked(entry: Mapping[str, Any], kernel: Kernel) -> frozenset[str]:
-    """`input0`, `output1` and so on; an entry without positions blocks all."""
-    blocked: set[str] = set()
-    for key, names in (("optype_blacklist", {kernel.op_type}), ("opname_blacklist", {kernel.name, *kernel.nodes})):
-        for one in entry.get(key, ()):
-            if isinstance(one, dict) and one.get("name") in names:
-                blocked.update(map(str, one.get("pos") or ("input", "output")))
-    return frozenset(blocked)
-
-
-def _kept(kind: str, tensors: Sequence[Values], blocked: frozenset[str]) -> list[Values]:
-    if kind in blocked:
-        return []
-    return [values for index, values in enumerate(tensors) if f"{kind}{index}" not in blocked]
+def _chosen(entries: Iterable[Mapping[str, Any]], kernels: Sequence[KernelValues]) -> list[KernelValues]:
+    """Kernels that an entry lists, by their own name or that of a node in them."""
+    layers = [entry.get("layer") for entry in entries]
+    listed = set(map(str, (name for names in layers for name in names or ())))
+    return [v for v in kernels if None in layers or listed & {v.kernel.name, *v.kernel.nodes}]
 
 
 def _read(entry: LoadedModel, gear: int, kernels: Iterable[Kernel]) -> set[str]:
@@ -169,55 +134,6 @@ def _data(entry: LoadedModel, name: str, array: Array, task: int) -> KernelValue
     )
     values = Values(array=in_dtype(array, tensor.dtype), dtype=tensor.dtype, format=tensor.format, origin=(name, 0))
     return KernelValues(kernel=kernel, task=task, inputs=(values,), outputs=(values,))
-
-
-_COLUMNS: Mapping[str, str] = {
-    "Max": "Max Value",
-    "Min": "Min Value",
-    "Avg": "Avg Value",
-    "Nan": "Nan Count",
-    "Negative Inf": "Negative Inf Count",
-    "Positive Inf": "Positive Inf Count",
-    "L2norm": "l2norm",
-}
-"""Of dump_stats; headers as the vendor's own readers of these tables expect them (mstt, AclDumpDataProcessor.cpp)."""
-
-
-def _table(inputs: Sequence[Values], outputs: Sequence[Values], statistics: Sequence[str]) -> str:
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    head = ("Input/Output", "Index", "Data Size", "Data Type", "Format", "Shape")
-    writer.writerow([*head, *(_COLUMNS[s] for s in statistics)])
-    for kind, tensors in (("Input", inputs), ("Output", outputs)):
-        for index, values in enumerate(tensors):
-            shape = "x".join(map(str, values.array.shape))
-            known = [kind, index, values.array.nbytes, f"DT_{values.dtype.upper()}", values.format, shape]
-            writer.writerow([*known, *(_statistic(values, name) for name in statistics)])
-    return text.getvalue()
-
-
-def _statistic(values: Values, name: str) -> float | int:
-    numbers = values.array.astype(np.float64)
-    if values.dtype == "bfloat16":
-        numbers = (values.array.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
-    if not numbers.size:
-        return 0
-    with np.errstate(all="ignore"):
-        match name:
-            case "Nan":
-                return int(np.isnan(numbers).sum())
-            case "Negative Inf":
-                return int(np.isneginf(numbers).sum())
-            case "Positive Inf":
-                return int(np.isposinf(numbers).sum())
-            case "Max":
-                return float(numbers.max())
-            case "Min":
-                return float(numbers.min())
-            case "Avg":
-                return float(numbers.mean())
-            case _:
-                return float(np.sqrt((numbers * numbers).sum()))
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -267,3 +183,77 @@ def write(folder: Path, name: str, content: bytes, *, stamp: int) -> Path:
 def told(error: OSError, what: str) -> None:
     """A dump that cannot be written fails no execution [inferred]: the log says so."""
     _log.error("%s cannot be written: %s", what, error)
+
+
+# --- the overflow check ---
+
+FLOAT_TO_HALF = 0x100
+FLOATING_POINT = 0x20
+STATUS_BYTES = 2048
+AI_CORE_INFO, AI_CORE_STATUS = 256, 1024
+"""Where these begin; before them are infos of DHA and L2 atomic addition (128 bytes each), and between them (after 256
+bytes of info) their statuses (256 bytes each): msaccucmp.py, _save_op_debug_to_file."""
+
+
+@dataclass(slots=True)
+class _Check:
+    folder: Path | None = None
+    stamp: str = ""
+
+
+_CHECK = _Check()
+
+
+def configure_overflow(folder: Path | None) -> None:
+    _CHECK.folder, _CHECK.stamp = folder, ""
+
+
+def checks_overflow() -> bool:
+    return _CHECK.folder is not None
+
+
+def watch(entry: LoadedModel, stream: int, kernels: Sequence[KernelValues]) -> list[Path]:
+    """The status files that were written, one for each kernel that overflowed."""
+    if _CHECK.folder is None:
+        return []
+    found = [v for v in kernels if _all_finite(v.inputs) and not _all_finite((*v.outputs, *v.inside))]
+    if not found:
+        return []
+    stamp, written = time.time_ns() // 1000, []
+    try:
+        _CHECK.stamp = _CHECK.stamp or time_folder()
+        folder = folder_of(_CHECK.folder, _CHECK.stamp, entry)
+        for count, values in enumerate(found):
+            at, kernel = stamp + 2 * count, values.kernel
+            name = file_name(kernel.op_type, kernel.name, task=values.task, stream=stream, stamp=at)
+            content = dump_bytes(kernel.name, values.inputs, values.outputs, time_us=at, emulator=emulator())
+            write(folder, name, content, stamp=at)
+            # the number in this name is not the operator's task (accuracy guide, overflow)
+            name = file_name("Opdebug", "Node_OpDebug", task=len(kernels) + 1, stream=stream, stamp=at + 1)
+            status = Values(array=_status(entry, values, stream), dtype="uint8")
+            content = dump_bytes("Node_OpDebug", (), (status,), time_us=at + 1, emulator=emulator())
+            written.append(write(folder, name, content, stamp=at + 1))
+    except OSError as error:
+        told(error, f"the overflow check of {entry.name}")
+        print(f"[emulated acl] overflows of {entry.name} cannot be written: {error}", file=sys.stderr, flush=True)
+    return written
+
+
+def _all_finite(tensors: Iterable[Values]) -> bool:
+    return all(_finite(values) for values in tensors)
+
+
+def _finite(values: Values) -> bool:
+    if values.dtype == "bfloat16":
+        return not bool(((values.array & np.uint16(0x7F80)) == 0x7F80).any())
+    return values.array.dtype.kind != "f" or bool(np.isfinite(values.array).all())
+
+
+def _status(entry: LoadedModel, values: KernelValues, stream: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """2048 bytes as the device writes them; only the AI Core's part says something here."""
+    content = bytearray(STATUS_BYTES)
+    struct.pack_into("<6Q", content, AI_CORE_INFO, entry.id, stream, values.task, 0, 0, 0)
+    narrow = any(tensor.dtype == "float16" and not _finite(tensor) for tensor in (*values.outputs, *values.inside))
+    bits = FLOAT_TO_HALF if narrow else FLOATING_POINT
+    struct.pack_into("<3Q", content, AI_CORE_STATUS, 0, 0, bits)
+    return np.frombuffer(bytes(content), np.uint8)

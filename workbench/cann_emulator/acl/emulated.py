@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from workbench.cann_emulator.acl import host_clock, models
+from workbench.cann_emulator.acl import models
+from workbench.cann_emulator.acl.clock import STANDING
 from workbench.cann_emulator.acl.contexts import SOC_NAME
 from workbench.cann_emulator.revision import emulator
 from workbench.values.documents.canonical import canonical_json
@@ -30,7 +31,7 @@ def execution_costs(model_id: int, copied_in: Sequence[int], copied_out: Sequenc
     """
     from workbench.cann_emulator import cost_statement, device_data  # late, as `acl.clock` does
 
-    with host_clock.STANDING:
+    with STANDING:
         entry = models.LOADED.get(model_id)
         if entry is None:
             return None

@@ -8,26 +8,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from workbench.cann_emulator.acl import (
-    clock,
-    codes,
-    dtypes,
-    dumping,
-    handles,
-    memory,
-    models,
-    overflow,
-    paced,
-    profiling,
-    reason,
-    rt_exception,
-    rt_memory,
-    strict,
-)
-from workbench.cann_emulator.acl.codes import Failed
+from workbench.cann_emulator.acl import clock, dumping, errors, handles, memory, models, prof, rt_device, rt_memory
+from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import LoadedModel
 from workbench.cann_emulator.acl.streams import Task
-from workbench.cann_emulator.acl.top_data import DataBuffer, Dataset, TensorDesc
+from workbench.cann_emulator.acl.top import DataBuffer, Dataset, TensorDesc
 from workbench.cann_emulator.kernel_values import KernelValues
 from workbench.cann_emulator.om import OfflineModel, Tensor, input_shapes
 
@@ -69,20 +54,20 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
     model = entry.model
     if entry.called and entry.called != call:
         text = f"not support mix execute: the model was run with {entry.called} before"
-        raise reason.refused(codes.GE_FAILURE, "E19999", message=text)
+        raise errors.refused(errors.GE_FAILURE, "E19999", message=text)
     with_gears = model.gear_kind not in ("", "range")
     wanted = len(model.inputs) + int(with_gears)
     if model.gear_kind == "range" and len(inputs.buffers) < wanted:
-        raise Failed(codes.INVALID_PARAM)
+        raise Failed(errors.INVALID_PARAM)
     for given, needed in ((len(inputs.buffers), wanted), (len(outputs.buffers), len(model.outputs))):
         if given != needed:
             text = "The number of inputs or outputs provided by the user is inconsistent with that of the model"
             why = f"{text}: {given} given, {needed} needed"
-            raise reason.refused(codes.GE_FAILURE, "E13025", reason=why)
+            raise errors.refused(errors.GE_FAILURE, "E13025", reason=why)
     for buffer in (*inputs.buffers, *outputs.buffers):
         if handles.look(buffer.handle, DataBuffer) is None:
-            raise strict.undefined("execute with a data buffer that was destroyed", codes.INVALID_PARAM)
-        reason.present(dataBuffer=buffer.address or not buffer.size)
+            raise errors.undefined("execute with a data buffer that was destroyed", errors.INVALID_PARAM)
+        errors.present(dataBuffer=buffer.address or not buffer.size)
     chosen = _gear(entry, inputs) if with_gears else 0
     sizes = _sizes(entry, chosen)
     shapes, needs = sizes.shapes, sizes.inputs
@@ -96,7 +81,7 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
     for buffer, size in zip(outputs.buffers, sizes.outputs, strict=True):
         if not buffer.address:
             if call != models.SYNCHRONOUS:
-                reason.present(dataBuffer=buffer.address)
+                errors.present(dataBuffer=buffer.address)
         elif not model.gear_kind and buffer.size + TOLERANCE < size:
             raise _too_small("output", buffer.size, size)
     duration_ns, latency_ns = clock.execution_ns(model, chosen, entry.times_ns)
@@ -127,7 +112,7 @@ def perform(run: Run) -> None:
         _perform(run)
     except Failed as failed:
         device = run.entry.context.device.index
-        rt_exception.tell(failed.code, task=run.entry.executions, stream=run.stream_number, device=device)
+        rt_device.tell(failed.code, task=run.entry.executions, stream=run.stream_number, device=device)
         raise
 
 
@@ -141,23 +126,23 @@ def _perform(run: Run) -> None:
     }
     dumped = dumping.on(run.entry)
     kernels: tuple[KernelValues, ...] = ()
-    if paced.computes():
+    if clock.computes():
         shared = models.executable(run.entry)
         try:
             with run.entry.runnable.lock:
-                if dumped or overflow.on():
+                if dumped or dumping.checks_overflow():
                     results, kernels = shared.look(feeds, run.gear)
                 else:
                     results = shared.run(feeds, run.gear)
         except ExecutionFailed as error:
             why = str(error).replace("\n", " ")
-            raise reason.refused(codes.RT_AICORE_EXCEPTION, "EE1009", reason=why) from error
+            raise errors.refused(errors.RT_AICORE_EXCEPTION, "EE1009", reason=why) from error
     else:
         results = _zeros(run)
     run.entry.executions += 1
     for index, (tensor, buffer) in enumerate(zip(model.outputs, run.outputs, strict=True)):
         _write(run, index, buffer, np.ascontiguousarray(results[tensor.name]))
-    overflow.watch(run.entry, run.stream_number, kernels)
+    dumping.watch(run.entry, run.stream_number, kernels)
     if dumped:
         dumping.executed(run.entry, run.gear, run.stream_number, feeds, kernels)
 
@@ -165,7 +150,7 @@ def _perform(run: Run) -> None:
 def _zeros(run: Run) -> dict[str, Array]:
     """What stands for outputs that are not computed, in their compiled shapes."""
     spans = zip(run.entry.model.outputs, run.output_spans, strict=True)
-    return {t.name: np.zeros(size // dtypes.item_bytes(t.dtype), dtypes.numpy_dtype(t.dtype)) for t, (_, size) in spans}
+    return {t.name: np.zeros(size // models.item_bytes(t.dtype), models.numpy_dtype(t.dtype)) for t, (_, size) in spans}
 
 
 def task(run: Run, busy: bool) -> Task:
@@ -180,8 +165,8 @@ def task(run: Run, busy: bool) -> Task:
     )
 
 
-def profiled(run: Run) -> profiling.Execution:
-    return profiling.Execution(entry=run.entry, gear=run.gear, duration_ns=run.duration_ns)
+def profiled(run: Run) -> prof.Execution:
+    return prof.Execution(entry=run.entry, gear=run.gear, duration_ns=run.duration_ns)
 
 
 def _gear(entry: LoadedModel, inputs: Dataset) -> int:
@@ -193,12 +178,12 @@ def _gear(entry: LoadedModel, inputs: Dataset) -> int:
     model = entry.model
     for index, gear in enumerate(model.gears):
         if inputs.gear == models.gear_key(model, gear):
-            if entry.gear != index and strict.STRICT["on"]:
-                strict.undefined("execute with a gear that is not the one set last on this model")
+            if entry.gear != index and errors.STRICT["on"]:
+                errors.undefined("execute with a gear that is not the one set last on this model")
             return index
     chosen = "no gear was set on this dataset" if inputs.gear is None else f"{inputs.gear} is no gear of the model"
     why = f"{chosen}: call the acl.mdl.set_dynamic_* function of the model's kind first"
-    raise reason.refused(codes.GE_FAILURE, "E13025", reason=why)
+    raise errors.refused(errors.GE_FAILURE, "E13025", reason=why)
 
 
 def _given_shapes(entry: LoadedModel, inputs: Dataset) -> tuple[tuple[int, ...], ...]:
@@ -210,8 +195,9 @@ def _given_shapes(entry: LoadedModel, inputs: Dataset) -> tuple[tuple[int, ...],
         if len(dims) != len(bounds) or any(
             d < low or (high != -1 and d > high) for d, (low, high) in zip(dims, bounds, strict=True)
         ):
-            why = f"shape {list(dims)} of input {tensor.name} is outside of the model's range"
-            raise reason.refused(codes.INVALID_PARAM, "EH0001", value=list(dims), param="tensorDesc", reason=why)
+            raise errors.invalid(
+                "tensorDesc", list(dims), f"shape {list(dims)} of input {tensor.name} is outside of the model's range"
+            )
         found.append(dims)
     return tuple(found)
 
@@ -235,7 +221,7 @@ def _sizes(entry: LoadedModel, gear: int) -> Sizes:
         if ranges:
             outputs = tuple(models.output_bytes(model, i) for i in count)
         else:
-            items = [dtypes.item_bytes(t.dtype) for t in model.outputs]
+            items = [models.item_bytes(t.dtype) for t in model.outputs]
             outputs = tuple(prod(models.output_shape(model, i, gear)) * items[i] for i in count)
         inputs = () if ranges else _input_bytes(model, shapes)
         found = entry.sizes[gear] = Sizes(shapes=shapes, inputs=inputs, outputs=outputs)
@@ -243,7 +229,7 @@ def _sizes(entry: LoadedModel, gear: int) -> Sizes:
 
 
 def _input_bytes(model: OfflineModel, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    return tuple(prod(s) * dtypes.item_bytes(t.dtype) for s, t in zip(shapes, model.inputs, strict=True))
+    return tuple(prod(s) * models.item_bytes(t.dtype) for s, t in zip(shapes, model.inputs, strict=True))
 
 
 def _too_small(kind: str, given: int, needed: int) -> Failed:
@@ -251,7 +237,7 @@ def _too_small(kind: str, given: int, needed: int) -> Failed:
         f"The {kind} memory size set by the user is invalid.The provided {given} bytes of buffer size plus the "
         f"aligned {TOLERANCE} bytes is less than the tensor size {needed} bytes required by the model"
     )
-    return reason.refused(codes.GE_FAILURE, "E13025", reason=why)
+    return errors.refused(errors.GE_FAILURE, "E13025", reason=why)
 
 
 def _read(home: memory.Arena | None, address: int, needed: int, tensor: Tensor, shape: tuple[int, ...]) -> Array:
@@ -269,7 +255,7 @@ def _read(home: memory.Arena | None, address: int, needed: int, tensor: Tensor, 
         values = np.concatenate([values, np.full(needed - inside, memory.FRESH, np.uint8)])
     elif address % 16:
         values = values.copy()
-    return values.view(dtypes.numpy_dtype(tensor.dtype)).reshape(shape)
+    return values.view(models.numpy_dtype(tensor.dtype)).reshape(shape)
 
 
 def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> None:
@@ -277,7 +263,7 @@ def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> None:
     if not buffer.address:
         made = rt_memory.grab(run.entry.context, max(values.nbytes, 1), "malloc", run.entry.site)
         if made is None:
-            raise Failed(codes.GE_MEMORY_ALLOCATION)
+            raise Failed(errors.GE_MEMORY_ALLOCATION)
         buffer.address, buffer.size = made.address, values.nbytes
     tensor, what = run.entry.model.outputs[index], f"output {run.entry.model.outputs[index].name}"
     arena = memory.arena_of(buffer.address)
@@ -289,7 +275,7 @@ def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> None:
         if buffer.size + TOLERANCE < values.nbytes:
             raise _too_small("output", buffer.size, values.nbytes)
         run.into.described[index] = TensorDesc(
-            dtype=dtypes.CODES[tensor.dtype], dims=list(values.shape), format=tensor.format, dataset=True
+            dtype=models.DTYPE_CODES[tensor.dtype], dims=list(values.shape), format=tensor.format, dataset=True
         )
     short = room < values.nbytes - TOLERANCE
     if short or memory.reach(arena, buffer.address, max(room, 1), True) is None:
@@ -300,4 +286,4 @@ def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> None:
 def _fault(what: str, address: int) -> Failed:
     """[inferred] A device that meets a host or freed address stops with an AI Core exception."""
     kind = "no device memory" if memory.arena_of(address) is None else "no live device memory of the model's device"
-    return strict.undefined(f"the {what} is at {address:#x}, which is {kind}", codes.RT_AICORE_EXCEPTION)
+    return errors.undefined(f"the {what} is at {address:#x}, which is {kind}", errors.RT_AICORE_EXCEPTION)

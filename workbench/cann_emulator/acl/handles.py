@@ -1,18 +1,28 @@
-"""Handles: every object of the library behind an int that clients pass around.
+"""Handles: every object of the library behind an int that clients pass around, and what a program left of them.
 
 Handles are never used twice in a process, so a stale one is always recognised. Objects are kept by their class, so that
-no call takes longer for how many of another class are alive.
+no call takes longer for how many of another class are alive. At `acl.finalize` and at exit every object that is left is
+told of once, with the line that made it:
+
+    CANN_EMULATOR_LEAKS   report (default)   print on stderr, when something is left
+                          error              also when only `reset_device` had to clean up; `finalize` raises the report
+                                             instead, and a process that ends with something left has exit status 3
+                          off                nothing
 """
 
 from __future__ import annotations
 
+import atexit
 import itertools
+import os
+import sys
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from workbench.cann_emulator.acl import reason, strict
-from workbench.cann_emulator.acl.codes import INVALID_PARAM, Failed
+from workbench.cann_emulator.acl import errors, memory
+from workbench.cann_emulator.acl.errors import INVALID_PARAM, Failed
 
 _NUMBERS = itertools.count(0x5A00_0000_1000, 0x40)  # looks like an address; no mapping of Linux lies there
 LIVE: defaultdict[type, dict[int, Any]] = defaultdict(dict)
@@ -66,9 +76,9 @@ def need(handle: int, kind: type[_Made], parameter: str = "", what: str = "", co
     if found is not None:
         return found
     if handle and what:
-        raise strict.undefined(f"{handle:#x} is no live {what}", code)
+        raise errors.undefined(f"{handle:#x} is no live {what}", code)
     if parameter:
-        raise reason.refused(INVALID_PARAM, "EH0002", param=parameter)
+        raise errors.refused(INVALID_PARAM, "EH0002", param=parameter)
     raise Failed(INVALID_PARAM)
 
 
@@ -79,3 +89,130 @@ def drop(handle: int) -> None:
 
 def alive(kind: type[_Object]) -> list[_Object]:
     return [thing for of, things in list(LIVE.items()) if issubclass(of, kind) for thing in list(things.values())]
+
+
+# --- what a program left behind ---
+
+_LEAKS = {"mode": os.environ.get("CANN_EMULATOR_LEAKS", "report")}
+
+Left = tuple[str, Site]
+"""What it is, and where it was made."""
+_Alive = tuple[str, Site, Mapping[int, Any], int]
+"""The same, and where it can be seen to be alive: it is as long as the mapping has the key."""
+
+REGISTRIES: list[Callable[[], Iterable[Mapping[int, Any]]]] = [
+    lambda: list(LIVE.values()),
+    lambda: [memory.PINNED],
+    lambda: [arena.blocks for arena in memory.ARENAS],
+]
+"""Where objects are kept by a key; each says its KIND, its site, and whether it is reported."""
+reclaimed: list[Left] = []
+"""What `reset_device` released because the program had not."""
+_TOLD: set[tuple[str, int]] = set()
+"""What an earlier report named and is still alive: what it is, and its key."""
+
+
+class LeakedObjects(AssertionError):
+    """Objects were alive at `acl.finalize` (only with CANN_EMULATOR_LEAKS=error)."""
+
+
+def left_behind() -> list[Left]:
+    return [entry[:2] for entry in _entries()]
+
+
+def reclaim(thing: Any) -> None:
+    """Note what is released because the program did not do it."""
+    if thing.reported:
+        reclaimed.append((thing.KIND, thing.site))
+
+
+def at_finalize() -> None:
+    """Print what is left, or raise it.
+
+    Raises:
+        LeakedObjects: with CANN_EMULATOR_LEAKS=error.
+    """
+    mode, now = _LEAKS["mode"], _entries()
+    left = [(what, where) for what, where, _, key in now if (what, key) not in _TOLD]
+    _TOLD.clear()
+    _TOLD.update((what, key) for what, _, _, key in now)
+    cleaned = list(reclaimed) if mode == "error" or left else []
+    reclaimed.clear()
+    if mode == "off" or not (left or cleaned):
+        return
+    lines = ["[emulated acl] left at acl.finalize (CANN_EMULATOR_LEAKS=off hides this):"]
+    lines += [f"  {line}" for line in _summed(left)]
+    lines += [f"  {line} (released by acl.rt.reset_device)" for line in _summed(cleaned)]
+    if mode == "error":
+        raise LeakedObjects("\n".join(lines))
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _entries() -> list[_Alive]:
+    return [
+        (thing.KIND, thing.site, things, key)
+        for registry in REGISTRIES
+        for things in registry()
+        for key, thing in list(things.items())
+        if thing.reported
+    ]
+
+
+def _summed(left: Iterable[Left], sites_shown: int = 3) -> list[str]:
+    """One line a kind. Uses no global name: it also runs when they are gone."""
+    kinds: dict[str, dict[str, int]] = {}
+    for what, (file, line) in left:
+        place = f"{file.rpartition('/')[2]}:{line}"
+        sites = kinds.setdefault(what, {})
+        sites[place] = sites.get(place, 0) + 1
+    lines = []
+    for what, sites in kinds.items():
+        ordered = sorted(sites.items(), key=lambda item: -item[1])[:sites_shown]
+        shown = ", ".join(f"{place} ×{n}" if n > 1 else place for place, n in ordered)
+        more = f" and {len(sites) - sites_shown} more places" if len(sites) > sites_shown else ""
+        lines.append(f"{sum(sites.values())} {what}: {shown}{more}")
+    return lines
+
+
+class _LastLook:
+    """Reports when the interpreter lets go of its last module: programs release in destructors of their globals.
+
+    It lies in `sys`, which is cleared last; by then the globals of this package are gone, so it carries what it needs.
+    A destructor that finalizes has told of some of it meanwhile.
+    """
+
+    def __init__(self, entries: list[_Alive], told: set[tuple[str, int]], fails: bool) -> None:
+        self.entries, self.told, self.fails = entries, told, fails
+        self.summed, self.write, self.leave = _summed, os.write, os._exit
+        self.files = (sys.stdout, sys.stderr)
+
+    def __del__(self) -> None:
+        left_behind = [entry for entry in self.entries if entry[3] in entry[2]]
+        left = [(what, where) for what, where, _, key in left_behind if (what, key) not in self.told]
+        for file in self.files:
+            if file is not None and not file.closed:
+                file.flush()
+        if left:
+            text = "[emulated acl] left at exit (CANN_EMULATOR_LEAKS=off hides this):\n"
+            self.write(2, (text + "".join(f"  {line}\n" for line in self.summed(left))).encode())
+        if left_behind and self.fails:
+            self.leave(3)  # the only way to another exit status from here
+
+
+def _at_exit() -> None:
+    mode = _LEAKS["mode"]
+    entries = _entries() if mode != "off" else []
+    if entries:
+        look = _LastLook(entries, _TOLD, mode == "error")
+        sys._emulated_acl_last_look = look  # type: ignore[attr-defined]  # see there
+
+
+def _forget() -> None:
+    """What the parent holds is no leak of a forked child."""
+    if left_behind():
+        REGISTRIES.clear()
+    reclaimed.clear()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_forget)

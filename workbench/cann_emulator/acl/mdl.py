@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import mdl_describe, mdl_dump, mdl_gears, mdl_load, mdl_run
+from workbench.cann_emulator.acl import mdl_describe, mdl_run
 from workbench.cann_emulator.acl.call import declared
 
-__all__ = declared(globals(), mdl_describe, mdl_dump, mdl_gears, mdl_load, mdl_run)
+__all__ = declared(globals(), mdl_describe, mdl_run)
 
 
 def __dir__() -> list[str]:

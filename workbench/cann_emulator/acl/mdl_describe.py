@@ -1,14 +1,17 @@
-"""Descriptions of `acl.mdl`: what a loaded model takes and gives (pyacl.md §1.5)."""
+"""Descriptions of `acl.mdl`: what a loaded model takes and gives, and its gears (pyacl.md §1.5, §7)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from workbench.cann_emulator.acl import codes, dtypes, handles, mdl_load, models
+import numpy as np
+
+from workbench.cann_emulator.acl import errors, handles, mdl_run, memory, models
 from workbench.cann_emulator.acl.call import call, site
-from workbench.cann_emulator.acl.codes import Failed
+from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import Description
-from workbench.cann_emulator.om import OfflineModel, Tensor
+from workbench.cann_emulator.acl.top import Dataset
+from workbench.cann_emulator.om import Gear, OfflineModel, Tensor, input_shapes
 
 _LONGEST_NAME = 127
 _UNDEFINED = -1
@@ -30,7 +33,7 @@ def destroy_desc(desc: int) -> None:
 
 @call("kI", "r")
 def get_desc(desc: int, model_id: int) -> None:
-    models.describe(mdl_load.found(model_id), handles.need(desc, Description, "modelDesc"))
+    models.describe(mdl_run.found(model_id), handles.need(desc, Description, "modelDesc"))
 
 
 @call("k", "k", device=False)
@@ -79,18 +82,9 @@ def get_cur_output_dims(desc: int, index: int) -> Dims:
     _tensor(desc, index, "output")
     model, load = described(desc), handles.need(desc, Description).of
     if model.gear_kind == "range":
-        raise Failed(codes.API_NOT_SUPPORT)
+        raise Failed(errors.API_NOT_SUPPORT)
     gear = load.gear if load is not None else None
     return _dims(desc, index, "output", models.output_shape(model, index, gear))
-
-
-@call("kk", "dr", device=False)
-def get_input_dims_range(desc: int, index: int) -> dict[str, Any]:
-    """Lowest and highest size of each axis; -1 is no bound."""
-    _tensor(desc, index, "input")
-    model = described(desc)
-    ranges = [list(pair) for pair in models.range_of(model, index)] if model.gear_kind == "range" else []
-    return {"rangeCount": len(ranges), "range": ranges}
 
 
 @call("kk", "s", device=False, missing="")
@@ -115,12 +109,12 @@ def get_output_index_by_name(desc: int, name: str) -> int:
 
 @call("kk", "i", device=False, missing=_UNDEFINED)
 def get_input_data_type(desc: int, index: int) -> int:
-    return dtypes.CODES[_tensor(desc, index, "input").dtype]
+    return models.DTYPE_CODES[_tensor(desc, index, "input").dtype]
 
 
 @call("kk", "i", device=False, missing=_UNDEFINED)
 def get_output_data_type(desc: int, index: int) -> int:
-    return dtypes.CODES[_tensor(desc, index, "output").dtype]
+    return models.DTYPE_CODES[_tensor(desc, index, "output").dtype]
 
 
 @call("kk", "i", device=False, missing=_UNDEFINED)
@@ -133,23 +127,12 @@ def get_output_format(desc: int, index: int) -> int:
     return _tensor(desc, index, "output").format
 
 
-@call("ks", "s", device=False)
-def get_tensor_real_name(desc: int, name: str) -> str | None:
-    """The whole name behind `acl_modelId_<id>_input_<index>`; other known names as they are, None for unknown ones."""
-    description = handles.need(desc, Description)
-    for kind, tensors in (("input", description.inputs), ("output", description.outputs)):
-        for index, tensor in enumerate(tensors):
-            if name in (tensor.name, _short(description, kind, index)):
-                return tensor.name
-    return None
-
-
 @call("Ik", "ikr")
 def get_aipp_type(model_id: int, index: int) -> tuple[int, int]:
     """0 is an input without AIPP, 1 one with static AIPP; the second value would be the index of its parameters."""
-    model = mdl_load.found(model_id).model
+    model = mdl_run.found(model_id).model
     if index >= len(model.inputs):
-        raise Failed(codes.INVALID_PARAM)
+        raise Failed(errors.INVALID_PARAM)
     static = model.options.get("insert_op_conf") and model.inputs[index].dtype == "uint8"
     return _STATIC_AIPP if static else _WITHOUT_AIPP, _NO_INDEX
 
@@ -158,7 +141,7 @@ def described(desc: int) -> OfflineModel:
     """The model that a description was filled from; Failed where it was from none."""
     model = handles.need(desc, Description).model
     if model is None:
-        raise Failed(codes.INVALID_PARAM)
+        raise Failed(errors.INVALID_PARAM)
     return model
 
 
@@ -166,7 +149,7 @@ def _tensor(desc: int, index: int, which: str) -> Tensor:
     description = handles.need(desc, Description)
     tensors = description.inputs if which == "input" else description.outputs
     if index >= len(tensors):
-        raise Failed(codes.INVALID_PARAM)
+        raise Failed(errors.INVALID_PARAM)
     return tensors[index]
 
 
@@ -174,7 +157,7 @@ def _index(tensors: tuple[Tensor, ...], name: str) -> int:
     for index, tensor in enumerate(tensors):
         if tensor.name == name:
             return index
-    raise Failed(codes.INVALID_PARAM)
+    raise Failed(errors.INVALID_PARAM)
 
 
 def _dims(desc: int, index: int, kind: str, shape: tuple[int, ...]) -> Dims:
@@ -187,3 +170,121 @@ def _dims(desc: int, index: int, kind: str, shape: tuple[int, ...]) -> Dims:
 def _short(description: Description, kind: str, index: int) -> str:
     model_id = description.of.id if description.of is not None else 0
     return f"acl_modelId_{model_id}_{kind}_{index}"
+
+
+# --- gears: dynamic batch, resolution and dims at run time (pyacl.md §7, §2.5 "Gears") ---
+
+ALL_INPUTS = 2**64 - 1
+"""Index -1 as an unsigned size: the only index that the gear questions take."""
+_MOST_GEARS = 4096
+_MOST_DIMS = 128
+
+
+@call("IkkK", "r")
+def set_dynamic_batch_size(model_id: int, dataset: int, index: int, batch: int) -> None:
+    _set_gear(model_id, dataset, index, (batch,), "dynamic_batch_size")
+
+
+@call("IkkKK", "r")
+def set_dynamic_hw_size(model_id: int, dataset: int, index: int, height: int, width: int) -> None:
+    _set_gear(model_id, dataset, index, (height, width), "dynamic_image_size")
+
+
+@call("IkkO", "r")
+def set_input_dynamic_dims(model_id: int, dataset: int, index: int, dims: dict[str, Any]) -> None:
+    """`dims` holds all axes of all inputs, fixed ones included, the gear input excluded."""
+    if not isinstance(dims, dict):
+        raise TypeError("argument 4 is not dict")
+    count, sizes = dims.get("dimCount"), dims.get("dims")
+    if not isinstance(count, int) or not isinstance(sizes, list):
+        raise TypeError("The dims of parameter 4 is not a list.")
+    if not all(isinstance(size, int) for size in sizes) or count > len(sizes):
+        raise TypeError("the dims of fourth parameter is not list of int")
+    if handles.look(dataset, Dataset) is None or not 0 < count <= _MOST_DIMS:
+        raise Failed(errors.INVALID_PARAM)
+    model = mdl_run.found(model_id).model
+    if model.gear_kind != "dynamic_dims":
+        raise Failed(errors.GE_DYNAMIC_BATCH_SIZE_INVALID)
+    axes = [size for tensor in model.inputs for size in tensor.shape]
+    given = sizes[:count]
+    if len(given) != len(axes) or any(axis not in (-1, size) for axis, size in zip(axes, given, strict=True)):
+        text = f"dims {given} do not fit the axes {axes} of the model's inputs"
+        raise errors.refused(errors.GE_DYNAMIC_INPUT_LENGTH_INVALID, "E19999", message=text)
+    chosen = tuple(size for axis, size in zip(axes, given, strict=True) if axis == -1)
+    _set_gear(model_id, dataset, index, chosen, "dynamic_dims")
+
+
+@call("k", "dr", device=False)
+def get_dynamic_batch(desc: int) -> dict[str, Any]:
+    """{"batchCount": n, "batch": [...]}; none for a model without batch gears."""
+    model = described(desc)
+    batches = [models.gear_key(model, gear)[0] for gear in _gears(model, "dynamic_batch_size")]
+    return {"batchCount": len(batches), "batch": batches}
+
+
+@call("kk", "dr", device=False)
+def get_dynamic_hw(desc: int, index: int) -> dict[str, Any]:
+    """{"hwCount": n, "hw": [[height, width], ...]}; the index is ignored."""
+    model = described(desc)
+    sizes = [list(models.gear_key(model, gear)) for gear in _gears(model, "dynamic_image_size")]
+    return {"hwCount": len(sizes), "hw": sizes}
+
+
+@call("kk", "kr", device=False)
+def get_input_dynamic_gear_count(desc: int, index: int) -> int:
+    return len(_all_gears(desc, index)[1])
+
+
+@call("kkk", "lr", device=False)
+def get_input_dynamic_dims(desc: int, index: int, count: int) -> list[dict[str, Any]]:
+    """One dims dict per gear, with all axes of all inputs in one list."""
+    model, gears = _all_gears(desc, index)
+    if not len(gears) <= count <= _MOST_GEARS:
+        raise Failed(errors.INVALID_PARAM)
+    found = []
+    for gear in gears:
+        axes = [size for shape in input_shapes(model, gear) for size in shape]
+        found.append({"name": "", "dimCount": len(axes), "dims": axes})
+    return found
+
+
+def _gears(model: OfflineModel, kind: str) -> tuple[Gear, ...]:
+    return model.gears if model.gear_kind == kind else ()
+
+
+def _all_gears(desc: int, index: int) -> tuple[OfflineModel, tuple[Gear, ...]]:
+    model = described(desc)
+    if index != ALL_INPUTS:
+        raise Failed(errors.INVALID_PARAM)
+    return model, _gears(model, "dynamic_dims")
+
+
+def _set_gear(model_id: int, dataset: int, index: int, chosen: tuple[int, ...], kind: str) -> None:
+    """Choose a gear for a dataset and a model; the value reaches the dataset even when the model refuses it."""
+    found = handles.need(dataset, Dataset, "dataset")
+    if any(value == 0 for value in chosen):
+        raise errors.invalid(kind, 0, "it must be greater than zero")
+    if index >= len(found.buffers) or not found.buffers[index].address:
+        raise errors.invalid("index", index, "the dataset has no memory there")
+    entry = mdl_run.found(model_id)
+    if kind != "dynamic_dims":
+        found.gear = chosen
+    buffer, model = found.buffers[index], entry.model
+    if buffer.size < 4 * len(chosen):
+        raise Failed(errors.GE_DYNAMIC_INPUT_LENGTH_INVALID)
+    keys = [models.gear_key(model, gear) for gear in _gears(model, kind)]
+    if chosen not in keys:
+        text = f"{list(chosen)} is none of the gears of model {entry.name}"
+        raise errors.refused(errors.GE_DYNAMIC_BATCH_SIZE_INVALID, "E19999", message=text)
+    _tell_device(buffer.address, buffer.size, chosen)
+    found.gear, entry.gear = chosen, keys.index(chosen)
+
+
+def _tell_device(address: int, size: int, chosen: tuple[int, ...]) -> None:
+    """Write the values into the gear input: int32, or int64 when the buffer has 8 bytes for each."""
+    values = np.array(chosen, np.int64 if size >= 8 * len(chosen) else np.int32)
+    arena = memory.arena_of(address)
+    private = memory.reach(arena, address, values.nbytes, True) if arena is not None else None
+    if private is None:
+        raise Failed(errors.RT_DRV_INTERNAL_ERROR)
+    memory.move(private, values.ctypes.data, values.nbytes)

@@ -1,35 +1,118 @@
-"""Datasets and execution of `acl.mdl` (pyacl.md §1.5, §3.1, §5.1)."""
+"""Loads, datasets and execution of `acl.mdl` (pyacl.md §1.5, §2.5 "Model", §3.1, §5.1)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+import ctypes
+from dataclasses import replace
+from pathlib import Path
 
-from workbench.cann_emulator.acl import (
-    codes,
-    contexts,
-    execution,
-    handles,
-    host_clock,
-    mdl_load,
-    profiling,
-    streams,
-    strict,
-    use,
-)
+from workbench.cann_emulator.acl import clock, contexts, errors, execution, handles, memory, models, prof, streams
 from workbench.cann_emulator.acl.call import call, site
-from workbench.cann_emulator.acl.codes import Failed
-from workbench.cann_emulator.acl.handles import Made
+from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.models import ASYNCHRONOUS, SYNCHRONOUS
-from workbench.cann_emulator.acl.top_data import DataBuffer, Dataset, TensorDesc
+from workbench.cann_emulator.acl.top import DataBuffer, Dataset, TensorDesc
 
-_STREAM_TIMEOUT = 0
+Given = tuple[int, int]
+"""Device memory of the caller: pointer and size; a null pointer leaves that part to the library."""
+_NOTHING = (0, 0)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _ExecConfig(Made):
-    KIND: ClassVar[str] = "execution configurations"
-    values: dict[int, int] = field(default_factory=dict)
+@call("s", "Ir")
+def load_from_file(path: str) -> int:
+    return _load_file(path, _NOTHING, _NOTHING)
+
+
+@call("kk", "Ir")
+def load_from_mem(model: int, size: int) -> int:
+    """From host memory, whose bytes are not needed after the call."""
+    return _load_bytes(model, size, _NOTHING, _NOTHING)
+
+
+@call("skkkk", "Ir")
+def load_from_file_with_mem(path: str, work: int, work_size: int, weight: int, weight_size: int) -> int:
+    return _load_file(path, (work, work_size), (weight, weight_size))
+
+
+@call("kkkkkk", "Ir")
+def load_from_mem_with_mem(model: int, size: int, work: int, work_size: int, weight: int, weight_size: int) -> int:
+    return _load_bytes(model, size, (work, work_size), (weight, weight_size))
+
+
+@call("I", "r")
+def unload(model_id: int) -> None:
+    entry = found(model_id)
+    if contexts.current() is not entry.context:
+        errors.undefined(f"unload of model {model_id} in another context than the one that loaded it")
+    models.unload(entry)
+
+
+@call("s", "kkr", device=False)
+def query_size(path: str) -> tuple[int, int]:
+    """Bytes of work memory and of weight memory."""
+    return _memory_sizes(_content_of(path))
+
+
+@call("kk", "kkr", device=False)
+def query_size_from_mem(model: int, size: int) -> tuple[int, int]:
+    return _memory_sizes(_bytes_at(model, size))
+
+
+def found(model_id: int) -> models.LoadedModel:
+    """A loaded model.
+
+    Raises:
+        Failed: an id that is unknown, unloaded, or of a library that is finalized.
+    """
+    contexts.require(errors.GE_EXEC_NOT_INIT)
+    entry = models.LOADED.get(model_id)
+    if entry is None:
+        text = f"Model id {model_id} is invalid: no model of this id is loaded."
+        raise errors.refused(errors.GE_EXEC_MODEL_ID_INVALID, "E19999", message=text)
+    return entry
+
+
+def _load_file(path: str, work: Given, weight: Given) -> int:
+    contexts.require(errors.GE_EXEC_NOT_INIT)
+    return _load(_content_of(path), Path(path).stem, work, weight)
+
+
+def _load_bytes(model: int, size: int, work: Given, weight: Given) -> int:
+    errors.present(model=model and size)
+    contexts.require(errors.GE_EXEC_NOT_INIT)
+    return _load(_bytes_at(model, size), None, work, weight)
+
+
+def _load(content: bytes, name: str | None, work: Given, weight: Given) -> int:
+    context = contexts.required()
+    for pointer, size in (work, weight):
+        if pointer and (memory.arena_of(pointer) is None or not size):
+            raise errors.undefined(f"load with {size} bytes at {pointer:#x} as device memory", errors.GE_FAILURE)
+    brought = {part: size for part, (pointer, size) in (("work", work), ("weight", weight)) if pointer}
+    return models.load(content, context, name, site(), brought)
+
+
+def _content_of(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise errors.refused(errors.GE_EXEC_MODEL_PATH_INVALID, "E13026", path=path, reason=why) from error
+
+
+def _bytes_at(address: int, size: int) -> bytes:
+    """Bytes in host memory; from device memory the vendor's host code would crash."""
+    if memory.arena_of(address) is not None:
+        fact = f"a model at device address {address:#x}: with run mode host it must lie in host memory"
+        raise errors.undefined(fact, errors.GE_EXEC_MODEL_DATA_SIZE_INVALID)
+    return ctypes.string_at(address, size)
+
+
+def _memory_sizes(content: bytes) -> tuple[int, int]:
+    model = models.parse(content).model
+    return model.work_bytes, model.weight_bytes
+
+
+# --- datasets and execution ---
 
 
 @call("", "k", device=False)
@@ -68,14 +151,14 @@ def set_dataset_tensor_desc(dataset: int, tensor_desc: int, index: int) -> None:
     """The actual shape of an input; a copy is kept, and a null description takes it away again."""
     found = _dataset(dataset)
     if index >= len(found.buffers):
-        raise Failed(codes.INVALID_PARAM)
+        raise Failed(errors.INVALID_PARAM)
     old = found.described.pop(index, None)
     if old is not None:
         handles.drop(old.handle)
     if tensor_desc:
         given = handles.look(tensor_desc, TensorDesc)
         if given is None:
-            raise strict.undefined(f"{tensor_desc:#x} is no tensor description", codes.INVALID_PARAM)
+            raise errors.undefined(f"{tensor_desc:#x} is no tensor description", errors.INVALID_PARAM)
         found.described[index] = replace(given, dims=list(given.dims), dataset=True, handle=0)
 
 
@@ -95,63 +178,36 @@ def execute(model_id: int, inputs: int, outputs: int) -> int:
     return _execute(model_id, inputs, outputs)
 
 
-@call("Ikkkk", "r")
-def execute_v2(model_id: int, inputs: int, outputs: int, stream: int, handle: int) -> int:
-    """`execute` with time-outs in milliseconds from a configuration, measured on the virtual clock."""
-    config = handles.need(handle, _ExecConfig, "handle")
-    return _execute(model_id, inputs, outputs, config.values.get(_STREAM_TIMEOUT, -1))
-
-
 @call("Ikkk", "r")
 def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None:
     """Queue on a stream; results are there after synchronising, not before."""
-    entry = mdl_load.found(model_id)
+    entry = found(model_id)
     given, wanted = _dataset(inputs), _dataset(outputs)
     queue = streams.resolve(stream)
-    with host_clock.STANDING:  # the first time of a gear it computes how long the device needs
+    with clock.STANDING:  # the first time of a gear it computes how long the device needs
         run = execution.check(entry, given, wanted, ASYNCHRONOUS, queue.number)
     entry.called = ASYNCHRONOUS
     busy = any(task.what == ASYNCHRONOUS for task in queue.tasks)
     streams.queue(queue, execution.task(run, busy))
-    use.update(contexts.required().device)
+    contexts.update_use(contexts.required().device)
 
 
-@call("", "k", device=False)
-def create_exec_config_handle() -> int:
-    return handles.give(_ExecConfig(site=site()))
-
-
-@call("k", "r", device=False)
-def destroy_exec_config_handle(handle: int) -> None:
-    handles.need(handle, _ExecConfig)
-    handles.drop(handle)
-
-
-@call("kkI", "r", device=False)
-def set_exec_config_opt(handle: int, attribute: int, value: int) -> None:
-    """0 is the time-out of stream synchronisation in ms, 1 that of events [inferred: order of the C enum]."""
-    handles.need(handle, _ExecConfig).values[attribute] = value
-
-
-def _execute(model_id: int, inputs: int, outputs: int, timeout_ms: int = -1) -> int:
-    entry = mdl_load.found(model_id)
+def _execute(model_id: int, inputs: int, outputs: int) -> int:
+    entry = found(model_id)
     given, wanted = _dataset(inputs), _dataset(outputs)
     contexts.required()
     device = entry.context.device
     stream_number = streams.STREAMS_PER_DEVICE + entry.id  # its own, behind those that a program can make
-    with host_clock.STANDING:
+    with clock.STANDING:
         run = execution.check(entry, given, wanted, SYNCHRONOUS, stream_number)
         entry.called = SYNCHRONOUS
-        if timeout_ms >= 0 and run.latency_ns > timeout_ms * 1_000_000:
-            host_clock.spend(timeout_ms * 1_000_000)
-            raise Failed(codes.RT_STREAM_SYNC_TIMEOUT)
         code = streams.code_of(lambda: execution.perform(run))
-        host_clock.spend(run.latency_ns)
+        clock.spend(run.latency_ns)
         if not code:
-            end_ns, what = host_clock.now_ns(), execution.profiled(run)
-            profiling.done(device.index, stream_number, execution.MODEL, end_ns - run.latency_ns, end_ns, what)
+            end_ns, what = clock.now_ns(), execution.profiled(run)
+            prof.done(device.index, stream_number, execution.MODEL, end_ns - run.latency_ns, end_ns, what)
     device.busy_us += run.duration_ns / 1000
-    use.update(device)
+    contexts.update_use(device)
     return code
 
 

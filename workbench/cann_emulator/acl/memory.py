@@ -17,6 +17,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 PAGE = 4096
 CHUNK = 256 << 10
 FRESH = 0x7F
@@ -249,3 +252,59 @@ def _map_twice(file: int) -> tuple[int, int, int]:
 def _map(file: int, length: int, protection: int) -> int | None:
     address = _libc.mmap(None, length, protection, _MAP_SHARED | _MAP_NORESERVE, file, 0)
     return None if address is None or address == ctypes.c_void_p(-1).value else int(address)
+
+
+# --- page-locked host memory of `acl.rt.malloc_host`: memory of the process whose range is known ---
+
+_POISON = 0xDD
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    KIND: ClassVar[str] = "blocks of page-locked host memory"
+    reported: ClassVar[bool] = True
+    address: int
+    size: int
+    site: tuple[str, int]
+    storage: npt.NDArray[np.uint8]
+
+
+PINNED: dict[int, Pinned] = {}
+_PINNED_STARTS: list[int] = []
+_PINNING = threading.RLock()  # the two belong together; again in one thread when a destructor frees in between
+
+
+def pin(size: int, site: tuple[str, int]) -> Pinned | None:
+    """A block that starts on 64 bytes (pyacl.md §3.3); None when the host has no memory for it."""
+    try:
+        storage = np.empty(size + _ALIGNMENT, np.uint8)
+    except MemoryError:
+        return None
+    start: int = storage.__array_interface__["data"][0]
+    skip = -start % _ALIGNMENT
+    storage[skip : skip + size] = FRESH
+    block = Pinned(address=start + skip, size=size, site=site, storage=storage)
+    with _PINNING:
+        PINNED[block.address] = block
+        bisect.insort(_PINNED_STARTS, block.address)
+    return block
+
+
+def unpin(block: Pinned) -> None:
+    """Forget a block; views that a client kept on it see poison, as long as the system lets them."""
+    block.storage[: 1 << 20] = _POISON
+    with _PINNING:
+        if PINNED.pop(block.address, None) is not None:  # unless another thread was quicker with a double free
+            del _PINNED_STARTS[bisect.bisect_left(_PINNED_STARTS, block.address)]
+
+
+def is_pinned(address: int) -> bool:
+    if address in PINNED:
+        return True
+    with _PINNING:
+        index = bisect.bisect_right(_PINNED_STARTS, address) - 1
+        if index < 0:
+            return False
+        block = PINNED[_PINNED_STARTS[index]]
+    return address < block.address + block.size

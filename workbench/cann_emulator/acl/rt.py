@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import rt_callback, rt_device, rt_exception, rt_memory, rt_stream
+from workbench.cann_emulator.acl import rt_device, rt_memory, rt_stream
 from workbench.cann_emulator.acl.call import declared
 
-__all__ = declared(globals(), rt_callback, rt_device, rt_exception, rt_memory, rt_stream)
+__all__ = declared(globals(), rt_device, rt_memory, rt_stream)
 
 
 def __dir__() -> list[str]:

@@ -1,11 +1,21 @@
-"""Devices and contexts of `acl.rt` (pyacl.md §1.2, §2.5 "Device and context")."""
+"""Devices, contexts and told failures of `acl.rt` (pyacl.md §1.2, §2.5 "Device and context").
+
+Of failures nothing is in the reference's tables; samples set the callback before they execute. Shapes from the open
+source of the binding; for the last code also from the pages aclpythondevg_01_1022 and 1023 of CANN 8.0, 1077 and 1078
+of 9.0.
+"""
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import codes, contexts, handles, leaks, memory, reason, streams, strict, use
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from workbench.cann_emulator.acl import contexts, errors, handles, memory, streams
 from workbench.cann_emulator.acl.call import call, site
-from workbench.cann_emulator.acl.codes import Failed
 from workbench.cann_emulator.acl.contexts import Context, Device
+from workbench.cann_emulator.acl.errors import Failed
+from workbench.cann_emulator.acl.handles import Made
 
 HOST = 1
 """Run mode of a server: code runs on the host."""
@@ -31,7 +41,7 @@ def reset_device(device_id: int) -> int:
     """One `set_device` less; the last one releases everything of this process on the device."""
     device = contexts.device_of(device_id)
     if device.sets == 0:
-        raise Failed(codes.RT_CONTEXT_RELEASE_ERROR)
+        raise Failed(errors.RT_CONTEXT_RELEASE_ERROR)
     code = streams.synchronize_device(device)
     with contexts.SETTING:
         device.sets -= 1
@@ -58,16 +68,6 @@ def synchronize_device() -> int:
     return streams.synchronize_device(contexts.required().device)
 
 
-@call("i", "dr")
-def get_device_utilization_rate(device_id: int) -> dict[str, int]:
-    """Percent; what cannot be told is -1, memory always. The code is 0 in any case."""
-    known = contexts.devices()
-    cube = round(use.load_percent(known[device_id])) if 0 <= device_id < len(known) else -1
-    aicpu = 0 if cube >= 0 else -1
-    rates = {"cube_utilization": cube, "vector_utilization": cube, "aicpu_utilization": aicpu}
-    return {**rates, "memory_utilization": -1, "utilization_extend": 0}
-
-
 @call("i", "kr")
 def create_context(device_id: int) -> int:
     return contexts.create(contexts.device_of(device_id), site()).handle
@@ -76,19 +76,19 @@ def create_context(device_id: int) -> int:
 @call("k", "r")
 def destroy_context(context: int) -> None:
     """Only explicit ones; the default context, and one that is gone already, give 107002."""
-    reason.present(context=context)
+    errors.present(context=context)
     found = handles.look(context, Context)
     if found is None or not found.explicit:
-        raise Failed(codes.RT_CONTEXT_NULL)
+        raise Failed(errors.RT_CONTEXT_NULL)
     contexts.destroy(found)
 
 
 @call("k", "r")
 def set_context(context: int) -> None:
-    reason.present(context=context)
+    errors.present(context=context)
     found = handles.look(context, Context)
     if found is None:
-        raise strict.undefined(f"set_context of {context:#x}, which is no live context", codes.RT_CONTEXT_NULL)
+        raise errors.undefined(f"set_context of {context:#x}, which is no live context", errors.RT_CONTEXT_NULL)
     contexts.make_current(found)
 
 
@@ -106,12 +106,86 @@ def ctx_get_current_default_stream() -> int:
 def _release(device: Device) -> None:
     """End contexts with their streams, events and models, and free the memory that is left."""
     for context in list(device.contexts.values()):
-        leaks.reclaim(context)
+        handles.reclaim(context)
         contexts.destroy(context)
     device.default = None
     arena = device.arena
     if arena is not None:
         for block in list(arena.blocks.values()):
-            leaks.reclaimed.append((block.KIND, block.site))
+            handles.reclaimed.append((block.KIND, block.site))
             memory.release(arena, block)
-    use.update(device)
+    contexts.update_use(device)
+
+
+# --- failures: the last code of a thread, and the callback for tasks that fail on the device ---
+
+_NONE = 0xFFFFFFFF
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Failure(Made):
+    task: int
+    stream: int
+    thread: int
+    device: int
+    code: int
+
+
+_CALLBACK: dict[str, Callable[[int], object]] = {}
+
+
+@call("i", "r", device=False, told=False)
+def peek_at_last_error(level: int) -> int:
+    """The code with which the runtime last failed in this thread, 0 for none; it stays. `level` is 0, the thread."""
+    _check_level(level)
+    return errors.last_code()
+
+
+@call("i", "r", device=False, told=False)
+def get_last_error(level: int) -> int:
+    """The same, and forget it."""
+    _check_level(level)
+    return errors.last_code(forget=True)
+
+
+@call("|O", "r", device=False)
+def set_exception_info_callback(function: Callable[[int], object] | None = None) -> None:
+    """`function(info)` is called when a task fails; None ends that."""
+    if function is not None and not callable(function):
+        raise TypeError("acl.rt.set_exception_info_callback args parse failed")
+    _CALLBACK.clear()
+    if function is not None:
+        _CALLBACK["function"] = function
+
+
+def _reader(name: str, attribute: str) -> Callable[[int], int]:
+    def read(info: int) -> int:
+        return int(getattr(handles.need(info, _Failure), attribute))
+
+    read.__name__ = name
+    return call("k", "I", device=False, missing=_NONE)(read)
+
+
+get_task_id_from_exception_info = _reader("get_task_id_from_exception_info", "task")
+get_stream_id_from_exception_info = _reader("get_stream_id_from_exception_info", "stream")
+get_thread_id_from_exception_info = _reader("get_thread_id_from_exception_info", "thread")
+get_device_id_from_exception_info = _reader("get_device_id_from_exception_info", "device")
+get_error_code_from_exception_info = _reader("get_error_code_from_exception_info", "code")
+
+
+def _check_level(level: int) -> None:
+    if level:
+        raise errors.invalid("level", level, "it is 0, the level of a thread")
+
+
+def tell(code: int, *, task: int, stream: int, device: int) -> None:
+    """Call the callback, if there is one; its argument is valid while it runs."""
+    function = _CALLBACK.get("function")
+    if function is None:
+        return
+    thread = threading.get_native_id()
+    info = handles.give(_Failure(task=task, stream=stream, thread=thread, device=device, code=code))
+    try:
+        function(info)
+    finally:
+        handles.drop(info)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import clock, codes, contexts, host_clock, memory, pinned, reason, streams, strict, use
+from workbench.cann_emulator.acl import clock, contexts, errors, memory, streams
 from workbench.cann_emulator.acl.call import call, site
-from workbench.cann_emulator.acl.codes import Failed
 from workbench.cann_emulator.acl.contexts import Context
+from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Site
 
 _KINDS = range(6)
@@ -20,11 +20,6 @@ def malloc(size: int, policy: int) -> int:
     return _malloc(size)
 
 
-@call("ki", "kr")
-def malloc_cached(size: int, policy: int) -> int:
-    return _malloc(size)
-
-
 @call("k", "r")
 def free(ptr: int) -> None:
     """Free a block of `malloc`, by the pointer that `malloc` gave; does not wait for queued work.
@@ -32,37 +27,37 @@ def free(ptr: int) -> None:
     The only calls on memory that need no current context are the two that free it (`ApiImpl::DevFreeStatic` and
     `HostFree` of the open runtime repository): programs do it in destructors, behind `destroy_context`.
     """
-    reason.present(devPtr=ptr)
+    errors.present(devPtr=ptr)
     arena = memory.arena_of(ptr)
     block = arena.blocks.get(ptr) if arena is not None else None
     if arena is None or block is None:
-        raise strict.undefined(_why_not_free(ptr), codes.RT_MEMORY_FREE)
+        raise errors.undefined(_why_not_free(ptr), errors.RT_MEMORY_FREE)
     if block.what != "malloc":
-        raise strict.undefined(f"free of memory that belongs to {block.what}", codes.RT_MEMORY_FREE)
+        raise errors.undefined(f"free of memory that belongs to {block.what}", errors.RT_MEMORY_FREE)
     _refuse_pending("free", (ptr, block.extent))
     memory.release(arena, block)
-    use.update(next(d for d in contexts.devices() if d.arena is arena))
+    contexts.update_use(next(d for d in contexts.devices() if d.arena is arena))
 
 
 @call("k", "kr")
 def malloc_host(size: int) -> int:
     if not size:
-        raise Failed(codes.INVALID_PARAM)
+        raise Failed(errors.INVALID_PARAM)
     contexts.required()
-    block = pinned.allocate(size, site())
+    block = memory.pin(size, site())
     if block is None:
-        raise Failed(codes.RT_MEMORY_ALLOCATION)
+        raise Failed(errors.RT_MEMORY_ALLOCATION)
     return block.address
 
 
 @call("k", "r")
 def free_host(ptr: int) -> None:
-    reason.present(hostPtr=ptr)
-    block = pinned.PINNED.get(ptr)
+    errors.present(hostPtr=ptr)
+    block = memory.PINNED.get(ptr)
     if block is None:
-        raise strict.undefined(f"free_host of {ptr:#x}, which malloc_host did not give", codes.RT_MEMORY_FREE)
+        raise errors.undefined(f"free_host of {ptr:#x}, which malloc_host did not give", errors.RT_MEMORY_FREE)
     _refuse_pending("free_host", (ptr, block.size))
-    pinned.release(block)
+    memory.unpin(block)
 
 
 @call("kkkki", "r")
@@ -73,7 +68,7 @@ def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> None:
         return
     _refuse_pending("memcpy", (src, count), (dst, count))
     to, source = memory.arena_of(dst), memory.arena_of(src)
-    with host_clock.STANDING:
+    with clock.STANDING:
         _copy(dst, src, count)
     if to is not None or source is not None:
         clock.count_copy(context, count, to is not None, source is not None)
@@ -86,13 +81,13 @@ def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream
     queue = streams.resolve(stream)
     ends = ((dst, memory.arena_of(dst)), (src, memory.arena_of(src)))
     if all(arena is None for _, arena in ends):
-        raise Failed(codes.RT_FEATURE_NOT_SUPPORT)
+        raise Failed(errors.RT_FEATURE_NOT_SUPPORT)
     for address, arena in ends:
         if address % _COPY_ALIGNMENT and arena is not None:
-            strict.undefined(f"memcpy_async with {address:#x}, which is not 64-byte aligned")
+            errors.undefined(f"memcpy_async with {address:#x}, which is not 64-byte aligned")
     duration = clock.copy_ns(count, ends[0][1] is not None, ends[1][1] is not None)
-    if not all(arena is not None or pinned.is_pinned(address) for address, arena in ends):
-        with host_clock.STANDING:
+    if not all(arena is not None or memory.is_pinned(address) for address, arena in ends):
+        with clock.STANDING:
             code = streams.synchronize(queue)
             if not code:
                 _copy(dst, src, count)
@@ -111,20 +106,20 @@ def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream
 
 @call("kkik", "r")
 def memset(ptr: int, max_count: int, value: int, count: int) -> None:
-    reason.present(devPtr=ptr)
+    errors.present(devPtr=ptr)
     contexts.required()
     if not count:
         raise _wrong_count("aclrtMemset", count, max_count)
     if count > max_count:
         fact = f"memset of {count} bytes with a maximum of {max_count}"
-        raise strict.undefined(fact, codes.RT_PARAM_INVALID)
+        raise errors.undefined(fact, errors.RT_PARAM_INVALID)
     _refuse_pending("memset", (ptr, count))
     _set(ptr, value, count)
 
 
 @call("kkikk", "r")
 def memset_async(ptr: int, max_count: int, value: int, count: int, stream: int) -> None:
-    reason.present(devPtr=ptr)
+    errors.present(devPtr=ptr)
     contexts.required()
     if not 0 < count <= max_count:
         raise _wrong_count("aclrtMemsetAsync", count, max_count)
@@ -143,54 +138,41 @@ def get_mem_info(attr: int) -> tuple[int, int]:
     """Free and total bytes of the current device; (0, 0) for memory the chip lacks, as DDR on a 910B3."""
     if attr not in _ATTRIBUTES:
         what = {"value": attr, "param": "attr", "function": "aclrtGetMemInfo", "expected": "[0, 11]"}
-        raise reason.refused(codes.RT_INVALID_MEMORY_TYPE, "EE1003", **what)
+        raise errors.refused(errors.RT_INVALID_MEMORY_TYPE, "EE1003", **what)
     context = contexts.required()
     if attr not in _HBM:
         return 0, 0
     arena = contexts.arena(context.device)
-    left = arena.capacity - arena.used - use.others_bytes(context.device, now_exactly=True)
+    left = arena.capacity - arena.used - contexts.others_bytes(context.device, now_exactly=True)
     return max(0, left), arena.capacity
-
-
-@call("kk", "r")
-def mem_flush(ptr: int, size: int) -> int:
-    """Nothing to do on a chip whose caches are coherent."""
-    return 0 if ptr and size else codes.INVALID_PARAM
-
-
-@call("kk", "r")
-def mem_invalidate(ptr: int, size: int) -> int:
-    return 0 if ptr and size else codes.INVALID_PARAM
 
 
 def grab(context: Context, size: int, what: str, where: Site) -> memory.Block | None:
     """Device memory for the library itself, or for `malloc`; None, and a reason text, when there is none left."""
     device = context.device
     arena = contexts.arena(device)
-    others = use.others_bytes(device) if size >= 1 << 20 else 0
+    others = contexts.others_bytes(device) if size >= 1 << 20 else 0
     block = memory.allocate(arena, size, what, where, others)
-    use.update(device)
+    contexts.update_use(device)
     if block is None:
         module = "APP" if what == "malloc" else "GE"
-        reason.report("EL0004", reason=f"{size} bytes of device memory were asked for by module {module}.")
+        errors.report("EL0004", reason=f"{size} bytes of device memory were asked for by module {module}.")
     return block
 
 
 def _malloc(size: int) -> int:
     if not size:
-        why = "it must be greater than zero"
-        raise reason.refused(codes.INVALID_PARAM, "EH0001", value=0, param="size", reason=why)
+        raise errors.invalid("size", 0, "it must be greater than zero")
     block = grab(contexts.required(), size, "malloc", site())
     if block is None:
-        raise Failed(codes.RT_MEMORY_ALLOCATION)
+        raise Failed(errors.RT_MEMORY_ALLOCATION)
     return block.address
 
 
 def _check_copy(function: str, dst: int, dst_max: int, src: int, count: int, kind: int) -> Context:
-    reason.present(dst=dst, src=src)
+    errors.present(dst=dst, src=src)
     if kind not in _KINDS:
-        why = "it must be in [0, 5]"
-        raise reason.refused(codes.INVALID_PARAM, "EH0001", value=kind, param="kind", reason=why)
+        raise errors.invalid("kind", kind, "it must be in [0, 5]")
     context = contexts.required()
     if not 0 < count <= dst_max:
         raise _wrong_count(function, count, dst_max)
@@ -214,18 +196,18 @@ def _private(address: int, count: int, *, writes: bool) -> int:
     if found is None:
         done = "written" if writes else "read"
         fact = f"{count} bytes are {done} at device address {address:#x}, which is not all inside one live block"
-        raise strict.undefined(fact, codes.RT_DRV_INTERNAL_ERROR)
+        raise errors.undefined(fact, errors.RT_DRV_INTERNAL_ERROR)
     return found
 
 
 def _wrong_count(function: str, count: int, most: int) -> Failed:
     expected = f"(0, {most}]"
     what = {"value": count, "param": "count", "function": function, "expected": expected}
-    return reason.refused(codes.RT_PARAM_INVALID, "EE1003", **what)
+    return errors.refused(errors.RT_PARAM_INVALID, "EE1003", **what)
 
 
 def _why_not_free(ptr: int) -> str:
-    if ptr in pinned.PINNED:
+    if ptr in memory.PINNED:
         return f"free of {ptr:#x}, which is page-locked host memory: free_host frees it"
     arena = memory.arena_of(ptr)
     if arena is None:
@@ -236,8 +218,8 @@ def _why_not_free(ptr: int) -> str:
 
 def _refuse_pending(what: str, *spans: tuple[int, int]) -> None:
     """In strict mode, memory that queued work still uses."""
-    for address, count in spans if strict.STRICT["on"] else ():
+    for address, count in spans if errors.STRICT["on"] else ():
         task = streams.touched(address, count)
         if task is not None:
             uses = f"while a queued {task.what} uses it: synchronize the stream first"
-            strict.undefined(f"{what} at {address:#x} {uses}")
+            errors.undefined(f"{what} at {address:#x} {uses}")

@@ -1,13 +1,20 @@
-"""Streams and events of `acl.rt` (pyacl.md §1.3, §2.5 "Stream and event")."""
+"""Streams, events and callbacks of `acl.rt` (pyacl.md §1.3, §2.5 "Stream and event")."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
 import numpy as np
 
-from workbench.cann_emulator.acl import codes, contexts, handles, host_clock, reason, streams, strict
+from workbench.cann_emulator.acl import clock, contexts, errors, handles, streams
 from workbench.cann_emulator.acl.call import call, site
-from workbench.cann_emulator.acl.codes import Failed
-from workbench.cann_emulator.acl.streams import Event
+from workbench.cann_emulator.acl.errors import Failed
+from workbench.cann_emulator.acl.streams import Event, Stream
 
 _NOT_READY, _COMPLETE = 0, 1
 _BY_DEFAULT = streams.SYNC | streams.TIME_LINE
@@ -27,10 +34,10 @@ def create_stream_with_config(priority: int, flag: int) -> int:
 @call("k", "r")
 def destroy_stream(stream: int) -> int:
     """Waits for what is queued. The default stream belongs to its context and is refused."""
-    reason.present(stream=stream)
+    errors.present(stream=stream)
     found = streams.resolve(stream)
     if found.default:
-        raise strict.undefined("destroy_stream of a default stream", codes.RT_PARAM_INVALID)
+        raise errors.undefined("destroy_stream of a default stream", errors.RT_PARAM_INVALID)
     return streams.destroy(found)
 
 
@@ -43,11 +50,11 @@ def synchronize_stream(stream: int) -> int:
 def synchronize_stream_with_timeout(stream: int, timeout: int) -> int:
     """Milliseconds of the virtual clock, -1 waits for ever."""
     if timeout < -1:
-        raise Failed(codes.RT_PARAM_INVALID)
+        raise Failed(errors.RT_PARAM_INVALID)
     found = streams.resolve(stream)
     if timeout >= 0 and streams.pending_ns(found) > timeout * 1_000_000:
-        host_clock.spend(timeout * 1_000_000)
-        raise reason.refused(codes.RT_STREAM_SYNC_TIMEOUT, "EE1002", reason=f"Time-out: {timeout} ms.")
+        clock.spend(timeout * 1_000_000)
+        raise errors.refused(errors.RT_STREAM_SYNC_TIMEOUT, "EE1002", reason=f"Time-out: {timeout} ms.")
     return streams.synchronize(found)
 
 
@@ -73,11 +80,6 @@ def create_event_with_flag(flag: int) -> int:
     return _create_event(flag)
 
 
-@call("I", "kr")
-def create_event_ex_with_flag(flag: int) -> int:
-    return _create_event(flag)
-
-
 @call("k", "r")
 def destroy_event(event: int) -> None:
     found = _event(event)
@@ -96,9 +98,9 @@ def reset_event(event: int, stream: int) -> None:
     found = _event(event)
     streams.resolve(stream)
     if not found.flag & streams.SYNC:
-        raise Failed(codes.RT_FEATURE_NOT_SUPPORT)
+        raise Failed(errors.RT_FEATURE_NOT_SUPPORT)
     if found.by_default:
-        strict.undefined("reset_event of an event that create_event made")
+        errors.undefined("reset_event of an event that create_event made")
     found.time_ns, found.pending, found.stream = None, None, None
 
 
@@ -110,11 +112,11 @@ def synchronize_event(event: int) -> int:
 @call("ki", "r")
 def synchronize_event_with_timeout(event: int, timeout: int) -> int:
     if timeout < -1:
-        raise Failed(codes.RT_PARAM_INVALID)
+        raise Failed(errors.RT_PARAM_INVALID)
     found = _event(event)
     if timeout >= 0 and streams.left_ns(found) > timeout * 1_000_000:
-        host_clock.spend(timeout * 1_000_000)
-        raise Failed(codes.RT_EVENT_SYNC_TIMEOUT)
+        clock.spend(timeout * 1_000_000)
+        raise Failed(errors.RT_EVENT_SYNC_TIMEOUT)
     return _synchronize(found)
 
 
@@ -136,14 +138,14 @@ def query_event(event: int) -> int:
 @call("kk", "fr")
 def event_elapsed_time(start: int, end: int) -> float:
     """Milliseconds, negative when the two are swapped; single precision, as the vendor's float."""
-    reason.present(start=start, end=end)
+    errors.present(start=start, end=end)
     first, second = handles.look(start, Event), handles.look(end, Event)
     if first is None or second is None:
-        raise strict.undefined("event_elapsed_time of an event that is gone", codes.RT_INVALID_HANDLE)
+        raise errors.undefined("event_elapsed_time of an event that is gone", errors.RT_INVALID_HANDLE)
     if any(event.time_ns is None and event.pending is None for event in (first, second)):
-        raise Failed(codes.RT_INTERNAL_ERROR)
+        raise Failed(errors.RT_INTERNAL_ERROR)
     if first.time_ns is None or second.time_ns is None:
-        raise Failed(codes.RT_EVENT_TIMESTAMP_INVALID)
+        raise Failed(errors.RT_EVENT_TIMESTAMP_INVALID)
     return float(np.float32((second.time_ns - first.time_ns) / 1e6))
 
 
@@ -152,12 +154,12 @@ def stream_wait_event(stream: int, event: int) -> None:
     """Later work of the stream waits for the event; an event for time stamps alone (flag 8) cannot be waited for."""
     found, queue = _event(event), streams.resolve(stream)
     if not found.flag & streams.SYNC:
-        raise Failed(codes.RT_FEATURE_NOT_SUPPORT)
+        raise Failed(errors.RT_FEATURE_NOT_SUPPORT)
     streams.wait_for(queue, found)
 
 
 def _event(handle: int) -> Event:
-    return handles.need(handle, Event, "event", "event", codes.RT_INVALID_HANDLE)
+    return handles.need(handle, Event, "event", "event", errors.RT_INVALID_HANDLE)
 
 
 def _create_event(flag: int, *, by_default: bool = False) -> int:
@@ -173,7 +175,7 @@ def _synchronize(event: Event) -> int:
     code = streams.drain(event.stream, event.pending)
     if not event.stream.tasks:
         event.stream.last = None
-    host_clock.reach(event.time_ns or 0)
+    clock.reach(event.time_ns or 0)
     return code
 
 
@@ -186,3 +188,141 @@ def _reached(event: Event) -> bool:
     if event.stream is not None:
         event.stream.failure = _synchronize(event)  # a failure is told by the next wait for the stream
     return True
+
+
+# --- callbacks in a thread of the program ---
+
+_SUBSCRIPTION_COMES_S = 0.1
+"""A thread asks for reports before the program that started it has subscribed it; it is given this long, as if it had
+been scheduled later. Published programs end their thread at 107012."""
+_LOOK_AGAIN_S = 0.01
+
+
+@dataclass(slots=True, kw_only=True)
+class _Due:
+    function: Callable[[Any], object]
+    data: Any
+    took_ns: int = 0
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+_INBOXES: dict[int, deque[_Due]] = {}
+"""Thread → its callbacks, for threads that were named in `subscribe_report`."""
+_NEWS = threading.Condition()
+"""Told whenever a thread that waits for reports may have something to do."""
+
+
+@call("Kk", "r")
+def subscribe_report(thread_id: int, stream: int) -> None:
+    found = _stream(stream)
+    if found.subscriber:
+        raise Failed(errors.RT_STREAM_SUBSCRIBE)
+    found.subscriber = thread_id
+    _INBOXES.setdefault(thread_id, deque())
+    _tell()
+
+
+@call("Kk", "r")
+def unsubscribe_report(thread_id: int, stream: int) -> None:
+    found = _stream(stream)
+    if found.subscriber != thread_id:
+        raise Failed(errors.RT_STREAM_NO_CB_REG)
+    found.subscriber = 0
+    if not any(s.subscriber == thread_id for s in handles.alive(Stream)):
+        _INBOXES.pop(thread_id, None)
+
+
+@call("OOik", "r")
+def launch_callback(function: Callable[[Any], object], data: Any, block: int, stream: int) -> None:
+    """Queue a call of `function(data)` in the subscribed thread; with block 1 the stream waits until it returned."""
+    if not callable(function):
+        raise TypeError("parameter must be callable")
+    if block not in (0, 1):
+        raise errors.invalid("blockType", block, "it is 0 or 1")
+    found = _stream(stream)
+    inbox = _INBOXES.get(found.subscriber)
+    if inbox is None:
+        raise Failed(errors.RT_STREAM_NO_CB_REG)
+    due = _Due(function=function, data=data)
+
+    def deliver() -> None:
+        inbox.append(due)
+        _tell()
+        if block and found.subscriber != threading.get_ident():
+            due.done.wait()
+        elif block:
+            _run_due(inbox)
+        if block:
+            found.done_ns += due.took_ns  # what the program does there holds the stream up
+
+    streams.queue(found, streams.Task(work=deliver, callback=True, what="callback"))
+    _tell()
+
+
+@call("i", "r")
+def process_report(timeout: int) -> int:
+    """Run what is due in this thread, waiting for at most `timeout` ms (-1: for ever); 507012 when nothing came."""
+    if timeout < -1 or timeout == 0:
+        raise errors.invalid("timeout", timeout, "it is -1 or greater than 0")
+    thread, now = threading.get_ident(), time.monotonic()
+    deadline = float("inf") if timeout == -1 else now + timeout / 1000.0
+    subscribed_by = min(deadline, now + _SUBSCRIPTION_COMES_S)
+    served = False
+    while True:
+        inbox = _INBOXES.get(thread)
+        if inbox is not None and not inbox:
+            _get_on(thread)
+        if inbox:
+            _run_due(inbox)
+            return 0
+        served = served or inbox is not None
+        left = (deadline if served else subscribed_by) - time.monotonic()
+        if left <= 0 and not _coming(thread):
+            return errors.RT_REPORT_TIMEOUT if served else errors.RT_THREAD_SUBSCRIBE
+        with _NEWS:
+            if not inbox:
+                _NEWS.wait(min(_LOOK_AGAIN_S, max(left, 0.001)))
+
+
+def _coming(thread_id: int) -> bool:
+    """Whether a callback is queued: the device would be there by now, only the emulation takes its time."""
+    mine = [stream for stream in handles.alive(Stream) if stream.subscriber == thread_id]
+    return any(task.callback for stream in mine for task in list(stream.tasks))
+
+
+def _tell() -> None:
+    with _NEWS:
+        _NEWS.notify_all()
+
+
+def _run_due(inbox: deque[_Due]) -> None:
+    while inbox:
+        due = inbox.popleft()
+        pause = clock.Pause()
+        try:
+            due.function(due.data)
+        finally:
+            due.took_ns = pause.own_ns(time.perf_counter_ns() - pause.began_ns)
+            due.done.set()
+
+
+def _get_on(thread_id: int) -> None:
+    """A device reaches a callback by itself: this thread drives the streams it serves, unless another one does."""
+    for stream in handles.alive(Stream):
+        waits = any(task.callback for task in list(stream.tasks))
+        if stream.subscriber == thread_id and waits and stream.lock.acquire(blocking=False):
+            try:
+                stream.failure = streams.drain(stream)
+            finally:
+                stream.lock.release()
+
+
+def _stream(handle: int) -> Stream:
+    """By handle alone: the subscription may be made in another context than the stream's."""
+    context = contexts.current()
+    if handle == 0 and context is not None:
+        return streams.default_stream(context)
+    found = handles.look(handle, Stream)
+    if found is None:
+        raise errors.undefined(f"{handle:#x} is no live stream", errors.RT_INVALID_HANDLE)
+    return found

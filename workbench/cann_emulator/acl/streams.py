@@ -1,7 +1,7 @@
 """Streams, events and the virtual clock (pyacl.md §1.3, §5.1).
 
 A stream holds back what was queued until somebody waits for it: a result copied too early is stale, as it may be on a
-device. What is queued arrives at the device when the host queues it (host_clock), starts when all before it is done,
+device. What is queued arrives at the device when the host queues it (clock.py), starts when all before it is done,
 and takes as long as the time model says. An event takes the time at which the stream reaches it: on an idle stream the
 host's time, behind work the end of that work. `mdl.execute` runs on a stream of its own, so events around it show the
 host's time for the call.
@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from workbench.cann_emulator.acl import codes, contexts, handles, host_clock, leaks, paced, profiling, reason
-from workbench.cann_emulator.acl.codes import Failed
+from workbench.cann_emulator.acl import clock, contexts, errors, handles, prof
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SETTING, Context, Device
+from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made, Site
 
 STREAMS_PER_DEVICE = 1984
@@ -53,7 +53,7 @@ class Task:
     arrival_ns: int = 0
     done_ns: int = 0
     kind: str = ""
-    execution: profiling.Execution | None = None
+    execution: prof.Execution | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -77,7 +77,7 @@ class Stream(Made):
     last: Task | None = None
     seen_ns: int = 0
     spent_ns: int = 0
-    pause: host_clock.Pause | None = None
+    pause: clock.Pause | None = None
     failure: int = 0
     tasks: deque[Task] = field(default_factory=deque)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -117,8 +117,8 @@ def create(context: Context, site: Site, default: bool = False) -> Stream:
     """
     device = context.device
     if device.streams >= STREAMS_PER_DEVICE:
-        raise Failed(codes.RT_NO_STREAM_RESOURCE)
-    now = host_clock.now_ns()
+        raise Failed(errors.RT_NO_STREAM_RESOURCE)
+    now = clock.now_ns()
     stream = Stream(context=context, site=site, default=default, number=device.streams, due_ns=now, done_ns=now)
     device.streams += 1
     context.owned[handles.give(stream)] = stream
@@ -143,9 +143,9 @@ def resolve(handle: int) -> Stream:
     context = contexts.required()
     if handle == 0:
         return default_stream(context)
-    stream = handles.need(handle, Stream, what="stream", code=codes.RT_INVALID_HANDLE)
+    stream = handles.need(handle, Stream, what="stream", code=errors.RT_INVALID_HANDLE)
     if stream.context is not context:
-        raise reason.refused(codes.RT_STREAM_CONTEXT, "EE1010", what="The stream", reason="")
+        raise errors.refused(errors.RT_STREAM_CONTEXT, "EE1010", what="The stream", reason="")
     return stream
 
 
@@ -160,16 +160,16 @@ def queue(stream: Stream, task: Task) -> None:
 def _arrival_ns(stream: Stream, task: Task) -> int:
     """Now; behind what was queued before, so much later as the program paused: launching alone takes no time here."""
     arrival_ns = now_at(stream, exactly=stream.last is not None and stream.last.record and task.record)
-    stream.seen_ns, stream.spent_ns, stream.pause = host_clock.now_ns(), host_clock.spent_ns(), host_clock.Pause()
+    stream.seen_ns, stream.spent_ns, stream.pause = clock.now_ns(), clock.spent_ns(), clock.Pause()
     return arrival_ns
 
 
 def now_at(stream: Stream, *, exactly: bool = False) -> int:
     """The host's time as the stream sees it, whose queue the host has filled without taking any time for it."""
-    now, before = host_clock.now_ns(), stream.last
+    now, before = clock.now_ns(), stream.last
     if before is None:
         return now
-    spent_ns = host_clock.spent_ns() - stream.spent_ns
+    spent_ns = clock.spent_ns() - stream.spent_ns
     gap_ns = now - stream.seen_ns - spent_ns
     if not exactly and stream.pause is not None:
         gap_ns = stream.pause.own_ns(gap_ns)
@@ -178,11 +178,11 @@ def now_at(stream: Stream, *, exactly: bool = False) -> int:
 
 def advance(stream: Stream, duration_ns: int) -> None:
     """Count the time of a copy on an empty stream, which the caller waited for."""
-    began_ns = max(stream.done_ns, host_clock.now_ns())
+    began_ns = max(stream.done_ns, clock.now_ns())
     stream.due_ns = stream.done_ns = began_ns + duration_ns
-    profiling.done(stream.context.device.index, stream.number, COPY, began_ns, stream.done_ns)
+    prof.done(stream.context.device.index, stream.number, COPY, began_ns, stream.done_ns)
     stream.context.device.busy_us += duration_ns / 1000
-    host_clock.reach(stream.done_ns)
+    clock.reach(stream.done_ns)
 
 
 def drain(stream: Stream, until: Task | None = None) -> int:
@@ -190,7 +190,7 @@ def drain(stream: Stream, until: Task | None = None) -> int:
 
     After a failure the rest of the queue is dropped, as a stream that met an exception executes nothing more.
     """
-    with stream.lock, host_clock.STANDING:
+    with stream.lock, clock.STANDING:
         while stream.tasks:
             task = stream.tasks.popleft()
             began_ns = stream.done_ns = max(stream.done_ns, task.arrival_ns)
@@ -203,7 +203,7 @@ def drain(stream: Stream, until: Task | None = None) -> int:
                 stream.tasks.clear()
             else:
                 device = stream.context.device.index
-                profiling.done(device, stream.number, task.kind, began_ns, stream.done_ns, task.execution)
+                prof.done(device, stream.number, task.kind, began_ns, stream.done_ns, task.execution)
             if task is until:
                 break
         if not stream.tasks:
@@ -221,9 +221,9 @@ def code_of(work: Work) -> int:
 
 def synchronize(stream: Stream) -> int:
     """Drain; the host has waited so long."""
-    if paced.ON and stream.tasks:
-        with paced.alone_on(stream.context.device.physical):
-            stream.done_ns = max(stream.done_ns, host_clock.now_ns())  # others had the card until now
+    if clock.IS_PACED and stream.tasks:
+        with clock.alone_on(stream.context.device.physical):
+            stream.done_ns = max(stream.done_ns, clock.now_ns())  # others had the card until now
             return _synchronize(stream)
     return _synchronize(stream)
 
@@ -231,7 +231,7 @@ def synchronize(stream: Stream) -> int:
 def _synchronize(stream: Stream) -> int:
     code = drain(stream)
     stream.last = None
-    host_clock.reach(stream.done_ns)
+    clock.reach(stream.done_ns)
     return code
 
 
@@ -306,7 +306,7 @@ def _forget(stream: Stream) -> None:
 def _end_with(context: Context) -> None:
     """A context takes its streams and events along; other than default ones, the program should have destroyed them."""
     for thing in list(context.owned.values()):
-        leaks.reclaim(thing)
+        handles.reclaim(thing)
         if isinstance(thing, Stream):
             thing.tasks.clear()
             _forget(thing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from workbench.cann_emulator.atc.folding import Constants, Shape
+from workbench.cann_emulator.atc.onnx_parser import dependency_order
 from workbench.cann_emulator.om import Core, Dtype
 
 FLOATS: frozenset[Dtype] = frozenset({"float32", "float16", "bfloat16"})
@@ -115,22 +115,10 @@ class AscendGraph:
 
     def ops(self) -> list[Op]:
         """In execution order."""
-        waiting = {
-            key: len({id(self._producers[n]) for n in op.inputs if n in self._producers} - {key})
-            for key, op in self._ops.items()
-        }
-        ready = [(op.order, key) for key, op in self._ops.items() if not waiting[key]]
-        heapq.heapify(ready)
-        done: list[Op] = []
-        while ready:
-            _, key = heapq.heappop(ready)
-            op = self._ops[key]
-            done.append(op)
-            for follower in {id(r): r for name in op.outputs for r in self.readers(name)}.values():
-                waiting[id(follower)] -= 1
-                if not waiting[id(follower)]:
-                    heapq.heappush(ready, (follower.order, id(follower)))
-        return done
+        ops = list(self._ops.values())
+        place = {id(op): index for index, op in enumerate(ops)}
+        makers = [{place[id(self._producers[n])] for n in op.inputs if n in self._producers} for op in ops]
+        return [ops[i] for i in dependency_order([m - {i} for i, m in enumerate(makers)], [op.order for op in ops])]
 
     def producer(self, tensor: str) -> Op | None:
         return self._producers.get(tensor)

@@ -1,5 +1,8 @@
 """Every check of the flags before the engines start, in ATC's order: the first that fails decides (atc.md §1).
 
+Paths (atc.md §5.4 end, §6): an input path is judged by its resolved form, an output path as it is written, and a
+missing output folder is made here (base/common/util.cc:36-48,179-305).
+
 The order is that of ge v8.5.0 api/atc/main_impl.cc:1995-2035, 633-860, 1618-1660; numbers are the steps of atc.md §1.
 Values of single flags were checked before, while the command line was parsed. What is judged later stands in
 `conversion`: static shapes, --out_nodes, --output_type, oo_* and --export_compile_stat among it.
@@ -10,11 +13,87 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, inner_error, invalid
 from workbench.cann_emulator.atc.flags import FRAMEWORKS, value_of
-from workbench.cann_emulator.atc.paths import check_file_name, check_input, check_output
-from workbench.cann_emulator.atc.shape_flags import check_shape_flags
+from workbench.cann_emulator.atc.shapes import check_shape_flags
+
+PATH_MAX = 4096
+_ALPHABET = re.compile(r"[一-龥A-Za-z0-9./_-]+")
+_ALPHABET_REASON = "a path holds letters, digits, '.', '/', '_', '-' and Chinese characters only"
+
+
+def check_input(path: str, flag: str) -> None:
+    """A file that is read.
+
+    Raises:
+        AtcFailure: E10004 (empty); E10001 (missing, a character outside the alphabet, not readable).
+    """
+    if not path:
+        raise failure("E10004", parameter=flag)
+    try:
+        resolved = str(Path(path).resolve(strict=True))
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+        text = error.strerror if isinstance(error, OSError) else "Too many levels of symbolic links"
+        raise invalid(flag, path, f"it cannot be resolved: {text}") from error
+    if not _ALPHABET.fullmatch(resolved):
+        raise _outside_alphabet(path, flag)
+    if not os.access(resolved, os.R_OK):
+        raise invalid(flag, path, "it cannot be read: [Errno 13] Permission denied")
+
+
+def check_output(path: str, flag: str) -> None:
+    """A file that is written at the end; its folder is made when it is missing.
+
+    Raises:
+        AtcFailure: E10004 (empty); E10001 (too long, a character outside the alphabet, an existing file that cannot be
+            written, a folder that cannot be made).
+    """
+    if not path:
+        raise failure("E10004", parameter=flag)
+    if len(os.fsencode(path)) >= PATH_MAX:
+        raise invalid(flag, path, f"it is as long as {PATH_MAX} bytes or longer")
+    if not _ALPHABET.fullmatch(path):
+        raise _outside_alphabet(path, flag)
+    if os.access(path, os.F_OK):
+        if not os.access(path, os.W_OK):
+            raise invalid(flag, path, "it cannot be written: [Errno 13] Permission denied")
+        return
+    folder = path.rpartition("/")[0]
+    if folder:
+        try:
+            _make(Path(folder))
+        except OSError as error:
+            raise invalid(flag, path, f"cannot create directory: {error.strerror}") from error
+
+
+def _make(folder: Path) -> None:
+    """The folder and those above it that are missing, each for its owner alone."""
+    for part in (*reversed(folder.parents), folder):
+        part.mkdir(mode=0o700, exist_ok=True)
+
+
+def check_file_name(path: str, flag: str) -> None:
+    """The path of the OM, before its suffix is added.
+
+    Raises:
+        AtcFailure: E10021 (too long), E10022 (it ends in a separator).
+    """
+    if len(os.fsencode(path)) > PATH_MAX:
+        raise failure("E10021", parameter=flag, size=str(PATH_MAX))
+    if path.endswith(("/", "\\")):
+        raise failure("E10022", parameter=flag, filename=path)
+
+
+def _outside_alphabet(path: str, flag: str) -> AtcFailure:
+    # the vendor's matcher reports for itself before its caller does: an inner error, never the headline
+    return AtcFailure(
+        inner_error("the expression for paths does not match"), *invalid(flag, path, _ALPHABET_REASON).records
+    )
+
+
+# --- flags ---
 
 Options = Mapping[str, str]
 
@@ -37,7 +116,7 @@ _OTHER_NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
 def check_withdrawn(options: Options) -> None:
     """Step 1."""
     if options.get("auto_tune_mode"):
-        raise _bad(
+        raise invalid(
             "auto_tune_mode", options["auto_tune_mode"], "Auto Tune was withdrawn, use the AOE tool for tuning instead"
         )
 
@@ -46,7 +125,7 @@ def check_framework(options: Options) -> None:
     """Steps 3 and 4: the weights, the framework, and what goes with a nano chip."""
     mode = value_of(options, "mode")
     if mode == "1" and options.get("framework") == "1":
-        raise _bad("framework", "1", "with --mode=1 it is 0(Caffe), 3(TensorFlow) or 5(ONNX)")
+        raise invalid("framework", "1", "with --mode=1 it is 0(Caffe), 3(TensorFlow) or 5(ONNX)")
     if options.get("weight"):
         check_input(options["weight"], "weight")
     if mode in ("0", "3", "30"):
@@ -54,7 +133,7 @@ def check_framework(options: Options) -> None:
         if framework is None:
             raise failure("E10007", parameter="framework", support=FRAMEWORKS)
         if framework == _CAFFE and _NO_CAFFE.fullmatch(options.get("soc_version", "")):
-            raise _bad("framework", framework, f"{options['soc_version']} does not support Caffe")
+            raise invalid("framework", framework, f"{options['soc_version']} does not support Caffe")
         if framework == _CAFFE and not options.get("weight"):
             raise failure("E10008")
     nano = options.get("soc_version") in _NANO
@@ -84,7 +163,7 @@ def check_json(options: Options) -> None:
         if not options.get("om"):
             raise failure("E10004", parameter="om")
         if not options["om"].endswith("txt"):
-            raise _bad("om", options["om"], "with --mode=5 it is a *.txt file")
+            raise invalid("om", options["om"], "with --mode=5 it is a *.txt file")
     records: list[Record] = []
     for flag in ("om", "json"):
         if not options.get(flag):
@@ -111,7 +190,7 @@ def check_info(options: Options) -> None:
 def _check_input_format(options: Options) -> None:  # 5
     allowed = _FORMATS.get(options["framework"], ())
     if options.get("input_format") and allowed and options["input_format"] not in allowed:
-        raise _bad("input_format", options["input_format"], f"this framework has {', '.join(allowed)}")
+        raise invalid("input_format", options["input_format"], f"this framework has {', '.join(allowed)}")
 
 
 def _check_paths(options: Options) -> None:  # 6 to 8
@@ -129,7 +208,7 @@ def _check_paths(options: Options) -> None:  # 6 to 8
 
 def _check_implementation_mode(options: Options) -> None:  # 9
     if options.get("optypelist_for_implmode") and not options.get("op_select_implmode"):
-        raise _bad("op_select_implmode", "", "--op_select_implmode and --optypelist_for_implmode are given together")
+        raise invalid("op_select_implmode", "", "--op_select_implmode and --optypelist_for_implmode are given together")
 
 
 def _check_precision_flags(options: Options) -> None:  # 9, 10
@@ -140,7 +219,7 @@ def _check_precision_flags(options: Options) -> None:  # 9, 10
     if mode and mode_v2:
         raise failure("E10056", parameter1="--precision_mode", parameter2="--precision_mode_v2")
     if options.get("modify_mixlist") and mode not in _MIXED_MODES and mode_v2 not in _MIXED_MODES_V2:
-        raise _bad(
+        raise invalid(
             "modify_mixlist",
             options["modify_mixlist"],
             f"it needs --precision_mode {', '.join(_MIXED_MODES)} or --precision_mode_v2 {', '.join(_MIXED_MODES_V2)}",
@@ -150,7 +229,7 @@ def _check_precision_flags(options: Options) -> None:  # 9, 10
 def _check_shapes(options: Options) -> None:  # 11, 12
     check_shape_flags(options)
     if options.get("insert_op_conf") and options.get("dynamic_dims"):
-        raise _bad("insert_op_conf", options["insert_op_conf"], "AIPP and --dynamic_dims do not go together")
+        raise invalid("insert_op_conf", options["insert_op_conf"], "AIPP and --dynamic_dims do not go together")
 
 
 def _check_files(options: Options) -> None:  # 13
@@ -171,16 +250,16 @@ def _check_switches(options: Options) -> None:  # 14
     for flag in ("ac_parallel_enable", "tiling_schedule_optimize"):
         _check_zero_or_one(options, flag)
     if value_of(options, "mode") == "30" and options.get("display_model_info") == "1":
-        raise _bad("display_model_info", "1", "a model for a nano device cannot be shown")
+        raise invalid("display_model_info", "1", "a model for a nano device cannot be shown")
 
 
 def _check_host(options: Options) -> None:
     system = options.get("host_env_os") or "linux"
     processor = options.get("host_env_cpu") or _OTHER_NAMES.get(os.uname().machine, os.uname().machine)
     if system not in _HOSTS:
-        raise _bad("host_env_os", system, f"the operator packages are for {', '.join(_HOSTS)}")
+        raise invalid("host_env_os", system, f"the operator packages are for {', '.join(_HOSTS)}")
     if processor not in _HOSTS[system]:
-        raise _bad("host_env_cpu", processor, f"the operator packages are for {', '.join(_HOSTS[system])}")
+        raise invalid("host_env_cpu", processor, f"the operator packages are for {', '.join(_HOSTS[system])}")
 
 
 def _check_last(options: Options) -> None:  # 14, its end
@@ -218,10 +297,6 @@ def _check_zero_or_one(options: Options, flag: str, *, empty: bool = True) -> No
         raise failure("E10006", parameter=flag, value=value)
 
 
-def _bad(flag: str, value: str, reason: str) -> AtcFailure:
-    return failure("E10001", parameter=f"--{flag}", value=value, reason=reason)
-
-
 _OPTIMIZER: Mapping[str, tuple[str, ...]] = {
     "oo_level": ("O1", "O3"),
     "oo_constant_folding": ("", "true", "false"),
@@ -247,6 +322,5 @@ def check_optimization_flags(options: Mapping[str, str]) -> None:
         if value is None or value in values:
             continue
         reason = f"it is one of {', '.join(filter(None, values))}"
-        refused = Record(code="E10001", arguments={"parameter": f"--{flag}", "value": value, "reason": reason})
-        inner = Record(code="E19999", arguments={"message": f"The value {value} of {flag} is out of range."})
-        raise AtcFailure(*((inner, refused) if flag == "topo_sorting_mode" else (refused,)))
+        refused, inner = invalid(flag, value, reason), inner_error(f"The value {value} of {flag} is out of range.")
+        raise AtcFailure(inner, *refused.records) if flag == "topo_sorting_mode" else refused

@@ -1,16 +1,20 @@
-"""What atc prints: banner, dots, verdict and the block of errors, in the layout of the version (atc.md §5.1, §5.3)."""
+"""What atc prints and logs (atc.md §5.1, §5.3, §5.5): banner, dots, verdict and the block of errors; plog files.
+
+    <log>/debug/plog/plog-<pid>_<time>.log     [LEVEL] MODULE(pid,process):time [file:line]text
+
+<log> is ASCEND_PROCESS_LOG_PATH, else ASCEND_WORK_PATH/log [inferred: the folder below it], else $HOME/ascend/log.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 
-from workbench.cann_emulator.atc.catalogue import entry_of, is_inner, message_of
-from workbench.cann_emulator.atc.failure import Record
-from workbench.cann_emulator.atc.logs import Log, local_time
+from workbench.cann_emulator.atc.failure import Record, entry_of, is_inner, message_of
 
 VERSION = "8.5.0"
 _BANNER = "ATC start working now, please wait for a moment."
@@ -41,13 +45,13 @@ class Console:
         sys.stdout.flush()
 
     def log(self, level: str, module: str, text: str) -> None:
-        """A line of the log: level debug, info, warning, error or event; module GE, FE, TEFUSION, TBE or AMCT."""
+        """A line of the log: level debug, info, warning or error; module GE, FE, TEFUSION, TBE or AMCT."""
         if self._log is not None:
             self._log.write(level, module, text, caller=2)
 
     def start_log(self, level: str) -> None:
         """The log at the level of --log, where the environment says."""
-        self._log = Log.of_environment(level, self.line)
+        self._log = Log(level, self.line)
 
     def banner(self) -> None:
         self.line(_BANNER)
@@ -138,3 +142,55 @@ def stamp() -> str:
 
 def _stamp(record: Record) -> str:
     return record.stamp or stamp()
+
+
+# --- the log ---
+
+LEVELS = ("debug", "info", "warning", "error", "null")
+_PROCESS = "atc.bin"
+
+
+class Log:
+    """Lines of one process at and above a level, `null` for none; whichever flags and variables set other levels for
+    single modules (NPU_COLLECT_PATH, ASCEND_MODULE_LOG_LEVEL) are left out.
+
+    A log that cannot be written is given up without a word, as the vendor's is: no conversion fails because of it.
+    """
+
+    def __init__(self, level: str, screen: Callable[[str], None]) -> None:
+        self._level, self._screen = LEVELS.index(level), screen
+        self._to_screen = os.environ.get("ASCEND_SLOG_PRINT_TO_STDOUT") == "1"
+        self._name = f"plog-{os.getpid()}_{datetime.now():%Y%m%d%H%M%S%f}"[:-3] + ".log"
+
+    def write(self, level: str, module: str, text: str, *, caller: int = 1) -> None:
+        """One line, if the level lets it through; `caller` frames up stands where it comes from."""
+        if LEVELS.index(level) < self._level:
+            return
+        frame = sys._getframe(caller)
+        place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        line = f"[{level.upper()}] {module}({os.getpid()},{_PROCESS}):{local_time(datetime.now())} [{place}]{text}"
+        if self._to_screen:
+            self._screen(line)
+            return
+        try:
+            folder = _folder() / "debug/plog"
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            with (folder / self._name).open("a", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(f"{line}\n")
+        except OSError:
+            self._level = len(LEVELS)  # nothing passes any more
+
+
+def local_time(now: datetime) -> str:
+    """`2025-11-21-14:58:00.123.456`, milliseconds and microseconds apart."""
+    return f"{now:%Y-%m-%d-%H:%M:%S}.{now.microsecond // 1000:03d}.{now.microsecond % 1000:03d}"
+
+
+def _folder() -> Path:
+    named = os.environ.get("ASCEND_PROCESS_LOG_PATH")
+    if named:
+        return Path(named)
+    work = os.environ.get("ASCEND_WORK_PATH")
+    if work:
+        return Path(work) / "log"
+    return Path(os.environ.get("HOME") or "~").expanduser() / "ascend" / "log"

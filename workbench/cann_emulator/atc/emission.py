@@ -1,4 +1,4 @@
-"""The ONNX graph that an offline model carries: what folding left, under the names that the kernels use.
+"""What an offline model carries: its kernels, and the ONNX graph that folding left, under the kernels' names.
 
 Tensors keep the file's element types: what a kernel rounds is said by the dtypes of its inputs and outputs. Only the
 constants are converted, as the vendor's compiler does: one that is read in half precision alone is stored so. Whoever
@@ -8,15 +8,87 @@ runs the graph in float32 widens them first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
+from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
 from workbench.cann_emulator.atc.folding import Folded, Shape
 from workbench.cann_emulator.atc.onnx_parser import Parsed, names_read
-from workbench.cann_emulator.om import Gear
+from workbench.cann_emulator.om import ITEM_BYTES, Gear, Kernel, Tensor
 
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto, TensorProto
+_ALIGNMENT = 512
+
+
+def kernels_of(graph: AscendGraph, positions: Mapping[str, int]) -> tuple[Kernel, ...]:
+    """The kernels in execution order.
+
+    Args:
+        positions: ONNX node → place in the model's graph; nodes it lacks were folded there and are left out.
+    """
+    return tuple(_kernel(graph, op, positions) for op in graph.ops())
+
+
+def tensor_bytes(tensor: Tensor) -> int:
+    return prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
+
+
+def weight_bytes(graph: AscendGraph, kernels: tuple[Kernel, ...]) -> int:
+    """Of all constants that kernels read, each dtype of one counted once."""
+    constants = {(t.name, t.dtype): tensor_bytes(t) for k in kernels for t in k.inputs if graph.is_constant(t.name)}
+    return sum(_aligned(size) for size in constants.values())
+
+
+def work_bytes(graph: AscendGraph, kernels: tuple[Kernel, ...], *, reuse: bool) -> int:
+    """Of activations: the most that lives at a time, or all of them where memory is not used again."""
+    last_use: dict[str, int] = {}
+    for index, kernel in enumerate(kernels):
+        for tensor in (*kernel.inputs, *kernel.outputs):
+            last_use[tensor.name] = index
+    for name in graph.outputs:
+        last_use[name] = len(kernels)
+    live = peak = total = 0
+    ends: dict[int, int] = {}
+    for index, kernel in enumerate(kernels):
+        if kernel.core != "none":
+            size = sum(_aligned(tensor_bytes(tensor)) for tensor in kernel.outputs)
+            for tensor in kernel.outputs:
+                end = last_use[tensor.name]
+                ends[end] = ends.get(end, 0) + _aligned(tensor_bytes(tensor))
+            live += size
+            total += size
+            peak = max(peak, live)
+        live -= ends.get(index, 0)
+    return peak if reuse else total
+
+
+def _kernel(graph: AscendGraph, op: Op, positions: Mapping[str, int]) -> Kernel:
+    nodes = sorted((name for name in op.nodes if name in positions), key=positions.__getitem__)
+    return Kernel(
+        name=op.name,
+        op_type=op.type,
+        core=op.core,
+        nodes=tuple(nodes),
+        dtype=op.dtype,
+        inputs=tuple(
+            Tensor(name=name, dtype=graph.stored_dtype(op, name), shape=graph.shapes[name])
+            for name in dict.fromkeys(op.inputs)
+        ),
+        outputs=tuple(Tensor(name=name, dtype=graph.dtypes[name], shape=graph.shapes[name]) for name in op.outputs),
+        macs=sum(prod(product) for product in op.cube),
+        cube=op.cube,
+        passes=op.passes,
+        implementation=op.implementation,
+    )
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+# --- the graph ---
+
 _NOTHING = "aclEmpty"
 _NEWEST_IR = 10
 """What follows adds types that operators up to opset 22 do not have; ONNX Runtime refuses versions it does not know."""
@@ -44,15 +116,13 @@ def emit(
         dims = [d if d >= 0 else f"{output}_{axis}" for axis, d in enumerate(shape)]
         graph.output.append(helper.make_tensor_value_info(output, element_type, dims))
     halves = _halves(folded, gears)
-    # the weights are most of the file: they are put behind the rest as they are, not copied through messages
-    parts: list[bytes | memoryview] = [graph.SerializeToString()]
-    for constant in constants_read(folded):
-        parts.extend(_initializer(folded, constant, half=constant in halves, clip=clip))
-    model = ModelProto(ir_version=min(max(parsed.proto.ir_version, 4), _NEWEST_IR), producer_name="atc")
-    for domain, version in opsets.items():
-        model.opset_import.append(helper.make_opsetid("" if domain == "ai.onnx" else domain, version))
-    head = _head(_GRAPH, sum(map(len, parts)))
-    return b"".join([model.SerializeToString(), head, *parts])
+    graph.initializer.extend(
+        _initializer(folded, constant, half=constant in halves, clip=clip) for constant in _constants_read(folded)
+    )
+    imports = [helper.make_opsetid("" if domain == "ai.onnx" else domain, v) for domain, v in opsets.items()]
+    ir_version = min(max(parsed.proto.ir_version, 4), _NEWEST_IR)
+    model = ModelProto(ir_version=ir_version, producer_name="atc", opset_import=imports, graph=graph)
+    return bytes(model.SerializeToString())
 
 
 def _made_valid(graph: GraphProto, folded: Folded, opsets: Mapping[str, int]) -> dict[str, int]:
@@ -79,7 +149,7 @@ def _made_valid(graph: GraphProto, folded: Folded, opsets: Mapping[str, int]) ->
     return dict(opsets)
 
 
-def constants_read(folded: Folded) -> list[str]:
+def _constants_read(folded: Folded) -> list[str]:
     """Constants that nodes or outputs name, in their order."""
     read = [name for node in folded.nodes for name in names_read(node)]
     return [name for name in dict.fromkeys([*read, *folded.outputs]) if name in folded.constants]
@@ -106,29 +176,14 @@ def _halves(folded: Folded, gears: Sequence[Gear]) -> set[str]:
     }
 
 
-def _initializer(folded: Folded, name: str, *, half: bool, clip: bool) -> list[bytes | memoryview]:
+def _initializer(folded: Folded, name: str, *, half: bool, clip: bool) -> TensorProto:
     array = folded.constants[name]
     if half:
         if clip and max(array.max(initial=0), -array.min(initial=0)) > _LARGEST_HALF:
             array = np.clip(array, -_LARGEST_HALF, _LARGEST_HALF)
         with np.errstate(over="ignore"):
             array = array.astype(np.float16)
-    header = TensorProto(
-        name=name, dims=array.shape, data_type=helper.np_dtype_to_tensor_dtype(array.dtype)
-    ).SerializeToString()
-    content = _head(_RAW_DATA, array.nbytes)
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    return [_head(_INITIALIZER, len(header) + len(content) + array.nbytes), header, content, raw]
-
-
-def _head(field: int, length: int) -> bytes:
-    """Tag and length of a length-delimited field in protobuf's wire format."""
-    head = bytearray([field << 3 | 2])
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return bytes(head)
+    return numpy_helper.from_array(array, name)
 
 
 def _described(folded: Folded, name: str) -> tuple[int, Shape]:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from workbench.cann_emulator.atc.failure import AtcFailure, failure
-from workbench.cann_emulator.atc.fusion_switch import Switches, read_switches
+from workbench.cann_emulator.atc.failure import AtcFailure, failure, invalid
+from workbench.cann_emulator.atc.fusion import Switches, read_switches
 from workbench.cann_emulator.atc.outputs import forget_earlier_result
 from workbench.cann_emulator.atc.precision import Precision
 from workbench.cann_emulator.atc.precision_files import check_op_debug_config, read_precision
@@ -83,12 +83,7 @@ def check_aicore_num(soc_version: str, value: str) -> None:
         return
     parts = value.split("|")
     if len(parts) > 2 or not all(re.fullmatch(r"0*[1-9][0-9]{0,8}", part) for part in parts):
-        raise failure(
-            "E10001",
-            parameter="--aicore_num",
-            value=value,
-            reason='it is one or two positive numbers, "cube|vector"',
-        )
+        raise invalid("aicore_num", value, 'it is one or two positive numbers, "cube|vector"')
     for number, cores in zip(parts, _CORES.get(soc_version, ()), strict=False):
         if int(number) > cores:
             raise failure("E20103", parameter="ge.aicoreNum", value=number, range=str(cores))

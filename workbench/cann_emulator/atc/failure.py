@@ -1,9 +1,17 @@
-"""What goes wrong in a compile, as the vendor reports it: records of a code with its arguments."""
+"""What goes wrong in a compile, as the vendor reports it: records of a code with its arguments, and their texts.
+
+Codes, titles and the names of the arguments are the vendor's (atc.md §5.4; error_code.json of runtime v8.5.0 and its
+counterpart in ge); the sentences are ours. A code that is not here is dropped, as the vendor's manager drops what is
+not registered.
+"""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +43,88 @@ class AtcFailure(Exception):
 def failure(code: str, **arguments: str) -> AtcFailure:
     """A failure of one record: `raise failure("E10001", parameter="--mode", value="7", reason="…")`."""
     return AtcFailure(Record(code=code, arguments=arguments))
+
+
+def invalid(flag: str, value: str, reason: str) -> AtcFailure:
+    """E10001: the value of a flag is refused."""
+    return failure("E10001", parameter=f"--{flag}", value=value, reason=reason)
+
+
+def inner_error(text: str) -> Record:
+    """E19999, which never becomes the headline beside others."""
+    return Record(code="E19999", arguments={"message": text})
+
+
+# --- texts of the error manager ---
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One code; `message` names its arguments in braces, an empty cause or solution is not printed."""
+
+    title: str
+    message: str
+    cause: str = ""
+    solution: str = ""
+
+
+_ARGUMENT = "Invalid_Argument"
+_COMPILATION = "Compilation_Error"
+_AGAIN = "Correct the argument and start again."
+_SUPPORT = (
+    "Look into the log; a custom operator's own code may be at fault, a built-in one is for the vendor's support."
+)
+
+_FAMILIES: tuple[tuple[re.Pattern[str], Entry], ...] = (
+    # checks of single operators, whose codes no open catalogue lists one by one
+    (re.compile(r"E5\d{4}|EB\d{4}"), Entry(_ARGUMENT, "The operator {opname} is invalid: {reason}.", "", _AGAIN)),
+    (re.compile(r"E9000\d"), Entry(_COMPILATION, "The operator {opname} failed to compile: {reason}.", "", _SUPPORT)),
+)
+_INNER = re.compile(r".*(9999|8888)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    codes: Mapping[str, Entry]
+
+
+def catalogue() -> Mapping[str, Entry]:
+    """By code, as `catalogue.json` has it."""
+    return _read(Path(__file__).with_name("catalogue.json"))
+
+
+@functools.cache
+def _read(file: Path) -> Mapping[str, Entry]:
+    from workbench.values.documents.canonical import decode  # what only an error needs
+    from workbench.values.documents.json_reader import loads
+
+    return decode(_Table, {"codes": loads(file.read_bytes())}, file.name).codes
+
+
+def is_inner(code: str) -> bool:
+    """Whether a code reports a fault of the tool itself, which never becomes the headline beside others."""
+    return bool(_INNER.fullmatch(code))
+
+
+def entry_of(code: str) -> Entry | None:
+    """The texts of a code, of atc's or else of the library's; None where it is not registered."""
+    if code in catalogue():
+        return catalogue()[code]
+    library = _read(Path(__file__).with_name("acl_reasons.json"))
+    return library.get(code) or next((entry for pattern, entry in _FAMILIES if pattern.fullmatch(code)), None)
+
+
+def message_of(record: Record) -> str | None:
+    """The message with the record's arguments; None of a code that is not registered.
+
+    An inner error carries its own text as the argument `message`. An argument that the record lacks stays in braces.
+    """
+    if is_inner(record.code) and "message" in record.arguments:
+        return record.arguments["message"]
+    entry = entry_of(record.code)
+    return None if entry is None else entry.message.format_map(_Named(record.arguments))
+
+
+class _Named(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return f"{{{name}}}"

@@ -15,11 +15,22 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
-from workbench.cann_emulator.atc.constant_nodes import LARGEST, Array, attributes_of, constant_value, evaluate
 from workbench.cann_emulator.atc.failure import failure
+from workbench.cann_emulator.atc.inference import (
+    LARGEST,
+    Array,
+    Shape,
+    agreed,
+    attributes_of,
+    constant_value,
+    evaluate,
+    inferred,
+    largest,
+    shape_of,
+    shaped,
+)
 from workbench.cann_emulator.atc.onnx_parser import Parsed, in_order, names_read
 from workbench.cann_emulator.atc.operator_types import words
-from workbench.cann_emulator.atc.shape_rules import Shape, agreed, inferred, largest, shape_of, shaped
 
 __all__ = ["Constants", "Folded", "Shape", "fold"]
 

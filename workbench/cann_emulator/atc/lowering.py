@@ -8,8 +8,8 @@ from math import prod
 from onnx import NodeProto, TensorProto
 
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
-from workbench.cann_emulator.atc.constant_nodes import attributes_of
 from workbench.cann_emulator.atc.folding import Folded, Shape
+from workbench.cann_emulator.atc.inference import attributes_of
 from workbench.cann_emulator.atc.operator_types import ascend_type, core_of
 from workbench.cann_emulator.om import Dtype
 

@@ -11,9 +11,9 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 
-from workbench.cann_emulator.atc import checks, grammar
+from workbench.cann_emulator.atc import checks, flags
 from workbench.cann_emulator.atc.console import Console, emulated_version
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure, inner_error
 from workbench.cann_emulator.atc.flags import SECTIONS, known_flags, value_of
 
 _ONNX = "5"
@@ -33,11 +33,11 @@ def main(argv: Sequence[str]) -> int:
     console = Console()
     console.banner()
     try:
-        options = grammar.parse(argv, known_flags(emulated_version()))
-    except grammar.HelpAsked:
+        options = flags.parse(argv, known_flags(emulated_version()))
+    except flags.HelpAsked:
         console.line(usage())
         return 0
-    except grammar.Malformed as malformed:
+    except flags.Malformed as malformed:
         for line in malformed.lines:
             print(f"ERROR: {line}", file=sys.stderr, flush=True)
         console.failure(())
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
             console.log("error", "GE", line.rstrip())
         console.end_of_dots()
         text = f"{type(error).__name__} inside the emulator; --log=error keeps where, CANN_EMULATOR_STRICT=1 raises it"
-        console.failure((Record(code="E19999", arguments={"message": text}),))
+        console.failure((inner_error(text),))
         return _FAILED
     console.end_of_dots()
     console.success(warnings)
@@ -78,11 +78,11 @@ def usage() -> str:
     ]
     known = known_flags(emulated_version())
     width = max(map(len, known)) + 4
-    for section, flags in SECTIONS.items():
+    for section, entries in SECTIONS.items():
         lines += ["", f"[{section}]"]
         if section == "General":
             lines.append(f"  {'--h/help':{width}}this text")
-        for name, flag in flags.items():
+        for name, flag in entries.items():
             if name in known:
                 default = f" (default {flag.default})" if flag.default not in ("", "-1") else ""
                 lines.append(f"  {'--' + name:{width}}{flag.about}{default}")
@@ -100,7 +100,7 @@ def _run(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
         return _to_json(options, console)
     if mode == "6":
         checks.check_info(options)
-        from workbench.cann_emulator.atc.om_files import run_info
+        from workbench.cann_emulator.atc.outputs import run_info
 
         run_info(_given(options), console)
         return ()
@@ -128,9 +128,9 @@ def _convert(options: Mapping[str, str], console: Console) -> tuple[Record, ...]
 def _to_json(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
     if value_of(options, "mode") == "5":
         raise _not_emulated("the conversion of dumped graphs (--mode=5)")
-    if options.get("framework", _ONNX) != _ONNX:
-        raise _not_emulated(f"models of --framework={options['framework']}")
-    from workbench.cann_emulator.atc.om_files import run_to_json
+    if "framework" in options:
+        raise _not_emulated(f"JSON of models of --framework={options['framework']}; leave it out for an OM")
+    from workbench.cann_emulator.atc.outputs import run_to_json
 
     run_to_json(_given(options), console)
     return ()

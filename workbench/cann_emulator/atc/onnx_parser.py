@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from workbench.cann_emulator.atc.failure import failure
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.operator_types import is_registered, qualified
 
 _LARGEST_FILE = 2**31 - 1
 """Bytes of a model's file (ge v8.5.0 parser/parser/common/acl_graph_parser_util.cc:814)."""
@@ -135,27 +138,36 @@ def in_order(graph: GraphProto, *, nested: bool = False) -> list[NodeProto]:
     """
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     given = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
-    waiting: list[set[int]] = []
-    readers: dict[int, list[int]] = {}
-    for index, node in enumerate(graph.node):
+    before: list[set[int]] = []
+    for node in graph.node:
         for name in node.input:
             if name and not nested and name not in makers and name not in given:
                 raise failure("E19999", message=f"The node {node.name} reads {name}, which nothing makes.")
-        before = {makers[name] for name in names_read(node) if name in makers}
-        waiting.append(before)
-        for maker in before:
-            readers.setdefault(maker, []).append(index)
-    ready = [index for index, before in enumerate(waiting) if not before]
-    order: list[NodeProto] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(graph.node[index])
-        for reader in readers.get(index, ()):
-            waiting[reader].discard(index)
-            if not waiting[reader]:
-                heapq.heappush(ready, reader)
+        before.append({makers[name] for name in names_read(node) if name in makers})
+    order = dependency_order(before, range(len(before)))
     if len(order) < len(graph.node):
         raise failure("E19999", message="The graph has a cycle.")
+    return [graph.node[index] for index in order]
+
+
+def dependency_order(before: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
+    """Indices so that each stands behind those of its `before`; of several that may come next, the least rank first.
+    What is in a cycle, or behind one, is left out."""
+    waiting = list(map(len, before))
+    readers: dict[int, list[int]] = {}
+    for index, makers in enumerate(before):
+        for maker in makers:
+            readers.setdefault(maker, []).append(index)
+    ready = [(ranks[index], index) for index, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers.get(index, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (ranks[reader], reader))
     return order
 
 
@@ -166,3 +178,108 @@ def _name_nodes(proto: ModelProto) -> None:
         if not node.name:
             node.name = f"{node.op_type}_{nameless}"
             nameless += 1
+
+
+# --- the pre-check: every operator that has no plugin, and the report file (atc.md §5.6) ---
+
+_UNSUPPORTED, _NAME_REPEATED = 1, 9
+_PLAIN = frozenset({"Constant", "Input"})
+"""Types of the parser's own, which no plugin is looked up for (onnx_parser.cc, kOnnxOpMap)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """One operator's verdict; `causes` are (code, message), empty for success."""
+
+    name: str
+    type: str
+    causes: tuple[tuple[int, str], ...] = ()
+
+
+def precheck(parsed: Parsed) -> tuple[tuple[Checked, ...], AtcFailure | None]:
+    """Every node of the top-level graph in its order, then what the parser makes nodes of: inputs and initializers.
+
+    Constants of either kind pass whatever the opset is, and need no domain. Of two with one name the later fails. A
+    node whose domain says no version (E16005, E19999) ends the check: what was seen until then is returned.
+
+    Returns:
+        What was checked, and the failure: one record for each operator that did not pass; None where all did.
+    """
+    found: list[Checked] = []
+    names: set[str] = set()
+    for name, node in _parsers_nodes(parsed):
+        causes: list[tuple[int, str]] = []
+        kind = node if isinstance(node, str) else node.op_type
+        if not isinstance(node, str) and kind not in _PLAIN:
+            try:
+                domain, opset = type_of(parsed, node)
+            except AtcFailure as error:
+                return tuple(found), AtcFailure(*_records(found), *error.records)
+            if not is_registered(domain, opset, kind):
+                causes.append((_UNSUPPORTED, "The type is not supported."))
+            kind = qualified(domain, opset, kind)
+        if name in names:
+            causes.append((_NAME_REPEATED, "The name is repeated."))
+        names.add(name)
+        found.append(Checked(name=name, type=kind, causes=tuple(causes)))
+    records = _records(found)
+    return tuple(found), AtcFailure(*records) if records else None
+
+
+def _parsers_nodes(parsed: Parsed) -> Iterator[tuple[str, NodeProto | str]]:
+    for node in parsed.proto.graph.node:
+        yield node.name, node
+    for value in parsed.inputs:
+        yield value.name, "Input"
+    for index, name in enumerate(sorted({tensor.name for tensor in parsed.proto.graph.initializer if tensor.name})):
+        yield f"{name}_{index}", "Constant"
+
+
+def _records(checked: list[Checked]) -> list[Record]:
+    return [
+        Record(code="E13010", arguments={"opname": op.name, "optype": op.type})
+        if op.causes[0][0] == _UNSUPPORTED
+        else Record(code="E13009", arguments={"opname": op.name})
+        for op in checked
+        if op.causes
+    ]
+
+
+def report_path(options: Mapping[str, str]) -> Path:
+    """`--check_report`, or check_result.json in $ASCEND_WORK_PATH or the current directory."""
+    if options.get("check_report"):
+        return Path(options["check_report"])
+    return Path(os.environ.get("ASCEND_WORK_PATH") or ".") / "check_result.json"
+
+
+def write_report(parsed: Parsed, checked: tuple[Checked, ...], path: Path) -> None:
+    """The report, mode 0600. Its `name` is the file's stem [inferred].
+
+    Raises:
+        AtcFailure: E13001 where it cannot be opened.
+    """
+    bad = sum(bool(op.causes) for op in checked)
+    content = {
+        "fail": bad,
+        "name": parsed.path.stem,
+        "op": [_entry(op) for op in checked],
+        "pass": len(checked) - bad,
+        "result": "failed" if bad else "success",
+        "total": len(checked),
+    }
+    try:
+        with open(path, "w", encoding="utf-8", opener=_owner_only) as stream:
+            json.dump(content, stream, indent=2, ensure_ascii=False)
+    except OSError as error:
+        raise failure("E13001", file=str(path), errmsg=str(error.strerror)) from error
+
+
+def _entry(op: Checked) -> dict[str, object]:
+    entry: dict[str, object] = {"name": op.name, "result": "failed" if op.causes else "success", "type": op.type}
+    if op.causes:
+        entry["cause"] = [{"code": code, "message": message} for code, message in op.causes]
+    return dict(sorted(entry.items()))
+
+
+def _owner_only(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

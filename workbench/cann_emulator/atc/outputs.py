@@ -1,19 +1,26 @@
-"""Where the OM goes, and how it and what lies beside it are written (atc.md §4.4, §6)."""
+"""What atc writes: the OM and what lies beside it (atc.md §4.4, §6), an OM as JSON or on the screen (modes 1 and 6).
+
+The form of the JSON is that of the graph engine's own model text [inferred].
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx import ModelProto, NodeProto
 
 from workbench.cann_emulator.atc.failure import failure
-from workbench.cann_emulator.atc.folding import Constants
 from workbench.cann_emulator.atc.fusion import Counts
-from workbench.cann_emulator.om import Kernel
-from workbench.values.documents.canonical import canonical_json
+from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, Tensor, largest_gear, load_om
+from workbench.quantization.lowering.ascend_quant import QUANT
+
+if TYPE_CHECKING:
+    from workbench.cann_emulator.atc.engine import Screen
 
 _MODE = 0o600
 _NEVER = "0"
@@ -42,43 +49,6 @@ def write_file(path: str, content: bytes) -> None:
         raise failure("E10001", parameter="file parameter", value=path, reason=str(error.strerror)) from error
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)
-
-
-def write_kernel_meta(options: Mapping[str, str], kernels: Iterable[Kernel]) -> None:
-    """What --op_debug_level keeps of the operators' compilation, in ./kernel_meta or --debug_dir: here one .json for
-    each kernel; there is no object file to keep.
-
-    Raises:
-        AtcFailure: E10001, the folder or a file cannot be made.
-    """
-    if options.get("op_debug_level", "0") == "0":
-        return
-    folder = Path(options["debug_dir"]) if options.get("debug_dir") else Path("kernel_meta")
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise failure("E10001", parameter="file parameter", value=str(folder), reason=str(error.strerror)) from error
-    for kernel in kernels:
-        if kernel.core in ("cube", "vector", "mix"):
-            text = canonical_json({"emulated": True, "kernel": kernel})
-            stem = f"te_{kernel.op_type.lower()}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-            write_file(str(folder / f"{stem}.json"), f"{text}\n".encode())
-
-
-def write_weights(path: str, constants: Constants, names: list[str]) -> None:
-    """`--external_weight=1`: every constant beside the OM as weight/weight_<hash of its bytes>.
-
-    Raises:
-        AtcFailure: E10001, the folder or a file cannot be made.
-    """
-    folder = Path(path).parent / "weight"
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise failure("E10001", parameter="file parameter", value=str(folder), reason=str(error.strerror)) from error
-    for name in names:
-        content = constants[name].tobytes()
-        write_file(str(folder / f"weight_{hashlib.sha256(content).hexdigest()}"), content)
 
 
 def result_path() -> Path:
@@ -110,3 +80,172 @@ def write_result(options: Mapping[str, str], graph: Counts, ub: Counts) -> None:
 
 def _times(counts: tuple[int, int]) -> dict[str, str]:
     return {"effect_times": str(counts[1]), "match_times": str(counts[0])}
+
+
+# --- modes 1 and 6 ---
+
+_SPELLED: Mapping[str, str] = {"float32": "DT_FLOAT", "bfloat16": "DT_BF16"}
+_LAYOUTS: Mapping[int, str] = {0: "NCHW", 1: "NHWC", 2: "ND", 30: "NCDHW"}
+
+
+def json_of_om(model: OfflineModel) -> str:
+    """The compiled graph, of the largest gear: one entry for each kernel, Data and NetOutput among them."""
+    gear = largest_gear(model)
+    producers = {tensor.name: f"{tensor.name}:0" for tensor in model.inputs}
+    constants = {t.name: t for kernel in gear.kernels for t in kernel.inputs if t.name not in producers}
+    for kernel in gear.kernels:
+        for index, tensor in enumerate(kernel.outputs):
+            producers[tensor.name] = f"{kernel.name}:{index}"
+            constants.pop(tensor.name, None)
+    nodes = _nodes(model)
+    leaving = [_last_version(tensor, gear.kernels) for tensor in gear.outputs]
+    ops = [
+        *(_entry(t.name, "Data", gives=[t], index=index) for index, t in enumerate(model.inputs)),
+        *(_entry(name, "Const", gives=[tensor]) for name, tensor in constants.items()),
+        *(_operator(kernel, producers, nodes) for kernel in gear.kernels),
+        _entry("Node_Output", "NetOutput", takes=leaving, gives=leaving, producers=producers),
+    ]
+    facts = (("atc_version", model.atc_version), ("soc_version", model.soc_version), ("emulator", model.emulator))
+    content = {
+        "name": model.name,
+        "version": 1,
+        "graph": [{"name": model.name, "op": ops}],
+        "attr": [{"key": key, "value": {"s": value}} for key, value in facts],
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _entry(
+    name: str,
+    kind: str,
+    *,
+    takes: Sequence[Tensor] = (),
+    gives: Sequence[Tensor],
+    producers: Mapping[str, str] | None = None,
+    index: int | None = None,
+) -> dict[str, Any]:
+    known = producers or {}
+    return {
+        "name": name,
+        "type": kind,
+        "input": [known.get(tensor.name, f"{tensor.name}:0") for tensor in takes],
+        "input_desc": [_described(tensor) for tensor in takes],
+        "output_desc": [_described(tensor) for tensor in gives],
+        "attr": [] if index is None else [{"key": "index", "value": {"i": index}}],
+    }
+
+
+def _nodes(model: OfflineModel) -> dict[str, NodeProto]:
+    """Of the model's graph, by name."""
+    proto = ModelProto()
+    proto.ParseFromString(model.graph)
+    return {node.name: node for node in proto.graph.node}
+
+
+def _operator(kernel: Kernel, producers: Mapping[str, str], nodes: Mapping[str, NodeProto]) -> dict[str, Any]:
+    attributes: list[dict[str, Any]] = []
+    if kernel.nodes:
+        attributes.append({"key": "_datadump_original_op_names", "value": {"list": {"s": list(kernel.nodes)}}})
+    if kernel.passes:
+        attributes.append({"key": "pass_name", "value": {"list": {"s": list(kernel.passes)}}})
+    if kernel.implementation:
+        attributes.append({"key": "op_impl_mode", "value": {"s": kernel.implementation}})
+    covered = [nodes[name] for name in kernel.nodes if name in nodes]
+    for node in covered:
+        if node.op_type == QUANT and node.output[0] in {tensor.name for tensor in kernel.outputs}:
+            given = {a.name: a.f for a in node.attribute if a.name in ("scale", "offset")}
+            # under what names a fused kernel keeps them is [inferred]
+            attributes += [
+                {"key": f"quant_{name}", "value": {"f": given.get(name, 0.0)}} for name in ("scale", "offset")
+            ]
+    origins = {name: (node.name, index) for node in covered for index, name in enumerate(node.output)}
+    entry = _entry(kernel.name, kernel.op_type, takes=kernel.inputs, gives=kernel.outputs, producers=producers)
+    described = [{**_described(tensor), **_origin(origins.get(tensor.name))} for tensor in kernel.outputs]
+    return {**entry, "output_desc": described, "attr": attributes}
+
+
+def _origin(origin: tuple[str, int] | None) -> dict[str, Any]:
+    """Which output of which node of the model it is, as msaccucmp.py looks it up."""
+    if origin is None:
+        return {}
+    name, index = origin
+    return {
+        "attr": [
+            {"key": "_datadump_origin_name", "value": {"s": name}},
+            {"key": "_datadump_origin_output_index", "value": {"i": index}},
+        ]
+    }
+
+
+def _last_version(tensor: Tensor, kernels: tuple[Kernel, ...]) -> Tensor:
+    """The Cast behind an output, where there is one: kernels name it after the tensor."""
+    for kernel in kernels:
+        if not kernel.nodes and kernel.inputs[0].name == tensor.name and kernel.outputs[0].dtype == tensor.dtype:
+            return kernel.outputs[0]
+    return tensor
+
+
+def _described(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "dtype": _SPELLED.get(tensor.dtype, f"DT_{tensor.dtype.upper()}"),
+        "layout": _LAYOUTS.get(tensor.format, "ND"),
+        "shape": {"dim": list(tensor.shape)},
+    }
+
+
+_FRAMEWORK_ONNX = 5
+_KERNEL_BYTES = 4096
+_TASK_BYTES = 256
+_EVENTS_PER_STREAM = 0
+
+
+def run_to_json(options: Mapping[str, str], console: Screen) -> None:
+    """Mode 1: an OM as JSON.
+
+    Raises:
+        AtcFailure: E10041 (no OM), E10001 (the JSON file cannot be written).
+    """
+    write_file(options["json"], json_of_om(_load(options["om"])).encode())
+    console.log("info", "GE", f"{options['json']} is written")
+
+
+def run_info(options: Mapping[str, str], console: Screen) -> None:
+    """Mode 6: what an OM holds.
+
+    Raises:
+        AtcFailure: E10041 (no OM).
+    """
+    show_info(_load(options["om"]), Path(options["om"]).stat().st_size, console.line)
+
+
+def _load(path: str) -> OfflineModel:
+    try:
+        return load_om(Path(path))
+    except (OSError, NotAnOm) as error:
+        raise failure("E10041", parameter=path) from error
+
+
+def show_info(model: OfflineModel, file_bytes: int, line: Callable[[str], None]) -> None:
+    """Print the block. Sizes of the model's definition, kernels and tasks are estimates of the emulator; memory and
+    weights are those the model is loaded with."""
+    kernels = [kernel for kernel in largest_gear(model).kernels if kernel.core != "none"]
+    aicpu = sum(kernel.core == "aicpu" for kernel in kernels)
+    tbe = len({(k.op_type, k.dtype, tuple(t.shape for t in k.inputs)) for k in kernels}) * _KERNEL_BYTES
+    definition = max(0, file_bytes - len(model.graph))
+    line("============ Display Model Info start ============")
+    line(f"Original Atc command line: {model.command_line}")
+    line(
+        f"system info: atc_version[{model.atc_version}], soc_version[{model.soc_version}], "
+        f"framework_type[{_FRAMEWORK_ONNX}]."
+    )
+    line(
+        f"resource info: memory_size[{model.work_bytes} B], weight_size[{model.weight_bytes} B], stream_num[1], "
+        f"event_num[{_EVENTS_PER_STREAM}]."
+    )
+    line(
+        f"om info: modeldef_size[{definition} B], weight_data_size[{model.weight_bytes} B], "
+        f"tbe_kernels_size[{tbe} B], cust_aicpu_kernel_store_size[{aicpu * _KERNEL_BYTES} B], "
+        f"task_info_size[{len(kernels) * _TASK_BYTES} B], so_store_size[0 B]."
+    )
+    line("============ Display Model Info end   ============")

@@ -394,16 +394,16 @@ def test_a_session_may_be_closed_in_another_thread(acl: ModuleType, files: tuple
 
 
 def test_ten_thousand_calls_leave_no_handle_behind(acl: ModuleType, tmp_path: Path) -> None:
-    from workbench.cann_emulator.acl import leaks
+    from workbench.cann_emulator.acl import handles
 
     session = open_session(tmp_path, grid((1,), (8,), tmp_path))
     feeds = texts(1, 8)
     session.run(feeds)
-    before = sorted(leaks.alive())
+    before = sorted(handles.left_behind())
 
     for _ in range(10_000):
         session.run(feeds)
 
-    assert sorted(leaks.alive()) == before
+    assert sorted(handles.left_behind()) == before
     assert_right(session.run(feeds), feeds)
     session.close()

@@ -1,19 +1,92 @@
-"""What shape an operator's outputs have: ONNX's own rules, read as leniently as the vendor's parser reads files.
+"""What is known of a node beforehand: its values, where it reads only constants, and the shapes of its outputs.
 
-The parser does not check a node against the version of its operator, so a file may use what only a later version
-allows, as exporters do: an empty `roi` of Resize at opset 11, whole numbers in Min at opset 11.
+Values are those of ONNX's reference implementation. Shapes follow ONNX's own rules, read as leniently as the vendor's
+parser reads files: it does not check a node against the version of its operator, so a file may use what only a later
+version allows, as exporters do: an empty `roi` of Resize at opset 11, whole numbers in Min at opset 11.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
-from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, checker, defs, helper, shape_inference
+import numpy as np
+import numpy.typing as npt
+from onnx import (
+    AttributeProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    TypeProto,
+    checker,
+    defs,
+    helper,
+    numpy_helper,
+    shape_inference,
+)
 
-from workbench.cann_emulator.atc.constant_nodes import Array
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
+from workbench.cann_emulator.atc.operator_types import words
+
+Array = npt.NDArray[Any]
+
+LARGEST = 1 << 26
+"""Elements of a result; what would be larger is left to the device."""
+
+_NEVER = words("""
+    AscendQuant AscendDequant AscendAntiQuant RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial
+    Bernoulli Loop Scan If
+    """)
+
+
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """Attribute name → value; text as str."""
+    found = {}
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
+        found[attribute.name] = value.decode() if attribute.type == AttributeProto.STRING else value
+    return found
+
+
+def constant_value(node: NodeProto) -> Array | None:
+    """Of a Constant node; None for forms that are no plain tensor."""
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
+        if attribute.name == "value":
+            return numpy_helper.to_array(value)
+        if attribute.name in ("value_int", "value_ints"):
+            return np.asarray(value, np.int64)
+        if attribute.name in ("value_float", "value_floats"):
+            return np.asarray(value, np.float32)
+    return None
+
+
+def evaluate(node: NodeProto, inputs: Sequence[Array | None], opsets: Mapping[str, int]) -> list[Array] | None:
+    """A node's outputs; None where it cannot or should not be computed beforehand."""
+    if node.op_type in _NEVER or any(a.g.node or a.graphs for a in node.attribute):
+        return None
+    shape = inputs[-1]
+    if node.op_type in ("ConstantOfShape", "Expand") and shape is not None and np.prod(shape) > LARGEST:
+        return None
+    # imported late: most models need none of it
+    from onnx.reference import ReferenceEvaluator
+
+    feeds = {name: array for name, array in zip(node.input, inputs, strict=True) if array is not None}
+    given = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
+    made = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    imports = [helper.make_opsetid("" if domain == "ai.onnx" else domain, v) for domain, v in opsets.items()]
+    try:
+        model = helper.make_model(helper.make_graph([node], "constant", given, made), opset_imports=imports)
+        results = ReferenceEvaluator(model).run(None, feeds)
+    except (ValueError, TypeError, IndexError, KeyError, NotImplementedError, RuntimeError, MemoryError):
+        return None  # a node that has no value, such as a reshape that does not fit: shape inference reports it
+    return [np.asarray(result) for result in results] if isinstance(results, list) else None
+
+
+# --- shapes ---
 
 Shape = tuple[int, ...]
 

@@ -1,14 +1,15 @@
-"""Data buffers, tensor descriptions and conversions at the top of `acl` (pyacl.md §1.5, §1.6)."""
+"""The top of `acl`: data buffers, tensor descriptions (pyacl.md §1.5, §1.6), init and finalize of the process."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
-from workbench.cann_emulator.acl import codes, dtypes, handles, strict
+from workbench.cann_emulator.acl import config, contexts, dumping, errors, handles, models, prof
 from workbench.cann_emulator.acl.call import call, site
-from workbench.cann_emulator.acl.codes import Failed
+from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made
 
 _MOST_DIMS = 128
@@ -92,7 +93,7 @@ def get_data_buffer_size_v2(buffer: int) -> int:
 @call("i", "k", device=False)
 def data_type_size(data_type: int) -> int:
     """Bytes per element; 0 for undefined and string."""
-    return dtypes.SIZES.get(data_type, 0)
+    return models.DTYPE_BYTES.get(data_type, 0)
 
 
 @call("iOi", "k", device=False)
@@ -102,7 +103,7 @@ def create_tensor_desc(data_type: int, dims: list[int], format: int) -> int:
     if not all(isinstance(size, int) for size in dims):
         raise TypeError("the list is not a list of int")
     if len(dims) > _MOST_DIMS:
-        raise Failed(codes.INVALID_PARAM)
+        raise Failed(errors.INVALID_PARAM)
     return handles.give(TensorDesc(dtype=data_type, dims=list(dims), format=format, site=site()))
 
 
@@ -110,31 +111,17 @@ def create_tensor_desc(data_type: int, dims: list[int], format: int) -> int:
 def destroy_tensor_desc(desc: int) -> None:
     found = handles.look(desc, TensorDesc)
     if found is None:
-        strict.undefined(f"destroy_tensor_desc of {desc:#x}, which is no live description")
+        errors.undefined(f"destroy_tensor_desc of {desc:#x}, which is no live description")
     elif not found.dataset:
         handles.drop(desc)
-
-
-@call("k", "i", device=False, missing=_UNDEFINED)
-def get_tensor_desc_type(desc: int) -> int:
-    return handles.need(desc, TensorDesc).dtype
-
-
-@call("k", "i", device=False, missing=_UNDEFINED)
-def get_tensor_desc_format(desc: int) -> int:
-    return handles.need(desc, TensorDesc).format
 
 
 @call("k", "k", device=False)
 def get_tensor_desc_size(desc: int) -> int:
     """Bytes; 0 where an axis is not known."""
     found = handles.need(desc, TensorDesc)
-    return _elements(found) * dtypes.SIZES.get(found.dtype, 0)
-
-
-@call("k", "k", device=False)
-def get_tensor_desc_element_count(desc: int) -> int:
-    return _elements(handles.need(desc, TensorDesc))
+    elements = 0 if any(size < 0 for size in found.dims) else prod(found.dims)
+    return elements * models.DTYPE_BYTES.get(found.dtype, 0)
 
 
 @call("k", "k", device=False)
@@ -142,26 +129,93 @@ def get_tensor_desc_num_dims(desc: int) -> int:
     return len(handles.need(desc, TensorDesc).dims)
 
 
-@call("kk", "i", device=False, missing=-1)
-def get_tensor_desc_dim(desc: int, index: int) -> int:
-    return _dim(desc, index)
-
-
 @call("kk", "Kr", device=False)
 def get_tensor_desc_dim_v2(desc: int, index: int) -> int:
-    return _dim(desc, index)
+    dims = handles.need(desc, TensorDesc).dims
+    if index >= len(dims):
+        raise Failed(errors.INVALID_PARAM)
+    return dims[index]
 
 
 def _buffer(handle: int) -> DataBuffer:
     return handles.need(handle, DataBuffer, "dataBuffer", "data buffer")
 
 
-def _elements(desc: TensorDesc) -> int:
-    return 0 if any(size < 0 for size in desc.dims) else prod(desc.dims)
+# --- init and finalize (pyacl.md §1.1, §2.5 "Init and finalize"), versions, names, error texts ---
+
+_log = logging.getLogger("acl")
+_log.addHandler(logging.NullHandler())  # the CANN log is no console: a warning must not reach stderr by default
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+_ACL_VERSION = (1, 15, 0)
+"""Interface version of `aclrtGetVersion` [inferred: not in the reference]."""
 
 
-def _dim(desc: int, index: int) -> int:
-    dims = handles.need(desc, TensorDesc).dims
-    if index >= len(dims):
-        raise Failed(codes.INVALID_PARAM)
-    return dims[index]
+@call("|s", "r", device=False)
+def init(path: str = "") -> None:
+    """Once per process; a second call gives 100002, does no harm and counts."""
+    if contexts.PROCESS.references:
+        contexts.PROCESS.references += 1
+        raise Failed(errors.REPEAT_INITIALIZE)
+    configuration, content = config.Configuration(), b""
+    if path:
+        configuration, content = config.read(path)
+    if contexts.PROCESS.content is not None and contexts.PROCESS.content != content:
+        raise errors.invalid("configPath", path, "another configuration was used before")
+    contexts.PROCESS.content, contexts.PROCESS.references, contexts.PROCESS.finalized = content, 1, False
+    dumping.configure_overflow(configuration.overflow_path)
+    dumping.configure(configuration.dump)
+    prof.configure(configuration.profile_path)
+
+
+@call("", "r", device=False)
+def finalize() -> None:
+    """Everything ends at once, whatever the count is; a second call gives 100037."""
+    if contexts.PROCESS.finalized:
+        raise Failed(errors.REPEAT_FINALIZE)
+    _end()
+
+
+@call("", "Kr", device=False)
+def finalize_reference() -> int:
+    """One `init` less, and how many are left; the last one ends everything."""
+    if not contexts.PROCESS.references:
+        raise Failed(errors.REPEAT_FINALIZE)
+    if contexts.PROCESS.references > 1:
+        contexts.PROCESS.references -= 1
+        return contexts.PROCESS.references
+    _end()
+    return 0
+
+
+@call("", "s", device=False)
+def get_recent_err_msg() -> str | None:
+    """The reason texts of this thread since the last call; None when there are none."""
+    return errors.take()
+
+
+@call("", "s", device=False)
+def get_soc_name() -> str:
+    return contexts.SOC_NAME
+
+
+@call("", "iiir", device=False)
+def get_version() -> tuple[int, int, int]:
+    return _ACL_VERSION
+
+
+@call("is", "n", device=False)
+def app_log(level: int, message: str) -> None:
+    """To the logger `acl`, which stands for the CANN log."""
+    _log.log(_LEVELS[level] if 0 <= level < len(_LEVELS) else logging.ERROR, "%s", message)
+
+
+def _end() -> None:
+    """The graph engine unloads its models; devices, contexts and memory stay until reset or exit."""
+    prof.end()
+    contexts.PROCESS.references, contexts.PROCESS.finalized = 0, True
+    dumping.configure_overflow(None)
+    dumping.configure(None)
+    try:
+        handles.at_finalize()
+    finally:
+        models.unload_all()
