@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
-from workbench.quantization.accumulate import Accumulator
 from workbench.quantization.activations import NotFiniteError
 from workbench.quantization.histogram import CHUNK
+from workbench.quantization.observe import Accumulator
 from workbench.quantization.statistics import NOTHING, TensorStatistics, merge_tensors
 
 Floats = npt.NDArray[np.float32]

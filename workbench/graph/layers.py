@@ -63,6 +63,15 @@ class Layer:
             return 0
         return self.weight_shape[self.output_axis] * (self.groups if self.op_type == "ConvTranspose" else 1)
 
+    @property
+    def input_channels(self) -> int:
+        """Input channels of a layer with a weight, those of all groups."""
+        if self.op_type == "Conv":
+            return self.weight_shape[1] * self.groups
+        if self.op_type == "ConvTranspose":
+            return self.weight_shape[0]
+        return self.weight_shape[-1] if self.transposed else self.weight_shape[-2]
+
 
 def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
     """Layers that INT8 can serve, in graph order.

@@ -12,8 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.data import AMCT, AMCT_CASES
 from tests.model_zoo import BERTS, ZOO
 from tests.quantization.deploy_models import (
-    formula_cnn,
-    formula_mlp,
     golden_float_model,
     golden_record,
     min_max_record,
@@ -21,12 +19,10 @@ from tests.quantization.deploy_models import (
 )
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
-from workbench.graph.layers import quantizable_layers
+from workbench.graph.nodes import attributes_of
 from workbench.graph.read import constants, load_graph, read_model
-from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.integers.interpreter import Interpreter
-from workbench.quantization.lowering.deploy import dequant_words, lower_deploy
-from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord, WeightScale
 from workbench.quantization.rounding import encoded_bits
 from workbench.values.errors import LoweringError
@@ -40,10 +36,6 @@ def constants_of(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 def nodes_of(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
     return {node.name: node for node in proto.graph.node}
-
-
-def attributes_of(node: onnx.NodeProto) -> dict[str, object]:
-    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
 def integer_constants(proto: onnx.ModelProto, layer: str) -> dict[str, np.ndarray]:
@@ -91,52 +83,6 @@ def test_the_deploy_model_of_a_golden_record_equals_amcts_in_every_integer(case:
             np.testing.assert_array_equal(found, expected)
             assert nodes_of(ours)[f"{layer.layer}.mul"].output == nodes_of(theirs)[f"{layer.layer}.mul"].output
     assert [value.name for value in ours.graph.output] == [value.name for value in theirs.graph.output]
-
-
-G1 = """
-record { key: "fc1" value { scale_d: 0.024950497 offset_d: -18 scale_w: 0.0024114174 offset_w: 0 } }
-record { key: "fc2" value { scale_d: 0.003287937 offset_d: -128 scale_w: 0.002537183 offset_w: 0 } }
-"""
-G7 = """
-record { key: "conv1" value { scale_d: 0.02485988 offset_d: -17
-  scale_w: 0.0016145833 scale_w: 0.0016272966 scale_w: 0.0016535432 scale_w: 0.001640625
-  offset_w: 0 offset_w: 0 offset_w: 0 offset_w: 0 } }
-record { key: "conv2" value { scale_d: 0.0055603585 offset_d: -128
-  scale_w: 0.0014257813 scale_w: 0.0014370079 scale_w: 0.0013779528 scale_w: 0.00140625
-  offset_w: 0 offset_w: 0 offset_w: 0 offset_w: 0 } }
-"""
-
-
-def lowered(proto: onnx.ModelProto, text: str) -> onnx.ModelProto:
-    layers = quantizable_layers(normalized(proto))
-    return lower_deploy(proto, parse_record(text, layers=layers, model_sha256="0" * 64))
-
-
-def test_the_perceptron_of_the_reference_gets_its_published_integers() -> None:
-    model = lowered(formula_mlp(), G1)
-
-    first, second = integer_constants(model, "fc1"), integer_constants(model, "fc2")
-    assert first["weight"].shape == (8, 6)
-    assert first["weight"][:3].tolist() == [
-        [-117, 127, 109, 91, 73, 54],
-        [-21, -39, -57, -75, -93, -111],
-        [75, 57, 39, 21, 3, -16],
-    ]
-    assert first["bias"].tolist() == [-2078, 3324, 1662, 0, -1662, -3324]
-    assert second["bias"].tolist() == [-11987, 17981, 5994]
-    assert [hex(first["factors"][0]), hex(second["factors"][0])] == ["0x387c5ad1", "0x370bf50a"]
-
-
-def test_the_grouped_convolutions_of_the_reference_get_their_published_integers() -> None:
-    model = lowered(formula_cnn(), G7)
-
-    first, second = integer_constants(model, "conv1"), integer_constants(model, "conv2")
-    assert first["weight"].reshape(-1)[:9].tolist() == [-111, -27, 58, -120, -35, 50, -128, -43, 41]
-    assert second["weight"].reshape(-1)[:9].tolist() == [-123, -30, 63, -105, -12, 81, -88, 5, 98]
-    assert first["bias"].tolist() == [-3322, -824, 1622, 4086]
-    assert second["bias"].tolist() == [-16818, 12515, -13052, 17052]
-    assert [hex(word) for word in first["factors"]] == ["0x38285a39", "0x3829ad94", "0x382c6a2e", "0x382b115a"]
-    assert [hex(word) for word in second["factors"]] == ["0x370501e1", "0x37060dfd", "0x37008ba9", "0x37032f71"]
 
 
 @pytest.fixture(scope="module")
@@ -283,17 +229,6 @@ def test_force_fp16_clears_the_low_thirteen_bits_of_every_factor_and_leaves_the_
 
     np.testing.assert_array_equal(forced["factors"], plain["factors"] & np.uint64(0xFFFFE000))
     np.testing.assert_array_equal(forced["bias"], plain["bias"])
-
-
-def test_a_factor_is_written_as_its_float32_bits() -> None:
-    """The reference's example, 9.60786e-05 (amct.md §6.3)."""
-    factor = np.array([0x38C97DCF], np.uint32).view(np.float32)
-
-    words = dequant_words(factor)
-
-    assert factor[0] == pytest.approx(9.60786e-05, rel=1e-6)
-    assert words.dtype == np.uint64
-    assert words.tolist() == [0x38C97DCF]
 
 
 def test_constants_that_other_nodes_read_are_not_changed_under_them() -> None:

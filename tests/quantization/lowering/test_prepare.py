@@ -77,22 +77,6 @@ def test_a_balanced_model_computes_the_same(case: str, fold: bool) -> None:
         assert len(added_muls(after)) == len(names)
 
 
-def test_a_layer_reads_its_input_divided_by_the_factors() -> None:
-    proto = normalized(perceptron())
-    factors = factors_for(proto, ("fc1", "fc2"))
-    feeds = rows(4)
-
-    after = balanced(proto, factors, fold=False)
-
-    inputs = {layer.name: layer.activation for layer in quantizable_layers(after)}
-    assert inputs == {"fc1": "fc1.mul.output0", "fc2": "fc2.mul.output0"}
-    shown = onnx.ModelProto()
-    shown.CopyFrom(after)
-    shown.graph.output.append(helper.make_tensor_value_info("fc1.mul.output0", TensorProto.FLOAT, None))
-    (divided,) = run(shown, feeds, ["fc1.mul.output0"])
-    np.testing.assert_allclose(divided, feeds["x"] / np.array(factors["fc1"], np.float32), rtol=1e-6)  # type: ignore[operator]
-
-
 def test_without_folding_nodes_and_tensors_are_named_as_amcts() -> None:
     """amct.md §4.5, and the deploy model of §11's G6."""
     proto = normalized(perceptron())
@@ -303,12 +287,6 @@ def record(**fields: object) -> QuantizationRecord:
     )
     provenance = Provenance(engine="native", recipe={}, statistics=None, code_revision="test")
     return QuantizationRecord(model_sha256="0" * 64, layers=(layer,), float_layers=(), provenance=provenance)
-
-
-def test_a_record_without_balance_or_correction_only_normalizes() -> None:
-    proto = perceptron()
-
-    assert prepare(proto, record()).SerializeToString() == normalized(proto).SerializeToString()
 
 
 def test_a_records_correction_is_that_of_the_balanced_layer() -> None:

@@ -37,7 +37,6 @@ from workbench.quantization.record import (
     QuantizationRecord,
     WeightScale,
 )
-from workbench.quantization.rounding import encoded_bits
 from workbench.values.errors import LoweringError
 
 Floats = npt.NDArray[np.float32]
@@ -315,23 +314,6 @@ def test_average_pooling_reads_a_quantized_input() -> None:
     assert np.allclose(expected, got, rtol=1e-6, atol=1e-6)
 
 
-def test_a_bias_beyond_int32_is_refused() -> None:
-    proto = one_convolution("Conv", np.ones((2, 2, 1, 1), np.float32), np.full(2, 3e9, np.float32))
-
-    with pytest.raises(LoweringError, match=r"conv: .*its bias does not fit into int32 at scale 0\.0005"):
-        lower_static(proto, record_of(layer_of("conv", "Conv")))
-
-
-def test_learned_rounding_reaches_the_integers() -> None:
-    w = np.full((4, 2), 0.0149, np.float32)
-    down = WeightScale(scales=(0.01,), axis=None, rounding=encoded_bits(np.array([False, True] * 4)))
-
-    lowered = lower_static(one_matmul(w), record_of(layer_of("layer", weight=down)))
-
-    (integers,) = [numpy_helper.to_array(t) for t in lowered.graph.initializer if t.name == "w_int8"]
-    assert integers.tolist() == [[1, 2]] * 4
-
-
 def test_factors_and_corrections_of_the_record_are_applied() -> None:
     random = np.random.default_rng(3)
     w, x = random.normal(size=(4, 3)).astype(np.float32), random.normal(size=(5, 4)).astype(np.float32)
@@ -404,43 +386,18 @@ def test_a_weight_that_another_layer_reads_in_float_stays() -> None:
     assert {"w", "w_int8"} <= {tensor.name for tensor in lowered.graph.initializer}
 
 
-def test_a_weight_from_a_constant_node_is_quantized_and_the_node_removed() -> None:
-    tensor = numpy_helper.from_array(np.eye(4, dtype=np.float32), "inner")
-    nodes = [
-        helper.make_node("Constant", [], ["c"], name="constant", value=tensor),
-        helper.make_node("Identity", ["c"], ["w"], name="alias"),
-        helper.make_node("MatMul", ["x", "w"], ["y"], name="layer"),
-    ]
-    proto = model_of(nodes, {}, [value("x", ["n", 4])], [value("y", ["n", 4])])
-
-    lowered = lower_static(proto, record_of(layer_of("layer")))
-
-    assert not {"Constant", "Identity"} & {node.op_type for node in lowered.graph.node}
-
-
-def test_float_weights_disappear_from_the_file(encoder: Path, loaded: onnx.ModelProto) -> None:
-    lowered = lower_static(loaded, record_for(encoder, ids(2, 5)))
-
-    assert not {f"{name}_w" for name in WEIGHT_LAYERS} & {tensor.name for tensor in lowered.graph.initializer}
-
-
 def test_interface_and_domains_stay_and_the_argument_is_not_changed(encoder: Path, loaded: onnx.ModelProto) -> None:
     before = loaded.SerializeToString(deterministic=True)
 
-    lowered = lower_static(loaded, record_for(encoder, ids(2, 5), products=True))
+    record = record_for(encoder, ids(2, 5), products=True)
+    lowered, again = lower_static(loaded, record), lower_static(loaded, record)
 
+    assert lowered.SerializeToString(deterministic=True) == again.SerializeToString(deterministic=True)
+    assert not {f"{name}_w" for name in WEIGHT_LAYERS} & {tensor.name for tensor in lowered.graph.initializer}
     assert loaded.SerializeToString(deterministic=True) == before
     assert list(lowered.graph.input) == list(loaded.graph.input)
     assert list(lowered.graph.output) == list(loaded.graph.output)
     assert list(lowered.opset_import) == list(loaded.opset_import)
-
-
-def test_equal_arguments_give_equal_bytes(encoder: Path, loaded: onnx.ModelProto) -> None:
-    record = record_for(encoder, ids(2, 5), per_channel=True, products=True)
-
-    first, second = lower_static(loaded, record), lower_static(loaded, record)
-
-    assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
 
 
 def test_new_names_step_aside_for_names_of_the_model() -> None:
@@ -478,14 +435,6 @@ def test_an_opset_that_cannot_be_raised_is_refused_with_the_way_out() -> None:
 
     with pytest.raises(LoweringError, match="Export the model with opset 13"):
         lower_static(proto, record_of(layer_of("layer", weight=WeightScale(scales=(0.01,) * 4, axis=1))))
-
-
-def test_a_missing_layer_is_named_with_the_nearest_ones(encoder: Path, loaded: onnx.ModelProto) -> None:
-    record = record_for(encoder, ids(2, 5))
-    layers = (replace(record.layers[0], layer="querry"), *record.layers[1:])
-
-    with pytest.raises(LoweringError, match=r"'querry' of the record is not in the model. Did you mean 'query'"):
-        lower_static(loaded, replace(record, layers=layers))
 
 
 @pytest.mark.parametrize(

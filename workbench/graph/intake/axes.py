@@ -10,8 +10,7 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorShapeProto, helper, numpy_helper
 
 from workbench.graph.intake.ports import PortPlan, is_batch_name, single
-from workbench.graph.names import Names
-from workbench.graph.nodes import copied, opset_of, rename_tensors, replace_nodes
+from workbench.graph.nodes import Names, copied, opset_of, rename_tensors, replace_nodes
 from workbench.values.interface import BATCH
 
 Array = npt.NDArray[Any]

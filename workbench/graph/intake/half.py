@@ -6,8 +6,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import all_graphs, copied, rename_tensors, replace_nodes
+from workbench.graph.nodes import Names, all_graphs, copied, rename_tensors, replace_nodes
 
 _TYPES = ("to", "dtype", "output_datatype")
 _HALF = TensorProto.FLOAT16

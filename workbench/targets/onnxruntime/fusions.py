@@ -17,8 +17,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import Names, replace_nodes
 from workbench.quantization.lowering.surgery import prune_constants
 
 _A_SCALE = 2

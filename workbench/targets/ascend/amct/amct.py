@@ -23,6 +23,7 @@ import onnx
 from onnx import helper
 
 from workbench.graph.layers import quantizable_layers
+from workbench.graph.nodes import opset_of
 from workbench.graph.read import load_graph
 from workbench.graph.write import write_model
 from workbench.quantization.amct.cfg import AmctConfig
@@ -30,7 +31,6 @@ from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.surgery import default_opset
 from workbench.quantization.record import Provenance, QuantizationRecord
 from workbench.targets.ascend.amct.process import LOG, AmctInstallation, ask, write_feeds
 from workbench.targets.ascend.amct.weights import with_amcts_integers
@@ -212,7 +212,7 @@ def _written_model(model: Model, file: Path, installation: AmctInstallation) -> 
         CalibrationError: AMCT's onnx does not know the model's opset.
     """
     proto = normalized(load_graph(model))
-    opset, newest = default_opset(proto), _newest_opset(installation.versions["onnx"])
+    opset, newest = opset_of(proto), _newest_opset(installation.versions["onnx"])
     if newest is not None and opset > newest:
         raise CalibrationError(
             f"the model has opset {opset}; AMCT's onnx {installation.versions['onnx']} knows {newest} at most. "
