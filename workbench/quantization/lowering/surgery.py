@@ -15,6 +15,9 @@ from workbench.graph.nodes import Names, attributes_of, copied, names_read, opse
 from workbench.quantization.record import LayerRecord
 from workbench.values.errors import LoweringError, nearest
 
+MAX_PROTO_BYTES = 2**31 - 1
+"""Protobuf refuses larger messages; a larger model needs external data."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatMulParts:
@@ -150,6 +153,18 @@ def prune_constants(graph: GraphProto) -> None:
     for field in (graph.initializer, graph.input):
         for index in reversed([i for i, item in enumerate(field) if item.name in unused]):
             del field[index]
+
+
+def serialize(model: ModelProto) -> bytes:
+    """The bytes to write; equal models give equal bytes.
+
+    Raises:
+        LoweringError: larger than a protobuf may be.
+    """
+    if model.ByteSize() > MAX_PROTO_BYTES:
+        raise LoweringError("The lowered model is larger than the 2 GiB an ONNX file may have.")
+    payload: bytes = model.SerializeToString(deterministic=True)
+    return payload
 
 
 def rewired(node: NodeProto, inputs: Iterable[str], outputs: Iterable[str] | None = None) -> NodeProto:
