@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.quantization.histograms import EMPTY, histogram_of
-from workbench.quantization import ranges
+from workbench.quantization import algorithms
 from workbench.quantization.statistics import TensorStatistics
 
 PAGE = (Path(__file__).parent.parent / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "extending.md").read_text(encodi
 def shown_algorithm() -> Callable[[TensorStatistics], tuple[float, float]]:
     """The page's function, where the page puts it."""
     (block,) = re.findall(r"```python\n( *def deviation_range.*?)```", PAGE, flags=re.DOTALL)
-    module = dict(vars(ranges))
+    module = dict(vars(algorithms))
     exec(textwrap.dedent(block), module)
     found: Callable[[TensorStatistics], tuple[float, float]] = module["deviation_range"]
     return found

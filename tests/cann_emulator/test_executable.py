@@ -20,7 +20,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.cann_emulator.bert import LITTLE, bert, tokens
 from tests.cann_emulator.handmade import mlp, offline_model
-from tests.quantization.deploy_models import formula_cnn, min_max_record, plain_run
+from tests.quantization.deploy_models import min_max_record, plain_run
+from tests.quantization.golden import cnn
 from tests.quantization.integers.test_interpreter import quantized_matmul, words
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
@@ -292,7 +293,7 @@ def test_an_int8_layer_in_a_float16_kernel_is_amcts_half_precision_simulation() 
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_int8_convolutions_are_the_interpreters_bit_for_bit(per_channel: bool) -> None:
     """An optimizer that moved AscendDequant's factors into the weights would end whole numbers."""
-    proto = formula_cnn()
+    proto = cnn()
     feeds = {"x": np.random.default_rng(1).standard_normal((2, 3, 6, 6)).astype(np.float32)}
     model = lower_deploy(proto, min_max_record(proto, feeds, per_channel=per_channel))
 

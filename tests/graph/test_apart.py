@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
+from tests.small_graphs import graph_of
 from workbench.graph import apart
 from workbench.graph.apart import array_of, kept_aside, refers_apart, tensor_of
 from workbench.graph.read import load_graph, read_model
-from workbench.graph.write import is_apart, runnable, size_of, write_model
+from workbench.graph.write import runnable, size_of, write_model
 from workbench.quantization.sessions import session_on
 from workbench.values.errors import ConfigError
 
@@ -27,15 +28,9 @@ def two_layers() -> onnx.ModelProto:
         helper.make_node("Add", ["xw", "b"], ["sum"]),
         helper.make_node("MatMul", ["sum", "v"], ["y"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "layers",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 32])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8])],
-        [numpy_helper.from_array(values, name) for name, values in weights.items()],
-        doc_string="of this test",
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="test")
+    model = graph_of(nodes, weights, ["n", 32])
+    model.graph.doc_string, model.producer_name = "of this test", "test"
+    return model
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +119,3 @@ def test_a_weight_whose_file_was_cut_is_named(path: Path) -> None:
     tensor = next(t for t in found.graph.initializer if t.name == "w")
     with pytest.raises(ConfigError, match="tensor 'w' are cut off"):
         array_of(tensor)
-
-
-def test_a_model_that_is_held_is_not_apart() -> None:
-    assert not is_apart(two_layers())

@@ -89,13 +89,6 @@ def test_opset_names_and_dynamic_axes_are_as_promised(
     assert shapes["logits"] == [*(dynamic if task == "ner" else dynamic[:1]), 5]
 
 
-def test_two_exports_of_one_checkpoint_are_equal(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
-    for name in ("a.onnx", "b.onnx"):
-        write_onnx(load_checkpoint(checkpoints["ner"], "ner"), tmp_path / name, opset=17)
-
-    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
-
-
 def test_padding_does_not_change_a_text(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
     model = load_checkpoint(checkpoints["classification"], "classification")
     write_onnx(model, tmp_path / "model.onnx", opset=17)
@@ -116,20 +109,18 @@ def test_a_model_without_segments_has_no_segment_input(tmp_path: Path) -> None:
     assert [i.name for i in onnx.load(tmp_path / "model.onnx").graph.input] == ["input_ids", "attention_mask"]
 
 
-@pytest.mark.parametrize("task", KINDS)
-def test_perturbed_weights_fail_the_proof(checkpoints: dict[Task, Path], tmp_path: Path, task: Task) -> None:
+def test_perturbed_weights_fail_the_proof(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
     exported = tmp_path / "model.onnx"
-    model = load_checkpoint(checkpoints[task], task)
+    model = load_checkpoint(checkpoints["ner"], "ner")
     write_onnx(model, exported, opset=17)
     proto = onnx.load(exported)
     weight = next(t for t in proto.graph.initializer if len(t.dims) == 2 and t.dims[0] == 32)
-    rng = np.random.default_rng(0)
     array = numpy_helper.to_array(weight)
-    weight.CopyFrom(numpy_helper.from_array(array + rng.normal(0, 0.5, array.shape).astype("f"), weight.name))
+    noise = np.random.default_rng(0).normal(0, 0.5, array.shape).astype("f")
+    weight.CopyFrom(numpy_helper.from_array(array + noise, weight.name))
     onnx.save(proto, exported)
-    batches = sample_batches(TEXTS, checkpoints[task] / "tokenizer.json", max_length=64)
 
-    report = prove(model, task, exported, batches, ExportLimits())
+    report = prove(model, "ner", exported, sample_batches(TEXTS, checkpoints["ner"] / "tokenizer.json"), ExportLimits())
 
     assert not report.passed
     assert {v.name for v in report.verdicts if not v.passed} >= {"max_abs_error", "mean_abs_error"}
@@ -163,24 +154,22 @@ def test_an_existing_model_is_not_overwritten(checkpoints: dict[Task, Path], tmp
     assert (tmp_path / "model.onnx").read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize(
-    ("files", "rule"),
-    [
-        ([], r"holds no config\.json"),
-        (["config.json", "pytorch_model.bin"], r"only pickled weights \(pytorch_model.bin\).*safe_serialization"),
-        (["config.json", "model.safetensors"], "cannot be loaded"),
-    ],
-    ids=["no checkpoint", "pickled", "cut"],
-)
-def test_a_folder_that_is_no_sound_checkpoint_is_refused(
-    checkpoints: dict[Task, Path], tmp_path: Path, files: list[str], rule: str
-) -> None:
-    for name in files:
-        whole = (checkpoints["ner"] / ("config.json" if name == "config.json" else "model.safetensors")).read_bytes()
-        (tmp_path / name).write_bytes(whole if name == "config.json" else whole[: len(whole) // 2])
-
-    with pytest.raises(ConfigError, match=rule):
-        load_checkpoint(tmp_path, "ner")
+def test_a_folder_that_is_no_sound_checkpoint_is_refused(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
+    config, weights = ((checkpoints["ner"] / name).read_bytes() for name in ("config.json", "model.safetensors"))
+    for number, (files, rule) in enumerate(
+        (
+            ((), r"holds no config\.json"),
+            (("pytorch_model.bin",), r"only pickled weights \(pytorch_model.bin\).*safe_serialization"),
+            (("model.safetensors",), "cannot be loaded"),
+        )
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name in files:
+            (folder / "config.json").write_bytes(config)
+            (folder / name).write_bytes(weights[: len(weights) // 2])
+        with pytest.raises(ConfigError, match=rule):
+            load_checkpoint(folder, "ner")
 
 
 def test_a_checkpoint_without_a_trained_head_is_refused(tmp_path: Path) -> None:
@@ -199,16 +188,6 @@ def test_bad_samples_are_refused(checkpoints: dict[Task, Path], tmp_path: Path) 
         sample_batches(TEXTS, tmp_path / "tokenizer.json")
     with pytest.raises(ConfigError, match="no such file"):
         sample_batches(TEXTS, tmp_path / "absent.json")
-
-
-def test_an_onnx_file_that_cannot_be_loaded_is_named(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
-    (tmp_path / "model.onnx").write_bytes(b"not a model")
-    batches = sample_batches(TEXTS[:2], checkpoints["ner"] / "tokenizer.json")
-
-    model = load_checkpoint(checkpoints["ner"], "ner")
-
-    with pytest.raises(ConfigError, match=r"model\.onnx: this is not a complete ONNX file"):
-        prove(model, "ner", tmp_path / "model.onnx", batches, ExportLimits())
 
 
 def test_converting_prints_nothing(checkpoints: dict[Task, Path], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.small_graphs import graph_of, saved, weight
-from tests.targets.encoder import VOCABULARY, WEIGHT_LAYERS, model_of, tiny_encoder
+from tests.targets.encoder import WEIGHT_LAYERS, model_of, tiny_encoder
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import embedding_rows, load_graph, operator_counts, read_model
 from workbench.values.errors import ConfigError
@@ -57,11 +57,6 @@ def test_a_name_that_stands_for_two_outputs_is_refused(tmp_path: Path) -> None:
         read_model(saved(proto, tmp_path))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"absent\.onnx: no such file"):
-        read_model(tmp_path / "absent.onnx")
-
-
 @given(share=st.floats(0, 0.999))
 def test_a_file_cut_anywhere_is_refused(share: float, tmp_path_factory: pytest.TempPathFactory) -> None:
     whole = tiny_encoder().SerializeToString()
@@ -104,10 +99,6 @@ def test_every_node_gets_a_unique_name_and_keeps_its_own(tmp_path: Path) -> None
     model = read_model(saved(graph_of(nodes, {}, ["batch"]), tmp_path))
 
     assert [n.name for n in load_graph(model).graph.node] == ["Relu_0", "same", "same_1", "Relu_4", "Relu_4_1"]
-
-
-def test_the_vocabulary_is_the_rows_of_the_table_that_the_ids_index(encoder: Path) -> None:
-    assert embedding_rows(load_graph(read_model(encoder))) == {"ids": VOCABULARY}
 
 
 def test_ids_are_followed_through_casts_and_the_smallest_table_counts(tmp_path: Path) -> None:

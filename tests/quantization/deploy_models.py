@@ -9,9 +9,7 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from tests.quantization.golden import cnn as formula_cnn
-from tests.quantization.golden import data as formula_data
-from tests.quantization.golden import mlp as formula_mlp
+from tests.quantization.golden import cnn, data, mlp
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants
 from workbench.quantization.amct.record_file import parse_record
@@ -26,13 +24,11 @@ from workbench.quantization.record import (
 
 Array = npt.NDArray[np.generic]
 
-__all__ = ["formula_cnn", "formula_data", "formula_mlp"]
-
 
 def golden_float_model(folder: Path) -> onnx.ModelProto:
     """The float model of a golden case, its nodes under AMCT's names: torch's modules ('fc1', not '/fc1/Gemm')."""
     if not (folder / "float.onnx").is_file():
-        return formula_cnn() if folder.name == "G7" else formula_mlp()
+        return cnn() if folder.name == "G7" else mlp()
     proto = onnx.load(folder / "float.onnx")
     keys = set(re.findall(r'key: "(.*)"', (folder / "record.txt").read_text()))
     for node in proto.graph.node:
@@ -46,7 +42,7 @@ def golden_batches(folder: Path) -> list[npt.NDArray[np.float32]]:
     if (folder / "calib.npz").is_file():
         with np.load(folder / "calib.npz") as arrays:
             return [arrays[f"arr_{index}"] for index in range(3)]
-    return [formula_data((2, 3, 6, 6) if folder.name == "G7" else (16, 8), batch) for batch in range(3)]
+    return [data((2, 3, 6, 6) if folder.name == "G7" else (16, 8), batch) for batch in range(3)]
 
 
 def golden_record(folder: Path, proto: onnx.ModelProto) -> QuantizationRecord:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
-from workbench.quantization.accumulate import Accumulator
 from workbench.quantization.activations import NotFiniteError
 from workbench.quantization.histogram import CHUNK
+from workbench.quantization.observe import Accumulator
 from workbench.quantization.statistics import NOTHING, TensorStatistics, merge_tensors
 
 Floats = npt.NDArray[np.float32]
@@ -46,34 +46,15 @@ def check_channels(statistics: TensorStatistics, by_channel: Floats) -> None:
     assert [channels.sums.dtype.name, channels.squares.dtype.name] == ["float64", "float64"]
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        pytest.param((4, 16, 24), id="text"),
-        pytest.param((3, 200, 40), id="more positions than are added in float32"),
-        pytest.param((2, 3, 5, 24), id="several position axes"),
-        pytest.param((4, 6), id="one position per sample"),
-        pytest.param((2, 3000, 100), id="a sample larger than one block"),
-        pytest.param((2, 1, 2 * CHUNK + 7), id="a position larger than one block"),
-    ],
-)
-def test_channels_of_the_last_axis_are_measured(shape: tuple[int, ...]) -> None:
-    values = normal(*shape)
-
-    statistics = seen(values, -1, shape[0])
-
-    check_channels(statistics, values.reshape(-1, shape[-1]).T)
-    assert histogram_of(values) == statistics.histogram
-
-
-@pytest.mark.parametrize("shape", [(2, 5, 6, 7), (2, 40, 90, 90), (3, 5)])
-def test_channels_of_axis_one_are_measured(shape: tuple[int, ...]) -> None:
-    values = normal(*shape)
-
-    statistics = seen(values, 1, shape[0])
-
-    check_channels(statistics, np.moveaxis(values, 1, 0).reshape(shape[1], -1))
-    assert histogram_of(values) == statistics.histogram
+def test_channels_of_an_axis_are_measured() -> None:
+    """Also of more positions than are added in float32, of a sample and of a position larger than one block."""
+    last = ((4, 16, 24), (3, 200, 40), (2, 3, 5, 24), (4, 6), (2, 3000, 100), (2, 1, 2 * CHUNK + 7))
+    for axis, shapes in ((-1, last), (1, ((2, 5, 6, 7), (2, 40, 90, 90), (3, 5)))):
+        for shape in shapes:
+            values = normal(*shape)
+            statistics = seen(values, axis, shape[0])
+            check_channels(statistics, np.moveaxis(values, axis, 0).reshape(shape[axis], -1))
+            assert histogram_of(values) == statistics.histogram, shape
 
 
 @pytest.mark.parametrize("axis", [None, -1, 1])

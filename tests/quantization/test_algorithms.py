@@ -10,9 +10,9 @@ from onnx import TensorProto, helper
 from tests.quantization.networks import choose
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, tiny_encoder
 from workbench.graph.read import read_model
+from workbench.quantization.algorithms import clip_range
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import observe
-from workbench.quantization.ranges import clip_range
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.statistics import Statistics
 from workbench.quantization.weights import weight_scale, weights_of
@@ -92,16 +92,6 @@ def test_attention_products_are_left_out_on_request(statistics: Statistics) -> N
     assert set(WEIGHT_LAYERS) == {layer.layer for layer in record.layers}
 
 
-def test_percentile_100_and_minmax_give_the_same_scales(statistics: Statistics) -> None:
-    percentile = replace(MINMAX, algorithm="percentile", percentile=100.0)
-
-    assert choose(statistics, MINMAX).layers == choose(statistics, percentile).layers
-
-
-def test_the_same_statistics_give_the_same_record(statistics: Statistics) -> None:
-    assert all(choose(statistics, recipe).digest == choose(statistics, recipe).digest for recipe in RECIPES)
-
-
 # --- recipes per layer ---------------------------------------------------------------------------------------------
 
 
@@ -149,19 +139,6 @@ def test_layers_without_settings_stay_in_float(statistics: Statistics) -> None:
     assert [layer.layer for layer in record.layers] == ["down"]
     assert record.float_layers == ("up",)
     assert record.provenance.recipe == {"why": "test"}
-
-
-def test_force_fp16_rounds_activation_scales(statistics: Statistics) -> None:
-    record = choose(statistics, replace(recipe_of(MINMAX, statistics.layers), force_fp16=True))
-
-    assert record.force_fp16
-    assert all(layer.activation.scale == float(np.float16(layer.activation.scale)) for layer in record.layers)
-
-
-def test_balance_factors_go_into_the_record(statistics: Statistics) -> None:
-    record = choose(statistics, MINMAX, balance={"up": (1.0, 2.0)})
-
-    assert {layer.layer: layer.balance for layer in record.layers if layer.balance} == {"up": (1.0, 2.0)}
 
 
 def test_a_convolutions_output_is_quantized_as_its_reader_asks(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -12,6 +12,8 @@ from workbench.graph.apart import kept_aside
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.graph.write import is_apart, write_model
+from workbench.quantization.amct.cfg import AmctConfig
+from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.calibrate import derive_record
 from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -34,7 +36,7 @@ def results(model: Model, folder: Path) -> tuple[tuple[object, ...], bool]:
         layers = quantizable_layers(normalized(proto))
         statistics = observe(model, BATCHES)
         balanced = recipe_of(replace(EVERYTHING_INT8, balance=0.5, algorithm="minmax"), layers)
-        plain = recipe_of(replace(EVERYTHING_INT8, algorithm="ifmr"), layers)
+        plain = recipe_of_config(AmctConfig(), layers)
         records = (
             derive_record(model, balanced, statistics, lambda: BATCHES),
             calibrate_exactly(model, lambda: BATCHES, plain),

@@ -9,9 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from onnx import numpy_helper
 
-from tests.data import AMCT
-from tests.quantization.golden import data as data_by_formula
-from tests.quantization.golden import weights as weight_by_formula
 from tests.quantization.networks import showing
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, tiny_encoder
 from workbench.graph.layers import Layer, quantizable_layers
@@ -29,43 +26,6 @@ from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRe
 from workbench.quantization.statistics import Statistics
 
 Floats = npt.NDArray[np.float32]
-GOLDEN = AMCT / "mlp_dmq"
-
-G6_FC1 = [3.0752144, 2.8546426, 3.8863168, 3.1064005, 3.3916337, 3.4121954, 2.916578, 4.014011]
-G6_FC2 = [1.3943005, 2.4725897, 1.4258189, 1.698449, 1.5617259, 1.6439464]
-
-
-def largest(values: Floats, axis: int) -> Floats:
-    return np.abs(values).max(axis=axis)
-
-
-def test_factors_of_the_formula_model_are_amcts() -> None:
-    """amct.md §11, G6: from the first batch; those of the second layer from the float first layer."""
-    x = data_by_formula((16, 8), 0)
-    w1, b1 = weight_by_formula((6, 8), 37, 5, 101, 160), weight_by_formula((6,), 13, 3, 17, 40)
-    w2 = weight_by_formula((3, 6), 29, 7, 61, 90)
-    hidden = np.maximum(x @ w1.T + b1, 0)
-
-    np.testing.assert_allclose(dmq_factors(largest(x, 0), largest(w1, 0), 0.5), G6_FC1, rtol=2e-6)
-    np.testing.assert_allclose(dmq_factors(largest(hidden, 0), largest(w2, 0), 0.5), G6_FC2, rtol=2e-6)
-
-
-def test_factors_of_the_golden_model_are_amcts() -> None:
-    proto = onnx.load(GOLDEN / "float.onnx")
-    x = np.load(GOLDEN / "calib.npz")["arr_0"]
-    (hidden,) = run(showing(proto, "/act/Relu_output_0"), {"x": x}, ["/act/Relu_output_0"])
-    weights = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
-    recorded: dict[str, list[float]] = {}
-    layer = ""
-    for line in (GOLDEN / "record.txt").read_text(encoding="utf-8").splitlines():
-        if "key:" in line:
-            layer = line.split('"')[1]
-        if "tensor_balance_factor:" in line:
-            recorded.setdefault(layer, []).append(float(line.split(":")[1]))
-
-    for name, seen in (("fc1", x), ("fc2", hidden)):
-        factors = dmq_factors(largest(seen, 0), largest(weights[f"{name}.weight"], 0), 0.5)
-        np.testing.assert_allclose(factors, recorded[name], rtol=2e-6)
 
 
 def test_channels_of_zeros_follow_the_largest_of_the_others() -> None:

@@ -154,14 +154,14 @@ def test_corrections_belong_to_the_balanced_model(tmp_path: Path) -> None:
     assert np.abs(plain).max() > 1e-3
 
 
-def test_corrections_do_not_depend_on_batches_and_threads(tmp_path: Path) -> None:
+def test_corrections_do_not_depend_on_batches(tmp_path: Path) -> None:
     model = saved(tiny_encoder(), tmp_path)
     feeds = ids(8, 6)
     record = record_for(tmp_path / "model.onnx", feeds, per_channel=True)
     apart = [{"ids": feeds["ids"][i : i + 1]} for i in range(8)]
 
-    together = bias_corrections(model, [feeds], record, threads=1)
-    split = bias_corrections(model, apart, record, threads=3)
+    together = bias_corrections(model, [feeds], record)
+    split = bias_corrections(model, apart, record)
 
     for name, values in together.items():
         np.testing.assert_allclose(split[name], values, atol=1e-7)

@@ -12,16 +12,14 @@ from tests.quantization.networks import choose, perceptron, rows
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, save, tiny_encoder
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants, read_model
-from workbench.quantization.balance import balance_factors, best_strengths
 from workbench.quantization.calibrate import derive_record
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds, observe
-from workbench.quantization.recipe import ModelRecipe, recipe_of
+from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.statistics import Statistics
-from workbench.quantization.weights import weights_of
 from workbench.values.candidate import Quantization
 from workbench.values.model import Model
 
@@ -33,8 +31,6 @@ PLAIN = Quantization(
     attention_matmul=True,
     keep_float=0,
 )
-SHORT = 300
-"""Iterations of learned rounding: enough to improve these layers, in a second."""
 
 
 class Data:
@@ -68,38 +64,22 @@ def lopsided() -> Data:
     return Data([{"x": (feeds["x"] * np.array([30, 1, 1, 1, 1, 1, 1, 1], np.float32)) + 0.3} for feeds in batches])
 
 
-def derived(model: Model, data: Data, recipe: Quantization | ModelRecipe) -> QuantizationRecord:
+def derived(model: Model, data: Data, recipe: Quantization) -> QuantizationRecord:
     statistics = observe(model, data())
-    if isinstance(recipe, Quantization):
-        recipe = recipe_of(recipe, statistics.layers)
     data.passes = 0
-    return derive_record(model, recipe, statistics, data)
+    return derive_record(model, recipe_of(recipe, statistics.layers), statistics, data)
 
 
-def shortened(recipe: Quantization, model: Model) -> ModelRecipe:
-    found = recipe_of(recipe, quantizable_layers(normalized(onnx.load(model.path))))
-    return replace(
-        found,
-        layers={
-            name: replace(layer, weight=replace(layer.weight, iterations=SHORT) if layer.weight is not None else None)
-            for name, layer in found.layers.items()
-        },
-    )
-
-
-def mean_error(model: Model, record: QuantizationRecord, data: Data) -> npt.NDArray[np.float64]:
-    """Mean over the data of what INT8 changes in the outputs, per output."""
+def changes(model: Model, record: QuantizationRecord, data: Data) -> npt.NDArray[np.float64]:
+    """What INT8 changes in the outputs, [samples, outputs]."""
     proto = onnx.load(model.path)
     lowered = lower_static(proto, record)
-    changes = [run(lowered, feeds)[0] - run(proto, feeds)[0] for feeds in data.batches]
-    return np.concatenate(changes).mean(axis=0, dtype=np.float64)
+    found = [run(lowered, feeds)[0] - run(proto, feeds)[0] for feeds in data.batches]
+    return np.concatenate(found).astype(np.float64)
 
 
 def squared_error(model: Model, record: QuantizationRecord, data: Data) -> float:
-    proto = onnx.load(model.path)
-    lowered = lower_static(proto, record)
-    changes = [run(lowered, feeds)[0] - run(proto, feeds)[0] for feeds in data.batches]
-    return float(np.square(np.concatenate(changes), dtype=np.float64).mean())
+    return float(np.square(changes(model, record, data)).mean())
 
 
 @pytest.mark.parametrize("weights", ["minmax", "mse", "arq"])
@@ -116,7 +96,7 @@ def test_a_recipe_without_balance_rounding_or_correction_reads_no_data(encoder: 
 
 
 def test_equal_data_gives_an_equal_record_whatever_is_asked_for(layers: Model) -> None:
-    recipe = shortened(replace(PLAIN, weight_algorithm="adaround", balance="auto", bias_correction=True), layers)
+    recipe = replace(PLAIN, weight_algorithm="adaround", balance="auto", bias_correction=True)
 
     first, second = (derived(layers, lopsided(), recipe) for _ in range(2))
 
@@ -139,14 +119,6 @@ def test_ranges_of_a_balanced_layer_are_those_of_the_balanced_model(encoder: Mod
     assert {layer.layer for layer in record.layers if layer.balance is not None} == set(WEIGHT_LAYERS)
 
 
-def test_balancing_reads_the_data_once_more(encoder: Model) -> None:
-    data = sentences()
-
-    derived(encoder, data, replace(PLAIN, algorithm="mse", balance=0.5))
-
-    assert data.passes == 1
-
-
 def test_a_callers_cache_is_asked_for_the_balanced_model_by_its_factors(encoder: Model) -> None:
     data, asked = sentences(), []
     statistics = observe(encoder, data())
@@ -166,25 +138,6 @@ def test_a_callers_cache_is_asked_for_the_balanced_model_by_its_factors(encoder:
     assert asked[0] == asked[1] != asked[2]
 
 
-def test_an_automatic_strength_is_the_estimated_best_of_every_input(encoder: Model) -> None:
-    data = sentences()
-
-    record = derived(encoder, data, replace(PLAIN, balance="auto"))
-
-    proto = normalized(onnx.load(encoder.path))
-    statistics = observe(encoder, data())
-    recipe = recipe_of(replace(PLAIN, balance="auto"), statistics.layers)
-    weights = weights_of(proto, statistics.layers)
-    strengths = best_strengths(statistics, statistics.layers, weights, recipe)
-    chosen = replace(
-        recipe,
-        layers={name: replace(layer, balance=strengths.get(name)) for name, layer in recipe.layers.items()},
-    )
-    factors = balance_factors(statistics, statistics.layers, weights, chosen)
-    assert {layer.layer: layer.balance for layer in record.layers if layer.balance is not None} == factors
-    assert factors, "nothing is balanced, so that nothing was tested"
-
-
 def test_balancing_helps_where_one_channel_dwarfs_the_others(layers: Model) -> None:
     data = lopsided()
     plain = squared_error(layers, derived(layers, data, PLAIN), data)
@@ -202,7 +155,7 @@ def test_bias_correction_takes_the_mean_error_away_and_reads_the_data_once(layer
 
     assert data.passes == 1
     assert [replace(layer, bias_correction=None) for layer in corrected.layers] == list(plain.layers)
-    before, after = mean_error(layers, plain, data), mean_error(layers, corrected, data)
+    before, after = (changes(layers, record, data).mean(axis=0) for record in (plain, corrected))
     assert np.abs(after).sum() < np.abs(before).sum() / 2
 
 
@@ -210,7 +163,7 @@ def test_learned_rounding_changes_integers_alone_and_lowers_the_error(layers: Mo
     data = lopsided()
     plain = derived(layers, data, replace(PLAIN, weight_algorithm="mse"))
 
-    learned = derived(layers, data, shortened(replace(PLAIN, weight_algorithm="adaround"), layers))
+    learned = derived(layers, data, replace(PLAIN, weight_algorithm="adaround"))
 
     assert data.passes == 1
     assert all(layer.weight is not None and layer.weight.rounding for layer in learned.layers)
@@ -221,9 +174,7 @@ def test_learned_rounding_changes_integers_alone_and_lowers_the_error(layers: Mo
 
 def test_every_step_together_reads_the_data_three_times_and_stays_close_to_float(encoder: Model) -> None:
     data = sentences()
-    recipe = shortened(
-        replace(PLAIN, algorithm="mse", weight_algorithm="adaround", balance="auto", bias_correction=True), encoder
-    )
+    recipe = replace(PLAIN, algorithm="mse", weight_algorithm="adaround", balance="auto", bias_correction=True)
 
     record = derived(encoder, data, recipe)
 

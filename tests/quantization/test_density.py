@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.quantization.histograms import EMPTY, histogram_of
+from tests.quantization.histograms import histogram_of
+from workbench.quantization.algorithms import minmax_range
 from workbench.quantization.density import Density, expected_error
-from workbench.quantization.ranges import minmax_range
 from workbench.quantization.scales import int8_parameters
 
 Floats = npt.NDArray[np.float32]
@@ -31,10 +31,6 @@ def test_the_expected_error_is_the_error_up_to_the_width_of_a_bin(values: Floats
     # a value may lie anywhere in its bin: each error is known up to a width
     bound = float(np.mean(2 * actual * histogram.width + histogram.width**2))
     assert abs(expected_error(histogram, scale, zero_point) - np.square(actual).mean()) <= bound + 1e-12
-
-
-def test_nothing_seen_costs_nothing() -> None:
-    assert expected_error(EMPTY, 1.0, 0) == 0.0
 
 
 counts = hnp.arrays(np.int64, 12, elements=st.integers(0, 50))

@@ -1,6 +1,5 @@
 """AMCT's own procedure: its numbers, its order of work, and what it may keep in memory."""
 
-import re
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,15 +12,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.data import AMCT
-from tests.quantization.golden import GOLDEN, Golden, amct_recipe, cnn, data, mlp
-from tests.quantization.networks import choose
-from tests.targets.encoder import ids, model_of, save, tiny_encoder
+from tests.data import AMCT, AMCT_CASES
+from tests.quantization.deploy_models import golden_batches, golden_float_model, golden_record
+from tests.quantization.golden import data, mlp
+from tests.targets.encoder import model_of, save
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
+from workbench.quantization.amct.config import parse_config
+from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import prepare
-from workbench.quantization.observe import observe
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -29,6 +30,19 @@ from workbench.values.model import Model
 Floats = npt.NDArray[np.float32]
 IFMR = {"algorithm": "ifmr", "symmetric": False}
 HFMG = {"algorithm": "hfmg", "symmetric": False}
+WIDEST = IFMR | {
+    "max_percentile": 1.0,
+    "min_percentile": 1.0,
+    "search_start": 1.0,
+    "search_end": 1.5,
+    "search_step": 0.5,
+}
+"""The extremes themselves: the only factor that is tried is 1."""
+
+
+def feeds() -> list[dict[str, Floats]]:
+    """Of `mlp`, as AMCT's golden cases had them."""
+    return [{"x": data((16, 8), batch)} for batch in range(3)]
 
 
 def written(tmp_path: Path, proto: onnx.ModelProto) -> Model:
@@ -38,51 +52,39 @@ def written(tmp_path: Path, proto: onnx.ModelProto) -> Model:
 # --- golden numbers ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden.name)
-def test_the_procedure_gives_amcts_numbers(golden: Golden, tmp_path: Path) -> None:
-    model = written(tmp_path, golden.build())
-
-    record = calibrate_exactly(model, golden.feeds, amct_recipe(model, golden.settings, golden.balance))
-
-    assert [layer.layer for layer in record.layers] == [layer.layer for layer in golden.layers]
-    for layer, expected in zip(record.layers, golden.layers, strict=True):
-        assert layer.activation.scale == pytest.approx(expected.scale_d, rel=2e-6)
-        assert layer.activation.zero_point == expected.offset_d
-        assert layer.weight is not None
-        assert layer.weight.scales == pytest.approx(expected.scale_w, rel=2e-6)
-        assert layer.balance == (None if expected.balance is None else pytest.approx(expected.balance, rel=2e-6))
-    # no runtime between the data and the first layer: every digit that AMCT printed
-    assert np.float32(record.layers[0].activation.scale) == np.float32(golden.layers[0].scale_d)
-
-
-RECORDED: dict[str, tuple[dict[str, Any], float | None]] = {
-    "mlp3_asym": (IFMR, None),
-    "cnn_asym": (IFMR, None),
-    "cnn_hfmg": (HFMG, None),
-    "mlp_dmq": (IFMR, 0.5),
-}
-
-
-@pytest.mark.parametrize("case", RECORDED)
-def test_recorded_cases_of_amct_come_out_again(case: str) -> None:
+@pytest.mark.parametrize("case", AMCT_CASES)
+def test_the_procedure_gives_amcts_numbers(case: str, tmp_path: Path) -> None:
     folder = AMCT / case
-    model = read_model(folder / "float.onnx")
-    with np.load(folder / "calib.npz") as stored:
-        feeds = [{"x": stored[name]} for name in stored.files]
-    expected = [recorded_layer(text) for text in (folder / "record.txt").read_text().split("record {")[1:]]
+    proto = golden_float_model(folder)
+    batches = [{"x": batch} for batch in golden_batches(folder)]
+    config = parse_config((folder / "config.json").read_text())
 
-    record = calibrate_exactly(model, lambda: feeds, amct_recipe(model, *RECORDED[case]))
+    record = calibrate_exactly(
+        written(tmp_path, proto), lambda: batches, recipe_of_config(config, quantizable_layers(normalized(proto)))
+    )
 
-    for layer, numbers in zip(record.layers, expected, strict=True):
-        assert [layer.activation.scale] == pytest.approx(numbers["scale_d"], rel=2e-6)
-        assert [layer.activation.zero_point] == numbers["offset_d"]
-        assert list(layer.weight.scales if layer.weight else (1.0,)) == pytest.approx(numbers["scale_w"], rel=2e-6)
-        assert list(layer.balance or ()) == pytest.approx(numbers["tensor_balance_factor"], rel=2e-6)
+    golden = golden_record(folder, proto).layers
+    for layer, expected in zip(record.layers, golden, strict=True):
+        assert layer.activation.scale == pytest.approx(expected.activation.scale, rel=2e-6)
+        assert layer.activation.zero_point == expected.activation.zero_point
+        if layer.weight is not None:
+            assert layer.weight.scales == pytest.approx(expected.weight.scales, rel=2e-6)
+        assert (layer.balance or ()) == pytest.approx(expected.balance or (), rel=2e-6)
+    # no runtime between the data and the first layer: every digit that AMCT printed
+    assert np.float32(record.layers[0].activation.scale) == np.float32(golden[0].activation.scale)
 
 
-def recorded_layer(text: str) -> dict[str, list[float]]:
-    fields = ("scale_d", "offset_d", "scale_w", "tensor_balance_factor")
-    return {name: [float(value) for value in re.findall(rf"\b{name}: (\S+)", text)] for name in fields}
+def amct_recipe(model: Model, settings: dict[str, Any], balance: float | None = None) -> ModelRecipe:
+    """AMCT's defaults for every layer: ARQ, per channel for convolutions."""
+    found = {}
+    for layer in quantizable_layers(load_graph(model)):
+        weight = WeightRecipe(algorithm="arq", per_channel=layer.op_type in ("Conv", "ConvTranspose"))
+        found[layer.name] = LayerRecipe(
+            activation=ActivationRecipe(**settings),
+            weight=weight if layer.weight else None,
+            balance=balance if layer.weight else None,
+        )
+    return ModelRecipe(layers=found)
 
 
 # --- order of work -------------------------------------------------------------------------------------------------
@@ -90,16 +92,14 @@ def recorded_layer(text: str) -> dict[str, list[float]]:
 
 def test_later_layers_see_quantized_weights_and_float_activations(tmp_path: Path) -> None:
     model = written(tmp_path, mlp())
-    minmax = amct_recipe(model, {"algorithm": "minmax", "symmetric": False})
-    golden = GOLDEN[0]
 
-    record = calibrate_exactly(model, golden.feeds, minmax)
+    record = calibrate_exactly(model, feeds, amct_recipe(model, WIDEST))
 
     proto = load_graph(model)
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
     scale = np.float32(record.layers[0].weight.scales[0])
     weight = np.clip(np.rint(values["fc1.weight"] / scale), -128, 127) * scale
-    inputs = np.concatenate([feeds["x"] for feeds in golden.feeds()])
+    inputs = np.concatenate([each["x"] for each in feeds()])
     hidden = np.maximum(inputs @ weight.T + values["fc1.bias"], 0)
     assert record.layers[1].activation.high == pytest.approx(float(hidden.max()), rel=1e-6)
     assert record.layers[1].activation.high != pytest.approx(
@@ -110,17 +110,18 @@ def test_later_layers_see_quantized_weights_and_float_activations(tmp_path: Path
 def test_balance_factors_come_from_the_first_batch_alone(tmp_path: Path) -> None:
     model = written(tmp_path, mlp())
     recipe = amct_recipe(model, IFMR, 0.5)
-    golden = GOLDEN[5]
-    other = [golden.feeds()[0], {"x": 5 * data((16, 8), 7)}]
+    other = [feeds()[0], {"x": 5 * data((16, 8), 7)}]
 
-    factors = [layer.balance for layer in calibrate_exactly(model, lambda: other, recipe).layers]
+    records = [calibrate_exactly(model, batches, recipe).layers for batches in (feeds, lambda: other)]
 
-    assert factors == [pytest.approx(layer.balance, rel=2e-6) for layer in golden.layers]
+    first, second = ([layer.balance for layer in record] for record in records)
+    assert first == second
+    assert None not in first
 
 
 def test_the_recorded_tensors_are_those_of_the_prepared_model(tmp_path: Path) -> None:
     model = written(tmp_path, mlp())
-    record = calibrate_exactly(model, GOLDEN[5].feeds, amct_recipe(model, IFMR, 0.5))
+    record = calibrate_exactly(model, feeds, amct_recipe(model, IFMR, 0.5))
 
     prepared = prepare(load_graph(model), record)
 
@@ -142,49 +143,12 @@ def test_ifmr_does_not_depend_on_how_the_data_is_batched(tmp_path: Path) -> None
     )
 
 
-def test_the_same_batches_give_the_same_record(tmp_path: Path) -> None:
-    model = written(tmp_path, cnn())
-    recipe = amct_recipe(model, HFMG)
-    feeds = GOLDEN[6].feeds()
-
-    records = {calibrate_exactly(model, lambda: feeds, recipe, threads=threads).digest for threads in (1, 2, 3)}
-
-    assert len(records) == 1
-
-
-def test_products_of_activations_are_symmetric_whatever_the_recipe_says(tmp_path: Path) -> None:
-    model = written(tmp_path, tiny_encoder())
-    recipe = amct_recipe(model, IFMR)
-
-    record = calibrate_exactly(model, lambda: [ids(4, 8)], recipe)
-
-    zero_points = {
-        layer.layer: (layer.activation.zero_point, layer.second.zero_point) for layer in record.layers if layer.second
-    }
-    assert zero_points == {"scores": (0, 0), "context": (0, 0)}
-    assert any(layer.activation.zero_point for layer in record.layers if layer.weight)
-
-
-def test_layers_that_the_recipe_leaves_out_keep_their_float_weights(tmp_path: Path) -> None:
-    model = written(tmp_path, mlp())
-    recipe = amct_recipe(model, {"algorithm": "minmax", "symmetric": False})
-    without = replace(recipe, layers={"fc2": recipe.layers["fc2"]}, float_layers=("fc1",))
-    feeds = GOLDEN[0].feeds()
-
-    record = calibrate_exactly(model, lambda: feeds, without)
-
-    assert [layer.layer for layer in record.layers] == ["fc2"]
-    assert record.float_layers == ("fc1",)
-    statistics = observe(model, feeds)
-    assert record.layers[0].activation == choose(statistics, without).layers[0].activation
-
-
 def test_force_fp16_rounds_the_scales_and_marks_the_record(tmp_path: Path) -> None:
     model = written(tmp_path, mlp())
     recipe = amct_recipe(model, IFMR)
-    plain = calibrate_exactly(model, GOLDEN[0].feeds, recipe)
+    plain = calibrate_exactly(model, feeds, recipe)
 
-    forced = calibrate_exactly(model, GOLDEN[0].feeds, replace(recipe, force_fp16=True))
+    forced = calibrate_exactly(model, feeds, replace(recipe, force_fp16=True))
 
     assert forced.force_fp16
     for before, after in zip(plain.layers, forced.layers, strict=True):
@@ -242,18 +206,6 @@ def test_every_kind_of_convolution_and_pooling_goes_through(tmp_path: Path) -> N
     assert pool.activation.tensor == "b"
 
 
-def test_convolutions_over_three_dimensions_are_symmetric(tmp_path: Path) -> None:
-    node = helper.make_node("Conv", ["x", "w"], ["y"], name="volume")
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 4, 4, 4])
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 3, 3, 3])
-    weight = np.random.default_rng(0).normal(size=(2, 2, 2, 2, 2)).astype(np.float32)
-    model = written(tmp_path, model_of([node], {"w": weight}, [given], [result]))
-
-    record = calibrate_exactly(model, lambda: [{"x": 1 + data((1, 2, 4, 4, 4), 0)}], amct_recipe(model, IFMR))
-
-    assert record.layers[0].activation.zero_point == 0
-
-
 # --- percentiles deep inside, and algorithms AMCT does not have -----------------------------------------------------
 
 
@@ -299,35 +251,7 @@ def plain_ifmr(values: Floats, recipe: ActivationRecipe) -> tuple[float, int]:
     return float(best), 0 if recipe.symmetric else -int(np.rint(low / best)) - 128
 
 
-@pytest.mark.parametrize("algorithm", ["minmax", "moving_average", "percentile", "kl", "mse"])
-def test_algorithms_that_amct_lacks_get_the_histogram_of_the_same_activations(tmp_path: Path, algorithm: str) -> None:
-    model = written(tmp_path, wide())
-    feeds = [{"x": np.random.default_rng(seed).standard_t(3, (5, 400)).astype(np.float32)} for seed in range(2)]
-    settings = {"algorithm": algorithm, "symmetric": False, "percentile": 99.0 if algorithm == "percentile" else None}
-    recipe = amct_recipe(model, settings)
-
-    exact = calibrate_exactly(model, lambda: feeds, recipe)
-
-    assert exact.layers == choose(observe(model, feeds), recipe).layers
-
-
 # --- errors and memory ---------------------------------------------------------------------------------------------
-
-
-def test_a_value_that_is_not_finite_is_reported_with_tensor_and_sample(tmp_path: Path) -> None:
-    model = written(tmp_path, wide())
-    feeds = [{"x": np.ones((6, 400), np.float32)} for _ in range(2)]
-    feeds[1]["x"][3, 7] = np.nan
-
-    with pytest.raises(CalibrationError, match=r"activation 'x' holds nan at sample 9\."):
-        calibrate_exactly(model, lambda: feeds, amct_recipe(model, IFMR))
-
-
-def test_no_batches_are_refused(tmp_path: Path) -> None:
-    model = written(tmp_path, wide())
-
-    with pytest.raises(CalibrationError, match="no calibration samples"):
-        calibrate_exactly(model, list, amct_recipe(model, IFMR))
 
 
 def test_batches_that_change_between_the_passes_are_refused(tmp_path: Path) -> None:
@@ -335,9 +259,7 @@ def test_batches_that_change_between_the_passes_are_refused(tmp_path: Path) -> N
     rows = iter([3, 4])
 
     with pytest.raises(CalibrationError, match=r"1200 values in the first pass .* and 1600 in the last one"):
-        calibrate_exactly(
-            model, lambda: [{"x": np.ones((next(rows), 400), np.float32)}], amct_recipe(model, IFMR), threads=1
-        )
+        calibrate_exactly(model, lambda: [{"x": np.ones((next(rows), 400), np.float32)}], amct_recipe(model, IFMR))
 
 
 def test_a_recipe_for_another_model_is_refused(tmp_path: Path) -> None:

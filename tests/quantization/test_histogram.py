@@ -82,54 +82,13 @@ def test_the_largest_value_fills_the_upper_half_of_the_bins(values: Floats) -> N
         assert histogram.absolute_maximum >= BINS_PER_SIDE // 2 * histogram.width
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        pytest.param([3.5] * 5, id="constant"),
-        pytest.param([0.0, -0.0, 0.0], id="all zero"),
-        pytest.param([-7.0], id="single value"),
-        pytest.param([0.0, 1e-3, 2.0], id="one-sided"),
-        pytest.param([1e-45, -3e-42, 1e-38], id="denormal"),
-        pytest.param([1e-3, -2e-3, 3e38], id="huge outlier"),
-        pytest.param([-1e-45, 1e30], id="denormal beside an outlier"),
-    ],
-)
-def test_odd_tensors_lose_no_value(values: list[float]) -> None:
-    array = np.array(values, np.float32)
-
-    histogram = histogram_of(array)
-
-    assert len(values) == histogram.count
-    assert exact_counts(array, histogram.exponent) == counted(histogram)
-
-
 def test_both_zeros_are_stored_alike() -> None:
     negative, positive = histogram_of(np.array([-0.0], np.float32)), histogram_of(np.array([0.0], np.float32))
 
     assert math.copysign(1, negative.minimum) == math.copysign(1, positive.minimum) == 1
 
 
-def test_an_empty_array_gives_the_neutral_element() -> None:
-    assert histogram_of(np.zeros((0, 4), np.float32)) == EMPTY
-    assert (EMPTY.count, EMPTY.absolute_maximum) == (0, 0.0)
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinity_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="values range from"):
         histogram_of(np.array([1.0, bad, 2.0], np.float32))
-
-
-def test_more_values_than_one_chunk_are_counted_in_any_memory_layout() -> None:
-    values = np.random.default_rng(0).normal(size=(300, 500)).astype(np.float32)
-
-    assert histogram_of(values) == histogram_of(np.asfortranarray(values))
-    assert histogram_of(values).count == 150_000
-
-
-def test_edges_bound_the_bins() -> None:
-    histogram = histogram_of(np.array([-0.9, 0.5], np.float32))
-    (first, last) = np.flatnonzero(histogram.counts)
-
-    assert histogram.edges[first] <= np.float32(-0.9) < histogram.edges[first + 1]
-    assert histogram.edges[last] <= 0.5 < histogram.edges[last + 1]

@@ -67,19 +67,16 @@ def test_normalizing_keeps_what_a_model_computes(name: str, files: dict[str, Pat
     proto = normalized(load_graph(model))
 
     assert normalized(proto) is proto
-    assert len(quantizable_layers(proto)) == zoo.layers
+    layers = quantizable_layers(proto)
+    assert len(layers) == zoo.layers
+    for layer in layers:
+        assert layer.macs or layer.second is not None, layer.name
+        assert (layer.output_channels > 0) == (layer.weight is not None), layer.name
+    grouped = Counter(layer for group in layer_groups(proto, layers).values() for layer in group)
+    assert grouped == Counter(layer.name for layer in layers)
     after = outputs(proto.SerializeToString(), feeds)
     for output, values in outputs(str(model.path), feeds).items():
         np.testing.assert_allclose(after[output], values, rtol=1e-5, atol=1e-5 * float(np.abs(values).max()))
-
-
-@pytest.mark.parametrize("name", ZOO)
-def test_every_layer_has_channels_and_multiplications(name: str, files: dict[str, Path]) -> None:
-    proto = normalized(load_graph(opened(name, files)))
-
-    for layer in quantizable_layers(proto):
-        assert layer.macs or layer.second is not None, layer.name
-        assert (layer.output_channels > 0) == (layer.weight is not None), layer.name
 
 
 @pytest.mark.parametrize("granularity", ["channel", "tensor"])
@@ -108,16 +105,6 @@ def test_average_pooling_is_quantized_by_no_search(files: dict[str, Path]) -> No
     recipe = recipe_of(EVERYTHING, layers)
 
     assert [layer.name for layer in layers if layer.name not in recipe.layers] == ["pool"]
-
-
-@pytest.mark.parametrize("name", ZOO)
-def test_every_layer_is_in_one_group(name: str, files: dict[str, Path]) -> None:
-    proto = normalized(load_graph(opened(name, files)))
-    layers = quantizable_layers(proto)
-
-    groups = layer_groups(proto, layers)
-
-    assert Counter(layer for group in groups.values() for layer in group) == Counter(layer.name for layer in layers)
 
 
 @pytest.mark.parametrize("name", BERTS)

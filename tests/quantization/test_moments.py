@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from workbench.quantization.moments import add_pairs, add_rows, two_sum
+from workbench.quantization.statistics import add_pairs, add_rows, two_sum
 
 Doubles = npt.NDArray[np.float64]
 activations = hnp.arrays(

@@ -16,7 +16,6 @@ from tests.quantization.networks import convolutions, images, perceptron, showin
 from tests.targets.encoder import WEIGHT_LAYERS, ids, record_for, run, tiny_encoder
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants, load_graph, read_model
-from workbench.quantization.balance import grouped_weight
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 from workbench.quantization.record import (
@@ -29,7 +28,6 @@ from workbench.quantization.record import (
 )
 from workbench.quantization.rounding import encoded_bits, integers_of, learn_rounding
 from workbench.quantization.weights import scales_along
-from workbench.quantization.windows import patches
 from workbench.values.candidate import WeightAlgorithm
 from workbench.values.errors import CalibrationError
 
@@ -154,25 +152,6 @@ def test_convolutions_of_every_grouping_come_closer_too(tmp_path: Path) -> None:
             found = run(showing(changed, node.output[0]), feeds, [node.output[0]])[0]
             errors.append(float(np.mean((found - expected) ** 2)))  # type: ignore[operator]
         assert errors[1] < 0.95 * errors[0], before.layer
-
-
-def test_unfolded_patches_times_weights_are_the_convolution() -> None:
-    proto = normalized(convolutions())
-    known = constants(proto)
-    feeds = images(3)
-    for name in ("first", "depthwise", "grouped"):
-        layer = next(layer for layer in quantizable_layers(proto) if layer.name == name)
-        node = next(node for node in proto.graph.node if node.name == name)
-        x, y = (
-            feeds["x"] if tensor == "x" else run(showing(proto, tensor), feeds, [tensor])[0]
-            for tensor in (layer.activation, layer.output)
-        )
-        rows = patches(node, x, layer.weight_shape[2:])  # type: ignore[arg-type]
-        w = grouped_weight(numpy_helper.to_array(known[node.input[1]]), layer)
-        found = np.einsum("grk,gok->gor", rows, w.reshape(*w.shape[:2], -1)).reshape(y.shape[1], 3, -1)
-        bias = numpy_helper.to_array(known[node.input[2]]) if len(node.input) > 2 else np.zeros(y.shape[1])
-        expected = np.moveaxis(y.reshape(3, y.shape[1], -1), 1, 0)
-        np.testing.assert_allclose(found + bias[:, None, None], expected, atol=1e-4)
 
 
 def test_with_bias_correction_the_mean_error_is_not_its_business(tmp_path: Path) -> None:

@@ -46,13 +46,6 @@ def test_every_range_has_usable_parameters(low: float, high: float, symmetric: b
     assert not symmetric or zero_point == 0
 
 
-@given(exponent=st.integers(-20, 20), mantissa=st.floats(1, 2, width=32))
-def test_a_half_scale_keeps_three_digits(exponent: int, mantissa: float) -> None:
-    scale = math.ldexp(mantissa, exponent)
-
-    assert as_half(scale) == pytest.approx(scale, rel=2.0**-9)
-
-
 def test_scales_in_the_range_of_float16_are_rounded_to_it_and_others_through_their_root() -> None:
     assert as_half(0.02495) == float(np.float16(0.02495))
     assert as_half(1e-6) == float(np.float32(float(np.float16(1e-3)) ** 2))

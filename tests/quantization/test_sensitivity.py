@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.quantization.networks import choose, saved
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, run, tiny_encoder
-from workbench.graph.read import read_model
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import LayerRecord
@@ -23,7 +22,6 @@ from workbench.quantization.sensitivity import (
 )
 from workbench.quantization.statistics import Statistics
 from workbench.values.candidate import Quantization
-from workbench.values.documents.canonical import canonical_json
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 
@@ -39,10 +37,10 @@ FEEDS = [ids(4, 8), ids(3, 12, seed=1)]
 
 
 def rank_layers(
-    model: Model, statistics: Statistics, recipe: Quantization, feeds: Iterable[Feeds], threads: int = 2
+    model: Model, statistics: Statistics, recipe: Quantization, feeds: Iterable[Feeds]
 ) -> tuple[Sensitivity, ...]:
     """Every layer by output SQNR, most sensitive first."""
-    found = measure_sensitivity(model, statistics, recipe_for(recipe, statistics), feeds, threads=threads)
+    found = measure_sensitivity(model, statistics, recipe_for(recipe, statistics), feeds)
     return ranked(found, "sqnr")
 
 
@@ -165,22 +163,6 @@ def test_only_layers_that_the_recipe_quantizes_are_ranked(encoder: tuple[Model, 
     recipe = replace(RECIPE, attention_matmul=False, keep_float=3)
 
     assert set(WEIGHT_LAYERS) == {item.unit for item in rank_layers(model, statistics, recipe, FEEDS)}
-
-
-def test_the_ranking_does_not_depend_on_threads_and_can_be_stored(encoder: tuple[Model, Statistics]) -> None:
-    model, statistics = encoder
-
-    one = rank_layers(model, statistics, RECIPE, FEEDS, threads=1)
-
-    assert canonical_json(one) == canonical_json(rank_layers(model, statistics, RECIPE, FEEDS, threads=3))
-
-
-def test_external_weights_are_ranked(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    onnx.save(tiny_encoder(), path, save_as_external_data=True, location="weights.bin", size_threshold=64)
-    model = read_model(path)
-
-    assert len(rank_layers(model, observe(model, FEEDS), RECIPE, FEEDS)) == 9
 
 
 def test_no_samples_is_an_error(encoder: tuple[Model, Statistics]) -> None:

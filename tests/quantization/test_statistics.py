@@ -52,13 +52,6 @@ def test_stored_statistics_come_back_whole(encoder: Model, tmp_path: Path) -> No
     assert [p.name for p in tmp_path.iterdir()] == ["statistics.npz"]
 
 
-def test_equal_statistics_are_equal_files(encoder: Model, tmp_path: Path) -> None:
-    for name in ("a.npz", "b.npz"):
-        save_statistics(observe(encoder, [ids(3, 8)]), tmp_path / name)
-
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
-
-
 @pytest.mark.parametrize("position", [0.02, 0.3, 0.6, 0.999])
 def test_damaged_statistics_are_refused(encoder: Model, tmp_path: Path, position: float) -> None:
     path = tmp_path / "statistics.npz"
@@ -131,16 +124,3 @@ def test_stability_is_sorted_and_unstable_tensors_are_those_above_the_threshold(
     assert all(0 <= figure <= 1 for figure in figures.values())
     assert unstable == tuple(name for name, figure in figures.items() if figure > middle)
     assert 0 < len(unstable) < len(figures)
-
-
-def test_more_samples_of_the_same_kind_are_more_stable(encoder: Model) -> None:
-    few, many = observe(encoder, [ids(4, 8)]), observe(encoder, [ids(200, 8)])
-
-    assert np.mean(list(many.stability().values())) < np.mean(list(few.stability().values()))
-
-
-def test_statistics_of_variants_have_their_own_digest(encoder: Model) -> None:
-    statistics = observe(encoder, [ids(1, 8)])
-    other = replace(statistics, variant="balanced")
-
-    assert statistics.digest != other.digest

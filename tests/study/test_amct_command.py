@@ -12,13 +12,8 @@ import pytest
 from onnx import numpy_helper
 
 from tests.data import AMCT, AMCT_CASES
-from tests.quantization.deploy_models import (
-    formula_cnn,
-    formula_data,
-    formula_mlp,
-    golden_batches,
-    golden_float_model,
-)
+from tests.quantization import golden
+from tests.quantization.deploy_models import golden_batches, golden_float_model
 from tests.tiny import write_workspace
 from workbench.quantization.record import read_record
 from workbench.study.amct_command import calibrate_model
@@ -35,8 +30,8 @@ def scales_of(text: str) -> list[tuple[str, float]]:
 
 @pytest.fixture
 def mlp(tmp_path: Path) -> tuple[Path, Path]:
-    onnx.save(formula_mlp(), tmp_path / "mlp.onnx")
-    np.savez(tmp_path / "data.npz", *[formula_data((16, 8), batch) for batch in range(3)])
+    onnx.save(golden.mlp(), tmp_path / "mlp.onnx")
+    np.savez(tmp_path / "data.npz", *[golden.data((16, 8), batch) for batch in range(3)])
     return tmp_path / "mlp.onnx", tmp_path / "data.npz"
 
 
@@ -198,8 +193,8 @@ def test_a_manifest_calibrates_with_two_batches_of_sixteen(tmp_path: Path) -> No
 
 def test_a_grouped_convolution_has_a_scale_per_channel(tmp_path: Path) -> None:
     """Case G7."""
-    onnx.save(formula_cnn(), tmp_path / "cnn.onnx")
-    np.savez(tmp_path / "data.npz", *[formula_data((2, 3, 6, 6), batch) for batch in range(3)])
+    onnx.save(golden.cnn(), tmp_path / "cnn.onnx")
+    np.savez(tmp_path / "data.npz", *[golden.data((2, 3, 6, 6), batch) for batch in range(3)])
 
     done = calibrate_model(tmp_path / "cnn.onnx", tmp_path / "out", data=tmp_path / "data.npz")
 

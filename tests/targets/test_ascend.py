@@ -53,9 +53,12 @@ class TestAscendOnTheEmulator(AscendConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+        from workbench.cann_emulator.acl import handles
+
         with switched_on(emulated_environment(tmp_path_factory.mktemp("cann"))):
             assert ascend_toolchain().emulated
             yield
+        assert handles.left_behind() == []
 
 
 class TestAscendOnADevice(AscendConformance):

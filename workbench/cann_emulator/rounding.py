@@ -32,9 +32,9 @@ from onnx import (
 )
 
 from workbench.cann_emulator.om import Kernel, OfflineModel
+from workbench.graph.nodes import names_read
 from workbench.graph.read import constants
 from workbench.quantization.lowering.ascend_quant import DEQUANT, QUANT
-from workbench.quantization.lowering.surgery import names_read
 
 Array = npt.NDArray[Any]
 _INLINE_BYTES = 1024

@@ -5,7 +5,7 @@
 
 ONNX's own checker needs more and finds less: it takes minutes for functions that double each other, and lets shapes
 pass that nobody's memory holds. Everything here is linear in the file. What a graph computes is not looked at: that
-is seen in a process with limits (`model_door`).
+is seen in a process with limits (`door`).
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def libraries() -> tuple[str, ...]:
 
 
 class _Opener:
-    """Starts `model_opener` when first asked, and asks it; one question at a time. It ends with this process."""
+    """Starts `opener` when first asked, and asks it; one question at a time. It ends with this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -45,6 +45,7 @@ MODEL_CLASSES: Mapping[Task, str] = {
 _WEIGHTS = (("vocab_size", "hidden_size"), ("num_hidden_layers", "hidden_size", "intermediate_size"))
 """Keys of a configuration whose product is less than the number of its model's weights."""
 _MOST_PER_BYTE, _SMALL_BYTES = 2, 1 << 20  # weights of four bits; a small file is not worth a refusal
+_BATCH_SIZES = (1, 2, 5)
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _EXPECTED_WARNINGS = (
     # torch 2.13: the TorchScript exporter and a function it calls itself are on their way out
@@ -201,12 +202,10 @@ def _check_config(checkpoint: Path) -> None:
             raise ConfigError(rule, file=file, hint="It belongs to another checkpoint, or is damaged.")
 
 
-def sample_batches(
-    texts: Sequence[str], tokenizer: Path, *, max_length: int = 128, batch_sizes: Sequence[int] = (1, 2, 5)
-) -> tuple[Feeds, ...]:
+def sample_batches(texts: Sequence[str], tokenizer: Path, *, max_length: int = 128) -> tuple[Feeds, ...]:
     """Texts as batches of several sizes and lengths, each padded to its longest text.
 
-    Texts are ordered by length and dealt in turn into batches of `batch_sizes`, so that short and long sequences
+    Texts are ordered by length and dealt in turn into batches of 1, 2 and 5, so that short and long sequences
     meet every batch size; the last batch may be smaller.
     """
     if not texts:
@@ -219,7 +218,7 @@ def sample_batches(
     batches: list[Feeds] = []
     start = 0
     while start < len(encoded):
-        batch = encoded[start : start + batch_sizes[len(batches) % len(batch_sizes)]]
+        batch = encoded[start : start + _BATCH_SIZES[len(batches) % len(_BATCH_SIZES)]]
         start += len(batch)
         shape = (len(batch), max(len(encoding.ids) for encoding in batch))
         feeds = {name: np.zeros(shape, dtype=np.int64) for name in _INPUTS}

@@ -236,7 +236,7 @@ def _feed_forward(graph: _Graph, last: Layer) -> tuple[tuple[str, ...], str] | N
     joined = _residual_add(graph, last.output)
     if not first or joined is None or len({layer.activation for layer in first}) != 1:
         return None
-    if any(_input_channels(layer) != last.output_channels for layer in first):
+    if any(layer.input_channels != last.output_channels for layer in first):
         return None
     return tuple(layer.name for layer in first), joined
 
@@ -270,7 +270,3 @@ def _residual_add(graph: _Graph, tensor: str) -> str | None:
         if node.op_type not in ("Add", "Cast", "Dropout", "Identity", "Mul", "Reshape"):
             return None
     return None
-
-
-def _input_channels(layer: Layer) -> int:
-    return layer.weight_shape[1] if layer.transposed else layer.weight_shape[0]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
-from workbench.graph.nodes import DEFAULT_DOMAINS
+from workbench.graph.nodes import DEFAULT_DOMAINS, attributes_of, bodies
 from workbench.graph.read import attribute, constants, feedable
 
 LAYER_OPERATORS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool")
@@ -62,6 +62,15 @@ class Layer:
         if self.output_axis is None:
             return 0
         return self.weight_shape[self.output_axis] * (self.groups if self.op_type == "ConvTranspose" else 1)
+
+    @property
+    def input_channels(self) -> int:
+        """Input channels of a layer with a weight, those of all groups."""
+        if self.op_type == "Conv":
+            return self.weight_shape[1] * self.groups
+        if self.op_type == "ConvTranspose":
+            return self.weight_shape[0]
+        return self.weight_shape[-1] if self.transposed else self.weight_shape[-2]
 
 
 def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
@@ -112,8 +121,7 @@ def _activations(proto: onnx.ModelProto) -> set[str]:
     reached = {value.name for value in feedable(proto.graph)}
     for node in proto.graph.node:
         # a subgraph may read outer tensors without naming them as inputs: what it gives counts as an activation
-        nested = any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
-        if nested or any(name in reached for name in node.input):
+        if any(True for _ in bodies(node)) or any(name in reached for name in node.input):
             reached.update(node.output)
     return reached
 
@@ -195,13 +203,12 @@ def _convolves_as_amct(node: onnx.NodeProto, rank: int) -> bool:
     """Whether AMCT quantizes a convolution of this many dimensions (amct.md §5); 3-D is ours in addition."""
     if node.op_type == "ConvTranspose":
         return rank == 4
-    dilations = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "dilations"), [1])
-    return rank in (3, 4) or (rank == 5 and dilations[0] == 1)
+    return rank in (3, 4) or (rank == 5 and attributes_of(node).get("dilations", [1])[0] == 1)
 
 
 def _pooling_layer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> Layer | None:
     """The window's dimensions tell the tensor's, also where shape inference could not."""
-    window = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "kernel_shape"), ())
+    window = attributes_of(node).get("kernel_shape", ())
     if len(window) != 2:
         return None
     outputs = _elements(types, node.output[0], first_axis=1)

@@ -1,11 +1,11 @@
-"""Graphs with bodies: walking nodes at any depth, the names they use, and editing them in place or in a copy."""
+"""Graphs with bodies: walking nodes at any depth, the names they use and do not use, and editing them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
@@ -57,14 +57,17 @@ def all_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
         yield from one.node
 
 
-def names_read(node: NodeProto) -> set[str]:
-    """What a node reads, and what its bodies take from outside or define: all that it mentions, but for its outputs."""
-    found = set(filter(None, node.input))
+def names_read(node: NodeProto) -> Iterator[str]:
+    """Every tensor that a node reads or one of its bodies mentions, but for its own outputs; as often as it is read."""
+    yield from filter(None, node.input)
     for _, body in bodies(node):
-        for graph in all_graphs(body):
-            found.update(value.name for value in graph.output)
-            found.update(name for inner in graph.node for name in inner.input if name)
-    return found
+        yield from (value.name for value in body.output)
+        for inner in body.node:
+            yield from names_read(inner)
+
+
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
 def called(node: NodeProto) -> str:
@@ -92,7 +95,7 @@ def drop_unused(graph: GraphProto) -> None:
     for node in reversed(graph.node):
         if used.intersection(node.output):
             live.append(node)
-            used |= names_read(node)
+            used.update(names_read(node))
     if len(live) != len(graph.node):
         replace_nodes(graph, reversed(live))
     for index in reversed([i for i, tensor in enumerate(graph.initializer) if tensor.name not in used]):
@@ -105,3 +108,28 @@ def drop_unused(graph: GraphProto) -> None:
 def opset_of(proto: ModelProto) -> int:
     """Of the default domain; 0 where the model imports none."""
     return next((int(o.version) for o in proto.opset_import if o.domain in DEFAULT_DOMAINS), 0)
+
+
+class Names:
+    """Hands out names of tensors and nodes that neither the graph nor a body within it uses."""
+
+    def __init__(self, graph: GraphProto) -> None:
+        self._used = set(_names(graph))
+
+    def fresh(self, wish: str) -> str:
+        name, number = wish, 1
+        while name in self._used:
+            number += 1
+            name = f"{wish}_{number}"
+        self._used.add(name)
+        return name
+
+
+def _names(graph: GraphProto) -> Iterator[str]:
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (value.name for value in (*graph.input, *graph.output, *graph.value_info))
+    for node in graph.node:
+        yield node.name
+        yield from (*node.input, *node.output)
+        for _, body in bodies(node):
+            yield from _names(body)

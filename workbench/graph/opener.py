@@ -1,4 +1,4 @@
-"""The program that opens models of others, each in a process of its own with limits: `model_door` starts and asks it.
+"""The program that opens models of others, each in a process of its own with limits: `door` starts and asks it.
 
     python -m workbench.graph.opener        a request a line on standard input, an answer a line on standard output
 

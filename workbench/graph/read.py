@@ -164,10 +164,7 @@ def feedable(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 def attribute(node: onnx.NodeProto, name: str, default: float) -> float:
     """A numeric attribute of a node, or its default where the node does not give it."""
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return float(helper.get_attribute_value(attribute))
-    return default
+    return next((float(helper.get_attribute_value(a)) for a in node.attribute if a.name == name), default)
 
 
 # --- files ---------------------------------------------------------------------------------------------------------

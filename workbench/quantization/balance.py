@@ -115,8 +115,6 @@ def best_strengths(
     layers: Sequence[Layer],
     weights: Mapping[str, _Floats],
     recipe: ModelRecipe,
-    *,
-    strengths: Sequence[float] = STRENGTHS,
 ) -> dict[str, float | None]:
     """The strength with the smallest estimated output error, for every input that balanced layers share.
 
@@ -136,7 +134,7 @@ def best_strengths(
     for inputs in _inputs(statistics, layers, recipe, one_strength=True):
         best: float | None = None
         smallest = _estimated_error(inputs, weights, recipe, np.ones_like(inputs.maxima, dtype=np.float64))
-        for strength in strengths:
+        for strength in STRENGTHS:
             vector = _factors(inputs, weights, strength).astype(np.float64)
             error = _estimated_error(inputs, weights, recipe, vector)
             if error < smallest:

@@ -30,9 +30,7 @@ _Floats = npt.NDArray[np.float32]
 _Doubles = npt.NDArray[np.float64]
 
 
-def bias_corrections(
-    model: Model, batches: Iterable[Feeds], record: QuantizationRecord, *, threads: int = 2
-) -> dict[str, _Floats]:
+def bias_corrections(model: Model, batches: Iterable[Feeds], record: QuantizationRecord) -> dict[str, _Floats]:
     """E[W x] - E[Ŵ Q(x)] per output channel of every recorded layer with a weight, for `LayerRecord.bias_correction`.
 
     One pass over the data in the record's balanced model. The mean over samples and positions is linear, so only the
@@ -59,7 +57,7 @@ def bias_corrections(
         window = name if recorded.op_type in ("Conv", "ConvTranspose") else ""
         inputs.setdefault((layers[name].activation, recorded.activation, window), []).append(name)
     sums = {key: _Sums() for key in inputs}
-    for run in activations(model, proto, [tensor for tensor, _, _ in inputs], batches, threads=threads):
+    for run in activations(model, proto, [tensor for tensor, _, _ in inputs], batches):
         for key in inputs:
             tensor, scale, window = key
             layer = layers[inputs[key][0]]

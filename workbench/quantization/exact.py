@@ -24,17 +24,26 @@ from onnx import ModelProto, TensorProto
 
 from workbench.graph.apart import array_of, kept_aside, tensor_of
 from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.nodes import copied
 from workbench.graph.read import load_graph
 from workbench.quantization.activations import activations
-from workbench.quantization.algorithms import Request, layer_records, quantized_layers, requests
+from workbench.quantization.algorithms import (
+    Request,
+    layer_records,
+    quantized_layers,
+    requests,
+    scale_of,
+)
 from workbench.quantization.balance import dmq_factors, input_channel_maxima
+from workbench.quantization.hfmg import HfmgHistogram, extended, first_histogram, search
+from workbench.quantization.ifmr import Candidates, candidates, clip_ends, parameters, squared_errors, tail_rank
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import balanced
 from workbench.quantization.observe import Feeds
-from workbench.quantization.recipe import LayerRecipe, ModelRecipe
+from workbench.quantization.order_statistics import OrderStatistics
+from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe
 from workbench.quantization.record import ActivationScale, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import as_half
-from workbench.quantization.searches import search_for
 from workbench.quantization.weights import fake_quantized, weight_scale, weights_of
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -44,6 +53,8 @@ Floats = npt.NDArray[np.float32]
 Batches = Callable[[], Iterable[Feeds]]
 """Gives the calibration batches from the first one on, each time it is called, and the same ones."""
 
+_THREADS = 2
+"""Searches at once, and forward passes, each on one core."""
 _CHANNELS_FIRST = ("Conv", "ConvTranspose", "AveragePool")
 
 
@@ -51,23 +62,16 @@ def calibrate_exactly(
     model: Model,
     batches: Batches,
     recipe: ModelRecipe,
-    *,
-    threads: int = 2,
-    report: Callable[[int], None] | None = None,
 ) -> QuantizationRecord:
     """The record that AMCT writes for this model, data and configuration.
 
     A batch is one forward pass of AMCT's: HFMG depends on how the data is batched and on the order of the batches,
     and DMQ looks at the first one only. With HFMG a batch runs as it is fed, and all its activations are in memory at
-    once; otherwise it runs a few samples at a time. Products of two activations, and convolutions over three spatial
-    dimensions, are symmetric whatever the recipe says (amct.md §5).
-
-    Algorithms that AMCT does not have are allowed; they get the histogram of the same activations.
+    once; otherwise it runs a few samples at a time. Layers that AMCT has symmetric only (amct.md §5) are so by the
+    recipe (`recipe_of_config`).
 
     Args:
-        recipe: with balance strengths for DMQ.
-        threads: forward passes at once, each on one core.
-        report: receives the number of samples run, over all passes, after each of them.
+        recipe: of an AMCT configuration: IFMR or HFMG, with balance strengths for DMQ.
 
     Raises:
         CalibrationError: no batches, a batch the model refuses, other batches in a later pass, or NaN or infinity
@@ -76,7 +80,6 @@ def calibrate_exactly(
     """
     with kept_aside(model.size_bytes):
         proto = normalized(load_graph(model))
-        recipe = _forced_symmetric(recipe, quantized_layers(quantizable_layers(proto), recipe))
         factors = _balance_factors(model, proto, batches, recipe)
         proto = balanced(proto, factors, fold=False)
         layers = quantized_layers(quantizable_layers(proto), recipe)
@@ -89,7 +92,7 @@ def calibrate_exactly(
             if (settings := recipe.layers[layer.name].weight) is not None and layer.name in weights
         }
         graph = with_quantized_weights(dividing(proto, factors), layers, weights, weight_scales)
-        scales = activation_scales(model, graph, batches, requests(layers, recipe), threads, report)
+        scales = activation_scales(model, graph, batches, requests(layers, recipe))
         if recipe.force_fp16:
             scales = {request: replace(scale, scale=as_half(scale.scale)) for request, scale in scales.items()}
         return QuantizationRecord(
@@ -108,15 +111,6 @@ def calibrate_exactly(
 
 
 # --- before the data -----------------------------------------------------------------------------------------------
-
-
-def _forced_symmetric(recipe: ModelRecipe, layers: Sequence[Layer]) -> ModelRecipe:
-    forced = dict(recipe.layers)
-    for layer in layers:
-        if layer.second is not None or (layer.op_type == "Conv" and len(layer.weight_shape) == 5):
-            settings = recipe.layers[layer.name]
-            forced[layer.name] = replace(settings, activation=replace(settings.activation, symmetric=True))
-    return replace(recipe, layers=forced)
 
 
 def _balance_factors(
@@ -152,8 +146,7 @@ def dividing(proto: ModelProto, factors: Mapping[str, Sequence[float]]) -> Model
     """
     if not factors:
         return proto
-    model = ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     made_by = {output: node for node in model.graph.node for output in node.output}
     for node in model.graph.node:
         if node.name in factors:
@@ -194,8 +187,7 @@ def with_quantized_weights(
                 )
             continue
         replaced[layer.weight] = (layer, scales[layer.name], tensor_of(values, layer.weight))
-    model = ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     for tensor in model.graph.initializer:
         if tensor.name in replaced:
             tensor.CopyFrom(replaced.pop(tensor.name)[2])
@@ -215,34 +207,120 @@ def activation_scales(
     graph: ModelProto,
     batches: Batches,
     wanted: Sequence[Request],
-    threads: int,
-    report: Callable[[int], None] | None,
 ) -> dict[Request, ActivationScale]:
     """The scale of every request by exact search, in as many passes over the batches as that takes.
 
     Args:
         graph: what runs in the model's place: balanced, its weights fake-quantized (`with_quantized_weights`).
-        threads, report: as those of `calibrate_exactly`.
 
     Raises:
         CalibrationError: as `calibrate_exactly`.
     """
-    searches = {request: search_for(request[1]) for request in wanted}
+    searches = {
+        (tensor, recipe): IfmrSearch(recipe) if recipe.algorithm == "ifmr" else HfmgSearch(recipe)
+        for tensor, recipe in wanted
+    }
     whole = any(recipe.algorithm == "hfmg" for _, recipe in wanted)
-    done = 0
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        while going := {request: search for request, search in searches.items() if search.begin()}:
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+        while going := {request: each for request, each in searches.items() if each.begin()}:
             tensors = list(dict.fromkeys(tensor for tensor, _ in going))
-            for run in activations(model, graph, tensors, batches(), threads=threads, whole=whole):
+            for run in activations(model, graph, tensors, batches(), threads=_THREADS, whole=whole):
                 # every search sees its values in the order of the runs, whatever the others do meanwhile
-                added = [
-                    pool.submit(search.add, run.values[tensor], run.samples) for (tensor, _), search in going.items()
-                ]
+                added = [pool.submit(each.add, run.values[tensor]) for (tensor, _), each in going.items()]
                 for future in added:
                     future.result()
-                done += run.samples
-                if report is not None:
-                    report(done)
                 del run  # its values go before the next run's are waited for: of a large model a tenth of its size
             whole = False  # HFMG is done
-    return {request: search.scale(request[0]) for request, search in searches.items()}
+    return {request: each.scale(request[0]) for request, each in searches.items()}
+
+
+# --- streaming searches ----------------------------------------------------------------------------------------------
+#
+#     pass 1    HFMG: AMCT's histogram.  IFMR: order statistics.
+#     pass 2    IFMR only, and only where a percentile lies deep inside the values: the second digit of its ranks
+#     pass 3    IFMR only: the squared errors of all candidates
+#
+# What a search keeps does not grow with the data. Values must arrive in the same order in every pass only for HFMG,
+# which depends on it as AMCT's does.
+
+
+_VALUES_AT_ONCE = 262_144
+
+
+class IfmrSearch:
+    """IFMR on every value (amct.md §4.2): exact order statistics, then exact errors."""
+
+    def __init__(self, recipe: ActivationRecipe) -> None:
+        self._recipe = recipe
+        self._ranks = OrderStatistics()
+        self._stage = "new"
+        self._tried: Candidates | None = None
+        self._losses: npt.NDArray[np.float64] = np.zeros(0)
+        self._measured = 0
+
+    def begin(self) -> bool:
+        """Start the next pass; False where no pass is left."""
+        largest = tail_rank(self._ranks.count, self._recipe.max_percentile)
+        smallest = tail_rank(self._ranks.count, self._recipe.min_percentile)
+        if self._stage == "new":
+            self._stage = "ranks"
+        elif self._stage == "ranks" and self._ranks.count and self._ranks.prepare(largest, smallest):
+            self._stage = "digits"
+        elif self._stage in ("ranks", "digits") and self._ranks.count:
+            self._stage = "errors"
+            low, high = self._ranks.smallest(smallest), self._ranks.largest(largest)
+            self._tried = candidates(low, high, self._recipe)
+            self._losses = np.zeros(self._tried.scales.size)
+        else:
+            return False
+        return True
+
+    def add(self, values: Floats) -> None:
+        """Take finite float32 values of any shape."""
+        if self._stage == "ranks":
+            self._ranks.add(values)
+        elif self._stage == "digits":
+            self._ranks.refine(values)
+        elif self._tried is not None:
+            flat = values.reshape(-1)
+            self._measured += flat.size
+            for start in range(0, flat.size, _VALUES_AT_ONCE):
+                self._losses += squared_errors(flat[start : start + _VALUES_AT_ONCE], self._tried)
+
+    def scale(self, tensor: str) -> ActivationScale:
+        if self._tried is None:
+            return scale_of(tensor, 0.0, 0.0, symmetric=self._recipe.symmetric)
+        if self._measured != self._ranks.count:
+            raise CalibrationError(
+                f"tensor {tensor!r} had {self._ranks.count} values in the first pass over the data and "
+                f"{self._measured} in the last one. The batches must be the same in every pass."
+            )
+        best = int(np.argmin(self._losses))
+        scale, zero_point = parameters(self._tried, best)
+        low, high = clip_ends(self._tried, best)
+        return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
+
+
+class HfmgSearch:
+    """HFMG on AMCT's own histogram (amct.md §4.3), batch by batch as they are fed."""
+
+    def __init__(self, recipe: ActivationRecipe) -> None:
+        self._recipe = recipe
+        self._begun = False
+        self._histogram: HfmgHistogram | None = None
+
+    def begin(self) -> bool:
+        begun, self._begun = self._begun, True
+        return not begun
+
+    def add(self, values: Floats) -> None:
+        if values.size == 0:
+            return
+        if self._histogram is None:
+            self._histogram = first_histogram(values, self._recipe.bins)
+        else:
+            self._histogram = extended(self._histogram, values)
+
+    def scale(self, tensor: str) -> ActivationScale:
+        low, high = (0.0, 0.0) if self._histogram is None else search(self._histogram)
+        return scale_of(tensor, min(low, 0.0), max(high, 0.0), symmetric=self._recipe.symmetric)

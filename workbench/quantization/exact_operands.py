@@ -16,10 +16,9 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.shape_inference import infer_shapes
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import Names, all_graphs, names_read, replace_nodes
 from workbench.graph.read import constants
-from workbench.quantization.lowering.surgery import names_read, prune_constants, subgraphs
+from workbench.quantization.lowering.surgery import prune_constants
 
 _OPERANDS: dict[str, tuple[tuple[int, int, int, int], ...]] = {
     "ConvInteger": ((1, 3, 0, 2),),  # multiplies by its weights from the left
@@ -35,20 +34,16 @@ _OPERANDS: dict[str, tuple[tuple[int, int, int, int], ...]] = {
 
 def exact(model: ModelProto) -> ModelProto:
     """The model with an unsigned second operand wherever the first is not signed; itself where there is none. Pure."""
-    if not any(node.op_type in _OPERANDS for graph in _graphs(model.graph) for node in graph.node):
+    if not any(node.op_type in _OPERANDS for graph in all_graphs(model.graph) for node in graph.node):
         return model
     result = infer_shapes(model)  # a copy, with the types of what operators give
     names, outer = Names(result.graph), constants(result)
-    if not any([_Rewriter(graph, result.graph, names, outer).rewrite() for graph in _graphs(result.graph)]):
+    inner_first = [*all_graphs(result.graph)][::-1]
+    if not any([_Rewriter(graph, result.graph, names, outer).rewrite() for graph in inner_first]):
         return model
     del result.graph.value_info[:]
     prune_constants(result.graph)
     return result
-
-
-def _graphs(graph: GraphProto) -> list[GraphProto]:
-    """The graph after every body within it."""
-    return [*(each for node in graph.node for body in subgraphs(node) for each in _graphs(body)), graph]
 
 
 class _Rewriter:

@@ -31,12 +31,10 @@ class OrderStatistics:
 
     Attributes:
         count: values added.
-        minimum, maximum: +inf and -inf while there are none.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.minimum, self.maximum = math.inf, -math.inf
         self._upper = _Tail()
         self._lower = _Tail()  # of -x
         self._counts: Counts = np.zeros(_BUCKETS, np.int64)
@@ -48,8 +46,6 @@ class OrderStatistics:
         if flat.size == 0:
             return
         self.count += flat.size
-        self.minimum = min(self.minimum, float(flat.min()))
-        self.maximum = max(self.maximum, float(flat.max()))
         for start in range(0, flat.size, _CHUNK):
             part = flat[start : start + _CHUNK]
             self._upper.add(part)

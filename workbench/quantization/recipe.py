@@ -1,7 +1,7 @@
 """Recipe: how every layer of one model is quantized; what a search point and an AMCT configuration both become.
 
     Candidate.quantization ──► recipe_of ──┐
-    AMCT .cfg or JSON ─► amct_config ──────┴─► ModelRecipe ──► choose (one pass) or calibrate_exactly (AMCT's procedure)
+    AMCT .cfg or JSON ─► recipe_of_config ─┴─► ModelRecipe ──► choose (one pass) or calibrate_exactly (AMCT's procedure)
 
 A layer that the recipe does not name stays in float.
 """
@@ -72,16 +72,10 @@ class WeightRecipe:
 
     Attributes:
         per_channel: one scale per output channel.
-        iterations, regularization, beta_start, beta_end, warm_start: with 'adaround' only (amct.md §4.6).
     """
 
     algorithm: WeightAlgorithm
     per_channel: bool
-    iterations: int = 10_000
-    regularization: float = 0.01
-    beta_start: float = 20.0
-    beta_end: float = 2.0
-    warm_start: float = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +102,7 @@ class ModelRecipe:
         float_layers: layers kept in float on purpose, most sensitive first.
         balance_search: every layer with a `balance` gets the strength with the smallest estimated error instead.
         bias_correction: take the mean output error of the rounded weights and activations back out of the bias.
-        force_fp16: AMCT's FORCE_FP16_QUANT (amct.md §4.7): activation scales rounded to float16.
+        force_fp16: AMCT's FORCE_FP16_QUANT (amct.md §4.7), of its own procedure: activation scales rounded to float16.
         source: the settings as plain scalars, for provenance.
     """
 

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 
 from workbench.graph.apart import array_of, kept_aside, refers_apart, tensor_of
 from workbench.graph.layers import Layer
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import copied, replace_nodes
 from workbench.graph.read import constants, load_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.algorithms import choose, expected_error
@@ -40,6 +40,7 @@ BEST_SQNR_DB = 200.0
 """Stands for every smaller error, none included."""
 
 _SELECTOR = "workbench.quantized_layers"
+_THREADS = 2
 _MIN_OPSET = 10  # QuantizeLinear
 _NUMBERS = frozenset(
     f"tensor({kind})" for kind in ("float", "float16", "double", "bool", "int8", "uint8", "int32", "int64")
@@ -73,8 +74,6 @@ def measure_sensitivity(
     recipe: ModelRecipe,
     batches: Iterable[Feeds],
     units: Mapping[str, Sequence[str]] | None = None,
-    *,
-    threads: int = 2,
 ) -> tuple[Sensitivity, ...]:
     """Every unit quantized alone, in the order of `units`.
 
@@ -108,7 +107,7 @@ def measure_sensitivity(
             switches.append(switch)
         totals = [_Difference(outputs) for _ in units]
         samples = False
-        with ThreadPoolExecutor(max_workers=threads) as pool:
+        with ThreadPoolExecutor(max_workers=_THREADS) as pool:
             for feeds in batches:
                 samples = True
                 expected = _run(session, outputs, feeds, nothing)
@@ -290,8 +289,7 @@ def _log_softmax(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def _switchable(original: onnx.ModelProto, layers: Sequence[LayerRecord]) -> onnx.ModelProto:
     """The model with `_SELECTOR`, a boolean per layer: which of `layers` are quantized."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(original)
+    proto = copied(original)
     known = constants(proto)
     records = {record.layer: (number, record) for number, record in enumerate(layers)}
     nodes: list[onnx.NodeProto] = []

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
+from workbench.graph.nodes import attributes_of
 from workbench.quantization.integers.kernels import unfolded
 from workbench.values.errors import CalibrationError
 
@@ -59,13 +60,13 @@ def patches(node: NodeProto, values: npt.NDArray[np.float32], kernel: Sequence[i
         values: float32 [batch, Cin, ...].
         kernel: spatial sizes only.
     """
-    columns, _ = unfolded(values, kernel, {each.name: helper.get_attribute_value(each) for each in node.attribute})
+    columns, _ = unfolded(values, kernel, attributes_of(node))
     _, groups, taps, _ = columns.shape
     return np.ascontiguousarray(columns.transpose(1, 0, 3, 2), np.float32).reshape(groups, -1, taps)
 
 
 def _explicit(node: NodeProto, name: str, size: int, default: int) -> list[int]:
-    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    values = attributes_of(node)
     if values.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID") or "output_shape" in values:
         raise CalibrationError(f"{node.name}: auto_pad and output_shape are not followed here. Export explicit pads.")
     return [int(value) for value in values.get(name, [default] * size)]

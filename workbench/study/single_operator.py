@@ -14,8 +14,8 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
+from workbench.graph.nodes import names_read
 from workbench.graph.read import constants, load_graph, read_model
-from workbench.quantization.lowering.surgery import names_read
 from workbench.study.comparison import Side, reference_values
 from workbench.study.device_findings import Alone, Fault, SingleOperator
 from workbench.study.device_side import DeviceSide, compared, operator_named

@@ -14,7 +14,8 @@ import pytest
 
 from tests.cann_emulator.acl.library import multilayer, ok, opened, saved
 from tests.cann_emulator.handmade import mlp, offline_model
-from tests.quantization.deploy_models import formula_cnn, formula_mlp, min_max_record
+from tests.quantization import golden
+from tests.quantization.deploy_models import min_max_record
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.dump_file import array_of, parse_dump
 from workbench.cann_emulator.executable import Executable
@@ -81,7 +82,7 @@ def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross
 @pytest.mark.parametrize("kind", ["merged bias", "interpreted"])
 def test_integers_are_dumped_as_the_device_stores_them(tmp_path: Path, kind: str) -> None:
     """With their offset, whether a session or the interpreter computes them."""
-    float_model = formula_mlp() if kind == "merged bias" else formula_cnn()
+    float_model = golden.mlp() if kind == "merged bias" else golden.cnn()
     name, shape = float_model.graph.input[0].name, float_model.graph.input[0].type.tensor_type.shape
     feeds = {name: np.random.default_rng(1).random([d.dim_value or 2 for d in shape.dim]).astype(np.float32) - 0.2}
     proto = lower_deploy(float_model, min_max_record(float_model, feeds), merge_bias=True)

@@ -5,8 +5,13 @@ from typing import Any
 
 import pytest
 
-from workbench.quantization.amct.json_form import ActivationQuantParams, ExpandedConfig, LayerConfig, WeightQuantParams
-from workbench.quantization.amct.json_reader import parse_config_json
+from workbench.quantization.amct.json_form import (
+    ActivationQuantParams,
+    ExpandedConfig,
+    LayerConfig,
+    WeightQuantParams,
+    parse_config_json,
+)
 from workbench.values.errors import ConfigError
 
 

@@ -8,8 +8,7 @@ from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, pr
 from workbench.graph.layers import Layer
 from workbench.quantization.amct.cfg import parse_cfg, read_cfg
 from workbench.quantization.amct.config import expand, parse_config
-from workbench.quantization.amct.json_form import config_json
-from workbench.quantization.amct.json_reader import parse_config_json
+from workbench.quantization.amct.json_form import config_json, parse_config_json
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 from workbench.values.errors import ConfigError
@@ -62,15 +61,7 @@ def test_a_configuration_reaches_the_recipe_whole() -> None:
     )
     assert found.layers["fc"] == LayerRecipe(
         activation=ActivationRecipe(algorithm="hfmg", symmetric=False, bins=1024),
-        weight=WeightRecipe(
-            algorithm="adaround",
-            per_channel=False,
-            iterations=7,
-            regularization=0.5,
-            beta_start=9.0,
-            beta_end=3.0,
-            warm_start=0.25,
-        ),
+        weight=WeightRecipe(algorithm="adaround", per_channel=False),
     )
     assert found.source["batch_num"] == 4
 
@@ -79,16 +70,6 @@ def test_products_of_two_activations_are_quantized_symmetrically_and_without_a_w
     assert recipe("common_config { dmq_balancer { } }", ENCODER).layers["scores"] == LayerRecipe(
         activation=ActivationRecipe(algorithm="ifmr", symmetric=True), weight=None
     )
-
-
-def test_a_search_step_that_fills_its_range_is_computed_though_floats_disagree() -> None:
-    text = "common_config { ifmr_quantize { search_range_start: 0.8 search_range_end: 0.9 search_step: 0.1 } }"
-
-    assert recipe(text).layers["fc"].activation.search_step == 0.1
-
-
-def test_conv3d_takes_symmetric_activations() -> None:
-    assert recipe("", (conv("conv3d", (4, 3, 3, 3, 3)),)).layers["conv3d"].activation.symmetric
 
 
 def test_layers_with_a_shared_weight_stay_in_float() -> None:

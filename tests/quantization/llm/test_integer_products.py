@@ -92,13 +92,6 @@ def test_extremes_give_the_largest_sums_there_are(kernel: str, columns: int) -> 
     assert KERNELS[kernel](x, x).tolist() == expected
 
 
-@pytest.mark.parametrize("kernel", EXACT)
-def test_every_pair_of_two_numbers_is_multiplied_exactly(kernel: str) -> None:
-    numbers = torch.arange(-128, 128, dtype=torch.int8)
-    product = KERNELS[kernel](numbers[:, None], numbers[:, None])
-    assert torch.equal(product.to(torch.int64), numbers.to(torch.int64)[:, None] * numbers.to(torch.int64))
-
-
 def test_a_kernel_that_saturates_pairs_in_16_bits_is_not_taken() -> None:
     """What u8 × s8 does without VNNI: pairs of products are added in int16."""
 

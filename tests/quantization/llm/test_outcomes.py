@@ -67,13 +67,6 @@ def test_kl_is_never_negative_and_zero_between_equals(seed: int, scale: float) -
     assert np.array_equal(same.nll, float_outcomes(cut, ours).nll)
 
 
-def test_shifting_all_logits_of_a_place_changes_nothing() -> None:
-    cut = windows()
-    ours = logits_of(cut, 1)
-    moved = [x.double() + torch.arange(x.shape[1])[None, :, None] for x in ours]
-    assert text_outcomes("a", cut, ours, moved).kl == pytest.approx(0, abs=1e-12)
-
-
 def test_blocks_of_places_give_the_same_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = scored(2)[1]
     monkeypatch.setattr(module, "_BLOCK_BYTES", 8 * VOCABULARY * 2)  # the size of a block is no argument of a user's
@@ -152,10 +145,3 @@ def test_damaged_kept_states_are_made_again(tmp_path: Path, harm: str) -> None:
         file.with_suffix(".json").unlink()
     again = float_reference(model, ids, kept_in=tmp_path / "kept")
     assert all(torch.equal(a, b) for a, b in zip(first.states, again.states, strict=True))
-
-
-def test_other_windows_have_states_of_their_own(tmp_path: Path) -> None:
-    model = open_model(write_model(tmp_path / "m", "llama", "bfloat16"))
-    for count in (2, 3):
-        float_reference(model, [each.ids for each in windows(count)], kept_in=tmp_path / "kept")
-    assert len(list((tmp_path / "kept").glob("*.safetensors"))) == 2

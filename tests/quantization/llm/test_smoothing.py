@@ -17,7 +17,7 @@ from workbench.quantization.llm.forward import rope_of
 from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.recipe import Group, LinearRecipe, LlmRecipe, Phase, Smooth
 from workbench.quantization.llm.run import fake_logits
-from workbench.quantization.llm.smoothing.scales import ChannelStatistics, outlier_scale
+from workbench.quantization.llm.smoothing.groups import ChannelStatistics, outlier_scale
 from workbench.quantization.llm.smoothing.search import best_exponent, searched_exponents, threshold_scale
 from workbench.quantization.llm.walk import WorkingBlock, take_stage
 

@@ -12,8 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.data import AMCT, AMCT_CASES
 from tests.model_zoo import BERTS, ZOO
 from tests.quantization.deploy_models import (
-    formula_cnn,
-    formula_mlp,
     golden_float_model,
     golden_record,
     min_max_record,
@@ -21,12 +19,10 @@ from tests.quantization.deploy_models import (
 )
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
-from workbench.graph.layers import quantizable_layers
+from workbench.graph.nodes import attributes_of, copied
 from workbench.graph.read import constants, load_graph, read_model
-from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.integers.interpreter import Interpreter
-from workbench.quantization.lowering.deploy import dequant_words, lower_deploy
-from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord, WeightScale
 from workbench.quantization.rounding import encoded_bits
 from workbench.values.errors import LoweringError
@@ -40,10 +36,6 @@ def constants_of(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 def nodes_of(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
     return {node.name: node for node in proto.graph.node}
-
-
-def attributes_of(node: onnx.NodeProto) -> dict[str, object]:
-    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
 def integer_constants(proto: onnx.ModelProto, layer: str) -> dict[str, np.ndarray]:
@@ -93,52 +85,6 @@ def test_the_deploy_model_of_a_golden_record_equals_amcts_in_every_integer(case:
     assert [value.name for value in ours.graph.output] == [value.name for value in theirs.graph.output]
 
 
-G1 = """
-record { key: "fc1" value { scale_d: 0.024950497 offset_d: -18 scale_w: 0.0024114174 offset_w: 0 } }
-record { key: "fc2" value { scale_d: 0.003287937 offset_d: -128 scale_w: 0.002537183 offset_w: 0 } }
-"""
-G7 = """
-record { key: "conv1" value { scale_d: 0.02485988 offset_d: -17
-  scale_w: 0.0016145833 scale_w: 0.0016272966 scale_w: 0.0016535432 scale_w: 0.001640625
-  offset_w: 0 offset_w: 0 offset_w: 0 offset_w: 0 } }
-record { key: "conv2" value { scale_d: 0.0055603585 offset_d: -128
-  scale_w: 0.0014257813 scale_w: 0.0014370079 scale_w: 0.0013779528 scale_w: 0.00140625
-  offset_w: 0 offset_w: 0 offset_w: 0 offset_w: 0 } }
-"""
-
-
-def lowered(proto: onnx.ModelProto, text: str) -> onnx.ModelProto:
-    layers = quantizable_layers(normalized(proto))
-    return lower_deploy(proto, parse_record(text, layers=layers, model_sha256="0" * 64))
-
-
-def test_the_perceptron_of_the_reference_gets_its_published_integers() -> None:
-    model = lowered(formula_mlp(), G1)
-
-    first, second = integer_constants(model, "fc1"), integer_constants(model, "fc2")
-    assert first["weight"].shape == (8, 6)
-    assert first["weight"][:3].tolist() == [
-        [-117, 127, 109, 91, 73, 54],
-        [-21, -39, -57, -75, -93, -111],
-        [75, 57, 39, 21, 3, -16],
-    ]
-    assert first["bias"].tolist() == [-2078, 3324, 1662, 0, -1662, -3324]
-    assert second["bias"].tolist() == [-11987, 17981, 5994]
-    assert [hex(first["factors"][0]), hex(second["factors"][0])] == ["0x387c5ad1", "0x370bf50a"]
-
-
-def test_the_grouped_convolutions_of_the_reference_get_their_published_integers() -> None:
-    model = lowered(formula_cnn(), G7)
-
-    first, second = integer_constants(model, "conv1"), integer_constants(model, "conv2")
-    assert first["weight"].reshape(-1)[:9].tolist() == [-111, -27, 58, -120, -35, 50, -128, -43, 41]
-    assert second["weight"].reshape(-1)[:9].tolist() == [-123, -30, 63, -105, -12, 81, -88, 5, 98]
-    assert first["bias"].tolist() == [-3322, -824, 1622, 4086]
-    assert second["bias"].tolist() == [-16818, 12515, -13052, 17052]
-    assert [hex(word) for word in first["factors"]] == ["0x38285a39", "0x3829ad94", "0x382c6a2e", "0x382b115a"]
-    assert [hex(word) for word in second["factors"]] == ["0x370501e1", "0x37060dfd", "0x37008ba9", "0x37032f71"]
-
-
 @pytest.fixture(scope="module")
 def encoder() -> tuple[onnx.ModelProto, QuantizationRecord]:
     proto = tiny_encoder()
@@ -147,7 +93,7 @@ def encoder() -> tuple[onnx.ModelProto, QuantizationRecord]:
 
 def test_one_operator_set_and_the_ir_version_that_belongs_to_it(encoder: tuple) -> None:
     proto, record = encoder
-    proto = onnx.ModelProto.FromString(proto.SerializeToString())
+    proto = copied(proto)
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
 
     model = lower_deploy(proto, record)
@@ -285,17 +231,6 @@ def test_force_fp16_clears_the_low_thirteen_bits_of_every_factor_and_leaves_the_
     np.testing.assert_array_equal(forced["bias"], plain["bias"])
 
 
-def test_a_factor_is_written_as_its_float32_bits() -> None:
-    """The reference's example, 9.60786e-05 (amct.md §6.3)."""
-    factor = np.array([0x38C97DCF], np.uint32).view(np.float32)
-
-    words = dequant_words(factor)
-
-    assert factor[0] == pytest.approx(9.60786e-05, rel=1e-6)
-    assert words.dtype == np.uint64
-    assert words.tolist() == [0x38C97DCF]
-
-
 def test_constants_that_other_nodes_read_are_not_changed_under_them() -> None:
     weights = {"w": np.eye(3, dtype=np.float32), "b": np.ones(3, np.float32)}
     nodes = [
@@ -329,59 +264,28 @@ def test_a_layer_whose_output_is_also_an_output_of_the_model_keeps_that_name() -
     assert set(Interpreter(model).run(feeds)) == {"y", "fc1_y"}
 
 
-def test_a_bias_beyond_int32_is_refused_in_amcts_words() -> None:
-    proto = perceptron()
-    record = min_max_record(proto, rows(16))
-    tiny = dataclasses.replace(record.layers[0].activation, scale=1e-12)
-
-    with pytest.raises(LoweringError, match=r"fc1: Do bias quantize failed.*int32.*Keep this layer in float"):
-        lower_deploy(proto, replaced(record, "fc1", activation=tiny))
-
-
-def test_a_product_of_activations_with_an_offset_is_refused(encoder: tuple) -> None:
+def test_what_has_no_deploy_form_is_refused(encoder: tuple) -> None:
     proto, record = encoder
-    layer = next(each for each in record.layers if each.layer == "context")
-    shifted = dataclasses.replace(layer.activation, zero_point=-128)
-
-    with pytest.raises(LoweringError, match=r"context: .*symmetric on Ascend.*-128 and 0"):
-        lower_deploy(proto, replaced(record, "context", activation=shifted))
-
-
-def test_another_operator_domain_is_refused_with_atcs_error_code(encoder: tuple) -> None:
-    proto, record = encoder
-    proto = onnx.ModelProto.FromString(proto.SerializeToString())
-    proto.graph.node[0].domain = "com.microsoft"
-
-    with pytest.raises(LoweringError, match=r"com\.microsoft\.Gather.*E16005"):
-        lower_deploy(proto, record)
-
-
-def test_a_record_of_another_model_is_refused(encoder: tuple) -> None:
-    proto, record = encoder
-    moved = dataclasses.replace(record.layers[0].activation, tensor="elsewhere")
-
-    with pytest.raises(LoweringError, match=r"query: the record has a scale for 'elsewhere'"):
-        lower_deploy(proto, replaced(record, "query", activation=moved))
-    with pytest.raises(LoweringError, match=r"'quary' of the record is not in the model. Did you mean 'query'"):
-        lower_deploy(proto, replaced(record, "query", layer="quary"))
-
-
-def test_scales_that_do_not_fit_the_weight_are_refused() -> None:
-    proto = perceptron()
-    record = min_max_record(proto, rows(16))
+    plain, rowwise = perceptron(), min_max_record(perceptron(), rows(16))
+    context = next(each for each in record.layers if each.layer == "context").activation
+    foreign, newer = copied(proto), copied(proto)
+    foreign.graph.node[0].domain = "com.microsoft"
+    newer.opset_import[0].version = 23
     along_inputs = WeightScale(scales=(0.01,) * 8, axis=1)  # fc1_w is stored [6, 8]
-
-    with pytest.raises(LoweringError, match=r"fc1: scales along axis 1, the output channels are axis 0"):
-        lower_deploy(proto, replaced(record, "fc1", weight=along_inputs))
-
-
-def test_an_opset_that_atc_does_not_know_is_refused(encoder: tuple) -> None:
-    proto, record = encoder
-    proto = onnx.ModelProto.FromString(proto.SerializeToString())
-    proto.opset_import[0].version = 23
-
-    with pytest.raises(LoweringError, match=r"opset 23.*8 to 22"):
-        lower_deploy(proto, record)
+    tiny = dataclasses.replace(rowwise.layers[0].activation, scale=1e-12)
+    moved = dataclasses.replace(record.layers[0].activation, tensor="elsewhere")
+    shifted = dataclasses.replace(context, zero_point=-128)
+    for model, of, message in (
+        (plain, replaced(rowwise, "fc1", activation=tiny), r"fc1: Do bias quantize failed.*int32.*Keep this layer in"),
+        (plain, replaced(rowwise, "fc1", weight=along_inputs), "fc1: scales along axis 1, the output channels are ax"),
+        (proto, replaced(record, "context", activation=shifted), r"context: .*symmetric on Ascend.*-128 and 0"),
+        (proto, replaced(record, "query", activation=moved), "query: the record has a scale for 'elsewhere'"),
+        (proto, replaced(record, "query", layer="quary"), "'quary' of the record is not in the model. Did you mean"),
+        (foreign, record, r"com\.microsoft\.Gather.*E16005"),
+        (newer, record, r"opset 23.*8 to 22"),
+    ):
+        with pytest.raises(LoweringError, match=message):
+            lower_deploy(model, of)
 
 
 @pytest.mark.parametrize("name", [name for name in ZOO if name not in BERTS])

@@ -77,22 +77,6 @@ def test_a_balanced_model_computes_the_same(case: str, fold: bool) -> None:
         assert len(added_muls(after)) == len(names)
 
 
-def test_a_layer_reads_its_input_divided_by_the_factors() -> None:
-    proto = normalized(perceptron())
-    factors = factors_for(proto, ("fc1", "fc2"))
-    feeds = rows(4)
-
-    after = balanced(proto, factors, fold=False)
-
-    inputs = {layer.name: layer.activation for layer in quantizable_layers(after)}
-    assert inputs == {"fc1": "fc1.mul.output0", "fc2": "fc2.mul.output0"}
-    shown = onnx.ModelProto()
-    shown.CopyFrom(after)
-    shown.graph.output.append(helper.make_tensor_value_info("fc1.mul.output0", TensorProto.FLOAT, None))
-    (divided,) = run(shown, feeds, ["fc1.mul.output0"])
-    np.testing.assert_allclose(divided, feeds["x"] / np.array(factors["fc1"], np.float32), rtol=1e-6)  # type: ignore[operator]
-
-
 def test_without_folding_nodes_and_tensors_are_named_as_amcts() -> None:
     """amct.md §4.5, and the deploy model of §11's G6."""
     proto = normalized(perceptron())
@@ -148,7 +132,8 @@ def test_heads_that_a_reshape_does_not_tell_are_left_alone() -> None:
     assert_same_function(proto, after, ids(2, 6))
 
 
-def test_layers_that_share_an_input_share_one_mul() -> None:
+def test_layers_that_share_an_input_share_one_mul_and_a_residual_connection_keeps_its_tensor() -> None:
+    """`up` reads the sum of a decomposed LayerNormalization that a residual Add reads as well."""
     proto = normalized(tiny_encoder())
 
     after = balanced(proto, factors_for(proto, ("query", "key", "value")), fold=True)
@@ -156,18 +141,10 @@ def test_layers_that_share_an_input_share_one_mul() -> None:
     assert added_muls(after) == ["query.mul"]
     inputs = {layer.name: layer.activation for layer in quantizable_layers(after)}
     assert inputs["query"] == inputs["key"] == inputs["value"] == "query.mul.output0"
+    assert added_muls(balanced(proto, factors_for(proto, ("up",)), fold=True)) == ["up.mul"]
 
 
-def test_a_residual_connection_keeps_its_tensor() -> None:
-    """`up` reads the sum of a decomposed LayerNormalization that a residual Add reads as well."""
-    proto = normalized(tiny_encoder())
-
-    after = balanced(proto, factors_for(proto, ("up",)), fold=True)
-
-    assert added_muls(after) == ["up.mul"]
-
-
-def normalization(*, decomposed: bool, residual: bool, shared: bool = False) -> onnx.ModelProto:
+def normalization(*, decomposed: bool, residual: bool = False, shared: bool = False) -> onnx.ModelProto:
     """`x` [batch, 5, 8] → LayerNormalization → MatMul → `y`; the norm's output may be an output of the model too."""
     random = np.random.default_rng(8)
     weights: dict[str, npt.NDArray[np.generic]] = {
@@ -206,37 +183,19 @@ def normalization(*, decomposed: bool, residual: bool, shared: bool = False) -> 
     return model_of(nodes, weights, [x], outputs)
 
 
-def vectors(count: int) -> Feeds:
-    return {"x": np.random.default_rng(3).normal(size=(count, 5, 8)).astype(np.float32)}
-
-
-@pytest.mark.parametrize("decomposed", [True, False])
-def test_factors_fold_into_a_layer_normalization(decomposed: bool) -> None:
-    proto = normalized(normalization(decomposed=decomposed, residual=False))
-
-    after = balanced(proto, factors_for(proto, ("dense",)), fold=True)
-
-    assert not added_muls(after)
-    assert_same_function(proto, after, vectors(3))
-
-
-def test_a_tensor_that_the_model_gives_out_is_not_folded_into() -> None:
-    proto = normalized(normalization(decomposed=False, residual=True))
-
-    after = balanced(proto, factors_for(proto, ("dense",)), fold=True)
-
-    assert added_muls(after) == ["dense.mul"]
-    assert_same_function(proto, after, vectors(3))
-
-
-def test_constants_that_others_read_stay_as_they_are() -> None:
-    """The weight belongs to two layers of which one is balanced, the gain to another node as well."""
-    proto = normalized(normalization(decomposed=True, residual=False, shared=True))
-
-    after = balanced(proto, factors_for(proto, ("dense",)), fold=True)
-
-    assert not added_muls(after)
-    assert_same_function(proto, after, vectors(3))
+def test_factors_fold_into_a_layer_normalization_unless_the_model_gives_it_out() -> None:
+    """Constants that others read stay: the weight of two layers, the gain of another node."""
+    feeds: Feeds = {"x": np.random.default_rng(3).normal(size=(3, 5, 8)).astype(np.float32)}
+    for proto, muls in (
+        (normalization(decomposed=True), []),
+        (normalization(decomposed=False), []),
+        (normalization(decomposed=True, shared=True), []),
+        (normalization(decomposed=False, residual=True), ["dense.mul"]),
+    ):
+        before = normalized(proto)
+        after = balanced(before, factors_for(before, ("dense",)), fold=True)
+        assert added_muls(after) == muls
+        assert_same_function(before, after, feeds)
 
 
 def test_factors_go_through_pooling_into_a_depthwise_convolution() -> None:
@@ -249,27 +208,13 @@ def test_factors_go_through_pooling_into_a_depthwise_convolution() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factors", "message"),
-    [
-        ({"fc3": [1.0] * 8}, "'fc3' of the record is not in the model. Did you mean 'fc"),
-        ({"fc1": [1.0] * 7}, "7 balance factors do not fit a weight of shape"),
-        ({"fc1": [0.0] * 8}, "must be positive"),
-        ({"relu": [1.0] * 6}, "only a layer with a constant weight"),
-    ],
-)
-def test_factors_that_do_not_fit_are_refused(factors: dict[str, list[float]], message: str) -> None:
-    with pytest.raises(LoweringError, match=message):
-        balanced(perceptron(), factors, fold=True)
-
-
-@pytest.mark.parametrize(
     ("proto", "layer", "channels", "feeds"),
     [
         (perceptron(), "fc1", 6, rows(3)),
         (perceptron(gemm=False), "fc2", 3, rows(3)),
         (convolutions(), "up", 6, images(2)),
         (convolutions(), "grouped", 4, images(2)),
-        (normalization(decomposed=False, residual=False), "dense", 6, vectors(2)),
+        (normalization(decomposed=False), "dense", 6, {"x": np.ones((2, 5, 8), np.float32)}),
     ],
     ids=["gemm", "matmul and add", "transposed", "conv without bias", "matmul without bias"],
 )
@@ -291,7 +236,15 @@ def test_a_correction_is_added_to_every_output_of_its_channel(
     np.testing.assert_allclose(difference, np.broadcast_to(correction, difference.shape), atol=1e-4)
 
 
-def test_corrections_that_do_not_fit_are_refused() -> None:
+def test_factors_and_corrections_that_do_not_fit_are_refused() -> None:
+    for layer, factors, message in (
+        ("fc3", [1.0] * 8, "'fc3' of the record is not in the model. Did you mean 'fc"),
+        ("fc1", [1.0] * 7, "7 balance factors do not fit a weight of shape"),
+        ("fc1", [0.0] * 8, "must be positive"),
+        ("relu", [1.0] * 6, "only a layer with a constant weight"),
+    ):
+        with pytest.raises(LoweringError, match=message):
+            balanced(perceptron(), {layer: factors}, fold=True)
     with pytest.raises(LoweringError, match="5 bias corrections do not fit"):
         corrected(perceptron(), {"fc1": [0.0] * 5})
 
@@ -303,12 +256,6 @@ def record(**fields: object) -> QuantizationRecord:
     )
     provenance = Provenance(engine="native", recipe={}, statistics=None, code_revision="test")
     return QuantizationRecord(model_sha256="0" * 64, layers=(layer,), float_layers=(), provenance=provenance)
-
-
-def test_a_record_without_balance_or_correction_only_normalizes() -> None:
-    proto = perceptron()
-
-    assert prepare(proto, record()).SerializeToString() == normalized(proto).SerializeToString()
 
 
 def test_a_records_correction_is_that_of_the_balanced_layer() -> None:

@@ -33,8 +33,7 @@ from workbench.graph.read import load_graph, read_model
 from workbench.quantization.algorithms import quantized_layers
 from workbench.quantization.amct.cfg import read_cfg
 from workbench.quantization.amct.config import expand, symmetric_only
-from workbench.quantization.amct.json_form import config_json
-from workbench.quantization.amct.json_reader import parse_config_json
+from workbench.quantization.amct.json_form import config_json, parse_config_json
 from workbench.quantization.amct.protobuf_text import print_message, quoted
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.amct.record_file import parse_record, record_text

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorShapeProto, helper, numpy_helper
 
 from workbench.graph.intake.ports import PortPlan, is_batch_name, single
-from workbench.graph.names import Names
-from workbench.graph.nodes import copied, opset_of, rename_tensors, replace_nodes
+from workbench.graph.nodes import Names, copied, opset_of, rename_tensors, replace_nodes
 from workbench.values.interface import BATCH
 
 Array = npt.NDArray[Any]
@@ -39,16 +38,12 @@ def named_axes(proto: ModelProto, plans: Sequence[PortPlan]) -> ModelProto:
             if unnamed(dim) and not isinstance(wanted, int):
                 named = isinstance(wanted, str) and any(c.isalnum() for c in wanted)
                 size = wanted if named else BATCH if axis == plan.batch else f"{plan.name}_{axis}"
-            if isinstance(size, int) and not (dim.HasField("dim_value") and dim.dim_value == size):
-                if dim.dim_param:
-                    symbols[dim.dim_param] = size
-                dim.dim_value = size
-                changed = True
-            elif isinstance(size, str) and dim.dim_param != size:
-                if dim.dim_param and not unnamed(dim):
-                    symbols[dim.dim_param] = size
-                dim.dim_param = size
-                changed = True
+            if size is None or size == (dim.dim_value if dim.HasField("dim_value") else dim.dim_param):
+                continue
+            if dim.dim_param and (isinstance(size, int) or not unnamed(dim)):
+                symbols[dim.dim_param] = size
+            _write(dim, size)
+            changed = True
     for value in model.graph.output:
         for dim in value.type.tensor_type.shape.dim:
             if unnamed(dim):
@@ -109,9 +104,7 @@ def batch_first(
         else:
             moved = [plan.batch, *(i for i in range(len(dims)) if i != plan.batch)]
             _reshape(shape, [dims[i] for i in moved])
-            node = _node("Transpose", plan.name, source, names)
-            node.attribute.append(helper.make_attribute("perm", np.argsort(moved).tolist()))
-            first.append(node)
+            first.append(_node("Transpose", plan.name, source, names, perm=np.argsort(moved).tolist()))
     for value in graph.output:
         axis = outputs.get(value.name, 0)
         said = value.type.tensor_type.shape
@@ -139,9 +132,7 @@ def batch_first(
                 front.dim_value = sized[value.name]
             if front is not None and not front.HasField("dim_value") and not is_batch_name(front.dim_param):
                 front.dim_param = batch
-            node = _node("Transpose", source, value.name, names)
-            node.attribute.append(helper.make_attribute("perm", moved))
-            last.append(node)
+            last.append(_node("Transpose", source, value.name, names, perm=moved))
         if not known:
             value.type.tensor_type.ClearField("shape")
     nodes = list(graph.node)
@@ -168,13 +159,15 @@ def _axes(model: ModelProto, names: Names) -> str | None:
     return name
 
 
-def _node(operator: str, source: str, to: str, names: Names, axes: str | bool | None = True) -> NodeProto:
-    node = helper.make_node(operator, [source], [to], name=names.fresh(f"{to}_{operator.lower()}"))
-    if isinstance(axes, str):
-        node.input.append(axes)
-    elif axes is None:
-        node.attribute.append(helper.make_attribute("axes", [0]))
-    return node
+def _node(operator: str, source: str, to: str, names: Names, axes: str | None = "", **attributes: Any) -> NodeProto:
+    """
+    Args:
+        axes: the second input; None where it is an attribute, the first axis.
+    """
+    if axes is None:
+        attributes["axes"] = [0]
+    inputs = [source, axes] if axes else [source]
+    return helper.make_node(operator, inputs, [to], name=names.fresh(f"{to}_{operator.lower()}"), **attributes)
 
 
 def to_prepared(plan: PortPlan, array: Array) -> Array:

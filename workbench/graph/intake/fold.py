@@ -16,9 +16,9 @@ import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from workbench.graph.intake.random_operators import RANDOM
-from workbench.graph.names import Names
 from workbench.graph.nodes import (
     DEFAULT_DOMAINS,
+    Names,
     all_graphs,
     bodies,
     constant_tensor,

@@ -6,8 +6,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import all_graphs, copied, rename_tensors, replace_nodes
+from workbench.graph.nodes import Names, all_graphs, copied, rename_tensors, replace_nodes
 
 _TYPES = ("to", "dtype", "output_datatype")
 _HALF = TensorProto.FLOAT16
@@ -55,15 +54,11 @@ def _widen(graph: GraphProto, *, top: bool) -> None:
             value.type.tensor_type.elem_type = TensorProto.FLOAT
     for node in graph.node:
         for attribute in node.attribute:
-            if attribute.HasField("t"):
-                _widen_tensor(attribute.t)
+            if attribute.t.data_type == _HALF:
+                wide = numpy_helper.to_array(attribute.t).astype(np.float32)
+                attribute.t.CopyFrom(numpy_helper.from_array(wide, attribute.t.name))
             if attribute.name in _TYPES and attribute.i == _HALF:
                 attribute.i = TensorProto.FLOAT
-
-
-def _widen_tensor(tensor: TensorProto) -> None:
-    if tensor.data_type == _HALF:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
 
 
 def _cast_borders(graph: GraphProto, names: Names) -> None:
@@ -77,12 +72,10 @@ def _cast_borders(graph: GraphProto, names: Names) -> None:
     rename_tensors(nodes, new)
     for value in graph.input:
         if value.name in new:
-            cast = helper.make_node("Cast", [value.name], [new[value.name]], names.fresh(f"{value.name}_widened"))
-            cast.attribute.append(helper.make_attribute("to", TensorProto.FLOAT))
-            first.append(cast)
+            name = names.fresh(f"{value.name}_widened")
+            first.append(helper.make_node("Cast", [value.name], [new[value.name]], name, to=TensorProto.FLOAT))
     for value in graph.output:
         if value.name in new:
-            cast = helper.make_node("Cast", [new[value.name]], [value.name], names.fresh(f"{value.name}_narrowed"))
-            cast.attribute.append(helper.make_attribute("to", _HALF))
-            last.append(cast)
+            name = names.fresh(f"{value.name}_narrowed")
+            last.append(helper.make_node("Cast", [new[value.name]], [value.name], name, to=_HALF))
     replace_nodes(graph, (*first, *nodes, *last))

@@ -15,6 +15,8 @@ WANTED = 13
 """QuantizeLinear knows an axis from here on, and axes are inputs."""
 _OLDEST_KEPT = 11
 """What everything downstream could do with before conversions were tried here."""
+CONVERSION_ERRORS = (RuntimeError, InferenceError, version_converter.ConvertError)
+"""The first is raised bare where an adapter is missing."""
 _LARGE = 4096  # bytes; the converter looks at the values of small constants only
 
 
@@ -29,8 +31,10 @@ def raised(proto: ModelProto) -> ModelProto:
         rule = f"{called(inside)} holds graphs of its own, which onnx does not convert"
     else:
         try:
-            return _converted(proto)
-        except (RuntimeError, InferenceError, version_converter.ConvertError) as error:  # the first is raised bare
+            made = converted(proto, WANTED)
+            made.ir_version = max(proto.ir_version, 7)  # what ONNX pairs with this opset
+            return made
+        except CONVERSION_ERRORS as error:
             rule = _reason(proto, str(error))
     if version >= _OLDEST_KEPT:
         return proto
@@ -40,7 +44,8 @@ def raised(proto: ModelProto) -> ModelProto:
     )
 
 
-def _converted(proto: ModelProto) -> ModelProto:
+def converted(proto: ModelProto, opset: int) -> ModelProto:
+    """A copy at another opset, without recorded shapes. Raises one of `CONVERSION_ERRORS`."""
     light = copied(proto)
     del light.graph.value_info[:]
     heavy: dict[str, TensorProto] = {}
@@ -58,14 +63,13 @@ def _converted(proto: ModelProto) -> ModelProto:
             for size in tensor.dims:
                 value.type.tensor_type.shape.dim.add(dim_value=size)
     light.ir_version = max(light.ir_version, 4)  # older ones want every initializer among the inputs
-    converted: ModelProto = version_converter.convert_version(light, WANTED)
-    kept = [value for value in converted.graph.input if value.name not in heavy]
-    del converted.graph.input[:]
-    converted.graph.input.extend(kept)
-    converted.graph.initializer.extend(heavy.values())
-    del converted.graph.value_info[:]
-    converted.ir_version = max(proto.ir_version, 7)  # what ONNX pairs with this opset
-    return converted
+    made: ModelProto = version_converter.convert_version(light, opset)
+    kept = [value for value in made.graph.input if value.name not in heavy]
+    del made.graph.input[:]
+    made.graph.input.extend(kept)
+    made.graph.initializer.extend(heavy.values())
+    del made.graph.value_info[:]
+    return made
 
 
 def _reason(proto: ModelProto, said: str) -> str:

@@ -166,9 +166,9 @@ class _Preparation:
         named = named_axes(self.proto, self.plans)
         if named is not self.proto:
             shapes = {v.name: v for v in named.graph.input}
-            new = ", ".join(f"{p.name} {_dims_text(shapes[p.name])}" for p in self.plans)
-            self._did("axes", f"The inputs' axes are named or fixed: {new}.", named)
             self.plans = tuple(_with_dims(plan, shapes[plan.name]) for plan in self.plans)
+            new = ", ".join(f"{plan.name} {axes_text(plan.dims)}" for plan in self.plans)
+            self._did("axes", f"The inputs' axes are named or fixed: {new}.", named)
 
     def _build_in(self) -> None:
         proto = build_in(self.proto, self.constants) if self.constants else self.proto
@@ -462,11 +462,6 @@ def _row(plans: Sequence[PortPlan], feeds: Feeds, row: int) -> Feeds:
 def _with_dims(plan: PortPlan, value: onnx.ValueInfoProto) -> PortPlan:
     dims = value.type.tensor_type.shape.dim
     return replace(plan, dims=tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims))
-
-
-def _dims_text(value: onnx.ValueInfoProto) -> str:
-    dims = value.type.tensor_type.shape.dim
-    return "[" + ", ".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims) + "]"
 
 
 def _silent(proto: ModelProto) -> ModelProto:

@@ -15,8 +15,17 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.graph.names import Names
-from workbench.graph.nodes import DEFAULT_DOMAINS, all_nodes, called, constant_tensor, copied, opset_of, replace_nodes
+from workbench.graph.nodes import (
+    DEFAULT_DOMAINS,
+    Names,
+    all_nodes,
+    attributes_of,
+    called,
+    constant_tensor,
+    copied,
+    opset_of,
+    replace_nodes,
+)
 from workbench.graph.read import infer_shapes
 from workbench.values.errors import ConfigError
 
@@ -108,7 +117,7 @@ def stilled(proto: ModelProto) -> ModelProto:
         if node.op_type == "Dropout":
             node.CopyFrom(helper.make_node("Identity", [node.input[0]], list(node.output[:1]), name=node.name))
         elif node.op_type in (*LIKE, *SHAPED):
-            values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            values = attributes_of(node)
             normal = node.op_type.startswith("RandomNormal")
             spread, none = ("scale", _NEXT_TO_NONE) if normal else ("high", float(values.get("low", 0.0)))
             kept = [a for a in node.attribute if a.name != spread]
@@ -118,7 +127,7 @@ def stilled(proto: ModelProto) -> ModelProto:
 
 
 def _table_noise(node: NodeProto, ranks: dict[str, int], names: Names, graph: GraphProto) -> list[NodeProto] | None:
-    values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    values = attributes_of(node)
     normal = node.op_type.startswith("RandomNormal")
     like = node.op_type in LIKE
     rank = ranks.get(node.input[0]) if like else len(values["shape"])

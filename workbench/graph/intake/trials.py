@@ -108,12 +108,6 @@ def runner(model: Path | bytes) -> Run:
     return _runner(session(model))
 
 
-def runner_apart(proto: ModelProto) -> Run:
-    """`runner` of a graph whose weights lie apart."""
-    with runnable(proto) as (payload, folder):
-        return _runner(session(payload, folder))
-
-
 def _runner(opened: onnxruntime.InferenceSession) -> Run:
     names = [value.name for value in opened.get_outputs()]
 
@@ -164,7 +158,8 @@ def graph_to_prepare(source: Model) -> ModelProto:
 def runner_of(proto: ModelProto, path: Path) -> Run:
     """A graph that is run without being written; external data that are not apart lie beside `path`."""
     if is_apart(proto):
-        return runner_apart(proto)
+        with runnable(proto) as (payload, folder):
+            return _runner(session(payload, folder))
     take_all_in(proto, path)
     return runner(bytes(proto.SerializeToString()))
 

@@ -1,7 +1,7 @@
 """AMCT's simplified configuration (.cfg): protobuf text of the message AMCTConfig (amct.md §2.2).
 
     text ── parse_cfg ──► AmctConfig ── write_cfg ──► text
-                              └─ amct_config: what it asks of every layer
+                              └─ config.py: what it asks of every layer
 
 Every message and field of the schema is read, also those this engine does not compute: `recipe_of_config` refuses
 these by name. Protobuf's rules hold: of a repeated single field the last one counts, a message given twice is merged,
@@ -19,8 +19,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_type_hints
 
 from workbench.quantization.amct import protobuf_text
-from workbench.quantization.amct.protobuf_reader import MessageReader
-from workbench.quantization.amct.protobuf_text import Place, Printable, Printed, quoted, shortest
+from workbench.quantization.amct.protobuf_text import MessageReader, Place, Printable, Printed, quoted, shortest
 from workbench.quantization.recipe import HFMG_BINS
 from workbench.values.documents.input_files import read_text
 

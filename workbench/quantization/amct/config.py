@@ -1,6 +1,6 @@
 """What an AMCT configuration asks of every layer of a model.
 
-    AmctConfig (.cfg), or none ── expand ──► ExpandedConfig ── amct_recipe.recipe_of_config ──► ModelRecipe
+    AmctConfig (.cfg), or none ── expand ──► ExpandedConfig ── recipe_of_config ──► ModelRecipe
                                                    ├─ config_json ──► config.json, as create_quant_config writes
                   JSON text ── parse_config ───────┘
 
@@ -31,8 +31,8 @@ from workbench.quantization.amct.json_form import (
     LayerConfig,
     TensorConfig,
     WeightQuantParams,
+    parse_config_json,
 )
-from workbench.quantization.amct.json_reader import parse_config_json
 from workbench.quantization.amct.protobuf_text import Place
 from workbench.values.errors import ConfigError, nearest
 

@@ -167,15 +167,5 @@ def _layer_recipe(config: ExpandedConfig, layer: Layer) -> LayerRecipe:
 
 def _weight_recipe(params: WeightQuantParams, layer: Layer) -> WeightRecipe:
     channel_wise = layer.op_type in CHANNEL_WISE_TYPES if params.channel_wise is None else params.channel_wise
-    if params.wts_algo == "arq_quantize":
-        return WeightRecipe(algorithm="arq", per_channel=channel_wise)
-    start, end = params.beta_range or (20.0, 2.0)
-    return WeightRecipe(
-        algorithm="adaround",
-        per_channel=channel_wise,
-        iterations=params.num_iteration or 10000,
-        regularization=params.reg_param or 0.01,
-        beta_start=start,
-        beta_end=end,
-        warm_start=params.warm_start or 0.2,
-    )
+    # of ada_quantize nothing else counts: `rounding.best_rounding` takes no iterations
+    return WeightRecipe(algorithm="arq" if params.wts_algo == "arq_quantize" else "adaround", per_channel=channel_wise)

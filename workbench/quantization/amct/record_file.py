@@ -18,8 +18,7 @@ import numpy as np
 
 from workbench.graph.layers import Layer
 from workbench.quantization.amct import protobuf_text
-from workbench.quantization.amct.protobuf_reader import MessageReader
-from workbench.quantization.amct.protobuf_text import Place, Printed, quoted, shortest
+from workbench.quantization.amct.protobuf_text import MessageReader, Place, Printed, quoted, shortest
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,
@@ -269,7 +268,8 @@ def _weight_scales(value: MessageReader, layer: Layer) -> tuple[float, ...]:
             f"scale_w's length, offset_w's length should be equal in layer {layer.name} (AMCT's words);"
             f" they are {len(scales)} and {len(offsets)}.",
         )
-    channels = _output_channels(layer)
+    # Gemm and MatMul have one (amct.md §3.2)
+    channels = layer.output_channels if layer.op_type in ("Conv", "ConvTranspose") else 1
     if len(scales) not in (1, channels):
         raise value.error(
             "scale_w",
@@ -279,13 +279,6 @@ def _weight_scales(value: MessageReader, layer: Layer) -> tuple[float, ...]:
     return scales
 
 
-def _output_channels(layer: Layer) -> int:
-    """How many weight scales a layer can have; Gemm and MatMul have one (amct.md §3.2)."""
-    if layer.op_type == "Conv":
-        return layer.weight_shape[0]
-    return layer.weight_shape[1] * layer.groups if layer.op_type == "ConvTranspose" else 1
-
-
 def _balance(value: MessageReader, layer: Layer) -> tuple[float, ...]:
     factors = value.reals("tensor_balance_factor")
     if not factors:
@@ -293,22 +286,13 @@ def _balance(value: MessageReader, layer: Layer) -> tuple[float, ...]:
     name, rule = layer.name, ""
     if layer.weight is None:
         rule = f" is not support, please delete tensor_balance_factor of layer {name}"
-    elif len(factors) != (channels := _input_channels(layer)):
+    elif len(factors) != (channels := layer.input_channels):
         rule = f"'s length: {len(factors)} should be equal to the channel length of inputs of layer {name}: {channels}"
     elif not all(_EPSILON <= factor <= 1 / _EPSILON for factor in factors):
         rule = f"'s value shoule be in range[FLT_EPSILON, 1/FLT_EPSILON] in layer {name}"
     if rule:
         raise value.error("tensor_balance_factor", f"tensor_balance_factor{rule} (AMCT's words).")
     return factors
-
-
-def _input_channels(layer: Layer) -> int:
-    shape = layer.weight_shape
-    if layer.op_type == "Conv":
-        return shape[1] * layer.groups
-    if layer.op_type == "ConvTranspose":
-        return shape[0]
-    return shape[-1] if layer.transposed else shape[-2]
 
 
 def _forced(value: MessageReader) -> bool:

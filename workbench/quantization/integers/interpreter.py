@@ -1,7 +1,7 @@
 """A reference interpreter of deploy models: what the INT8 arithmetic gives, exactly, without the device.
 
 ONNX Runtime has no AscendQuant, and its integer kernels may saturate where the CPU lacks the right instructions. Here
-integers are computed exactly in NumPy (integer_steps.py), and the float operators between them by ONNX Runtime, one
+integers are computed exactly in NumPy (steps.py), and the float operators between them by ONNX Runtime, one
 by one as they stand, in as few sessions as the dependencies allow:
 
     floats 0 ─► AscendQuant … AscendDequant ─► floats 1 ─► AscendQuant … AscendDequant ─► floats 2 ─► …
@@ -16,6 +16,7 @@ import onnxruntime as ort
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from workbench.graph.apart import array_of
+from workbench.graph.nodes import names_read
 from workbench.graph.read import constants
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.integers.steps import integer_step
@@ -29,7 +30,6 @@ from workbench.quantization.lowering.ascend_quant import (
     Step,
     Values,
 )
-from workbench.quantization.lowering.surgery import names_read
 from workbench.quantization.sessions import session_on
 from workbench.values.errors import LoweringError, MeasureError, nearest
 

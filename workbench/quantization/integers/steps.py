@@ -1,6 +1,6 @@
 """The layers of a deploy model as NumPy steps: int8 by int8 to int32, and the int32 bias (amct.md §6).
 
-Bounds on every sum are known beforehand, so that it is added in a type that holds it exactly (integer_kernels.py) and
+Bounds on every sum are known beforehand, so that it is added in a type that holds it exactly (kernels.py) and
 can be shown to fit the device's int32, or is checked.
 """
 
@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto
 
 from workbench.graph.apart import array_of, refers_apart
+from workbench.graph.nodes import attributes_of
 from workbench.quantization.integers.kernels import (
     EXACT_FLOAT64,
     Attributes,
@@ -53,7 +54,7 @@ def integer_step(
     Raises:
         LoweringError: an operator, attribute or input that the deploy form does not have.
     """
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    attributes = attributes_of(node)
     if node.op_type in (QUANT, DEQUANT, ANTI_QUANT) and attributes.get("sqrt_mode", 0):
         raise LoweringError(f"{node.name}: sqrt_mode is not interpreted. Write the factor itself, with sqrt_mode 0.")
     if node.op_type == QUANT:

@@ -33,7 +33,7 @@ from workbench.quantization.llm.recipe import (
     Survey,
 )
 from workbench.quantization.llm.smoothing.apply import bias_norms, smooth_block, wanted_inputs
-from workbench.quantization.llm.smoothing.scales import ChannelStatistics
+from workbench.quantization.llm.smoothing.groups import ChannelStatistics
 from workbench.values.errors import ConfigError
 
 Stream = list[torch.Tensor]

@@ -18,8 +18,7 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import Names, attributes_of, names_read, opset_of, replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.ascend_quant import DEQUANT, FP16_FACTOR_MASK, QUANT
 from workbench.quantization.lowering.integer_bias import integer_bias
@@ -27,10 +26,8 @@ from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq_tensors import check_tensor, fitting_integers
 from workbench.quantization.lowering.surgery import (
     check_layers,
-    default_opset,
     editable_copy,
     float_constant,
-    names_read,
     prune_constants,
     rewired,
 )
@@ -74,7 +71,7 @@ def lower_deploy(proto: ModelProto, record: QuantizationRecord, *, merge_bias: b
 
 
 def _keep_default_domain(model: ModelProto) -> None:
-    version = default_opset(model)
+    version = opset_of(model)
     if version > NEWEST_OPSET:
         raise LoweringError(
             f"The model has opset {version}; ATC knows the INT8 operators in opsets {OLDEST_OPSET} to {NEWEST_OPSET}. "
@@ -226,7 +223,7 @@ class _Rewriter:
         name = node.input[1]
         if name not in self._constants:
             raise LoweringError(f"{node.name}: its second factor {name} is no constant; the record has a weight.")
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        attributes = attributes_of(node)
         plain = attributes.get("alpha", 1.0) == 1.0 == attributes.get("beta", 1.0) and not attributes.get("transA", 0)
         if node.op_type == "Gemm" and not plain:
             raise LoweringError(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import attributes_of, replace_nodes
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq_tensors import QuantizedTensors
 from workbench.quantization.lowering.surgery import (
@@ -69,7 +69,7 @@ class _Rewriter:
         weight = self._tensors.known.get(node.input[1])
         if weight is None or weight.data_type != TensorProto.FLOAT or len(weight.dims) != 2:
             return False
-        values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        values = attributes_of(node)
         return not values.get("transA", 0) and values.get("alpha", 1.0) > 0
 
     def lower(self, node: NodeProto) -> Iterator[NodeProto]:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto
 
 from workbench.graph.apart import array_of
+from workbench.graph.nodes import attributes_of
 from workbench.graph.read import constants
 
 _Floats = npt.NDArray[np.float32]
@@ -176,7 +177,7 @@ def along_channels(node: NodeProto, shape: tuple[int, ...], factors: _Floats, *,
     None where they do not fit it. Of a Conv's inputs and a ConvTranspose's outputs a weight has those of one group
     alone; the rows of a group meet that group's.
     """
-    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    attributes = attributes_of(node)
     if node.op_type in ("Conv", "ConvTranspose"):
         spatial = [1] * (len(shape) - 2)
         if inputs == (node.op_type == "ConvTranspose"):

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto
 
 from workbench.graph.apart import tensor_of
-from workbench.graph.names import Names
+from workbench.graph.nodes import Names
 from workbench.graph.read import constants
 from workbench.quantization.lowering.surgery import float_constant, prune_constants, scalar_or_vector
 from workbench.quantization.record import LayerRecord, QuantizationRecord

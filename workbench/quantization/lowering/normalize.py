@@ -20,16 +20,14 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, refers_apart, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import DEFAULT_DOMAINS, Names, attributes_of, copied, names_read, replace_nodes
 from workbench.graph.read import constants
-from workbench.quantization.lowering.surgery import names_read, prune_constants, rewired
+from workbench.quantization.lowering.surgery import prune_constants, rewired
 from workbench.values.errors import LoweringError
 
 Array = npt.NDArray[Any]
 _Step = tuple[Any, ...]
 
-_DEFAULT_DOMAINS = ("", "ai.onnx")
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _LAYERS = ("MatMul", "Gemm", *_CONVOLUTIONS)
 _CHAIN = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
@@ -94,8 +92,7 @@ class _Draft:
 
     def applied(self, proto: ModelProto) -> ModelProto:
         """A copy of `proto` with these nodes and initializers, without what nothing reads any more."""
-        model = ModelProto()
-        model.CopyFrom(proto)
+        model = copied(proto)
         replace_nodes(model.graph, _live(self.nodes, self.outputs))
         model.graph.initializer.extend(self.added.values())
         prune_constants(model.graph)
@@ -134,7 +131,7 @@ def _fold_constants(draft: _Draft) -> None:
 
 def _constant_operands(node: NodeProto, producers: Mapping[str, NodeProto]) -> tuple[int, ...]:
     """Positions of the inputs that have to be constants for the node to be a layer, or to belong to one."""
-    if node.domain not in _DEFAULT_DOMAINS:
+    if node.domain not in DEFAULT_DOMAINS:
         return ()
     if node.op_type == "Add":  # the bias of a MatMul, whichever side it is on
         return tuple(
@@ -184,9 +181,9 @@ def _folded(
 
 def _step(node: NodeProto, draft: _Draft) -> _Step | None:
     """An operator of a chain with its settings; None where these are computed."""
-    if node.domain not in _DEFAULT_DOMAINS:
+    if node.domain not in DEFAULT_DOMAINS:
         return None
-    values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    values = attributes_of(node)
     match node.op_type:
         case "Identity":
             return ("Identity",)
@@ -254,9 +251,9 @@ def _fuse_batch_normalization(draft: _Draft) -> None:
 
 def _normalizes(node: NodeProto) -> bool:
     """Whether this is a BatchNormalization by stored statistics, one pair per channel."""
-    if node.op_type != "BatchNormalization" or node.domain not in _DEFAULT_DOMAINS or any(node.output[1:]):
+    if node.op_type != "BatchNormalization" or node.domain not in DEFAULT_DOMAINS or any(node.output[1:]):
         return False
-    values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    values = attributes_of(node)
     return not values.get("training_mode", 0) and bool(values.get("spatial", 1))
 
 
@@ -266,13 +263,13 @@ def _fusable(draft: _Draft, conv: NodeProto, norm: NodeProto) -> tuple[Array, Ar
     y = (conv(x) + bias - mean) · factor + shift with factor = scale / sqrt(variance + epsilon), per output channel;
     in float64, rounded once.
     """
-    if conv.op_type not in _CONVOLUTIONS or conv.domain not in _DEFAULT_DOMAINS:
+    if conv.op_type not in _CONVOLUTIONS or conv.domain not in DEFAULT_DOMAINS:
         return None
     stored = [_floats(draft, name) for name in (*norm.input[1:5], conv.input[1], *(n for n in conv.input[2:3] if n))]
     scale, shift, mean, variance, weight, *biases = stored
     if scale is None or shift is None or mean is None or variance is None or weight is None:
         return None
-    attributes = {a.name: helper.get_attribute_value(a) for a in (*conv.attribute, *norm.attribute)}
+    attributes = attributes_of(conv) | attributes_of(norm)
     groups, epsilon = int(attributes.get("group", 1)), float(attributes.get("epsilon", 1e-5))
     channels = weight.shape[0] if conv.op_type == "Conv" else weight.shape[1] * groups
     bias = biases[0] if biases else np.zeros(channels)
@@ -304,12 +301,12 @@ def _put_biases_second(draft: _Draft) -> None:
         node.output[0]: draft.known[node.input[1]].dims[1]
         for node in draft.nodes
         if node.op_type == "MatMul"
-        and node.domain in _DEFAULT_DOMAINS
+        and node.domain in DEFAULT_DOMAINS
         and node.input[1] in draft.known
         and len(draft.known[node.input[1]].dims) == 2
     }
     for index, node in enumerate(draft.nodes):
-        if node.op_type != "Add" or node.domain not in _DEFAULT_DOMAINS:
+        if node.op_type != "Add" or node.domain not in DEFAULT_DOMAINS:
             continue
         bias, product = node.input
         if product in widths and bias in draft.known and list(draft.known[bias].dims) == [widths[product]]:

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from workbench.graph.apart import tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.nodes import Names, attributes_of, copied, replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.folding import Edit, Wiring, along_channels, edits_that_divide
 from workbench.quantization.lowering.normalize import normalized
@@ -84,8 +83,7 @@ def balanced(proto: ModelProto, factors: Mapping[str, Sequence[float]], *, fold:
             divided |= dict.fromkeys(layers, vector)
         else:
             edits.extend(behind)
-    model = ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     _apply(model, edits)
     _insert_divisions(model, [layers for layers in groups.values() if layers[0] in divided], divided)
     prune_constants(model.graph)
@@ -108,8 +106,7 @@ def corrected(proto: ModelProto, corrections: Mapping[str, Sequence[float]]) -> 
     if missing:
         raise LoweringError(f"Layer {missing[0]!r} of the record is not in the model. {nearest(missing[0], nodes)}")
     wiring = Wiring(proto)
-    model = ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     names = Names(model.graph)
     rewritten: list[NodeProto] = []
     by_name = {node.name: node for node in model.graph.node}
@@ -218,7 +215,7 @@ def _output_channels(wiring: Wiring, node: NodeProto) -> int | None:
     shape = wiring.shape(node.input[1])
     if shape is None or node.op_type not in ("MatMul", "Gemm", *_CONVOLUTIONS):
         return None
-    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    attributes = attributes_of(node)
     if node.op_type == "ConvTranspose":
         return shape[1] * int(attributes.get("group", 1))
     first = node.op_type == "Conv" or bool(attributes.get("transB", 0))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import tensor_of
-from workbench.graph.names import Names
+from workbench.graph.nodes import Names
 from workbench.graph.read import constants
 from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.record import ActivationScale, WeightScale

@@ -1,26 +1,17 @@
-"""Editing an ONNX graph: names that are free, a MatMul in place of a Gemm, and constants that nothing uses any more."""
+"""Editing an ONNX graph: a copy at an opset, a MatMul in place of a Gemm, constants that nothing uses any more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    ValueInfoProto,
-    helper,
-    version_converter,
-)
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, refers_apart, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import replace_nodes
+from workbench.graph.intake.opset import CONVERSION_ERRORS, converted
+from workbench.graph.nodes import Names, attributes_of, copied, names_read, opset_of, replace_nodes
 from workbench.quantization.record import LayerRecord
 from workbench.values.errors import LoweringError, nearest
 
@@ -46,18 +37,6 @@ class MatMulParts:
     bias: str | None = None
 
 
-def default_opset(model: ModelProto) -> int:
-    """Version of the default operator domain.
-
-    Raises:
-        LoweringError: the model does not state one.
-    """
-    for entry in model.opset_import:
-        if entry.domain in ("", "ai.onnx"):
-            return int(entry.version)
-    raise LoweringError("The model imports no version of the default ONNX domain. Export it again.")
-
-
 def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
     """A deep copy at `opset` or higher, without recorded shapes; converted only when the model is older.
 
@@ -71,51 +50,23 @@ def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
     for tensor in model.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL and not refers_apart(tensor):
             raise LoweringError(f"{tensor.name}: its external data was not loaded. Load the model with its data.")
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = copied(model)
     del copy.graph.value_info[:]
-    version = default_opset(model)
+    version = opset_of(model)
     if version >= opset:
         return copy
     try:
-        converted = _converted(copy, opset)
-    # onnx raises bare RuntimeError where an adapter is missing, the other where it does not follow the graph
-    except (RuntimeError, version_converter.ConvertError) as error:
+        raised = converted(copy, opset)
+    except CONVERSION_ERRORS as error:
         raise LoweringError(
             f"The model has opset {version}, INT8 here needs {opset}, and onnx cannot convert it: {error}. "
             f"Export the model with opset {opset} or higher."
         ) from error
-    del converted.graph.value_info[:]
-    if {node.name for node in model.graph.node} - {node.name for node in converted.graph.node}:
+    if {node.name for node in model.graph.node} - {node.name for node in raised.graph.node}:
         raise LoweringError(
             f"Raising the opset from {version} to {opset} renames layers. Export the model with opset {opset}."
         )
-    return converted
-
-
-def _converted(model: ModelProto, opset: int) -> ModelProto:
-    """The model at another opset. Tensors apart are inputs meanwhile: the converter knows no references."""
-    away = [tensor for tensor in model.graph.initializer if refers_apart(tensor)]
-    if not away:
-        return version_converter.convert_version(model, opset)
-    names = {tensor.name for tensor in away}
-    listed = {value.name for value in model.graph.input}
-    slim = ModelProto()
-    slim.CopyFrom(model)
-    del slim.graph.initializer[:]
-    slim.graph.initializer.extend(tensor for tensor in model.graph.initializer if tensor.name not in names)
-    slim.graph.input.extend(
-        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        for tensor in away
-        if tensor.name not in listed
-    )
-    converted = version_converter.convert_version(slim, opset)
-    kept = [value for value in converted.graph.input if value.name in listed or value.name not in names]
-    inputs = [ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-    del converted.graph.input[:]
-    converted.graph.input.extend(inputs)
-    converted.graph.initializer.extend(away)
-    return converted
+    return raised
 
 
 def matmul_parts(node: NodeProto) -> MatMulParts:
@@ -126,7 +77,7 @@ def matmul_parts(node: NodeProto) -> MatMulParts:
     """
     if node.op_type == "MatMul":
         return MatMulParts(x=node.input[0], w=node.input[1])
-    values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    values = attributes_of(node)
     if values.get("transA", 0):
         raise LoweringError(f"{node.name}: a Gemm with transA cannot be lowered. Keep it in float.")
     alpha, beta = float(values.get("alpha", 1.0)), float(values.get("beta", 1.0))
@@ -214,23 +165,6 @@ def serialize(model: ModelProto) -> bytes:
         raise LoweringError("The lowered model is larger than the 2 GiB an ONNX file may have.")
     payload: bytes = model.SerializeToString(deterministic=True)
     return payload
-
-
-def names_read(node: NodeProto) -> Iterator[str]:
-    """Every tensor a node reads, those that its subgraphs take from outside included."""
-    yield from node.input
-    for subgraph in subgraphs(node):
-        yield from (output.name for output in subgraph.output)
-        for inner in subgraph.node:
-            yield from names_read(inner)
-
-
-def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.graphs
 
 
 def rewired(node: NodeProto, inputs: Iterable[str], outputs: Iterable[str] | None = None) -> NodeProto:

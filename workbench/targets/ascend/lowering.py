@@ -20,11 +20,10 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from workbench.graph.apart import tensor_of
 from workbench.graph.form import graph_form
-from workbench.graph.names import Names
-from workbench.graph.nodes import copied, replace_nodes
+from workbench.graph.nodes import Names, copied, opset_of, replace_nodes
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
-from workbench.quantization.lowering.surgery import default_opset, editable_copy, prune_constants
+from workbench.quantization.lowering.surgery import editable_copy, prune_constants
 from workbench.targets.ascend.operators import NEWEST_OPSET, OLDEST_OPSET
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate
@@ -49,7 +48,7 @@ def atc_form(proto: ModelProto) -> ModelProto:
             f"{foreign[0].name}: {foreign[0].domain}.{foreign[0].op_type} is no operator of ONNX itself, and ATC takes "
             "files with one operator domain only (E16005). Start from the model as it was exported."
         )
-    version = default_opset(model)
+    version = opset_of(model)
     rewriter = _Rewriter(model, version)
     replace_nodes(model.graph, [new for node in model.graph.node for new in rewriter.nodes(node)])
     prune_constants(model.graph)

@@ -23,8 +23,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import copied, replace_nodes
+from workbench.graph.nodes import Names, copied, replace_nodes
 from workbench.quantization.lowering.surgery import prune_constants
 from workbench.targets.onnxruntime.draws import MASKED, Draw, distant_draws, draws, mask_of, needed_nodes
 from workbench.targets.onnxruntime.fusions import Links, attribute_of

@@ -15,9 +15,8 @@ import numpy.typing as npt
 import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from workbench.graph.nodes import copied, replace_nodes
+from workbench.graph.nodes import copied, names_read, replace_nodes
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
-from workbench.quantization.lowering.surgery import names_read
 from workbench.quantization.sessions import session_on
 
 MASKED = -1e4

@@ -17,8 +17,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import copied, replace_nodes
+from workbench.graph.nodes import Names, copied, replace_nodes
 from workbench.quantization.lowering.surgery import prune_constants
 
 _A_SCALE = 2

@@ -35,9 +35,8 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import copied, replace_nodes
-from workbench.quantization.lowering.surgery import default_opset, prune_constants
+from workbench.graph.nodes import Names, copied, opset_of, replace_nodes
+from workbench.quantization.lowering.surgery import prune_constants
 from workbench.targets.onnxruntime.fusions import Links, attribute_of
 
 _BIAS = 6  # of MatMulIntegerToFloat: A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias
@@ -78,7 +77,7 @@ def with_convolutions(model: ModelProto) -> ModelProto:
 
     Pure; the very same model comes back where there is none. Weights must be symmetric.
     """
-    if default_opset(model) < _OPSET:
+    if opset_of(model) < _OPSET:
         return model
     groups: dict[tuple[str, tuple[int, ...]], list[_Projection]] = {}
     for item in _projections(model):

@@ -25,9 +25,8 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import copied, replace_nodes
-from workbench.quantization.lowering.surgery import default_opset, names_read, prune_constants
+from workbench.graph.nodes import Names, copied, names_read, opset_of, replace_nodes
+from workbench.quantization.lowering.surgery import prune_constants
 from workbench.targets.onnxruntime.draws import Draw, Values, distant_draws, draws, mask_of, needed_nodes
 from workbench.targets.onnxruntime.fusions import attribute_of
 
@@ -77,7 +76,7 @@ def simplified(model: ModelProto) -> ModelProto:
     measured = [*found, *distant_draws(model, reshaped, longest=_LONGEST)]
     shapes = {node.output[0]: _constant_shape(node, measured) for node in reshapes}
     masks: dict[str, tuple[str, float]] = {}
-    if biases and default_opset(model) >= _AXES_AS_INPUT:
+    if biases and opset_of(model) >= _AXES_AS_INPUT:
         everything = [*found, *distant_draws(model, biases)]
         masks = {name: mask for name in biases if (mask := mask_of(name, everything)) is not None}
     same_shape = [i for i in rows if all(v[i.other].shape == v[i.add.output[0]].shape for _, v in found)]

@@ -24,13 +24,12 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.graph.names import Names
-from workbench.graph.nodes import copied, replace_nodes
+from workbench.graph.nodes import Names, copied, names_read, replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.lowering.qdq_tensors import QuantizedTensors, check_tensor
-from workbench.quantization.lowering.surgery import editable_copy, names_read, prune_constants
+from workbench.quantization.lowering.surgery import editable_copy, prune_constants
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
 from workbench.values.errors import LoweringError
 

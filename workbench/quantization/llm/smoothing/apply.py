@@ -12,12 +12,14 @@ from workbench.quantization.llm.forward import Rope, attention_half, feed_forwar
 from workbench.quantization.llm.recipe import Smooth
 from workbench.quantization.llm.smoothing.groups import (
     Block,
+    ChannelStatistics,
     SmoothingGroup,
     fold,
+    grouped_power_scale,
     groups_of,
+    outlier_scale,
     widest_weights,
 )
-from workbench.quantization.llm.smoothing.scales import ChannelStatistics, grouped_power_scale, outlier_scale
 from workbench.quantization.llm.smoothing.search import (
     all_rows,
     flex_awq_exponent,

@@ -25,7 +25,7 @@ from workbench.quantization.llm.fixed_order import linear_product
 from workbench.quantization.llm.observers import observing
 from workbench.quantization.llm.quantized import quantized_linear, weight_affine
 from workbench.quantization.llm.recipe import LinearRecipe
-from workbench.quantization.llm.smoothing.scales import SMALLEST, ChannelStatistics, power_scale
+from workbench.quantization.llm.smoothing.groups import SMALLEST, ChannelStatistics, power_scale
 
 _STEP = 0.05
 _EXPONENTS = 21

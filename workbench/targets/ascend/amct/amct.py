@@ -26,6 +26,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from workbench.graph.apart import array_of
 from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.nodes import opset_of
 from workbench.graph.read import constants, load_graph
 from workbench.graph.write import write_model
 from workbench.quantization.amct.cfg import AmctConfig
@@ -34,7 +35,6 @@ from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import prepare
-from workbench.quantization.lowering.surgery import default_opset
 from workbench.quantization.record import LayerRecord, Provenance, QuantizationRecord
 from workbench.quantization.rounding import encoded_bits
 from workbench.quantization.weights import scales_over
@@ -217,7 +217,7 @@ def _written_model(model: Model, file: Path, installation: AmctInstallation) -> 
         CalibrationError: AMCT's onnx does not know the model's opset.
     """
     proto = normalized(load_graph(model))
-    opset, newest = default_opset(proto), _newest_opset(installation.versions["onnx"])
+    opset, newest = opset_of(proto), _newest_opset(installation.versions["onnx"])
     if newest is not None and opset > newest:
         raise CalibrationError(
             f"the model has opset {opset}; AMCT's onnx {installation.versions['onnx']} knows {newest} at most. "
