@@ -181,14 +181,6 @@ def test_an_acl_that_does_not_load_is_told_and_ends_nothing(host: Host, code: st
     assert (runtime.status, value in runtime.value, remedy in runtime.remedy) == ("warn", True, True)
 
 
-def test_an_amct_that_does_not_load_is_told_with_its_remedy(host: Host) -> None:
-    host.amct("raise ImportError('amct only now only support onnxruntime 1.16.0')")
-
-    amct = host.findings()["AMCT"]
-
-    assert (amct.status, "only support onnxruntime" in amct.value) == ("warn", True)
-
-
 def test_a_driver_that_is_installed_but_not_loaded_wants_a_reboot(host: Host) -> None:
     host.ready()
     host.driver("25.5.2")

@@ -1,4 +1,3 @@
-import sys
 from types import ModuleType
 
 import pytest
@@ -56,14 +55,6 @@ def test_the_words_are_those_of_this_failure_and_not_of_an_older_one(ready: Modu
     assert "EH0001" not in str(caught.value)
 
 
-def test_long_words_are_cut(ready: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ready, "get_recent_err_msg", lambda: "x" * 10_000)
-    acl_calls._bound.cache_clear()
-
-    assert 900 < len(str(acl_calls.failure("rt.free", 500000))) < 1200
-    acl_calls._bound.cache_clear()
-
-
 def test_a_question_may_be_answered_by_there_is_none(ready: ModuleType) -> None:
     assert acl_calls.probe("rt.malloc", 0, 0, absent=100000) is None
     with pytest.raises(MeasureError, match="100000"):
@@ -88,10 +79,3 @@ def test_every_code_becomes_an_error_by_who_can_act(acl: ModuleType, code: int) 
         assert isinstance(error, MeasureError)
         assert error.transient is (kind in ("memory", "busy", "retry_process", "internal"))
     assert bool(acl_calls.doubt()) is (kind in ("retry_process", "device_lost"))
-
-
-def test_the_module_is_looked_for_when_it_is_needed_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "acl", None)
-
-    with pytest.raises(ToolchainError, match=r"cannot be imported.*source <CANN>/set_env\.sh"):
-        acl_calls.library()

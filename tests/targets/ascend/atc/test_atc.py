@@ -167,14 +167,6 @@ def test_without_atc_the_message_says_how_to_get_it(tmp_path: Path) -> None:
         find_atc({"PATH": str(tmp_path), "HOME": str(tmp_path)})
 
 
-def test_a_cann_that_was_not_switched_on_is_named(tmp_path: Path) -> None:
-    script(tmp_path / "Ascend" / "cann" / "bin", "")
-    (tmp_path / "Ascend" / "cann" / "set_env.sh").touch()
-
-    with pytest.raises(ToolchainError, match=r"source .*/Ascend/cann/set_env.sh"):
-        find_atc({"PATH": "", "HOME": str(tmp_path)})
-
-
 @pytest.mark.parametrize(
     "variable",
     ["ASCEND_WORK_PATH", "ASCEND_SLOG_PRINT_TO_STDOUT", "TUNE_BANK_PATH", "ASCEND_CUSTOM_OPP_PATH", "ENABLE_WHATEVER"],
