@@ -1,7 +1,5 @@
 """Exact ranks of a stream: compared with sorting everything."""
 
-import tracemalloc
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -63,15 +61,3 @@ def test_ranks_that_do_not_exist_are_refused(rank: int) -> None:
 
     with pytest.raises(ValueError, match=f"no value of rank {rank} among 3"):
         ranks.smallest(rank)
-
-
-def test_memory_does_not_grow_with_the_values() -> None:
-    values = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
-    peaks = []
-    for count in (2, 20):
-        tracemalloc.start()
-        fed([values] * count, 30_000, 30_000)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-
-    assert peaks[1] < peaks[0] + 50_000

@@ -1,6 +1,5 @@
 """AMCT's simplified configuration: what is read, what is refused, and that nothing is lost in writing."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data import AMCT, AMCT_CASES
 from tests.quantization.amct_files import PEERS
 from workbench.quantization.amct.cfg import (
     AdaQuantize,
@@ -23,12 +21,10 @@ from workbench.quantization.amct.cfg import (
     NuqQuantize,
     TensorQuantize,
     parse_cfg,
-    read_cfg,
     write_cfg,
 )
 from workbench.values.errors import ConfigError
 
-SHIPPED = sorted((Path(__file__).parents[3] / "calibration").glob("amct-*.cfg"))
 EVERYTHING = """
 # every message and field of amct.md 2.2
 batch_num: 4
@@ -206,25 +202,6 @@ def test_a_step_that_fills_the_range_is_taken_though_floats_disagree() -> None:
     assert config.common_config.activations == IfmrQuantize(
         search_range_start=0.8, search_range_end=0.9, search_step=0.1
     )
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_the_shipped_recipes_are_valid_and_follow_the_schema(path: Path) -> None:
-    peer: Any = text_format.Parse(path.read_text(encoding="utf-8"), PEERS["AMCTConfig"]())
-
-    assert read_cfg(path).batch_num == peer.batch_num > 1
-
-
-@pytest.mark.parametrize("case", AMCT_CASES)
-def test_real_configurations_are_read_and_survive_writing(case: str) -> None:
-    path = AMCT / case / "quant.cfg"
-    if not path.exists():
-        pytest.skip("this case was made without a .cfg")
-
-    config = read_cfg(path)
-
-    assert config.batch_num == 3
-    assert parse_cfg(write_cfg(config)) == config
 
 
 def single(low: float, high: float) -> st.SearchStrategy[float]:

@@ -184,14 +184,6 @@ def test_conv3d_and_products_of_two_activations_are_always_symmetric() -> None:
     assert asymmetric == {"conv3d": False, "scores": False, "fc": True}
 
 
-def test_channels_get_their_own_scale_for_convolutions_only() -> None:
-    layers = (conv("conv"), conv_transpose("up"), matmul("gemm", op_type="Gemm"), matmul("matmul"))
-
-    wise = {name: each.weight.channel_wise for name, each in expanded("", layers).layers.items() if each.weight}
-
-    assert wise == {"conv": True, "up": True, "gemm": False, "matmul": False}
-
-
 def test_channel_wise_in_common_config_fails_where_a_layer_cannot_have_it_even_if_skipped() -> None:
     text = 'skip_layers: "fc" common_config { arq_quantize { channel_wise: true } }'
 

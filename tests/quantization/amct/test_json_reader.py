@@ -50,11 +50,6 @@ def test_a_number_of_bins_alone_means_hfmg() -> None:
     assert activation == ActivationQuantParams(act_algo="hfmg", num_of_bins=1024)
 
 
-def test_forced_float16_is_read() -> None:
-    assert parse_config_json('{"fakequant_precision_mode": "FORCE_FP16_QUANT"}').force_fp16
-    assert not parse_config_json('{"fakequant_precision_mode": "DEFAULT"}').force_fp16
-
-
 @pytest.mark.parametrize(
     ("text", "place", "reason"),
     [

@@ -66,22 +66,6 @@ def test_a_configuration_reaches_the_recipe_whole() -> None:
     assert found.source["batch_num"] == 4
 
 
-def test_products_of_two_activations_are_quantized_symmetrically_and_without_a_weight() -> None:
-    assert recipe("common_config { dmq_balancer { } }", ENCODER).layers["scores"] == LayerRecipe(
-        activation=ActivationRecipe(algorithm="ifmr", symmetric=True), weight=None
-    )
-
-
-def test_layers_with_a_shared_weight_stay_in_float() -> None:
-    layers = (matmul("a", weight="w"), matmul("b", weight="w"), matmul("c"))
-
-    found = recipe("", layers)
-
-    assert set(found.layers) == {"c"}
-    assert found.float_layers == ("a", "b")
-    assert "a: it shares its weight 'w' with 'b'" in str(found.source["unsupported"])
-
-
 @pytest.mark.parametrize(
     "text",
     [
