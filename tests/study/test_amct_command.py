@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
 
-from tests.data import AMCT, AMCT_CASES
 from tests.quantization import golden
-from tests.quantization.deploy_models import golden_batches, golden_float_model
 from tests.tiny import write_workspace
 from workbench.quantization.record import read_record
 from workbench.study.amct_command import calibrate_model
@@ -93,35 +90,6 @@ def test_the_record_says_what_made_it(mlp: tuple[Path, Path], tmp_path: Path) ->
     assert re.fullmatch("[0-9a-f]{64}", provenance.code_revision)
 
 
-@pytest.mark.parametrize("case", AMCT_CASES)
-def test_golden_files_of_the_real_amct_are_reproduced(case: str, tmp_path: Path) -> None:
-    folder = AMCT / case
-    onnx.save(golden_float_model(folder), tmp_path / "q.onnx")
-    np.savez(tmp_path / "calib.npz", *golden_batches(folder))
-    cfg = folder / "quant.cfg"
-
-    calibrate_model(
-        tmp_path / "q.onnx", tmp_path / "out", data=tmp_path / "calib.npz", cfg=cfg if cfg.exists() else None
-    )
-
-    ours, theirs = ((where / "record.txt").read_text() for where in (tmp_path / "out", folder))
-    found, expected = scales_of(ours), scales_of(theirs)
-    assert [key for key, _ in found] == [key for key, _ in expected]
-    assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=2e-6)
-    offsets = [[value for key, value in numbers if key == "offset_d"] for numbers in (found, expected)]
-    assert offsets[0] == offsets[1]
-    deploy = [onnx.load(path) for path in (tmp_path / "out" / "q_deploy_model.onnx", folder / "q_deploy_model.onnx")]
-    integers = [
-        sorted(
-            (tuple(t.dims), numpy_helper.to_array(t).ravel().tolist())
-            for t in model.graph.initializer
-            if t.data_type in (onnx.TensorProto.INT8, onnx.TensorProto.INT32)
-        )
-        for model in deploy
-    ]
-    assert integers[0] == integers[1]
-
-
 def test_fewer_batches_than_asked_for_is_an_error_and_leaves_nothing(mlp: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "many.cfg").write_text("batch_num: 4\n")
 
@@ -189,18 +157,3 @@ def test_a_manifest_calibrates_with_two_batches_of_sixteen(tmp_path: Path) -> No
 
     assert (done.batches, done.ignored) == (2, 0)
     assert len(done.record.layers) == 3
-
-
-def test_a_grouped_convolution_has_a_scale_per_channel(tmp_path: Path) -> None:
-    """Case G7."""
-    onnx.save(golden.cnn(), tmp_path / "cnn.onnx")
-    np.savez(tmp_path / "data.npz", *[golden.data((2, 3, 6, 6), batch) for batch in range(3)])
-
-    done = calibrate_model(tmp_path / "cnn.onnx", tmp_path / "out", data=tmp_path / "data.npz")
-
-    first, second = done.record.layers
-    assert first.weight is not None
-    assert second.weight is not None
-    assert first.weight.scales == pytest.approx((0.0016145833, 0.0016272966, 0.0016535432, 0.001640625), rel=2e-6)
-    assert second.weight.scales == pytest.approx((0.0014257813, 0.0014370079, 0.0013779528, 0.00140625), rel=2e-6)
-    assert (first.activation.zero_point, second.activation.zero_point) == (-17, -128)

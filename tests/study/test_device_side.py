@@ -31,13 +31,8 @@ from workbench.graph.read import read_model
 from workbench.report.device_words import device_words
 from workbench.report.layers_page import comparison_html
 from workbench.study.compared import Comparison
-from workbench.targets.ascend.dump.run import run_set
 from workbench.targets.ascend.interface import interface_of, write_interface
-from workbench.targets.ascend.overflow import overflow_text, read_overflows, write_overflow_config
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.targets.ascend.toolchain import ascend_toolchain
-from workbench.targets.common import compiled_file
-from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import ConfigError, MeasureError
 
@@ -249,34 +244,6 @@ def test_files_are_named_in_several_ways(tmp_path: Path, environment: dict[str, 
         (tmp_path / "bare").mkdir(exist_ok=True)
         with pytest.raises(ConfigError, match=words):
             planted.against(tmp_path / wrong, tmp_path / f"to-{wrong}")
-
-
-def test_the_overflow_check_names_the_planted_operator_and_what_of_it_overflowed(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    planted = PLANTED["overflow in a text model"]
-    om = planted.compiled(tmp_path / "om", environment, {})
-    onnx.save(planted.model, tmp_path / "float.onnx")
-    write_interface(interface_of(read_model(tmp_path / "float.onnx")), om.parent)
-    names = (om.name, "interface.json")
-    artifact = Artifact(
-        target="ascend910b3",
-        files=tuple(compiled_file(om.parent, name) for name in names),
-        toolchain=ascend_toolchain(),
-        int8_ops=0,
-        float_matmuls_left=0,
-        kernels={},
-    )
-
-    run_set(om.parent, artifact, [planted.feeds], log=tmp_path / "log", config=write_overflow_config(tmp_path))
-    found = read_overflows(tmp_path / "overflow", Path(environment["ASCEND_HOME_PATH"]), tmp_path / "decoded")
-
-    first = found[0]
-    assert first.operator is not None
-    assert (first.operator.name, first.operator.op_type, first.unit) == ("grow", "Mul", "AI Core")
-    assert first.causes == ("float32 or int32 to float16",)
-    assert first.operator.tensors == ("output 0, float16: 136 infinite and 0 NaN of 512",)
-    assert "SUSPECT grow (Mul); AI Core" in overflow_text(found, 1)
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------
