@@ -134,16 +134,6 @@ def test_a_candidate_takes_the_times_of_one_whose_files_do_the_same_work(opened:
     assert {"latency_short", "accuracy_full", "latency_full"} <= cached
 
 
-def test_threads_do_not_change_answers_but_times(opened: tuple[Experiment, Bench]) -> None:
-    question, bench = opened
-    source = measured(question, bench, DYNAMIC)
-
-    reuser = measured(question, bench, replace(DYNAMIC, serving=Serving(intra_op_threads=2)))
-
-    assert of_kind(reuser, "accuracy").source == source.candidate.id
-    assert of_kind(reuser, "latency").source is None
-
-
 def test_answers_that_differ_for_the_first_samples_are_not_reused_whatever_a_target_claims(
     opened: tuple[Experiment, Bench],
 ) -> None:

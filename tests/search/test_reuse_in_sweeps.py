@@ -4,8 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 from tests.evaluations import candidate, evaluation
 from tests.search.sweeping import journal_of, start
 from tests.tiny import write_workspace
@@ -14,9 +12,7 @@ from workbench.evaluation.reuse import reusable_for
 from workbench.inputs.experiment import Experiment
 from workbench.report.reuse import reuse_sentences
 from workbench.search.pipeline import evaluate
-from workbench.search.sweep import run_sweep
 from workbench.values.candidate import Quantization, Serving
-from workbench.values.errors import ConfigError
 from workbench.values.measurement import Split
 from workbench.values.results import Stop
 from workbench.values.reuse import Reuse
@@ -89,17 +85,6 @@ def test_a_source_that_answers_as_the_baseline_says_that_too(question: Experimen
     assert reused.measurement.accuracy is not None
     assert reused.measurement.accuracy.comparison is not None
     assert reused.measurement.accuracy.comparison.test == "the same answers"
-
-
-def test_nothing_is_shared_with_what_another_toolchain_measured(question: Experiment, warm_bench: Bench) -> None:
-    """Its key holds the toolchain, and such a sweep does not go on at all."""
-    run_sweep(question, warm_bench, trials=1)
-    moved = {name: replace(chain, device="another CPU") for name, chain in warm_bench.toolchains.items()}
-
-    with pytest.raises(ConfigError, match="another CPU"):
-        run_sweep(question, replace(warm_bench, toolchains=moved), trials=2)
-    (before,) = warm_bench.journal.evaluations().values()
-    assert {reuse.source for reuse in before.reuse} == {None}
 
 
 def test_one_candidate_has_no_source_and_a_failed_one_is_none() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.search.surrogate import Axes, _loss, axes_of, fit
+from workbench.search.surrogate import Axes, axes_of, fit
 from workbench.space.space import Parameter, SearchSpace
 
 
@@ -34,19 +34,6 @@ def test_what_counts_is_ordered_and_what_does_not_is_one_apart() -> None:
     a, b = AXES.codes([{"algorithm": "kl", "layers": 0, "graph": "all"}, {"algorithm": "mse", "layers": 4, "odd": 7}])
     apart = AXES.distances(a[None], b[None])[:, 0, 0]
     assert apart.tolist() == [1.0, pytest.approx(2 / 3), 1.0, 1.0]
-
-
-def test_the_gradient_is_that_of_the_loss() -> None:
-    wide = AXES.with_sources([0.7])
-    codes = np.vstack([wide.of_source(drawn(6, 0), None), wide.of_source(drawn(6, 1), 0)])
-    theta = np.random.default_rng(1).normal(-1, 0.5, 8)
-    args = wide.distances(codes, codes), 1, np.random.default_rng(2).normal(size=12), np.full(12, 0.01), wide.expected
-    _, gradient = _loss(theta, *args)
-    for k in range(8):
-        step = np.zeros(8)
-        step[k] = 1e-5
-        numeric = (_loss(theta + step, *args)[0] - _loss(theta - step, *args)[0]) / 2e-5
-        assert gradient[k] == pytest.approx(numeric, rel=1e-4, abs=1e-6)
 
 
 def test_parameters_that_make_no_difference_lose_their_weight_and_what_is_known_holds_for_all_their_choices() -> None:

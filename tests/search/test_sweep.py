@@ -129,16 +129,3 @@ def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: P
     assert process.returncode == 0, errors
     assert "dynamic check" in output
     assert len(journal_of(file).evaluations()) == 3
-
-
-def test_two_sweeps_of_one_experiment_do_not_run_at_once(tmp_path: Path) -> None:
-    file = write_workspace(tmp_path)
-    with start(file) as first:
-        assert first.stdout is not None
-        first.stdout.readline()
-        with start(file) as second:
-            _, errors = second.communicate(timeout=300)
-        first.kill()
-
-    assert second.returncode != 0
-    assert f"process {first.pid} is running this sweep already" in errors
