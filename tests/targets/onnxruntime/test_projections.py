@@ -104,23 +104,6 @@ def test_what_a_convolution_cannot_compute_stays(change: str, optimized: ModelPr
     assert sum(n.op_type == "MatMulIntegerToFloat" for n in rewritten.graph.node) == len(products) - others
 
 
-def test_adding_128_to_bytes_gives_the_bits_of_the_signed_number() -> None:
-    nodes = [
-        helper.make_node("Add", ["x", "offset"], ["shifted"], name="add"),
-        helper.make_node("Cast", ["shifted"], ["y"], name="cast", to=TensorProto.INT8),
-    ]
-    model = model_of(
-        nodes,
-        {"offset": np.array(128, np.uint8)},
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, [256])],
-        [helper.make_tensor_value_info("y", TensorProto.INT8, [256])],
-    )
-
-    (got,) = run(model, {"x": np.arange(256, dtype=np.uint8)})
-
-    assert np.array_equal(got, np.arange(-128, 128, dtype=np.int8))
-
-
 def test_two_transpositions_do_what_one_did(optimized: ModelProto) -> None:
     split = with_split_transposes(optimized)
 

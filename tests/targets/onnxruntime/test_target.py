@@ -31,7 +31,7 @@ from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
-from workbench.values.errors import CompileError, ConfigError
+from workbench.values.errors import CompileError
 from workbench.values.system.cpu import this_cpu
 
 TARGET = OnnxRuntimeTarget()
@@ -126,44 +126,6 @@ def executed(proto: onnx.ModelProto, to: Path, level: ort.GraphOptimizationLevel
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"], disabled_optimizers=off or None
     )
     return Counter(node.op_type for node in onnx.load(to / "executed.onnx").graph.node)
-
-
-def test_basic_optimization_leaves_int8_layers_in_float(encoder: Path, tmp_path: Path) -> None:
-    """Why `Candidate` refuses 'basic' and 'disabled' with a quantized model."""
-    lowered = lower_static(onnx.load(encoder), record_for(encoder, ids(4, 7)))
-
-    basic = executed(lowered, tmp_path, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC, ["MatMulAddFusion"])
-    extended = executed(lowered, tmp_path, ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED, ["MatMulAddFusion"])
-
-    assert (basic["MatMulIntegerToFloat"], extended["MatMulIntegerToFloat"]) == (0, len(WEIGHT_LAYERS))
-    with pytest.raises(ConfigError, match="leaves INT8 layers in float"):
-        Candidate(target="onnxruntime", quantization=STATIC, compile=OnnxRuntimeCompile(graph_optimization="basic"))
-
-
-def test_matmul_add_fusion_turns_fixed_shapes_back_to_float(tmp_path: Path) -> None:
-    """Why the compiler switches it off for quantized models; when this fails, it need not any more."""
-    path = save(tiny_encoder(batch=4, length=7), tmp_path / "model.onnx")
-    lowered = lower_static(onnx.load(path), record_for(path, ids(4, 7)))
-    everything = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-
-    left_on = executed(lowered, tmp_path, everything, [])
-    switched_off = executed(lowered, tmp_path, everything, ["MatMulAddFusion"])
-
-    assert left_on["Gemm"] + left_on["FusedGemm"] > 0
-    assert switched_off["MatMulIntegerToFloat"] == len(WEIGHT_LAYERS)
-
-
-def test_signed_activations_stay_in_float(encoder: Path, tmp_path: Path) -> None:
-    """Why activations are uint8: this is the pair that `quantize_static` chooses by itself."""
-    lowered = lower_static(onnx.load(encoder), record_for(encoder, ids(4, 7)))
-    for tensor in lowered.graph.initializer:
-        if tensor.data_type == TensorProto.UINT8:
-            shifted = onnx.numpy_helper.to_array(tensor).astype(np.int16) - 128
-            tensor.CopyFrom(onnx.numpy_helper.from_array(shifted.astype(np.int8), tensor.name))
-
-    signed = executed(lowered, tmp_path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL, ["MatMulAddFusion"])
-
-    assert signed["MatMulIntegerToFloat"] < len(WEIGHT_LAYERS)
 
 
 # --- compiled files ------------------------------------------------------------------------------------------------

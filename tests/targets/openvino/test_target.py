@@ -24,7 +24,6 @@ from tests.targets.encoder import (
     value,
 )
 from workbench.graph.read import read_model
-from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.rounding import encoded_bits
@@ -75,27 +74,6 @@ def test_every_product_runs_in_integers_with_attention(encoder: Path, tmp_path: 
     in_float = len(PRODUCTS) if this_cpu().saturates else 0
     layers = len(WEIGHT_LAYERS) + len(PRODUCTS)
     assert (artifact.int8_ops, artifact.float_matmuls_left) == (layers - in_float, in_float), artifact.kernels
-
-
-def test_products_with_zero_points_run_in_float(encoder: Path, tmp_path: Path) -> None:
-    """Why `without_zero_points` exists; when this fails, it need not any more."""
-    record = record_for(encoder, ids(4, 7), products=True)
-    onnx.save(lower_static(onnx.load(encoder), record), tmp_path / "lowered.onnx")
-    (tmp_path / "compiled").mkdir()
-
-    artifact = TARGET.compile(tmp_path / "lowered.onnx", INT8, tmp_path / "compiled")
-
-    assert artifact.float_matmuls_left > 0
-
-
-def test_dynamic_int8_runs_in_float(encoder: Path, tmp_path: Path) -> None:
-    """Why the check refuses the scheme 'dynamic'."""
-    onnx.save(lower_dynamic(onnx.load(encoder), "tensor"), tmp_path / "lowered.onnx")
-    (tmp_path / "compiled").mkdir()
-
-    artifact = TARGET.compile(tmp_path / "lowered.onnx", FLOAT, tmp_path / "compiled")
-
-    assert artifact.int8_ops == 0
 
 
 @pytest.mark.parametrize("made_for", ["any processor", "one that does not saturate", "a model quantized already"])
