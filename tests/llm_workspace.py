@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.targets.ascend_llm.folders import WORDS, write_llm, write_texts
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
 
 SPACE = """
 version: 1
@@ -55,3 +59,11 @@ def write_language_workspace(root: Path, *, family: str = "qwen2", **changes: An
     file = root / "experiment.yaml"
     file.write_text(json.dumps({key: value for key, value in body.items() if value is not None}))
     return file
+
+
+def language_bench(file: Path) -> tuple[Experiment, Bench]:
+    question = read_experiment(file)
+    journal = Journal(root=file.parent / "journal")
+    journal.root.mkdir(exist_ok=True)
+    store = Store(file.parent / ".workbench" / "store")
+    return question, open_bench(question, journal, store, lambda candidate, stage: None)

@@ -6,7 +6,7 @@ import numpy as np
 
 from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space
-from workbench.space.space import SearchSpace
+from workbench.space.space import Parameter, SearchSpace
 
 SHIPPED = Path(__file__).parent.parent / "search_spaces" / "onnxruntime.yaml"
 SMALL = """
@@ -46,3 +46,8 @@ def space_of(folder: Path, text: str) -> SearchSpace:
     path = folder / "space.yaml"
     path.write_text(text, encoding="utf-8")
     return read_space(path)
+
+
+def space_of_choices(**choices: tuple[object, ...]) -> SearchSpace:
+    parameters = tuple(Parameter(name=n, choices=c, when={}, about="") for n, c in choices.items())  # type: ignore[arg-type]  # texts and numbers
+    return SearchSpace(path=Path("space.yaml"), targets=("onnxruntime",), parameters=parameters, forbid=(), presets=())

@@ -1,6 +1,5 @@
 """Bins from the space to the session: which lengths each side is fed, and that answers do not change by them."""
 
-import csv
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.targets.encoder import CLASSES, save
-from tests.targets.masked_encoder import masked_encoder
-from tests.values.test_preprocess import write_tokenizer
+from tests.binned_texts import write_binned_workspace
+from tests.tiny import bench_of
 from workbench.bundle import read_bundle, write_bundle
-from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.data_check import check_data
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import cut_alike, load_outcomes
 from workbench.search.pipeline import evaluate
@@ -26,77 +22,26 @@ from workbench.targets.onnxruntime.target import OnnxRuntimeSession
 from workbench.values.candidate import Candidate, Serving
 from workbench.values.errors import ConfigError
 
-SPACE = """
-version: 1
-target: onnxruntime
-parameters:
-  quantization.scheme: {choices: [none]}
-  serving.sequence_bins: {choices: ["optimal 1", "optimal 3"]}
-"""
-MANIFEST = """
-version: 1
-task: TASK
-files: {calibration: calibration.csv, validation: validation.csv, holdout: validation.csv}
-labels: labels.json
-tokenizer: tokenizer.json
-max_length: 48
-bins: [48]
-"""
-EXPERIMENT = """
-version: 1
-name: bins
-model: ../data/model.onnx
-dataset: ../data/manifest.yaml
-search_space: ../search_spaces/bins.yaml
-calibration: {samples: 8, batch: 4}
-objectives: [latency_p50_ms]
-budget: {trials: 2, timeout: 1h}
-measure: {calls: 40, short_calls: 20, feeds: 16}
-"""
 SERVICE = "service: {concurrency: 4, host: {request_ms: 0.5, origin: made up}, curve: 0.2s, confirm: 0}\n"
 CHOICES = "service: {max_batch_size: [1, 4], workers: [1]}\n"
 Opened = tuple[Experiment, Bench]
 
 
-def write_files(root: Path, task: str) -> Path:
-    for name in ("data", "experiments", "search_spaces"):
-        (root / name).mkdir(parents=True)
-    save(masked_encoder(), root / "data" / "model.onnx")
-    write_tokenizer(root / "data" / "tokenizer.json")
-    (root / "data" / "labels.json").write_text(str([f"class {i}" for i in range(CLASSES)]).replace("'", '"'))
-    rng = np.random.default_rng(5)
-    for split, size in (("calibration", 12), ("validation", 60)):
-        with (root / "data" / f"{split}.csv").open("w", newline="", encoding="utf-8") as stream:
-            written = csv.writer(stream)
-            written.writerow(["text", "label"])
-            for row in range(size):
-                words = rng.choice(["loan", "pay", "due", "payment", "张"], int(rng.choice([2, 5, 9, 16, 30])))
-                written.writerow([" ".join(words), f"class {row % CLASSES}"])
-    manifest = MANIFEST.replace("TASK", task)
-    if task == "tensors":
-        manifest = manifest.replace("labels: labels.json\n", "")
-    (root / "data" / "manifest.yaml").write_text(manifest, encoding="utf-8")
-    (root / "search_spaces" / "bins.yaml").write_text(SPACE, encoding="utf-8")
-    (root / "experiments" / "bins.yaml").write_text(EXPERIMENT, encoding="utf-8")
-    return root / "experiments" / "bins.yaml"
-
-
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[[str], Opened]]:
-    stores = []
+    benches = []
 
     def open_with(task: str = "classification", *, service: bool = False) -> Opened:
-        file = write_files(tmp_path, task)
+        file = write_binned_workspace(tmp_path, task)
         for path, more in ((file, SERVICE), (tmp_path / "search_spaces" / "bins.yaml", CHOICES)):
             path.write_text(path.read_text() + more * service)
         question = read_experiment(file)
-        journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
-        stores.append(Store(tmp_path / ".workbench" / "store"))
-        return question, open_bench(question, journal, stores[-1], lambda candidate, stage: None)
+        benches.append(bench_of(question, fresh=True))
+        return question, benches[-1]
 
     yield open_with
-    for store in stores:
-        store.close()
+    for bench in benches:
+        bench.store.close()
 
 
 @pytest.fixture

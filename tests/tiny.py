@@ -7,6 +7,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
+from workbench.inputs.experiment import Experiment
+
 FEATURES, HIDDEN, CLASSES = 16, 48, 4
 
 SPACE = """
@@ -104,3 +109,13 @@ def write_workspace(root: Path, *, experiment: str = EXPERIMENT, space: str = SP
     file = root / "experiments" / "tiny.yaml"
     file.write_text(experiment, encoding="utf-8")
     return file
+
+
+def bench_of(question: Experiment, store: Path | None = None, *, fresh: bool = False) -> Bench:
+    """Its newest journal or a fresh one, a store (by default its own) and no words of what is done.
+
+    The caller closes `bench.store`.
+    """
+    journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
+    store = store or question.workspace / ".workbench" / "store"
+    return open_bench(question, journal, Store(store), lambda candidate, stage: None)

@@ -20,9 +20,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.cann_emulator.bert import LITTLE, bert, tokens
 from tests.cann_emulator.handmade import mlp, offline_model
-from tests.quantization.deploy_models import min_max_record, plain_run
+from tests.quantization.deploy_models import min_max_record, plain_run, quantized_matmul, words
 from tests.quantization.golden import cnn
-from tests.quantization.integers.test_interpreter import quantized_matmul, words
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator.executable import Executable, ExecutionFailed

@@ -9,8 +9,7 @@ from typer.testing import CliRunner, Result
 
 from tests.bundle.language import language_bundle
 from tests.targets.ascend_llm.checkpoints import checkpoint
-from tests.targets.ascend_llm.folders import write_texts
-from tests.targets.ascend_llm.test_golden import CASES, GOLDEN
+from tests.targets.ascend_llm.folders import CASES, GOLDEN, write_texts
 from workbench.commands.cli import app
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.exit_codes import FAILED

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from workbench.evaluation.shared_store import SharedStore, open_shared_store
 from workbench.evaluation.store import Store
+from workbench.values.documents.canonical import digest
 
 PLACES = ("folder", "memory", "s3")
 
@@ -181,3 +183,25 @@ def on_its_own_mount(place: Path, options: str, program: str, *arguments: object
 
 def put(shared: SharedStore, path: str, content: bytes) -> None:
     shared.remote.write(path, iter((content,)), len(content))
+
+
+KEY = {"model": "abc"}
+
+NAME = digest(KEY)
+
+ENTRY = f"v1/entries/artifact/{NAME[:2]}/{NAME}.json"
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def file_of(content: bytes) -> str:
+    return f"v1/files/{sha(content)[:2]}/{sha(content)}"
+
+
+def published(team: Team, content: bytes = b"content", name: str = "one") -> None:
+    store, said, _ = team.machine(name)
+    store.get_or_build("artifact", KEY, builder(content))
+    store.close()
+    assert said == []

@@ -6,12 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tiny import write_workspace
+from tests.tiny import bench_of, write_workspace
 from workbench.evaluation.accuracy_pass import AccuracyPass
-from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import per_sample, size
 from workbench.targets.base import Feeds, Session
@@ -47,8 +45,7 @@ Opened = tuple[Experiment, Bench, Artifact, Counted, Counted]
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Opened]:
     question = read_experiment(write_workspace(tmp_path))
-    journal = open_journal(question.workspace, question.name, question.identity)
-    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), lambda candidate, stage: None)
+    bench = bench_of(question)
     artifact, folder = artifact_of(question, DYNAMIC, bench)
     float_artifact, float_folder = artifact_of(question, question.baseline, bench)
     session = Counted(bench.target(DYNAMIC).open(artifact, folder, DYNAMIC))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.sweeping import Recorder, silent
-from tests.tiny import write_workspace
+from tests.search.sweeping import Recorder
+from tests.tiny import bench_of, write_workspace
 from workbench.api.opening import find_candidate, journal_of, summary_of
 from workbench.commands.options import tell_damage_of_last
-from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import current_journal, open_journal
@@ -41,21 +41,18 @@ class Swept:
     def copy(self, to: Path) -> tuple[Experiment, Bench]:
         shutil.copytree(self.question.workspace / ".workbench" / "sweeps", to / ".workbench" / "sweeps")
         question = replace(self.question, workspace=to)
-        journal = open_journal(to, question.name, question.identity)
-        return question, open_bench(question, journal, self.store, silent)
+        return question, bench_of(question, self.store.root)
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     question = read_experiment(write_workspace(tmp_path_factory.mktemp("workspace")))
-    journal = open_journal(question.workspace, question.name, question.identity)
-    store = Store(question.workspace / ".workbench" / "store")
-    bench = open_bench(question, journal, store, silent)
+    bench = bench_of(question)
     run_sweep(question, bench, trials=4)
-    confirm(question, bench, front_of(question, journal.evaluations()))
-    assert journal.damage() == ()
-    yield Swept(question=question, journal=journal, store=store)
-    store.close()
+    confirm(question, bench, front_of(question, bench.journal.evaluations()))
+    assert bench.journal.damage() == ()
+    yield Swept(question=question, journal=bench.journal, store=bench.store)
+    bench.store.close()
 
 
 def sealed_files(journal: Journal) -> list[Path]:

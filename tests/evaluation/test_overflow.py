@@ -10,16 +10,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.ascend_workspace import QUIET
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.targets.encoder import Array, model_of
+from tests.targets.encoder import Array, model_of, value
+from tests.tiny import bench_of
 from workbench.api.opening import summary_of
-from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report.text import detail
 from workbench.search.pipeline import evaluate
@@ -120,9 +119,12 @@ def model(planted: Planted) -> onnx.ModelProto:
         helper.make_node("MatMul", ["c", "w2"], ["logits"], name="last"),
     ]
     used = {name for node in nodes for name in node.input}
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", COLUMNS])
-    y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", CLASSES])
-    return model_of(nodes, {name: array for name, array in known.items() if name in used}, [x], [y])
+    return model_of(
+        nodes,
+        {name: array for name, array in known.items() if name in used},
+        [value("x", ["batch", COLUMNS])],
+        [value("logits", ["batch", CLASSES])],
+    )
 
 
 def workspace(root: Path, planted: Planted) -> Path:
@@ -152,17 +154,15 @@ Swept = tuple[Experiment, Bench, Journal, Candidate]
 def swept(root: Path, planted: Planted, settings: Mapping[str, str] | None = None) -> Iterator[Swept]:
     """The float baseline and the candidate with these settings, or of INT8, searched and confirmed."""
     question = read_experiment(workspace(root / "workspace", planted))
-    journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
-    store = Store(root / "store")
-    bench = open_bench(question, journal, store, lambda candidate, stage: None)
+    bench = bench_of(question, root / "store", fresh=True)
     chosen = question.baseline
     if settings := settings or ({"quantization.scheme": "static"} if planted.int8 else {}):
         chosen = build(question.space, complete(question.space, settings))
     for candidate in {question.baseline.id: question.baseline, chosen.id: chosen}.values():
         for split in ("validation", "holdout"):
-            journal.write(evaluate(question, candidate, bench, split=split, gates=False))
-    yield question, bench, journal, chosen
-    store.close()
+            bench.journal.write(evaluate(question, candidate, bench, split=split, gates=False))
+    yield question, bench, bench.journal, chosen
+    bench.store.close()
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -10,14 +10,13 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from tests.binned_texts import SPACE, write_binned_workspace
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.targets.encoder import save
 from tests.targets.masked_encoder import masked_encoder
-from tests.test_sequence_bins import SPACE, write_files
-from workbench.evaluation.bench import Bench, open_bench
+from tests.tiny import bench_of
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.padding_check import covering, offered_lengths
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.pipeline import evaluate
 from workbench.space.space import build, combinations
@@ -59,22 +58,21 @@ def barely_hidden() -> onnx.ModelProto:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
-    stores = []
+    benches = []
 
     def open_with(proto: onnx.ModelProto, space: str = SPACE, bins: str = "[48]") -> Opened:
-        file = write_files(tmp_path, "classification")
+        file = write_binned_workspace(tmp_path, "classification")
         save(proto, tmp_path / "data" / "model.onnx")
         (tmp_path / "search_spaces" / "bins.yaml").write_text(space, encoding="utf-8")
         manifest = tmp_path / "data" / "manifest.yaml"
         manifest.write_text(manifest.read_text(encoding="utf-8").replace("bins: [48]", f"bins: {bins}"))
         question = read_experiment(file)
-        journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
-        stores.append(Store(tmp_path / ".workbench" / "store"))
-        return question, open_bench(question, journal, stores[-1], lambda candidate, stage: None)
+        benches.append(bench_of(question, fresh=True))
+        return question, benches[-1]
 
     yield open_with
-    for store in stores:
-        store.close()
+    for bench in benches:
+        bench.store.close()
 
 
 def test_a_mean_over_padding_stops_before_anything_is_scored(opened: Open) -> None:

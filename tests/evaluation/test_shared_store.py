@@ -2,7 +2,6 @@
 it is damaged, hostile, full or away."""
 
 import contextlib
-import hashlib
 import os
 import tempfile
 import time
@@ -14,7 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.evaluation.shared_places import Faults, Team, builder, put, s3_endpoint, stored, team, url
+from tests.evaluation.shared_places import (
+    ENTRY,
+    KEY,
+    NAME,
+    Faults,
+    Team,
+    builder,
+    file_of,
+    published,
+    put,
+    s3_endpoint,
+    sha,
+    stored,
+    team,
+    url,
+)
 from workbench.evaluation.shared_store import Away, open_shared_store
 from workbench.evaluation.shared_store.listing import Listed, plain, read, written
 from workbench.evaluation.shared_store.remote import checked_url, words_of
@@ -23,25 +37,6 @@ from workbench.values.documents.sealed_json import Unsound, sealed
 from workbench.values.errors import ConfigError
 
 __all__ = ["s3_endpoint", "team", "url"]
-
-KEY = {"model": "abc"}
-NAME = digest(KEY)
-ENTRY = f"v1/entries/artifact/{NAME[:2]}/{NAME}.json"
-
-
-def sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def file_of(content: bytes) -> str:
-    return f"v1/files/{sha(content)[:2]}/{sha(content)}"
-
-
-def published(team: Team, content: bytes = b"content", name: str = "one") -> None:
-    store, said, _ = team.machine(name)
-    store.get_or_build("artifact", KEY, builder(content))
-    store.close()
-    assert said == []
 
 
 def test_what_one_machine_built_another_has(team: Team) -> None:

@@ -1,7 +1,18 @@
 """Making room in a shared store, beside those who read and write it."""
 
-from tests.evaluation.shared_places import Team, builder, put, s3_endpoint, stored, team, url
-from tests.evaluation.test_shared_store import ENTRY, KEY, file_of, published
+from tests.evaluation.shared_places import (
+    ENTRY,
+    KEY,
+    Team,
+    builder,
+    file_of,
+    published,
+    put,
+    s3_endpoint,
+    stored,
+    team,
+    url,
+)
 from workbench.evaluation.shared_store import Cleaned, clean, usage_of
 
 __all__ = ["s3_endpoint", "team", "url"]

@@ -8,25 +8,16 @@ from typing import Any
 import numpy as np
 
 from tests.targets.encoder import ids, run, save, tiny_encoder
-from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench.evaluation.bench import Bench, open_bench
+from tests.tiny import EXPERIMENT, SPACE, bench_of, write_workspace
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.record import record_of
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.quantization.record import QuantizationRecord
-from workbench.values.candidate import Candidate, Quantization
+from workbench.values.candidate import EVERYTHING_INT8, Candidate
 
 SAMPLES, BATCH, LENGTH = 32, 8, 9
-PLAIN = Quantization(
-    scheme="static",
-    algorithm="minmax",
-    activation_symmetric=False,
-    weight_granularity="channel",
-    attention_matmul=True,
-    keep_float=0,
-)
+PLAIN = EVERYTHING_INT8
 CFG = """
 batch_num: 3
 activation_offset: true
@@ -63,8 +54,7 @@ class Workplace:
         self.rows = CountedRows(data.calibration.source)
         counted = replace(data, calibration=replace(data.calibration, source=self.rows))
         self.experiment: Experiment = replace(experiment, dataset=counted)
-        journal = open_journal(experiment.workspace, experiment.name, experiment.identity)
-        self.bench: Bench = open_bench(self.experiment, journal, Store(root / "store"), lambda candidate, stage: None)
+        self.bench: Bench = bench_of(self.experiment, root / "store")
 
     def record(self, **changes: Any) -> QuantizationRecord:
         return record_of(

@@ -2,18 +2,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import torch
 from onnx import numpy_helper
-from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel
+from transformers import BertForSequenceClassification, BertForTokenClassification, BertModel
 
-from workbench.commands.example.build import character_tokenizer, write_tokenizer
-from workbench.commands.example.texts import documents
+from tests.graph.checkpoints import TEXTS, write_checkpoint
 from workbench.graph.export import (
     ExportLimits,
     LimitVerdict,
@@ -26,30 +23,7 @@ from workbench.graph.export import (
 )
 from workbench.values.errors import ConfigError
 
-TEXTS = [d.text for d in documents(24, seed=1)]
 KINDS: dict[Task, type] = {"classification": BertForSequenceClassification, "ner": BertForTokenClassification}
-
-
-def write_checkpoint(folder: Path, kind: type, **settings: Any) -> Path:
-    """A one-layer BERT with random weights and biases: the exporter would merge biases that are all zero."""
-    config = BertConfig(
-        vocab_size=800,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=128,
-        num_labels=5,
-        **settings,
-    )
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(0)
-        model = kind(config)
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-    model.save_pretrained(folder)
-    write_tokenizer(character_tokenizer(TEXTS), folder / "tokenizer.json")
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import numpy as np
 from tests import tiny
 from tests.hostile.mutations import hostile_bytes, hostile_npy, hostile_npz, hostile_onnx, hostile_text
 from tests.report.written.materials import VERDICT, capacity
-from tests.values.test_preprocess import write_tokenizer
+from tests.word_pieces import write_tokenizer
 from workbench.api.opening import named_candidate
 from workbench.cann_emulator.acl.config import ConfigurationRefused
 from workbench.cann_emulator.acl.config import parse as parse_acl

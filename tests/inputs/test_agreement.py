@@ -1,6 +1,5 @@
 """What outputs mean decides how they are compared: each meaning against figures worked out by hand."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,30 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.inputs.meanings import Option, scorer, use
 from workbench.inputs.dataset import Batch
 from workbench.inputs.metrics import summarize
 from workbench.inputs.metrics.agreement import MEANINGS
 from workbench.inputs.metrics.agreement.boxes import detections_of
 from workbench.inputs.metrics.agreement.decisions import edit_distance
-from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.values.errors import ConfigError, MeasureError
-from workbench.values.interface import Meaning, OutputUse
-
-Option = str | int | float | bool
-
-
-def use(name: str, meaning: Meaning, limits: dict[str, float] | None = None, **options: Option) -> OutputUse:
-    written = tuple(sorted((limits or {}).items()))
-    return OutputUse(name=name, meaning=meaning, options=tuple(sorted(options.items())), limits=written)
+from workbench.values.interface import OutputUse
 
 
 def batch_of(n: int, valid: object = None) -> Batch:
     mask = None if valid is None else np.asarray(valid, dtype=bool)
     return Batch(feeds={}, targets=None, indices=np.arange(n), valid=mask)
-
-
-def scorer(*uses: OutputUse) -> MeaningScorer:
-    return MeaningScorer(uses=uses, file=Path("m.yaml"), declared=True)
 
 
 def scored(
@@ -121,8 +109,6 @@ def test_detections_are_matched_after_thresholds_and_suppression() -> None:
     ],
 )
 def test_one_tensor_may_hold_boxes_scores_and_classes(options: dict[str, Option], row: list[float]) -> None:
-    from workbench.inputs.metrics.agreement.boxes import detections_of
-
     table = np.zeros((1, 3, len(row)))
     table[0, 1] = row
     if options.get("activation"):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.inputs.test_agreement import scorer, use
+from tests.inputs.meanings import scorer, use
 from workbench.inputs.dataset import Batch
 from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.metrics import concatenate, summarize

@@ -2,14 +2,16 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.quantization.golden import cnn, data, mlp
+from tests.targets.encoder import model_of
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants
 from workbench.quantization.amct.record_file import parse_record
@@ -112,3 +114,35 @@ def min_max_record(
         float_layers=(),
         provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
     )
+
+
+def words(*factors: float, high: int = 0) -> np.ndarray:
+    """AscendDequant's parameter, with `high` from bit 32 up."""
+    return np.float32(factors).view(np.uint32).astype(np.uint64) | np.uint64(high << 32)
+
+
+def quantized_matmul(
+    weight: np.ndarray,
+    param: np.ndarray,
+    *,
+    bias: np.ndarray | None = None,
+    quant: dict[str, Any] | None = None,
+    dequant: dict[str, Any] | None = None,
+) -> onnx.ModelProto:
+    """x [n, k] → AscendQuant (scale 1) → MatMul → (Add) → AscendDequant → y."""
+    quant = {"scale": 1.0, "offset": 0.0, "dst_type": "INT8"} | (quant or {})
+    nodes = [
+        helper.make_node("AscendQuant", ["x"], ["q"], name="layer.quant", **quant),
+        helper.make_node("MatMul", ["q", "w"], ["p"], name="layer"),
+        helper.make_node(
+            "AscendDequant", ["p", "param"], ["y"], name="layer.dequant", **({"dtype": 0} | (dequant or {}))
+        ),
+    ]
+    weights = {"w": weight, "param": param}
+    if bias is not None:
+        weights["b"] = bias
+        nodes.insert(2, helper.make_node("Add", ["p", "b"], ["s"], name="bias"))
+        nodes[3].input[0] = "s"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", weight.shape[0]])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", weight.shape[1]])
+    return model_of(nodes, weights, [x], [y])

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 
-from tests.targets.encoder import model_of
+from tests.targets.encoder import model_of, value
 from workbench.graph.read import read_model
 from workbench.quantization import algorithms
 from workbench.quantization.recipe import ModelRecipe, recipe_of
@@ -40,9 +40,7 @@ def perceptron(*, gemm: bool = True) -> onnx.ModelProto:
         if name == "fc1":
             nodes.append(helper.make_node("Relu", [output], ["hidden"], name="relu"))
             flow = "hidden"
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
-    return model_of(nodes, weights, [x], [y])
+    return model_of(nodes, weights, [value("x", ["batch", 8])], [value("y", ["batch", 3])])
 
 
 def convolutions() -> onnx.ModelProto:
@@ -86,9 +84,7 @@ def convolutions() -> onnx.ModelProto:
             output_padding=[1, 0],
         ),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, 9, 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 6, None, None])
-    return model_of(nodes, weights, [x], [y])
+    return model_of(nodes, weights, [value("x", ["batch", 4, 9, 8])], [value("y", ["batch", 6, None, None])])
 
 
 def images(count: int, seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:

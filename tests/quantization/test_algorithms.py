@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.quantization.networks import choose
-from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, tiny_encoder
+from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, tiny_encoder, value
 from workbench.graph.read import read_model
 from workbench.quantization.algorithms import clip_range
 from workbench.quantization.lowering.normalize import normalized
@@ -16,19 +16,11 @@ from workbench.quantization.observe import observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.statistics import Statistics
 from workbench.quantization.weights import weight_scale, weights_of
-from workbench.values.candidate import Quantization
+from workbench.values.candidate import EVERYTHING_INT8, Quantization
 
-MINMAX = Quantization(
-    scheme="static",
-    algorithm="minmax",
-    activation_symmetric=False,
-    weight_granularity="channel",
-    attention_matmul=True,
-    keep_float=0,
-)
 ALGORITHMS = ("minmax", "moving_average", "percentile", "kl", "mse", "ifmr", "hfmg")
 RECIPES = [
-    replace(MINMAX, algorithm=algorithm, percentile=99.9 if algorithm == "percentile" else None)
+    replace(EVERYTHING_INT8, algorithm=algorithm, percentile=99.9 if algorithm == "percentile" else None)
     for algorithm in ALGORITHMS
 ]
 NAMES = ALGORITHMS
@@ -65,7 +57,7 @@ def test_a_record_covers_every_layer_with_the_chosen_ranges(statistics: Statisti
 def test_extremes_and_values_of_a_weight_give_the_same_scale(
     statistics: Statistics, graph: onnx.ModelProto, algorithm: str, granularity: str
 ) -> None:
-    recipe = replace(MINMAX, weight_algorithm=algorithm, weight_granularity=granularity)
+    recipe = replace(EVERYTHING_INT8, weight_algorithm=algorithm, weight_granularity=granularity)
 
     assert choose(statistics, recipe).layers == choose(statistics, recipe, proto=graph).layers
 
@@ -74,7 +66,7 @@ def test_extremes_and_values_of_a_weight_give_the_same_scale(
 def test_weight_scales_from_values_need_the_graph(
     statistics: Statistics, graph: onnx.ModelProto, algorithm: str
 ) -> None:
-    recipe = replace(MINMAX, weight_algorithm=algorithm)
+    recipe = replace(EVERYTHING_INT8, weight_algorithm=algorithm)
 
     record = choose(statistics, recipe, proto=graph)
 
@@ -87,7 +79,7 @@ def test_weight_scales_from_values_need_the_graph(
 
 
 def test_attention_products_are_left_out_on_request(statistics: Statistics) -> None:
-    record = choose(statistics, replace(MINMAX, attention_matmul=False))
+    record = choose(statistics, replace(EVERYTHING_INT8, attention_matmul=False))
 
     assert set(WEIGHT_LAYERS) == {layer.layer for layer in record.layers}
 
@@ -101,7 +93,7 @@ def with_activation(recipe: ModelRecipe, layer: str, **settings: object) -> Mode
 
 
 def test_every_layer_follows_its_own_settings(statistics: Statistics) -> None:
-    plain = recipe_of(MINMAX, statistics.layers)
+    plain = recipe_of(EVERYTHING_INT8, statistics.layers)
     mixed = with_activation(plain, "up", algorithm="mse", symmetric=True)
 
     records = {layer.layer: layer for layer in choose(statistics, mixed).layers}
@@ -114,7 +106,9 @@ def test_every_layer_follows_its_own_settings(statistics: Statistics) -> None:
 
 
 def test_layers_that_share_an_input_share_its_scale_only_where_their_settings_agree(statistics: Statistics) -> None:
-    recipe = with_activation(recipe_of(MINMAX, statistics.layers), "key", algorithm="percentile", percentile=90.0)
+    recipe = with_activation(
+        recipe_of(EVERYTHING_INT8, statistics.layers), "key", algorithm="percentile", percentile=90.0
+    )
 
     layers = {layer.layer: layer for layer in choose(statistics, recipe).layers}
 
@@ -124,14 +118,14 @@ def test_layers_that_share_an_input_share_its_scale_only_where_their_settings_ag
 
 
 def test_a_recipe_for_a_layer_that_is_not_there_is_refused(statistics: Statistics) -> None:
-    recipe = recipe_of(MINMAX, statistics.layers)
+    recipe = recipe_of(EVERYTHING_INT8, statistics.layers)
 
     with pytest.raises(ValueError, match="names 'nowhere'"):
         choose(statistics, replace(recipe, layers={**recipe.layers, "nowhere": recipe.layers["up"]}))
 
 
 def test_layers_without_settings_stay_in_float(statistics: Statistics) -> None:
-    recipe = recipe_of(MINMAX, statistics.layers)
+    recipe = recipe_of(EVERYTHING_INT8, statistics.layers)
     without = replace(recipe, layers={"down": recipe.layers["down"]}, float_layers=("up",), source={"why": "test"})
 
     record = choose(statistics, without)
@@ -149,11 +143,9 @@ def test_a_convolutions_output_is_quantized_as_its_reader_asks(tmp_path_factory:
         helper.make_node("Conv", ["h", "w2"], ["y"], name="second"),
     ]
     weights = {name: random.normal(size=(3, 3, 2, 2)).astype(np.float32) for name in ("w1", "w2")}
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 5, 5])
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3, 3, 3])
-    onnx.save(model_of(nodes, weights, [given], [result]), path)
+    onnx.save(model_of(nodes, weights, [value("x", ["batch", 3, 5, 5])], [value("y", ["batch", 3, 3, 3])]), path)
     statistics = observe(read_model(path), [{"x": random.normal(size=(4, 3, 5, 5)).astype(np.float32)}])
-    recipe = with_activation(recipe_of(MINMAX, statistics.layers), "second", symmetric=True)
+    recipe = with_activation(recipe_of(EVERYTHING_INT8, statistics.layers), "second", symmetric=True)
 
     first, second = choose(statistics, recipe).layers
 

@@ -20,17 +20,8 @@ from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.statistics import Statistics
-from workbench.values.candidate import Quantization
+from workbench.values.candidate import EVERYTHING_INT8, Quantization
 from workbench.values.model import Model
-
-PLAIN = Quantization(
-    scheme="static",
-    algorithm="minmax",
-    activation_symmetric=False,
-    weight_granularity="channel",
-    attention_matmul=True,
-    keep_float=0,
-)
 
 
 class Data:
@@ -85,7 +76,7 @@ def squared_error(model: Model, record: QuantizationRecord, data: Data) -> float
 @pytest.mark.parametrize("weights", ["minmax", "mse", "arq"])
 def test_a_recipe_without_balance_rounding_or_correction_reads_no_data(encoder: Model, weights: str) -> None:
     data = sentences()
-    recipe = replace(PLAIN, algorithm="mse", weight_algorithm=weights)
+    recipe = replace(EVERYTHING_INT8, algorithm="mse", weight_algorithm=weights)
 
     record = derived(encoder, data, recipe)
 
@@ -96,7 +87,7 @@ def test_a_recipe_without_balance_rounding_or_correction_reads_no_data(encoder: 
 
 
 def test_equal_data_gives_an_equal_record_whatever_is_asked_for(layers: Model) -> None:
-    recipe = replace(PLAIN, weight_algorithm="adaround", balance="auto", bias_correction=True)
+    recipe = replace(EVERYTHING_INT8, weight_algorithm="adaround", balance="auto", bias_correction=True)
 
     first, second = (derived(layers, lopsided(), recipe) for _ in range(2))
 
@@ -106,7 +97,7 @@ def test_equal_data_gives_an_equal_record_whatever_is_asked_for(layers: Model) -
 def test_ranges_of_a_balanced_layer_are_those_of_the_balanced_model(encoder: Model) -> None:
     data = sentences()
 
-    record = derived(encoder, data, replace(PLAIN, balance=0.5))
+    record = derived(encoder, data, replace(EVERYTHING_INT8, balance=0.5))
 
     prepared = prepare(onnx.load(encoder.path), record)
     wanted = {layer.activation.tensor for layer in record.layers}
@@ -128,9 +119,9 @@ def test_a_callers_cache_is_asked_for_the_balanced_model_by_its_factors(encoder:
         return observe(encoder, data(), proto=proto, variant=variant)
 
     for settings in (
-        replace(PLAIN, algorithm="mse", balance=0.5),
-        replace(PLAIN, algorithm="kl", balance=0.5),
-        replace(PLAIN, algorithm="kl", balance=0.75),
+        replace(EVERYTHING_INT8, algorithm="mse", balance=0.5),
+        replace(EVERYTHING_INT8, algorithm="kl", balance=0.5),
+        replace(EVERYTHING_INT8, algorithm="kl", balance=0.75),
     ):
         recipe = recipe_of(settings, statistics.layers)
         derive_record(encoder, recipe, statistics, data, observe_variant=remembering)
@@ -140,18 +131,18 @@ def test_a_callers_cache_is_asked_for_the_balanced_model_by_its_factors(encoder:
 
 def test_balancing_helps_where_one_channel_dwarfs_the_others(layers: Model) -> None:
     data = lopsided()
-    plain = squared_error(layers, derived(layers, data, PLAIN), data)
+    plain = squared_error(layers, derived(layers, data, EVERYTHING_INT8), data)
 
     for balance in (0.5, "auto"):
-        record = derived(layers, data, replace(PLAIN, balance=balance))
+        record = derived(layers, data, replace(EVERYTHING_INT8, balance=balance))
         assert squared_error(layers, record, data) < plain / 2
 
 
 def test_bias_correction_takes_the_mean_error_away_and_reads_the_data_once(layers: Model) -> None:
     data = lopsided()
-    plain = derived(layers, data, PLAIN)
+    plain = derived(layers, data, EVERYTHING_INT8)
 
-    corrected = derived(layers, data, replace(PLAIN, bias_correction=True))
+    corrected = derived(layers, data, replace(EVERYTHING_INT8, bias_correction=True))
 
     assert data.passes == 1
     assert [replace(layer, bias_correction=None) for layer in corrected.layers] == list(plain.layers)
@@ -161,9 +152,9 @@ def test_bias_correction_takes_the_mean_error_away_and_reads_the_data_once(layer
 
 def test_learned_rounding_changes_integers_alone_and_lowers_the_error(layers: Model) -> None:
     data = lopsided()
-    plain = derived(layers, data, replace(PLAIN, weight_algorithm="mse"))
+    plain = derived(layers, data, replace(EVERYTHING_INT8, weight_algorithm="mse"))
 
-    learned = derived(layers, data, replace(PLAIN, weight_algorithm="adaround"))
+    learned = derived(layers, data, replace(EVERYTHING_INT8, weight_algorithm="adaround"))
 
     assert data.passes == 1
     assert all(layer.weight is not None and layer.weight.rounding for layer in learned.layers)
@@ -174,7 +165,9 @@ def test_learned_rounding_changes_integers_alone_and_lowers_the_error(layers: Mo
 
 def test_every_step_together_reads_the_data_three_times_and_stays_close_to_float(encoder: Model) -> None:
     data = sentences()
-    recipe = replace(PLAIN, algorithm="mse", weight_algorithm="adaround", balance="auto", bias_correction=True)
+    recipe = replace(
+        EVERYTHING_INT8, algorithm="mse", weight_algorithm="adaround", balance="auto", bias_correction=True
+    )
 
     record = derived(encoder, data, recipe)
 
@@ -188,7 +181,7 @@ def test_layers_in_float_are_neither_balanced_nor_corrected(encoder: Model) -> N
     data = sentences()
     statistics = observe(encoder, data())
     recipe = recipe_of(
-        replace(PLAIN, balance=0.5, bias_correction=True, keep_float=2), statistics.layers, ["up", "key"]
+        replace(EVERYTHING_INT8, balance=0.5, bias_correction=True, keep_float=2), statistics.layers, ["up", "key"]
     )
 
     record = derive_record(encoder, recipe, statistics, data)
@@ -207,7 +200,7 @@ def test_layers_in_float_are_neither_balanced_nor_corrected(encoder: Model) -> N
 def test_a_recipe_for_another_model_is_refused(encoder: Model, layers: Model) -> None:
     data = lopsided()
     statistics = observe(layers, data())
-    recipe = recipe_of(PLAIN, quantizable_layers(normalized(onnx.load(encoder.path))))
+    recipe = recipe_of(EVERYTHING_INT8, quantizable_layers(normalized(onnx.load(encoder.path))))
 
     with pytest.raises(ValueError, match="no quantizable layer of this model"):
         derive_record(layers, recipe, statistics, data)

@@ -18,18 +18,8 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import observe
 from workbench.quantization.recipe import recipe_of
-from workbench.values.candidate import Quantization
+from workbench.values.candidate import EVERYTHING_INT8, Quantization
 from workbench.values.model import Model
-
-EVERYTHING = Quantization(
-    scheme="static",
-    algorithm="minmax",
-    activation_symmetric=False,
-    weight_algorithm="minmax",
-    weight_granularity="channel",
-    attention_matmul=True,
-    keep_float=0,
-)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +73,7 @@ def test_normalizing_keeps_what_a_model_computes(name: str, files: dict[str, Pat
 @pytest.mark.parametrize("name", ZOO)
 def test_int8_is_close_to_float(name: str, granularity: str, files: dict[str, Path]) -> None:
     model, zoo = opened(name, files), ZOO[name]
-    recipe = Quantization(**{**EVERYTHING.settings(), "weight_granularity": granularity})
+    recipe = Quantization(**{**EVERYTHING_INT8.settings(), "weight_granularity": granularity})
     statistics = observe(model, [zoo.feeds(8, seed) for seed in range(4)])
 
     record = choose(statistics, recipe)
@@ -102,7 +92,7 @@ def test_int8_is_close_to_float(name: str, granularity: str, files: dict[str, Pa
 def test_average_pooling_is_quantized_by_no_search(files: dict[str, Path]) -> None:
     layers = quantizable_layers(normalized(load_graph(opened("cnn", files))))
 
-    recipe = recipe_of(EVERYTHING, layers)
+    recipe = recipe_of(EVERYTHING_INT8, layers)
 
     assert [layer.name for layer in layers if layer.name not in recipe.layers] == ["pool"]
 

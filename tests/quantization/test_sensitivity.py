@@ -21,18 +21,10 @@ from workbench.quantization.sensitivity import (
     ranked,
 )
 from workbench.quantization.statistics import Statistics
-from workbench.values.candidate import Quantization
+from workbench.values.candidate import EVERYTHING_INT8, Quantization
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 
-RECIPE = Quantization(
-    scheme="static",
-    algorithm="minmax",
-    activation_symmetric=False,
-    weight_granularity="channel",
-    attention_matmul=True,
-    keep_float=0,
-)
 FEEDS = [ids(4, 8), ids(3, 12, seed=1)]
 
 
@@ -88,7 +80,7 @@ def test_the_ranking_is_what_quantizing_each_layer_by_hand_gives(
     encoder: tuple[Model, Statistics], granularity: str
 ) -> None:
     model, statistics = encoder
-    recipe = replace(RECIPE, weight_granularity=granularity)
+    recipe = replace(EVERYTHING_INT8, weight_granularity=granularity)
     expected = [run(onnx.load(model.path), feeds, ["logits"])[0] for feeds in FEEDS]
     sqnr_db = {}
     for record in choose(statistics, recipe).layers:
@@ -122,7 +114,7 @@ def test_a_layer_with_an_outlier_channel_is_the_most_sensitive(tmp_path: Path) -
     model = saved(model_of(nodes, weights, [x], [y]), tmp_path)
     feeds = [{"x": random.normal(size=(16, 8)).astype(np.float32)}]
 
-    ranking = rank_layers(model, observe(model, feeds), replace(RECIPE, weight_granularity="tensor"), feeds)
+    ranking = rank_layers(model, observe(model, feeds), replace(EVERYTHING_INT8, weight_granularity="tensor"), feeds)
 
     assert ranking[0].unit == "outlier"
     assert ranking[0].sqnr_db < ranking[1].sqnr_db - 10
@@ -136,7 +128,7 @@ def test_a_layer_that_loses_nothing_has_the_best_value(tmp_path: Path) -> None:
     model = saved(model_of(nodes, {"w": np.zeros((2, 2), np.float32)}, [x], [y]), tmp_path)
     feeds = [{"x": np.ones((2, 2), np.float32)}]
 
-    (item,) = rank_layers(model, observe(model, feeds), RECIPE, feeds)
+    (item,) = rank_layers(model, observe(model, feeds), EVERYTHING_INT8, feeds)
 
     assert item.sqnr_db == BEST_SQNR_DB
 
@@ -153,26 +145,26 @@ def test_convolutions_and_old_opsets_are_ranked(tmp_path: Path) -> None:
     model = saved(model_of(nodes, weights, [x], [y], opset=11), tmp_path)
     feeds = [{"x": random.normal(size=(2, 3, 6, 6)).astype(np.float32)}]
 
-    (item,) = rank_layers(model, observe(model, feeds), RECIPE, feeds)
+    (item,) = rank_layers(model, observe(model, feeds), EVERYTHING_INT8, feeds)
 
     assert 20 < item.sqnr_db < 60
 
 
 def test_only_layers_that_the_recipe_quantizes_are_ranked(encoder: tuple[Model, Statistics]) -> None:
     model, statistics = encoder
-    recipe = replace(RECIPE, attention_matmul=False, keep_float=3)
+    recipe = replace(EVERYTHING_INT8, attention_matmul=False, keep_float=3)
 
     assert set(WEIGHT_LAYERS) == {item.unit for item in rank_layers(model, statistics, recipe, FEEDS)}
 
 
 def test_no_samples_is_an_error(encoder: tuple[Model, Statistics]) -> None:
     with pytest.raises(CalibrationError, match="no samples to rank layers with"):
-        rank_layers(*encoder, RECIPE, [])
+        rank_layers(*encoder, EVERYTHING_INT8, [])
 
 
 def test_feeds_that_the_model_refuses_are_an_error(encoder: tuple[Model, Statistics]) -> None:
     with pytest.raises(CalibrationError, match="failed"):
-        rank_layers(*encoder, RECIPE, [{"ids": np.zeros((1, 8), np.float32)}])
+        rank_layers(*encoder, EVERYTHING_INT8, [{"ids": np.zeros((1, 8), np.float32)}])
 
 
 def test_a_group_is_worse_than_its_members_and_the_metrics_agree_on_exactness(
@@ -183,7 +175,8 @@ def test_a_group_is_worse_than_its_members_and_the_metrics_agree_on_exactness(
     units = {"everything": names, "first two": names[:2], names[0]: names[:1], names[1]: names[1:2]}
 
     found = {
-        item.unit: item for item in measure_sensitivity(model, statistics, recipe_for(RECIPE, statistics), FEEDS, units)
+        item.unit: item
+        for item in measure_sensitivity(model, statistics, recipe_for(EVERYTHING_INT8, statistics), FEEDS, units)
     }
 
     assert list(found) == list(units)
@@ -205,7 +198,7 @@ def test_the_estimate_is_near_the_error_measured_at_the_layers_own_output(tmp_pa
     model = saved(model_of([helper.make_node("MatMul", ["x", "w"], ["y"], name="m")], weights, [x], [y]), tmp_path)
     feeds = [{"x": random.normal(size=(64, 32)).astype(np.float32)}]
     statistics = observe(model, feeds)
-    recipe = recipe_for(RECIPE, statistics)
+    recipe = recipe_for(EVERYTHING_INT8, statistics)
 
     (item,) = measure_sensitivity(model, statistics, recipe, feeds)
 
@@ -232,7 +225,7 @@ def test_a_ranking_by_kl_needs_logits() -> None:
 
 
 def test_a_unit_with_a_layer_that_stays_in_float_is_an_error(encoder: tuple[Model, Statistics]) -> None:
-    recipe = recipe_for(replace(RECIPE, attention_matmul=False), encoder[1])
+    recipe = recipe_for(replace(EVERYTHING_INT8, attention_matmul=False), encoder[1])
 
     with pytest.raises(ValueError, match="no layer that the recipe quantizes"):
         measure_sensitivity(*encoder, recipe, FEEDS, {"scores": PRODUCTS})

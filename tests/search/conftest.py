@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.sweeping import silent
-from tests.tiny import write_workspace
-from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
+from tests.tiny import bench_of, write_workspace
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 
 
@@ -26,15 +23,13 @@ def warm_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(question: Experiment) -> Iterator[Bench]:
-    journal = open_journal(question.workspace, question.name, question.identity)
-    store = Store(question.workspace / ".workbench" / "store")
-    yield open_bench(question, journal, store, silent)
-    store.close()
+    bench = bench_of(question)
+    yield bench
+    bench.store.close()
 
 
 @pytest.fixture
 def warm_bench(question: Experiment, warm_store: Path) -> Iterator[Bench]:
-    journal = open_journal(question.workspace, question.name, question.identity)
-    store = Store(warm_store)
-    yield open_bench(question, journal, store, silent)
-    store.close()
+    bench = bench_of(question, warm_store)
+    yield bench
+    bench.store.close()

@@ -4,11 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.evaluations import evaluation, service
-from tests.search.sweeping import Recorder, silent
-from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
+from tests.search.sweeping import Recorder
+from tests.tiny import EXPERIMENT, SPACE, bench_of, write_workspace
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.confirmation import confirm
 from workbench.search.effort import Effort
@@ -35,8 +33,7 @@ def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, 
 def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path: Path, warm_store: Path) -> None:
     text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "accuracy_drop_pp: 2.0, latency_p99_ms: 0.000001")
     question = read_experiment(write_workspace(tmp_path, experiment=text))
-    journal = open_journal(question.workspace, question.name, question.identity)
-    bench = open_bench(question, journal, Store(warm_store), silent)
+    bench = bench_of(question, warm_store)
 
     run_sweep(question, bench, trials=3)
     evaluations = bench.journal.evaluations()

@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.sweeping import silent
-from tests.tiny import write_workspace
-from workbench.evaluation.bench import open_bench
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
+from tests.tiny import bench_of, write_workspace
 from workbench.inputs.experiment import read_experiment
 from workbench.search.sweep import run_sweep
 from workbench.values.errors import ToolchainError
@@ -26,16 +22,15 @@ def test_a_full_disk_stops_the_sweep_and_keeps_what_was_measured(tmp_path: Path)
         pytest.skip("a tmpfs cannot be mounted here")
     try:
         question = read_experiment(write_workspace(tmp_path), workspace=small)
-        journal = open_journal(question.workspace, question.name, question.identity)
-        bench = open_bench(question, journal, Store(small / ".workbench" / "store"), silent)
+        bench = bench_of(question)
         with pytest.raises(ToolchainError, match=r"[Nn]o space|full|free"):
             run_sweep(question, bench, trials=40)
         bench.store.close()
-        kept = journal.evaluations()
+        kept = bench.journal.evaluations()
         assert kept
         assert all(e.status in ("complete", "stopped") for e in kept.values())
         subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
-        again = open_bench(question, journal, Store(small / ".workbench" / "store"), silent)
+        again = bench_of(question)
         end = run_sweep(question, again, trials=len(kept) + 1)
         again.store.close()
         assert end.new == 1

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from tests.evaluations import estimate, evaluation, service
 from tests.session_clock import Clock
-from tests.tiny import EXPERIMENT, write_workspace
+from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.api.opening import summary_of
 from workbench.evaluation import measure
-from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction import curve, idle
 from workbench.search.deferred import audit_failed, audit_words, dominates, is_deferred
@@ -221,8 +219,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
     question = read_experiment(write_workspace(tmp_path, experiment=QUESTION, space=SPACE))
-    journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
-    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), lambda candidate, stage: None)
+    bench = bench_of(question)
     yield question, bench
     bench.store.close()
 

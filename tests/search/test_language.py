@@ -10,14 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.llm_workspace import words, write_language_workspace
+from tests.llm_workspace import language_bench, words, write_language_workspace
 from tests.targets.ascend_llm.folders import write_texts
 from workbench.api.capacity import plan_capacity
 from workbench.api.opening import summary_of
 from workbench.api.report import report
-from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.journal import Journal
-from workbench.evaluation.store import Store
+from workbench.evaluation.bench import Bench
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import MeasuredOutcomes, load_outcomes
@@ -37,18 +35,10 @@ from workbench.values.results import Evaluation
 DYNAMIC = LlmSettings(qkv="W8A8_DYNAMIC", o="W8A8_DYNAMIC", gate_up="W8A8_DYNAMIC", down="W8A8_DYNAMIC")
 
 
-def opened(file: Path) -> tuple[Experiment, Bench]:
-    question = read_experiment(file)
-    journal = Journal(root=file.parent / "journal")
-    journal.root.mkdir(exist_ok=True)
-    store = Store(file.parent / ".workbench" / "store")
-    return question, open_bench(question, journal, store, lambda candidate, stage: None)
-
-
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Bench, dict[str, Evaluation]]:
     file = write_language_workspace(tmp_path_factory.mktemp("llm"))
-    question, bench = opened(file)
+    question, bench = language_bench(file)
     (bench.journal.root / "sweep.json").write_text("{}")
     run_sweep(question, bench)
     return question, bench, bench.journal.evaluations()
@@ -131,7 +121,7 @@ def test_held_out_text_is_measured_afresh(swept: tuple[Experiment, Bench, dict[s
 
 
 def test_recipes_with_the_same_files_share_outcomes(tmp_path: Path) -> None:
-    question, bench = opened(write_language_workspace(tmp_path))
+    question, bench = language_bench(write_language_workspace(tmp_path))
     dynamic = Candidate(target="ascend-llm", quantization=Quantization(scheme="recipe"), compile=DYNAMIC)
     first, again = (evaluate(question, dynamic, bench) for _ in range(2))
     assert metrics(first) == metrics(again)
@@ -140,7 +130,7 @@ def test_recipes_with_the_same_files_share_outcomes(tmp_path: Path) -> None:
 
 
 def test_the_most_sensitive_down_proj_stays_float(tmp_path: Path) -> None:
-    question, bench = opened(write_language_workspace(tmp_path))
+    question, bench = language_bench(write_language_workspace(tmp_path))
     found = evaluate(question, of(float_down=1), bench)
     assert found.status == "complete", found.failure
     assert found.measurement.float_matmuls_left == 2  # and the head
@@ -152,7 +142,7 @@ def test_a_recipe_that_certainly_loses_too_much_stops_after_a_part_of_the_window
     # values so large that one scale for a tensor leaves nothing of the others
     file = write_language_workspace(tmp_path, constraints={"accuracy_drop": 0.01}, objectives=["perplexity", "size_mb"])
     (tmp_path / "text.txt").write_text(words(96 * 16, 9))
-    question, bench = opened(file)
+    question, bench = language_bench(file)
     found = evaluate(question, of(weights="mse", qkv="W8A16"), bench)
     assert found.status == "stopped"
     assert found.stop is not None
@@ -165,7 +155,7 @@ def test_a_recipe_that_certainly_loses_too_much_stops_after_a_part_of_the_window
 
 
 def test_what_the_model_cannot_take_or_an_engine_would_compute_wrongly_fails_at_its_check(tmp_path: Path) -> None:
-    question, bench = opened(write_language_workspace(tmp_path, family="qwen3"))
+    question, bench = language_bench(write_language_workspace(tmp_path, family="qwen3"))
     for wrong, said in (
         (of(smoothing="m2"), "m2 does not run on Qwen3"),
         (of(smoothing="m4", qkv="W8A8_DYNAMIC"), "the shift is in a bias that vLLM-Ascend skips"),
@@ -177,7 +167,7 @@ def test_what_the_model_cannot_take_or_an_engine_would_compute_wrongly_fails_at_
 
 
 def test_the_plan_says_what_a_sweep_takes(tmp_path: Path) -> None:
-    question, bench = opened(write_language_workspace(tmp_path))
+    question, bench = language_bench(write_language_workspace(tmp_path))
     plan = make_plan(question, bench)
     assert plan.todo == question.trials
     assert plan.candidate_s > 0
@@ -191,7 +181,7 @@ def test_a_report_and_a_capacity_of_it_are_refused_with_what_tells_instead(tmp_p
     with pytest.raises(ConfigError, match=f"no report is made.*workbench show {file}"):
         report(file, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-    question, bench = opened(file)
+    question, bench = language_bench(file)
     with pytest.raises(ConfigError, match=f"engines of others.*workbench show {file}") as said:
         plan_capacity(question, bench.journal, None, demand=None, p99_ms=1.0)  # type: ignore[arg-type]  # never asked
     assert "Add service" not in str(said.value)
@@ -271,7 +261,7 @@ def test_divergence_may_be_what_is_measured(tmp_path: Path) -> None:
     file = write_language_workspace(tmp_path, objectives=["kl", "size_mb"], constraints={"accuracy_drop": 2.0})
     manifest = tmp_path / "texts.yaml"
     manifest.write_text(manifest.read_text() + "measure: kl\n")
-    question, bench = opened(file)
+    question, bench = language_bench(file)
     found = evaluate(question, of(), bench, gates=False)
     accuracy = found.measurement.accuracy
     assert accuracy is not None
@@ -287,14 +277,14 @@ def test_divergence_may_be_what_is_measured(tmp_path: Path) -> None:
 _SWEEP = """
 import sys
 from pathlib import Path
-from tests.search.test_language import opened
+from tests.search.test_language import language_bench
 from workbench.search.sweep import run_sweep
 
 class Told:
     def evaluated(self, evaluation, *, reused):
         print("evaluated", evaluation.candidate.id, flush=True)
 
-question, bench = opened(Path(sys.argv[1]))
+question, bench = language_bench(Path(sys.argv[1]))
 (bench.journal.root / "sweep.json").write_text("{}")
 run_sweep(question, bench, listeners=(Told(),))
 """
@@ -306,7 +296,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
         assert first.stdout is not None
         assert first.stdout.readline().startswith("evaluated")
         first.send_signal(signal.SIGKILL)  # the next candidate is in flight, or its checkpoint half written
-    question, bench = opened(file)
+    question, bench = language_bench(file)
     known = bench.journal.evaluations()
     assert known
     end = run_sweep(question, bench)

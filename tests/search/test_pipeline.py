@@ -9,10 +9,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.tiny import EXPERIMENT, write_workspace
-from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
+from tests.tiny import EXPERIMENT, bench_of, write_workspace
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.pipeline import evaluate
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
@@ -43,8 +41,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
             change(proto)
             onnx.save(proto, path)
         question = read_experiment(file)
-        journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
-        bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), lambda candidate, stage: None)
+        bench = bench_of(question, fresh=True)
         benches.append(bench)
         return question, bench
 

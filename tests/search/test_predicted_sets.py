@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.binned_texts import write_binned_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.test_sequence_bins import write_files
-from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
+from tests.tiny import bench_of
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.deferred import audit_failed, is_deferred, may_be_on_front
 from workbench.search.stages import predict
@@ -41,16 +40,15 @@ service: {concurrency: 8, confirm: 0, host: {request_ms: 0.05, batch_ms: 0.02, c
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
-    file = write_files(tmp_path, "classification")
+    file = write_binned_workspace(tmp_path, "classification")
     (tmp_path / "search_spaces" / "bins.yaml").write_text(SPACE, encoding="utf-8")
     text = file.read_text(encoding="utf-8").replace("objectives: [latency_p50_ms]\n", QUESTION)
     file.write_text(text.replace("trials: 2", "trials: 3"), encoding="utf-8")
     with switched_on(emulated_environment(tmp_path / "cann")):
         question = read_experiment(file)
-        journal = open_journal(question.workspace, question.name, question.identity)
-        store = Store(tmp_path / "store")
-        yield question, open_bench(question, journal, store, lambda candidate, stage: None)
-        store.close()
+        bench = bench_of(question, tmp_path / "store")
+        yield question, bench
+        bench.store.close()
 
 
 class Runs:

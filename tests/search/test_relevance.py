@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from tests.search.test_surrogate import space_of
+from tests.spaces import space_of_choices
 from workbench.search.parts import Seen
 from workbench.search.relevance import FEWEST, bounds
 from workbench.search.surrogate import axes_of
 
-SPACE = space_of(algorithm=("a", "b", "c"), layers=(0, 1, 2), fused=("on", "off"), graph=("all", "basic"))
+SPACE = space_of_choices(algorithm=("a", "b", "c"), layers=(0, 1, 2), fused=("on", "off"), graph=("all", "basic"))
 AXES = axes_of(SPACE)
 
 

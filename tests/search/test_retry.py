@@ -10,11 +10,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.search.sweeping import Recorder, silent
-from tests.tiny import write_workspace
-from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
+from tests.search.sweeping import Recorder
+from tests.tiny import bench_of, write_workspace
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.executors import ChildProcess
 from workbench.search.sweep import run_sweep
@@ -131,11 +129,10 @@ def test_a_failure_that_would_repeat_itself_is_not_tried_again(tmp_path: Path) -
     bias.CopyFrom(numpy_helper.from_array(np.full(bias.dims[0], np.nan, np.float32), "b1"))
     onnx.save(proto, path)
     question = read_experiment(file)
-    journal = open_journal(question.workspace, question.name, question.identity)
-    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), silent)
+    bench = bench_of(question)
     run_sweep(question, bench, trials=1)
 
     end = run_sweep(question, bench, trials=1)
 
     assert (end.new, end.reused) == (0, 1)
-    assert [e.status for e in journal.evaluations().values()] == ["failed"]
+    assert [e.status for e in bench.journal.evaluations().values()] == ["failed"]

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import EXPERIMENT, write_workspace
-from workbench.evaluation.bench import Bench, open_bench
+from tests.tiny import EXPERIMENT, bench_of, write_workspace
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.reuse import Reusable, doubtful, reusable_for, stopped_kinds
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.pipeline import evaluate
 from workbench.search.stages.smoke import SMOKE_SAMPLES
@@ -97,8 +95,7 @@ def of_kind(evaluation: Evaluation, kind: str) -> Reuse:
 def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
     text = EXPERIMENT.replace("constraints: {accuracy_drop_pp: 2.0}\n", "")
     question = read_experiment(write_workspace(tmp_path, experiment=text))
-    journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
-    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), lambda candidate, stage: None)
+    bench = bench_of(question)
     yield question, bench
     bench.store.close()
 

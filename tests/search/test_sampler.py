@@ -4,11 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.sweeping import silent
-from tests.tiny import EXPERIMENT, write_workspace
-from workbench.evaluation.bench import open_bench
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
+from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.inputs.experiment import read_experiment
 from workbench.search.front import front_of
 from workbench.search.sweep import run_sweep
@@ -35,12 +31,11 @@ def test_every_sampler_searches_with_one_two_or_three_objectives(
         pytest.importorskip("torch", reason="the GP sampler needs torch")
     text = EXPERIMENT.replace("[latency_p50_ms, accuracy]", objectives) + f"sampler: {sampler}\n"
     question = read_experiment(write_workspace(tmp_path, experiment=text))
-    journal = open_journal(question.workspace, question.name, question.identity)
-    bench = open_bench(question, journal, Store(warm_store), silent)
+    bench = bench_of(question, warm_store)
 
     said: list[str] = []
     end = run_sweep(question, bench, trials=6, trying=lambda candidate, why: said.append(why))
 
     assert end.new == 6
     assert any(words.startswith("expected ") for words in said) == (sampler in ("auto", "parts"))
-    assert front_of(question, journal.evaluations())
+    assert front_of(question, bench.journal.evaluations())

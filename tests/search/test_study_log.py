@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.evaluations import evaluation
-from tests.tiny import write_workspace
-from workbench.evaluation.bench import Bench, open_bench
+from tests.tiny import bench_of, write_workspace
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.asking import told_candidates
 from workbench.search.executors import Task
@@ -49,11 +47,9 @@ def question(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
 
 @pytest.fixture(scope="module")
 def bench(question: Experiment) -> Iterator[Bench]:
-    store = Store(question.workspace / ".workbench" / "store")
-    journal = open_journal(question.workspace, question.name, question.identity)
-    bench = open_bench(question, journal, store, lambda candidate, stage: None)
+    bench = bench_of(question)
     yield bench
-    store.close()
+    bench.store.close()
 
 
 @pytest.fixture(scope="module")

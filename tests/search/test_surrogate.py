@@ -1,21 +1,13 @@
 """The process over choices: its gradient, what it learns of parameters that do not matter, and its intervals."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from tests.spaces import space_of_choices
 from workbench.search.surrogate import Axes, axes_of, fit
-from workbench.space.space import Parameter, SearchSpace
-
-
-def space_of(**choices: tuple[object, ...]) -> SearchSpace:
-    parameters = tuple(Parameter(name=n, choices=c, when={}, about="") for n, c in choices.items())  # type: ignore[arg-type]  # texts and numbers
-    return SearchSpace(path=Path("space.yaml"), targets=("onnxruntime",), parameters=parameters, forbid=(), presets=())
-
 
 AXES: Axes = axes_of(
-    space_of(algorithm=("minmax", "mse", "kl"), layers=(0, 2, 4, 8), graph=("all", "basic"), odd=(1, 7))
+    space_of_choices(algorithm=("minmax", "mse", "kl"), layers=(0, 2, 4, 8), graph=("all", "basic"), odd=(1, 7))
 )
 
 

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.sweeping import SMALL_SPACE, Recorder, journal_of, silent, start
-from tests.tiny import EXPERIMENT, write_workspace
-from workbench.evaluation.bench import Bench, open_bench
+from tests.search.sweeping import SMALL_SPACE, Recorder, journal_of, start
+from tests.tiny import EXPERIMENT, bench_of, write_workspace
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.run_notes import SetAside, read_set_aside, write_set_aside
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.sweep import run_sweep
 from workbench.search.time_limit import RunTime
@@ -78,8 +76,7 @@ def test_results_of_another_machine_or_runtime_are_not_mixed_with_new_ones(
 
 def test_an_exhausted_space_ends_the_sweep(tmp_path: Path, warm_store: Path) -> None:
     question = read_experiment(write_workspace(tmp_path, space=SMALL_SPACE))
-    journal = open_journal(question.workspace, question.name, question.identity)
-    bench = open_bench(question, journal, Store(warm_store), silent)
+    bench = bench_of(question, warm_store)
 
     end = run_sweep(question, bench, trials=50)
 

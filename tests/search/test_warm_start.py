@@ -6,13 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.search.sweeping import Recorder, silent
-from tests.search.test_surrogate import space_of
-from tests.tiny import EXPERIMENT, write_workspace
-from workbench.evaluation.bench import Bench, open_bench
+from tests.search.sweeping import Recorder
+from tests.spaces import space_of_choices
+from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.evaluation.journal_entries import entry_ids
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.earlier import Subject, alike
 from workbench.search.parts import Costs, Prior, Question, Seen, judged
@@ -29,11 +26,6 @@ def named(root: Path, name: str, more: str = "") -> Experiment:
     file = root / "experiments" / f"{name}.yaml"
     file.write_text(EXPERIMENT.replace("name: tiny", f"name: {name}") + more, encoding="utf-8")
     return read_experiment(file)
-
-
-def bench_of(question: Experiment, store: Path) -> Bench:
-    journal = open_journal(question.workspace, question.name, question.identity)
-    return open_bench(question, journal, Store(store), silent)
 
 
 @pytest.fixture
@@ -137,7 +129,7 @@ def test_models_are_as_alike_as_their_operators() -> None:
 
 # --- what it is worth: made-up tables of 256 candidates --------------------------------------------------------------
 
-SPACE = space_of(**{f"p{k}": (0, 1) if k < 4 else ("a", "b", "c", "d") for k in range(6)})
+SPACE = space_of_choices(**{f"p{k}": (0, 1) if k < 4 else ("a", "b", "c", "d") for k in range(6)})
 AXES = axes_of(SPACE)
 ALL = [dict(a) for a in combinations(SPACE)]
 CODES = AXES.codes(ALL)

@@ -13,7 +13,7 @@ from workbench.values.service import ServiceSettings
 
 torch = pytest.importorskip("torch", reason="PyTorch belongs to the extra [export]")
 
-from tests.graph.test_export import write_checkpoint  # noqa: E402  # it needs PyTorch
+from tests.graph.checkpoints import write_checkpoint  # noqa: E402  # it needs PyTorch
 from workbench.commands.example.texts import documents  # noqa: E402  # as above
 from workbench.graph.export import load_checkpoint, write_onnx  # noqa: E402  # as above
 

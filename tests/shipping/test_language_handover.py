@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.llm_workspace import write_language_workspace
-from tests.search.test_language import opened
+from tests.llm_workspace import language_bench, write_language_workspace
 from workbench.bundle import read_bundle, verify_bundle
 from workbench.bundle.prompts import golden_prompts
 from workbench.evaluation.bench import Bench
@@ -24,7 +23,7 @@ from workbench.values.results import Evaluation
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Bench, Evaluation]:
     """Baseline and two presets, of which one is confirmed on held-out text."""
     file = write_language_workspace(tmp_path_factory.mktemp("llm"), budget={"trials": 3})
-    question, bench = opened(file)
+    question, bench = language_bench(file)
     (bench.journal.root / "sweep.json").write_text("{}")
     run_sweep(question, bench)
     chosen = next(e for e in bench.journal.evaluations().values() if e.candidate.id != question.baseline.id)

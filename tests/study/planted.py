@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from tests.quantization.deploy_models import min_max_record
-from tests.targets.encoder import Array, ids, model_of, tiny_encoder
+from tests.targets.encoder import Array, ids, model_of, tiny_encoder, value
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.lowering import atc_form
@@ -65,9 +65,7 @@ def image_model(*, overflowing: bool = False) -> onnx.ModelProto:
         helper.make_node("Flatten", ["g"], ["f"], name="flat"),
         helper.make_node("Gemm", ["f", "w4", "b4"], ["y"], name="head", transB=1),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 8, 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 5])
-    return model_of(nodes, weights, [x], [y])
+    return model_of(nodes, weights, [value("x", [2, 3, 8, 8])], [value("y", [2, 5])])
 
 
 def wrecked(record: QuantizationRecord, layer: str, factor: float, *, weights: bool) -> QuantizationRecord:

@@ -11,10 +11,8 @@ import onnx
 import pytest
 
 from tests.targets.encoder import CLASSES, VOCABULARY, run, save, tiny_encoder
-from tests.tiny import SPACE, write_workspace
-from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
+from tests.tiny import SPACE, bench_of, write_workspace
+from workbench.evaluation.bench import Bench
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.inputs.experiment import Experiment, read_experiment
@@ -46,9 +44,7 @@ measure: {calls: 60, short_calls: 20, feeds: 8}
 
 def opened(file: Path) -> tuple[Experiment, Bench]:
     question = read_experiment(file)
-    journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
-    store = Store(question.workspace / ".workbench" / "store")
-    return question, open_bench(question, journal, store, lambda candidate, stage: None)
+    return question, bench_of(question, fresh=True)
 
 
 @pytest.fixture(scope="module")

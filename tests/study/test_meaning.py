@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.evaluation.test_carried import SIZES, recurrent, sequences
+from tests.evaluation.recurrent import SIZES, recurrent, sequences
 from workbench.api.study import compare
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
-from tests.targets.encoder import tiny_encoder
+from tests.targets.encoder import tiny_encoder, value
 from tests.tiny import write_model
 from workbench.graph.read import read_model
 from workbench.study.model_data import open_data, random_data
@@ -23,9 +23,8 @@ def one_input(tmp_path: Path) -> Model:
 
 @pytest.fixture
 def two_inputs(tmp_path: Path) -> Model:
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in ("a", "b")]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
-    graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["y"])], "g", inputs, [output])
+    inputs = [value(name, ["batch", 3]) for name in ("a", "b")]
+    graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["y"])], "g", inputs, [value("y", ["batch", 3])])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "two.onnx")
     return read_model(tmp_path / "two.onnx")
 

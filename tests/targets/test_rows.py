@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.targets.encoder import VOCABULARY, record_for, save
 from tests.targets.masked_encoder import masked_encoder
-from tests.values.test_preprocess import write_tokenizer
+from tests.word_pieces import write_tokenizer
 from workbench.graph.read import read_model
 from workbench.targets import open_target
 from workbench.targets.ascend.settings import ASCEND, AscendCompile

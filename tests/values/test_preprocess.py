@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from tests.word_pieces import CLS, DUE, LOAN, MENT, PAD, PAY, SAN, SEP, VOCABULARY, ZHANG, write_tokenizer
 from workbench.values.errors import ConfigError
 from workbench.values.preprocess import (
     Preprocessor,
@@ -24,25 +24,6 @@ from workbench.values.preprocess import (
     open_preprocessor,
     smallest_bin,
 )
-
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "pay", "##ment", "loan", "due", "张", "三", "[MASK]"]
-PAD, UNK, CLS, SEP, PAY, MENT, LOAN, DUE, ZHANG, SAN, _ = range(len(VOCABULARY))
-
-
-def write_tokenizer(path: Path, vocabulary: list[str] = VOCABULARY, pad_to: int | None = None) -> Path:
-    """A WordPiece tokenizer as BERT's, with a handful of words."""
-    vocab = {token: index for index, token in enumerate(vocabulary)}
-    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    if "[CLS]" in vocab:
-        special = [("[CLS]", vocab["[CLS]"]), ("[SEP]", vocab["[SEP]"])]
-        tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
-    if pad_to is not None:
-        tokenizer.enable_padding(length=pad_to)
-        tokenizer.enable_truncation(3)
-    tokenizer.save(str(path))
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.init.making import write_csv, write_text_model
-from tests.values.test_preprocess import write_tokenizer
+from tests.word_pieces import write_tokenizer
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.small_graphs import write_graph
-from tests.values.test_preprocess import VOCABULARY
+from tests.word_pieces import VOCABULARY
 from workbench.commands.init import Wishes, initialize
 from workbench.evaluation.data_check import check_data
 from workbench.inputs.experiment import Experiment, read_experiment

@@ -6,7 +6,7 @@ import pytest
 
 from tests import tiny
 from tests.commands.init.making import parameters, refused, start, write_csv, write_text_model
-from tests.values.test_preprocess import VOCABULARY, write_tokenizer
+from tests.word_pieces import VOCABULARY, write_tokenizer
 from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
 

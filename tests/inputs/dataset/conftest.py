@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.inputs.dataset.manifests import LOADER_CODE
-from tests.values.test_preprocess import write_tokenizer
+from tests.word_pieces import write_tokenizer
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.values.model import Model
 

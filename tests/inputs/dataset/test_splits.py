@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.inputs.dataset.manifests import ARRAYS, BERT, LOADER, TEXT, classes, model, spec
-from tests.values.test_preprocess import PAY
+from tests.word_pieces import PAY
 from workbench.inputs.dataset import Dataset, check_inputs
 from workbench.inputs.metrics import concatenate, outcomes_of, summarize
 from workbench.values.errors import ConfigError

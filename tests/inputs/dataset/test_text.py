@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.inputs.dataset.manifests import BERT, NER, TEXT, classes, model, refused, spec
-from tests.values.test_preprocess import CLS, LOAN, MENT, PAY, SEP
+from tests.word_pieces import CLS, LOAN, MENT, PAY, SEP
 from workbench.inputs.dataset import NOT_SCORED, Dataset, read_column
 from workbench.values.errors import ConfigError
 

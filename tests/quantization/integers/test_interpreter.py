@@ -7,7 +7,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import (
@@ -16,44 +16,14 @@ from tests.quantization.deploy_models import (
     golden_record,
     min_max_record,
     plain_run,
+    quantized_matmul,
+    words,
 )
 from tests.quantization.networks import perceptron, rows
-from tests.targets.encoder import ids, model_of, tiny_encoder
+from tests.targets.encoder import ids, model_of, tiny_encoder, value
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.values.errors import LoweringError, MeasureError
-
-
-def words(*factors: float, high: int = 0) -> np.ndarray:
-    """AscendDequant's parameter, with `high` from bit 32 up."""
-    return np.float32(factors).view(np.uint32).astype(np.uint64) | np.uint64(high << 32)
-
-
-def quantized_matmul(
-    weight: np.ndarray,
-    param: np.ndarray,
-    *,
-    bias: np.ndarray | None = None,
-    quant: dict[str, Any] | None = None,
-    dequant: dict[str, Any] | None = None,
-) -> onnx.ModelProto:
-    """x [n, k] → AscendQuant (scale 1) → MatMul → (Add) → AscendDequant → y."""
-    quant = {"scale": 1.0, "offset": 0.0, "dst_type": "INT8"} | (quant or {})
-    nodes = [
-        helper.make_node("AscendQuant", ["x"], ["q"], name="layer.quant", **quant),
-        helper.make_node("MatMul", ["q", "w"], ["p"], name="layer"),
-        helper.make_node(
-            "AscendDequant", ["p", "param"], ["y"], name="layer.dequant", **({"dtype": 0} | (dequant or {}))
-        ),
-    ]
-    weights = {"w": weight, "param": param}
-    if bias is not None:
-        weights["b"] = bias
-        nodes.insert(2, helper.make_node("Add", ["p", "b"], ["s"], name="bias"))
-        nodes[3].input[0] = "s"
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", weight.shape[0]])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", weight.shape[1]])
-    return model_of(nodes, weights, [x], [y])
 
 
 @pytest.mark.parametrize("case", AMCT_CASES)
@@ -155,9 +125,12 @@ def test_padding_of_an_asymmetric_convolution_is_real_zero() -> None:
         helper.make_node("Conv", ["q", "w"], ["p"], name="c", pads=[1, 1, 1, 1]),
         helper.make_node("AscendDequant", ["p", "param"], ["y"], name="c.dequant", dtype=0),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 3, 3])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 3, 3])
-    model = model_of(nodes, {"w": np.ones((1, 1, 3, 3), np.int8), "param": words(1.0)}, [x], [y])
+    model = model_of(
+        nodes,
+        {"w": np.ones((1, 1, 3, 3), np.int8), "param": words(1.0)},
+        [value("x", [1, 1, 3, 3])],
+        [value("y", [1, 1, 3, 3])],
+    )
 
     found = Interpreter(model).run({"x": np.full((1, 1, 3, 3), 5, np.float32)})["y"]
 
@@ -226,8 +199,7 @@ def test_anti_quantization_undoes_a_quantization() -> None:
         helper.make_node("AscendAntiQuant", ["q"], ["f"], name="t.anti", scale=0.25, offset=-7.0, dtype=0),
         helper.make_node("MaxPool", ["f"], ["y"], name="pool", kernel_shape=[2]),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 4])
-    model = model_of(nodes, {}, [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 3])])
+    model = model_of(nodes, {}, [value("x", [1, 1, 4])], [value("y", [1, 1, 3])])
 
     found = Interpreter(model).run({"x": np.float32([[[1.1, -2.0, 0.3, 100]]])})["y"]
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.quantization.networks import CONVOLUTIONS, convolutions, images, perceptron, rows, showing
-from tests.targets.encoder import HEADS, WEIGHT_LAYERS, WIDTH, ids, model_of, run, tiny_encoder
+from tests.targets.encoder import HEADS, WEIGHT_LAYERS, WIDTH, ids, model_of, run, tiny_encoder, value
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants
 from workbench.quantization.balance import grouped_weight
@@ -170,17 +170,16 @@ def normalization(*, decomposed: bool, residual: bool = False, shared: bool = Fa
     nodes.append(helper.make_node("Shape", ["norm"], ["shape"], name="shape"))
     nodes.append(helper.make_node("MatMul", ["norm", "w"], ["y"], name="dense"))
     outputs = [
-        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 5, weights["w"].shape[1]]),
+        value("y", ["batch", 5, weights["w"].shape[1]]),
         helper.make_tensor_value_info("shape", TensorProto.INT64, [3]),
     ]
     if shared:
         nodes.append(helper.make_node("MatMul", ["x", "w"], ["z"], name="other"))
         nodes.append(helper.make_node("Mul", ["z", "gain"], ["scaled"], name="scaled"))
-        outputs.append(helper.make_tensor_value_info("scaled", TensorProto.FLOAT, ["batch", 5, 8]))
+        outputs.append(value("scaled", ["batch", 5, 8]))
     if residual:
-        outputs.append(helper.make_tensor_value_info("norm", TensorProto.FLOAT, ["batch", 5, 8]))
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 5, 8])
-    return model_of(nodes, weights, [x], outputs)
+        outputs.append(value("norm", ["batch", 5, 8]))
+    return model_of(nodes, weights, [value("x", ["batch", 5, 8])], outputs)
 
 
 def test_factors_fold_into_a_layer_normalization_unless_the_model_gives_it_out() -> None:
@@ -274,7 +273,7 @@ def test_a_records_correction_is_that_of_the_balanced_layer() -> None:
 def test_a_file_that_onnx_does_not_follow_is_refused_in_our_words() -> None:
     """Of opset 6, with weights that are no inputs, as that opset wants them."""
     node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], "gemm")
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 4]) for n in "xy")
+    x, y = (value(n, ["batch", 4]) for n in "xy")
     old = model_of([node], {"w": np.ones((4, 4), np.float32), "b": np.ones(4, np.float32)}, [x], [y], opset=6)
     old.ir_version = 3
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.tiny import EXPERIMENT, write_workspace
+from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
@@ -44,10 +44,9 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Experime
     """Whatever happens to an evaluation of this happens before its end: it times calls for minutes."""
     text = EXPERIMENT.replace("{calls: 60,", f"{{calls: {MOST_CALLS},")
     question = read_experiment(write_workspace(tmp_path_factory.mktemp("lasting"), experiment=text))
-    store = Store(question.workspace / ".workbench" / "store")
-    journal = open_journal(question.workspace, question.name, question.identity)
-    yield question, open_bench(question, journal, store, lambda candidate, stage: None)
-    store.close()
+    bench = bench_of(question)
+    yield question, bench
+    bench.store.close()
 
 
 def test_a_child_evaluates_as_this_process_does_and_ignores_what_ends_the_sweep(
@@ -101,8 +100,7 @@ def test_a_child_that_dies_is_named_with_stage_and_signal_and_replaced(lasting: 
 def test_an_experiment_that_changed_meanwhile_is_refused(tmp_path: Path) -> None:
     file = write_workspace(tmp_path)
     question = read_experiment(file)
-    journal = open_journal(question.workspace, question.name, question.identity)
-    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), lambda candidate, stage: None)
+    bench = bench_of(question)
     file.write_text(file.read_text(encoding="utf-8").replace("drop_pp: 2.0", "drop_pp: 1.0"), encoding="utf-8")
 
     with ChildProcess(question, bench) as executor, pytest.raises(ConfigError, match=r"was changed while the sweep"):

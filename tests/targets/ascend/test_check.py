@@ -13,7 +13,8 @@ from tests.targets.encoder import save, tiny_encoder
 from workbench.graph.read import read_model
 from workbench.targets.ascend.check import candidate_issues
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
-from workbench.values.candidate import Candidate, Precision, Quantization
+from workbench.testing.conformance import STATIC
+from workbench.values.candidate import Candidate, Precision
 
 MIXED = Candidate(
     target=ASCEND,
@@ -80,14 +81,7 @@ def test_layers_that_amct_leaves_in_float_are_said_before_anything_is_calibrated
         nodes.append(helper.make_node("MatMul", ["seen", "weight"], ["y"], name="dense"))
     constants = {"kernel": kernel, **({"weight": np.ones((4, 4), np.float32)} if dense else {})}
     model = read_model(saved(graph_of(nodes, constants, ["batch", 3, 5]), tmp_path))
-    int8 = Quantization(
-        scheme="static",
-        algorithm="ifmr",
-        activation_symmetric=False,
-        weight_granularity="tensor",
-        attention_matmul=False,
-        keep_float=0,
-    )
+    int8 = replace(STATIC, algorithm="ifmr")
     candidate = replace(MIXED, quantization=int8, compile=replace(MIXED.compile, sequence_bins=()))
 
     assert [i for i in candidate_issues(model, candidate) if i.node == "conv"] == []

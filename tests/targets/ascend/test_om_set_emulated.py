@@ -6,10 +6,9 @@ from pathlib import Path
 import onnx
 import psutil
 import pytest
-from onnx import TensorProto, helper
 
 from tests.emulated_cann import emulated_environment
-from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, record_for, save, tiny_encoder
+from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, record_for, save, tiny_encoder
 from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -116,15 +115,6 @@ def test_a_fusion_switch_changes_what_the_model_becomes(
     assert not closed & {fusion.name for fusion in made.story.fusions}
     assert made.kernels != plain[0].kernels
     assert sum(made.kernels.values()) > sum(plain[0].kernels.values())
-
-
-def gelu_model(folder: Path, *, opset: int = 20) -> Path:
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 16]) for name in ("x", "y")]
-    nodes = [
-        helper.make_node("Gelu", ["x"], ["g"], name="encoder/gelu_7"),
-        helper.make_node("Relu", ["g"], ["y"], name="r"),
-    ]
-    return save(model_of(nodes, {}, value[:1], value[1:], opset=opset), folder / "gelu.onnx")
 
 
 def test_an_input_that_the_model_lacks_is_named(bench: Bench, tmp_path: Path) -> None:

@@ -3,18 +3,12 @@ from dataclasses import replace
 import pytest
 
 from workbench.targets.ascend.settings import AscendCompile
+from workbench.testing.conformance import STATIC
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
 
-STATIC = Quantization(
-    scheme="static",
-    algorithm="ifmr",
-    activation_symmetric=False,
-    weight_granularity="tensor",
-    attention_matmul=False,
-    keep_float=0,
-)
+STATIC_IFMR = replace(STATIC, algorithm="ifmr")
 
 
 def candidate(
@@ -47,25 +41,25 @@ def test_a_mode_of_another_target_is_refused() -> None:
 def test_int8_refuses_modes_that_give_neither_speed_nor_precision(mode: str) -> None:
     """atc.md, fact 5."""
     with pytest.raises(ConfigError, match="neither the speed nor the precision"):
-        candidate(mode, STATIC)
+        candidate(mode, STATIC_IFMR)
 
 
 def test_int8_refuses_gears() -> None:
     """atc.md, fact 4."""
     with pytest.raises(ConfigError, match="cannot be compiled for dynamic shapes"):
-        candidate(quantization=STATIC, shapes="gears", sequence_bins=(32, 64))
+        candidate(quantization=STATIC_IFMR, shapes="gears", sequence_bins=(32, 64))
 
 
 def test_int8_refuses_high_precision_kernels() -> None:
     for settings in ({"op_select_implmode": "high_precision"}, {"op_precision_mode": ("Gelu=high_precision",)}):
         with pytest.raises(ConfigError, match="high_precision kernels"):
-            candidate(quantization=STATIC, **settings)
+            candidate(quantization=STATIC_IFMR, **settings)
 
 
 def test_int8_of_attention_products_must_be_symmetric() -> None:
     with pytest.raises(ConfigError, match="can only be symmetric"):
-        candidate(quantization=replace(STATIC, attention_matmul=True))
-    candidate(quantization=replace(STATIC, attention_matmul=True, activation_symmetric=True))
+        candidate(quantization=replace(STATIC_IFMR, attention_matmul=True))
+    candidate(quantization=replace(STATIC_IFMR, attention_matmul=True, activation_symmetric=True))
 
 
 def test_dynamic_int8_does_not_exist() -> None:
@@ -117,7 +111,7 @@ def test_the_host_threads_are_no_setting_of_the_device() -> None:
 
 
 def test_a_candidate_is_described_by_what_differs_from_the_defaults() -> None:
-    one = candidate("allow_mix_precision", STATIC, sequence_bins=(64, 128), disabled_fusions=("gelu",))
+    one = candidate("allow_mix_precision", STATIC_IFMR, sequence_bins=(64, 128), disabled_fusions=("gelu",))
     several = candidate(sequence_bins=(128,), batches=(1, 8))
 
     assert describe(one) == (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.targets.ascend.atc.test_command import BERT
+from tests.targets.ascend.offline_files import BERT
 from workbench.cann_emulator.atc import checks
 from workbench.cann_emulator.atc.boundary import parse_output_type
 from workbench.cann_emulator.atc.console import error_lines, warning_lines

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
+from workbench.targets.ascend_llm.calibrate import CalibratedLlm, calibrate_llm
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.served_block import (
     check_tied,
@@ -72,3 +73,20 @@ def check_values(served: Served) -> None:
     read_served_head(served)
     for index in range(served.config.layers):
         read_served_block(served, index)
+
+
+def run(base: Path, cfg: Path, out: str = "out", **more: Any) -> CalibratedLlm:
+    return calibrate_llm(base / "model", base / out, cfg=cfg, data=write_texts(base / "texts.jsonl"), **more)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+GOLDEN = next(
+    (p / "shared/bench/msmodelslim_golden" for p in Path(__file__).parents if (p / "shared/bench").is_dir()), None
+) or Path("/nowhere")
+
+MANIFEST = GOLDEN / "manifest.json"
+
+CASES: list[dict[str, Any]] = json.loads(MANIFEST.read_text())["cases"] if MANIFEST.is_file() else []

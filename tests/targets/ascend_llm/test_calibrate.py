@@ -2,28 +2,28 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.targets.ascend_llm.folders import LINEAR, STATIC, WEIGHT, write_llm, write_texts, write_v0, write_v1
+from tests.targets.ascend_llm.folders import (
+    LINEAR,
+    STATIC,
+    WEIGHT,
+    content,
+    run,
+    write_llm,
+    write_texts,
+    write_v0,
+    write_v1,
+)
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.run import Samples
-from workbench.targets.ascend_llm import calibrate as module
 from workbench.targets.ascend_llm.calibrate import calibrate_llm
 from workbench.targets.ascend_llm.forecast import Forecast, check_room, checkpoint_bytes, forecast_of
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.values.errors import ConfigError, ToolchainError
-
-
-def run(base: Path, cfg: Path, out: str = "out", **more: Any) -> module.CalibratedLlm:
-    return calibrate_llm(base / "model", base / out, cfg=cfg, data=write_texts(base / "texts.jsonl"), **more)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:

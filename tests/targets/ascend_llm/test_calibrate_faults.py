@@ -14,17 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.targets.ascend_llm.folders import STATIC, write_llm, write_texts, write_v0
-from workbench.targets.ascend_llm.calibrate import DESCRIPTION, WORK, CalibratedLlm, calibrate_llm
+from tests.targets.ascend_llm.folders import STATIC, content, run, write_llm, write_texts, write_v0
+from workbench.targets.ascend_llm.calibrate import DESCRIPTION, WORK, calibrate_llm
 from workbench.values.errors import ConfigError, ToolchainError
-
-
-def run(base: Path, cfg: Path, out: str = "out") -> CalibratedLlm:
-    return calibrate_llm(base / "model", base / out, cfg=cfg, data=write_texts(base / "texts.jsonl"))
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @contextmanager

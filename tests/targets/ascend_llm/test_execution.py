@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.quantization.llm.tiny_models import samples
 from tests.targets.ascend_llm.changed_checkpoints import CACHE, DYNAMIC, MIX, change, write_checkpoint
-from tests.targets.ascend_llm.folders import LINEAR, WEIGHT
+from tests.targets.ascend_llm.folders import CASES, GOLDEN, LINEAR, WEIGHT
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import Stage, float_logits, greedy
 from workbench.quantization.llm.recipe import Type
@@ -30,9 +30,6 @@ from workbench.targets.ascend_llm.served import read_served
 from workbench.targets.ascend_llm.served_block import ServedBlock, ServedLinear, StaticInput
 from workbench.values.errors import MeasureError
 
-GOLDEN = next(
-    (p / "shared/bench/msmodelslim_golden" for p in Path(__file__).parents if (p / "shared/bench").is_dir()), None
-) or Path("/nowhere")
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 Wide = np.float64
 
@@ -256,7 +253,6 @@ def test_values_that_the_dtype_does_not_hold_are_an_error_with_block_and_window(
         list(served_logits(read_served(folder))(samples(1)))
 
 
-CASES = json.loads((GOLDEN / "manifest.json").read_text())["cases"] if (GOLDEN / "manifest.json").is_file() else []
 TO_THE_TOKEN = {
     *("v0_static_fp32__qwen2_fp32", "v1_flex_smooth__qwen2_fp32", "v1_iter_smooth__qwen2_fp32", "v1_kv8__qwen2_fp32"),
     *("v1_histogram__qwen3_fp32", "v1_iter_smooth__qwen3_fp32", "v1_static_sym__qwen3_fp32"),

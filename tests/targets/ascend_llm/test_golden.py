@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.targets.ascend_llm.folders import CASES, GOLDEN
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.run import fake_logits, left_float, without
 from workbench.targets.ascend_llm.calibrate import calibrate_llm
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.targets.ascend_llm.texts import padded_samples, read_texts, read_tokenizer
 
-GOLDEN = next(
-    (p / "shared/bench/msmodelslim_golden" for p in Path(__file__).parents if (p / "shared/bench").is_dir()), None
-) or Path("/nowhere")
-MANIFEST = GOLDEN / "manifest.json"
-CASES: list[dict[str, Any]] = json.loads(MANIFEST.read_text())["cases"] if MANIFEST.is_file() else []
 LEFT_OUT = {"model.embed_tokens.weight", "lm_head.weight"}
 EVERY_CASE = pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in CASES])
 
@@ -43,15 +38,6 @@ def nearly(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     if theirs.dtype == torch.int64:
         return int(apart.max()) <= 32
     return int(apart.max()) <= 1 and float(apart.float().mean()) <= 0.001
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The tool ran on one; sums of bfloat16 in another order differ."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

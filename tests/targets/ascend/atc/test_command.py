@@ -2,17 +2,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.targets.ascend.offline_files import BERT
 from workbench.targets.ascend.atc.command import compile_flags, shapes_of
-from workbench.targets.ascend.interface import Axis, Interface, Port
+from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import CompileError, ConfigError
 
-TEXT: tuple[int | Axis, ...] = ("batch", "sequence")
-BERT = Interface(
-    inputs=(Port(name="ids", dtype="int64", shape=TEXT), Port(name="mask", dtype="int64", shape=TEXT)),
-    outputs=(Port(name="logits", dtype="float32", shape=("batch", 77)),),
-)
 IMAGE = Interface(
     inputs=(Port(name="x", dtype="float32", shape=("batch", 3, 8, 8)),),
     outputs=(Port(name="y", dtype="float32", shape=("batch", 10)),),

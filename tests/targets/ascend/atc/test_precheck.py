@@ -6,8 +6,8 @@ import pytest
 from onnx import helper
 
 from tests.emulated_cann import emulated_environment
+from tests.targets.ascend.offline_files import gelu_model
 from tests.targets.ascend.played_atc import play_atc
-from tests.targets.ascend.test_om_set_emulated import gelu_model
 from tests.targets.encoder import save, tiny_encoder
 from workbench.targets.ascend.check import check_model, read_report
 from workbench.values.errors import CheckError
