@@ -61,3 +61,9 @@ def write_binned_workspace(root: Path, task: str) -> Path:
     (root / "search_spaces" / "bins.yaml").write_text(SPACE, encoding="utf-8")
     (root / "experiments" / "bins.yaml").write_text(EXPERIMENT, encoding="utf-8")
     return root / "experiments" / "bins.yaml"
+
+
+SERVICE_QUESTION = """objectives: [service_throughput_per_s, accuracy]
+sampler: random
+service: {concurrency: 8, confirm: 0, host: {request_ms: 0.05, batch_ms: 0.02, cores: 16, origin: a test}}
+"""

@@ -277,7 +277,7 @@ def test_divergence_may_be_what_is_measured(tmp_path: Path) -> None:
 _SWEEP = """
 import sys
 from pathlib import Path
-from tests.search.test_language import language_bench
+from tests.llm_workspace import language_bench
 from workbench.search.sweep import run_sweep
 
 class Told:

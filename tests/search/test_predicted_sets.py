@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.binned_texts import write_binned_workspace
+from tests.binned_texts import SERVICE_QUESTION, write_binned_workspace
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.tiny import bench_of
 from workbench.evaluation.bench import Bench
@@ -32,17 +32,13 @@ presets:
   - {name: two, compile.batches: "1 2 4 8", compile.sequence_bins: "8 48"}
   - {name: float, compile.batches: "1 2 4 8", compile.sequence_bins: "8 48", precision.mode: must_keep_origin_dtype}
 """
-QUESTION = """objectives: [service_throughput_per_s, accuracy]
-sampler: random
-service: {concurrency: 8, confirm: 0, host: {request_ms: 0.05, batch_ms: 0.02, cores: 16, origin: a test}}
-"""
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
     file = write_binned_workspace(tmp_path, "classification")
     (tmp_path / "search_spaces" / "bins.yaml").write_text(SPACE, encoding="utf-8")
-    text = file.read_text(encoding="utf-8").replace("objectives: [latency_p50_ms]\n", QUESTION)
+    text = file.read_text(encoding="utf-8").replace("objectives: [latency_p50_ms]\n", SERVICE_QUESTION)
     file.write_text(text.replace("trials: 2", "trials: 3"), encoding="utf-8")
     with switched_on(emulated_environment(tmp_path / "cann")):
         question = read_experiment(file)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.binned_texts import write_binned_workspace
+from tests.binned_texts import SERVICE_QUESTION, write_binned_workspace
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.search.sweeping import Recorder
-from tests.search.test_predicted_sets import QUESTION
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.run_notes import read_set_aside
 from workbench.evaluation.store import Store
@@ -50,7 +49,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("cards")
     file = write_binned_workspace(folder, "classification")
     (folder / "search_spaces" / "bins.yaml").write_text(SPACE, encoding="utf-8")
-    text = file.read_text(encoding="utf-8").replace("objectives: [latency_p50_ms]\n", QUESTION)
+    text = file.read_text(encoding="utf-8").replace("objectives: [latency_p50_ms]\n", SERVICE_QUESTION)
     file.write_text(text.replace("trials: 2", "trials: 8") + "compile: all\n", encoding="utf-8")
     environment = emulated_environment(folder / "cann", CANN_EMULATOR_DEVICES=str(CARDS))
     with switched_on(environment), pytest.MonkeyPatch.context() as patch:
