@@ -1,4 +1,4 @@
-"""Writing a search space: a narrowed one, with why each choice was taken out."""
+"""Writing a search space: a narrowed one, with why each choice was taken out; and one with a further preset."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.space.dimensions import CFG, OFF, TARGET, dimension_of
-from workbench.space.space import Forbid, Parameter, Preset, SearchSpace
+from workbench.space.space import Forbid, Forbidden, Parameter, Preset, SearchSpace, assignment_of, build, complete
+from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.service import ServiceChoices, ServiceSettings
 
@@ -55,6 +56,57 @@ def narrowed(space: SearchSpace, dropped: Sequence[Dropped]) -> SearchSpace:
         configurations={c: text for c, text in space.configurations.items() if c not in gone.get(CFG, set())},
         files={key: text for key, text in space.files.items() if key in kept},
     )
+
+
+def with_preset(
+    space: SearchSpace, candidate: Candidate, name: str, *, based_on: Candidate, configuration: str = ""
+) -> SearchSpace | None:
+    """The space that proposes a candidate too, first of all: the choices that it lacks, and a preset of this name.
+
+    Args:
+        based_on: a candidate that it was made of; what the two have in common is taken of the space.
+        configuration: how its file is called, where the candidate follows one; relative to the space's.
+
+    Returns:
+        None where no choice of the space can say what the candidate is.
+    """
+    now, before = candidate.switches(), based_on.switches()
+    wanted = {n: v for n, v in now.items() if before.get(n) != v}
+    wanted |= {n: OFF for n in before.keys() - now.keys() if n.startswith("compile.")}
+    configurations = dict(space.configurations)
+    if CFG in wanted and candidate.quantization.cfg is not None:
+        wanted[CFG], configurations[configuration] = configuration, candidate.quantization.cfg
+    chosen = {**(assignment_of(space, based_on) or {}), **wanted}
+    parameters = []
+    for parameter in space.parameters:
+        value = wanted.get(parameter.name)
+        if value is not None:
+            when = {n: tuple(dict.fromkeys((*v, chosen.get(n, v[0])))) for n, v in parameter.when.items()}
+            parameter = replace(parameter, choices=tuple(dict.fromkeys((*parameter.choices, value))), when=when)
+        parameters.append(parameter)
+    known = {parameter.name for parameter in parameters}
+    for setting in [one for one in wanted if one not in known]:
+        dimension = dimension_of(setting, space.targets)
+        if dimension is None:
+            return None
+        scheme = "quantization.scheme"
+        off = (OFF,) if dimension.may_be_off else () if setting == CFG else (before.get(setting, dimension.values[0]),)
+        when = {scheme: (chosen[scheme],)} if setting == CFG and scheme in chosen else {}
+        choices = (*off, wanted[setting])
+        parameters.append(Parameter(name=setting, choices=choices, when=when, about=dimension.about))
+    made = replace(space, parameters=tuple(parameters), configurations=configurations)
+    assignment = complete(made, chosen)
+    try:
+        if build(made, assignment).id != candidate.id:
+            return None
+    except (Forbidden, ValueError):
+        return None
+    return replace(made, presets=(Preset(name=name, assignment=assignment), *_completed(made)))
+
+
+def _completed(space: SearchSpace) -> tuple[Preset, ...]:
+    """Its presets, which say what a new parameter is in them too."""
+    return tuple(replace(p, assignment=complete(space, p.assignment)) for p in space.presets)
 
 
 def space_yaml(space: SearchSpace, *, about: Sequence[str] = (), dropped: Sequence[Dropped] = ()) -> str:

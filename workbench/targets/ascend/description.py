@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,12 @@ def _inside() -> LooksInside:
     from workbench.targets.ascend.dump.inside import AscendInside
 
     return AscendInside()
+
+
+def _tune(lowered: Path | None, candidate: Candidate, bank: Path, report: Callable[[str], None]) -> Candidate:
+    from workbench.targets.ascend.aoe import tuned, with_bank
+
+    return with_bank(candidate, bank) if lowered is None else tuned(lowered, candidate, bank, report)
 
 
 def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
@@ -138,6 +144,7 @@ TARGET = TargetDescription(
     profiler=_profiler,
     compiled_as="om",
     inside=_inside,
+    tune=_tune,
     inspect=_inspect,
     engine="deploy",
     recognizes=_recognizes,
