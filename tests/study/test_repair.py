@@ -21,6 +21,7 @@ from tests.targets.encoder import Array, model_of
 from workbench.api.opening import opened
 from workbench.commands.cli import app
 from workbench.evaluation.overflow import overflow_of
+from workbench.inputs.experiment import read_experiment
 from workbench.space.reader import read_space
 from workbench.space.space import build, complete
 from workbench.study.limits import Limits
@@ -48,6 +49,7 @@ ROUNDED_AWAY: Nodes = (
     ("down", "Sub", ("c2", "offset"), "c"),
 )
 """float16 has steps of 4 where `up` gives its result."""
+PRESETS = "presets: [{name: whole, precision.mode: must_keep_origin_dtype}]\n"
 BRANCHES = {"a": LARGE_PRODUCT, "b": EXP_SUM, "c": ROUNDED_AWAY}
 
 
@@ -96,7 +98,7 @@ def workspace(root: Path, proto: onnx.ModelProto) -> Path:
         x = random.standard_normal((size, COLUMNS)).astype(np.float32)
         np.savez(root / f"{split}.npz", x=x, label=random.integers(0, CLASSES, size))
     (root / "labels.json").write_text(json.dumps([f"c{i}" for i in range(CLASSES)]), encoding="utf-8")
-    for name, text in (("manifest.yaml", MANIFEST), ("space.yaml", SPACE), ("experiment.yaml", EXPERIMENT)):
+    for name, text in (("manifest.yaml", MANIFEST), ("space.yaml", SPACE + PRESETS), ("experiment.yaml", EXPERIMENT)):
         (root / name).write_text(text, encoding="utf-8")
     return root / "experiment.yaml"
 
@@ -128,7 +130,10 @@ def test_planted_faults_are_mended_one_after_the_other_at_the_least_cost(tmp_pat
 
     space = read_space(next((tmp_path / "w").glob("space-repaired-*.yaml")))
     assert build(space, space.presets[0].assignment).id == found.candidate.id
-    assert str(space.path) in written
+    assert [preset.name for preset in space.presets] == [f"repaired-{found.candidate.short_id}", "whole"]
+    again = read_experiment(next((tmp_path / "w").glob("experiment-repaired-*.yaml")))
+    assert again.baseline.id == found.candidate.id, "nothing is measured beside a baseline that overflows"
+    assert f"workbench sweep {again.path}" in written
     stored = json.loads((tmp_path / "to" / "repair.json").read_text(encoding="utf-8"))
     assert (stored["asked"], stored["level"]) == (asked.id, "modelled")
 

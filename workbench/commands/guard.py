@@ -14,20 +14,8 @@ from workbench.values.errors import ToolchainError
 from workbench.values.system.lifeline import die_with, ending, out_of_memory_kills
 
 GUARDED = (
-    *(
-        "plan",
-        "inspect",
-        "init",
-        "convert",
-        "doctor",
-        "calibrate",
-        "sensitivity",
-        "compare",
-        "profile",
-        "repair",
-        "log",
-    ),
-    *("export", "verify", "promote", "rollback"),
+    *("plan", "inspect", "init", "convert", "doctor", "calibrate", "sensitivity", "compare", "profile", "log"),
+    *("repair", "tune", "export", "verify", "promote", "rollback"),
 )
 """Sweeps and single evaluations have an evaluation process, services and loads have processes of their own."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

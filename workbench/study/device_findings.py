@@ -53,7 +53,9 @@ class FirstBad:
         tensor: of the float model, whose numbers are wrong.
         magnitude: largest |value| of the float model there.
         not_finite, relative_error: of the device's values.
-        scales: those of its INT8 inputs and outputs that lose values; empty where others are to blame, as weights.
+        kept: operators that a half cannot hold; itself where it rounds too much.
+    layers: quantized ones behind it; those whose scales lose values, where there are such.
+    scales: those of its INT8 inputs and outputs that lose values; empty where others are to blame, as weights.
         files: NPY files of its inputs and outputs as the device had them, and of the float model's.
     """
 
@@ -67,6 +69,8 @@ class FirstBad:
     not_finite: int
     relative_error: float
     mends: tuple[Mend, ...]
+    kept: tuple[str, ...]
+    layers: tuple[str, ...]
     scales: tuple[BadScale, ...]
     files: tuple[str, ...]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,30 +26,11 @@ INT8_ERROR = INT8.error or 0.15
 _HALF = "float16"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadOperator:
-    """The first operator whose result is beyond the limits, in the device's own terms.
+def first_bad(found: Comparison, a: Side, device: DeviceSide, looker: LooksInside, to: Path) -> FirstBad | None:
+    """The first operator, in the float model's order, whose result is beyond the limits; all it reads is within them.
 
-    Attributes:
-        call: in which it ran.
-        row: the tensor by which it is judged.
-        kept: operators that a half cannot hold, which are to be kept in the float model's type; itself for rounding.
-        layers: quantized layers that are to blame.
-        reference: tensor → the float model's values.
+    Writes what it read and wrote, and what the float model has there, into `to`.
     """
-
-    operator: DeviceOperator
-    call: DeviceCall
-    row: TensorComparison
-    cause: Cause
-    kept: tuple[DeviceOperator, ...]
-    layers: tuple[str, ...]
-    scales: tuple[BadScale, ...]
-    reference: Mapping[str, Any]
-
-
-def bad_operator(found: Comparison, a: Side, device: DeviceSide) -> BadOperator | None:
-    """The first one in the float model's order whose result is beyond the limits, while all it reads is within them."""
     row = found.first_beyond_limits
     if row is None:
         return None
@@ -66,41 +46,24 @@ def bad_operator(found: Comparison, a: Side, device: DeviceSide) -> BadOperator 
     rescaled = {name for name, each in rows.items() if each.rescaled}
     integers = [t.tensor for t in (*operator.inputs, *operator.outputs) if t.scale and t.tensor not in {"", *rescaled}]
     reference = reference_values(a, device, call_index, list(dict.fromkeys([row.tensor, *integers])))
-    scales = _bad_scales(operator, call, reference, found.limits.error or INT8_ERROR)
-    return BadOperator(
-        operator=operator,
-        call=call,
-        row=row,
-        cause=cause,
-        kept=tuple(kept),
-        layers=tuple(dict.fromkeys(s.layer for s in scales)) or _layers(operator, call),
-        scales=scales,
-        reference=reference,
-    )
-
-
-def first_bad(found: Comparison, a: Side, device: DeviceSide, looker: LooksInside, to: Path) -> FirstBad | None:
-    """`bad_operator` with the lines that mend it.
-
-    Writes what it read and wrote, and what the float model has there, into `to`.
-    """
-    bad = bad_operator(found, a, device)
-    if bad is None:
-        return None
-    remedies = looker.remedies(bad.kept, bad.layers if bad.cause == "integers" else ())
+    bad_scales = _bad_scales(operator, call, reference, found.limits.error or INT8_ERROR)
+    layers = tuple(dict.fromkeys(s.layer for s in bad_scales)) or _layers(operator, call)
+    remedies = looker.remedies(kept, layers if cause == "integers" else ())
     return FirstBad(
-        operator=bad.operator.name,
-        op_type=bad.operator.op_type,
-        nodes=bad.operator.float_nodes,
-        types=bad.operator.types,
-        tensor=bad.row.tensor,
-        cause=bad.cause,
-        magnitude=bad.row.magnitude,
-        not_finite=bad.row.not_finite,
-        relative_error=bad.row.relative_error,
+        operator=operator.name,
+        op_type=operator.op_type,
+        nodes=operator.float_nodes,
+        types=operator.types,
+        tensor=row.tensor,
+        cause=cause,
+        magnitude=row.magnitude,
+        not_finite=row.not_finite,
+        relative_error=row.relative_error,
         mends=tuple(Mend(setting=r.setting, lines=r.lines, what=r.what) for r in remedies),
-        scales=bad.scales,
-        files=write_values(bad.operator, to, {f"float.{name}": values for name, values in bad.reference.items()}),
+        kept=tuple(each.name for each in kept),
+        layers=layers,
+        scales=bad_scales,
+        files=write_values(operator, to, {f"float.{name}": values for name, values in reference.items()}),
     )
 
 

@@ -302,24 +302,15 @@ def _write_priced(study: LayerStudy, experiment: Experiment, names: Sequence[str
 
 
 def without_layers(quantization: Quantization, skipped: Sequence[str], *, batches: int) -> Quantization:
-    """Of INT8 the same in AMCT's simplified configuration, which skips these layers too.
-
-    A configuration keeps what it says; of a recipe it has the search of ranges and the symmetry, and AMCT's weights.
-
-    Args:
-        batches: of calibration, where a recipe becomes a configuration.
-    """
-    if quantization.cfg is not None:
-        config = parse_cfg(quantization.cfg)
-        config = replace(config, skip_layers=tuple(dict.fromkeys((*config.skip_layers, *skipped))))
-    else:
-        ranges = HfmgQuantize() if quantization.algorithm == "hfmg" else None
-        config = AmctConfig(
-            batch_num=batches,
-            skip_layers=tuple(skipped),
-            activation_offset=not quantization.activation_symmetric,
-            common_config=None if ranges is None else CalibrationConfig(activations=ranges),
-        )
+    """INT8 by AMCT's simplified configuration that skips these layers too: the one that is followed, or else AMCT's own
+    recipe over so many batches, with the symmetry and the search of ranges of this one."""
+    config = AmctConfig(
+        batch_num=batches,
+        activation_offset=not quantization.activation_symmetric,
+        common_config=CalibrationConfig(activations=HfmgQuantize()) if quantization.algorithm == "hfmg" else None,
+    )
+    config = config if quantization.cfg is None else parse_cfg(quantization.cfg)
+    config = replace(config, skip_layers=tuple(dict.fromkeys((*config.skip_layers, *skipped))))
     return Quantization(scheme="cfg", cfg=write_cfg(config), calibrator=quantization.calibrator)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,10 +32,9 @@ from workbench.inputs.experiment import Experiment
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds
 from workbench.space.writer import space_yaml, with_preset
-from workbench.study.compared import Comparison
 from workbench.study.comparison import Side, compare
 from workbench.study.device_side import DeviceSide, looker, prefixes
-from workbench.study.first_bad import bad_operator
+from workbench.study.first_bad import first_bad
 from workbench.study.layers import without_layers
 from workbench.study.limits import Limits
 from workbench.targets import REFERENCE, described, open_target
@@ -48,10 +48,8 @@ from workbench.values.system.scratch import scratch_folder
 
 MOST_COMPILED = 40
 """Candidates that are compiled; three faults with three changes each take fewer."""
-_CALLS = 5
-"""Under the profiler; a kernel's time is the median over them."""
-_MOST_HOPS = 4
-"""Operators around a fault that a change is widened by, one after the other."""
+_CALLS, _MOST_HOPS = 5, 4
+"""Calls under the profiler; operators around a fault that a change is widened by, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +57,12 @@ class Step:
     """One fault, and the change that was made for it.
 
     Attributes:
-        operator, op_type, nodes, tensor: of the first bad operator.
-        fault: what is wrong there, in words.
+        operator, fault: the first bad operator with the nodes that it covers, and what is wrong there, in words.
         setting, what: of the change.
         call_us: what the kernels of a call take with it.
     """
 
     operator: str
-    op_type: str
-    nodes: tuple[str, ...]
-    tensor: str
     fault: str
     setting: str
     what: str
@@ -95,23 +89,28 @@ class Repair:
 
 @dataclass(frozen=True, kw_only=True)
 class _Fault:
-    """Attributes: key: tells whether a change left it as it was. operators: to be computed otherwise."""
+    """Attributes: key: a tensor or an operator, and what is wrong with it. operators: to be computed otherwise."""
 
     key: tuple[str, str]
     operator: DeviceOperator
-    call: DeviceCall
     words: str
     operators: tuple[DeviceOperator, ...]
     layers: tuple[str, ...]
+    call: DeviceCall
+
+    @property
+    def named(self) -> str:
+        nodes = ", ".join(self.operator.float_nodes[:4])
+        return f"{self.operator.name} ({self.operator.op_type}{f'; {nodes}' if nodes else ''})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Attempt:
-    """Attributes: fault, hops, wider: of its last change: what for, how far around, and whether it can be wider."""
+    """Attributes: key, hops, wider: of its last change: for which fault, how far around it, and may it be wider."""
 
     candidate: Candidate
     steps: tuple[Step, ...] = ()
-    fault: _Fault | None = None
+    key: tuple[str, str] | None = None
     hops: int = 0
     wider: bool = False
 
@@ -138,63 +137,55 @@ def repair(
         ConfigError: the target cannot be looked into, or the float model itself has no numbers.
         MeasureError: no change does; the message has the fault that stays, and what to do.
     """
-    target = described(candidate.target)
-    prefix = next((name for name, known in prefixes().items() if known == candidate.target), None)
-    if target.profiler is None or prefix is None or experiment.model.is_language_model:
+    name, model = candidate.target, experiment.model
+    if described(name).profiler is None or name not in prefixes().values() or model.is_language_model:
         raise ConfigError(
-            f"{candidate.target} shows nobody what its operators compute, so that no fault is found there.",
+            f"{name} shows nobody what its operators compute, so that no fault is found there.",
             key="--candidate",
-            hint=f"Choose a candidate of {', '.join(prefixes().values()) or 'a target with a device'}; "
-            "`workbench compare` takes the others layer by layer.",
+            hint=f"Choose one of {', '.join(prefixes().values())}; `workbench compare` takes the others by layer.",
         )
-    looks = looker(candidate.target)
-    batch = experiment.model.fixed_batch or candidate.serving.batch
-    shape = candidate.compile.compiled_lengths()[-1:]
-    data = experiment.dataset.with_bins(shape) if shape else experiment.dataset
-    feeds = list(calibration_feeds(data, experiment.model, batch=batch, samples=samples, split="validation"))
+    batch = model.fixed_batch or candidate.serving.batch
+    longest = candidate.compile.compiled_lengths()[-1:]
+    data = experiment.dataset.with_bins(longest) if longest else experiment.dataset
+    feeds = list(calibration_feeds(data, model, batch=batch, samples=samples, split="validation"))
     _refuse_unsound(experiment, feeds)
-    layers = [layer.name for layer in quantizable_layers(normalized(load_graph(experiment.model)))]
 
     def one_shape(of: Candidate) -> Candidate:
-        return replace(of, compile=of.compile.for_shapes((batch,), shape)) if of.compile.compiles_shapes else of
+        return replace(of, compile=of.compile.for_shapes((batch,), longest)) if of.compile.compiles_shapes else of
 
     def call_us(made: Candidate) -> float:
         plain = one_shape(made)
         artifact, directory = artifact_of(experiment, plain, bench)
         return sum(kernel.call_us for kernel in kernels_of(directory, artifact, plain, feeds[0], calls=_CALLS))
 
-    def seen(made: Candidate) -> tuple[Comparison, _Fault | None]:
-        """What is wrong with it on the device; None for nothing."""
-        plain = one_shape(made)
-        artifact, directory = artifact_of(experiment, plain, bench)
+    def looked_at(made: Candidate) -> tuple[Limits, _Fault | None]:
+        artifact, directory = artifact_of(experiment, one_shape(made), bench)
         with scratch_folder("repair") as to:
-            recording = looks.record(directory, artifact, experiment.model, feeds, to)
-            device = DeviceSide(recording, experiment.model)
-            a = Side(about="float", engine=REFERENCE, path=experiment.model.path)
-            b = Side(about=made.short_id, engine=prefix, path=recording.folder, device=device)
+            looks = looker(name)
+            device = DeviceSide(looks.record(directory, artifact, model, feeds, to), model)
+            a = Side(about="float", engine=REFERENCE, path=model.path)
+            b = Side(about=made.short_id, engine=name, path=to, device=device)
             found = compare(a, b, device.feeds(), data="validation split", limits=limits)
-            if not found.passed and (bad := bad_operator(found, a, device)) is not None:
-                error = f"{bad.row.not_finite} values not finite" if bad.row.not_finite else ""
-                return found, _Fault(
-                    key=(bad.row.tensor, bad.cause),
-                    operator=bad.operator,
-                    call=bad.call,
-                    words=f"{bad.cause}: {error or f'off by {bad.row.relative_error:.3g} of the signal'}",
-                    operators=bad.kept,
-                    layers=bad.layers if bad.cause == "integers" else _quantized(bad.kept),
-                )
-            over = overflowing(experiment, plain, bench)
-            return found, _overflowed(over, recording.calls[0]) if over else None
+            bad = None if found.passed else first_bad(found, a, device, looks, to / "first-bad")
+            calls = device.recording.calls
+            if bad is None:
+                over = overflowing(experiment, one_shape(made), bench)
+                return found.limits, _fault(("", "overflow"), tuple(over), (), over, calls[0]) if over else None
+            wrong = f"{bad.not_finite} values not finite" if bad.not_finite else f"off by {bad.relative_error:.3g}"
+            key, layers = (bad.tensor, bad.cause), bad.layers if bad.cause == "integers" else ()
+            call = next(one for one in calls if any(o.name == bad.operator for o in one.operators))
+            return found.limits, _fault(key, bad.kept, layers, {bad.operator: wrong}, call)
 
     report("compiling and comparing the candidate as it is")
-    known = {candidate.id}
+    known, order = {candidate.id}, itertools.count()
     before_us = call_us(candidate)
-    order = itertools.count()
     waiting = [(before_us, next(order), _Attempt(candidate=candidate))]
+    layers = [layer.name for layer in quantizable_layers(normalized(load_graph(model)))]
+    batches = -(-experiment.calibration.samples // experiment.calibration.batch)
     while waiting:
         took_us, _, attempt = heapq.heappop(waiting)
-        found, fault = seen(attempt.candidate)
-        limits = limits or found.limits  # those of the candidate as it was: float32 in it does not make them stricter
+        usual, fault = looked_at(attempt.candidate)
+        limits = limits or usual  # those of the candidate as it was: float32 in it does not make them stricter
         if fault is None:
             _check_all_shapes(experiment, attempt.candidate, one_shape(attempt.candidate), bench)
             return Repair(
@@ -206,14 +197,14 @@ def repair(
                 compiled=len(known),
                 limits=str(limits),
             )
-        report(f"{_count(len(attempt.steps), 'change')}, {took_us:.1f} us a call: {_named(fault)}, {fault.words}")
-        stays, again = fault, attempt.fault is not None and fault.key == attempt.fault.key
+        report(f"{_count(len(attempt.steps), 'change')}, {took_us:.1f} us a call: {fault.named}, {fault.words}")
+        stays, again = fault, fault.key == attempt.key
         hops, steps = (attempt.hops + 1, attempt.steps[:-1]) if again else (0, attempt.steps)
         if again and not (attempt.wider and hops <= _MOST_HOPS):
             continue
         around = _around(fault, hops)
-        offered = [c for c in looks.changes(attempt.candidate, around) if c.wider or not again] if around else []
-        offered += [] if again else _skipped(attempt.candidate, fault, layers, experiment)
+        offered = [c for c in looker(name).changes(attempt.candidate, around) if c.wider or not again] if around else []
+        offered += [] if again else _skipped(attempt.candidate, fault, layers, batches)
         for change in offered:
             if change.candidate.id in known or len(known) >= most:
                 continue
@@ -225,23 +216,13 @@ def repair(
                 report(f"{said}cannot be compiled or run ({error})")
                 continue
             report(f"{said}{made_us:.1f} us a call")
-            step = Step(
-                operator=fault.operator.name,
-                op_type=fault.operator.op_type,
-                nodes=fault.operator.float_nodes,
-                tensor=fault.key[0],
-                fault=fault.words,
-                setting=change.setting,
-                what=change.what,
-                call_us=made_us,
-            )
-            made = _Attempt(
-                candidate=change.candidate, steps=(*steps, step), fault=fault, hops=hops, wider=change.wider
-            )
+            words = {"operator": fault.named, "fault": fault.words, "setting": change.setting, "what": change.what}
+            done = (*steps, Step(**words, call_us=made_us))
+            made = _Attempt(candidate=change.candidate, steps=done, key=fault.key, hops=hops, wider=change.wider)
             heapq.heappush(waiting, (made_us, next(order), made))
     single = (*stays.operator.float_nodes, stays.operator.name)[0]
     raise MeasureError(
-        f"none of {len(known) - 1} changed candidates is within the limits ({limits}): {_named(stays)} stays, "
+        f"none of {len(known) - 1} changed candidates is within the limits ({limits}): {stays.named} stays, "
         f"{stays.words}. {'Let more be compiled with --most. ' if len(known) >= most else ''}Look at it by itself: "
         f"workbench compare float om:CANDIDATE --experiment {experiment.path} --single-op {single!r}. Where "
         "the difference does no harm, widen the limits (--error, --cosine); else scale these values down in the model."
@@ -254,43 +235,41 @@ def repair_lines(found: Repair) -> list[str]:
         return [f"nothing to repair: within the limits ({found.limits}), and nothing overflows in any sample"]
     lines = [f"{_count(len(found.steps), 'fault')} mended; {found.compiled} candidates were compiled for it"]
     for number, step in enumerate(found.steps, 1):
-        nodes = f"; nodes {', '.join(step.nodes[:4])}{' …' if len(step.nodes) > 4 else ''}" if step.nodes else ""
-        lines += [
-            f"  {number}. {step.operator} ({step.op_type}{nodes}), {step.fault}",
-            f"     {step.setting}: {step.what}",
-        ]
+        lines += [f"  {number}. {step.operator}, {step.fault}", f"     {step.setting}: {step.what}"]
     share = 100 * (found.call_us / found.before_us - 1)
-    times = f"{found.before_us:.1f} us before, {found.call_us:.1f} us now ({share:+.1f} %, {found.level})"
     return [
         *lines,
         f"within the limits now ({found.limits}), and nothing overflows in any sample of validation and holdout",
-        f"kernels of one call: {times}",
+        f"kernels of one call: {found.before_us:.1f} us, now {found.call_us:.1f} us ({share:+.1f} %, {found.level})",
     ]
 
 
 def write_repair(found: Repair, asked: Candidate, experiment: Experiment, folder: Path) -> tuple[str, ...]:
-    """Write all that was found, the candidate, and the search space with it as a preset; says how to go on.
-
-    The space lies beside the experiment's, and overwrites nothing.
-    """
+    """Write all that was found, the candidate, and the search space with it as a preset, which a copy of the experiment
+    names; of the baseline it becomes the baseline, as nothing is measured beside a broken one. Says how to go on."""
     folder.mkdir(parents=True, exist_ok=True)
-    file, candidate = folder / "candidate.json", found.candidate
+    file, candidate, space = folder / "candidate.json", found.candidate, experiment.space
     write_json_atomically(file, candidate.to_json())
     write_json_atomically(folder / "repair.json", {"version": 1, "asked": asked.id, **encode(found)})
-    lines = [f"wrote {file}", f"measure it:   workbench evaluate {experiment.path} --candidate {file}"]
-    served = experiment.space.served_bins
-    space = experiment.space if served is None else served.file
-    stem = space.path.with_name(f"{space.path.stem}-repaired-{candidate.short_id}")
-    place, cfg = stem.with_suffix(".yaml"), stem.with_suffix(".cfg")
-    made = with_preset(space, candidate, f"repaired-{candidate.short_id}", based_on=asked, configuration=cfg.name)
+    name = f"repaired-{candidate.short_id}"
+    place, copy = (one.with_name(f"{one.stem}-{name}.yaml") for one in (space.path, experiment.path))
+    cfg, default = place.with_suffix(".cfg"), asked.id == experiment.baseline.id
+    made = with_preset(space, candidate, name, based_on=asked, default=default, configuration=cfg.name)
     if made is None:
-        return (*lines, f"{space.path.name} has no choices that say what it is, so that no preset was written")
-    if candidate.quantization.cfg is not None and cfg.name in made.configurations:
-        write_text_atomically(cfg, candidate.quantization.cfg)
-    about = (f"{space.path.name} with the candidate that `workbench repair` found as its first preset.",)
-    write_text_atomically(place, space_yaml(made, about=about))
-    how = f"search_space: {os.path.relpath(place, experiment.path.parent)} in a copy of {experiment.path.name}"
-    return (*lines, f"wrote {place}", f"search on:    {how}, then workbench sweep")
+        no_preset = f"{space.path.name} has no choices that say what it is, so that no preset was written"
+        return (f"wrote {file}", no_preset, f"next: workbench evaluate {experiment.path} --candidate {file}")
+    if text := made.configurations.get(cfg.name):
+        write_text_atomically(cfg, text)
+    about = f"{space.path.name} with the candidate that `workbench repair` found as its first preset."
+    write_text_atomically(place, space_yaml(made, about=(about,)))
+    text = experiment.path.read_text(encoding="utf-8")
+    named = {"name": f"{experiment.name}-{name}", "search_space": os.path.relpath(place, copy.parent)}
+    for key, value in named.items():
+        before, _, after = text.partition(next(re.finditer(rf"^{key}:.*$", text, re.MULTILINE))[0])
+        text = f"{before}{key}: {value}{after}"
+    write_text_atomically(copy, text)
+    wrote = [f"wrote {one}" for one in (file, place, copy)]
+    return (*wrote, f"next: workbench evaluate {copy} --candidate {file}; or workbench sweep {copy}")
 
 
 def _check_all_shapes(experiment: Experiment, candidate: Candidate, looked_at: Candidate, bench: Bench) -> None:
@@ -305,91 +284,80 @@ def _check_all_shapes(experiment: Experiment, candidate: Candidate, looked_at: C
 
 def _refuse_unsound(experiment: Experiment, feeds: Sequence[Feeds]) -> None:
     """Raises ConfigError where the float model's own outputs are no numbers, which no compiler mends."""
-    names = [spec.name for spec in experiment.model.outputs]
-    run = open_target(REFERENCE).probe(experiment.model.path, names).run
-    for each in feeds:
-        for name, values in run(each).items():
-            if values.dtype.kind == "f" and (broken := int((~np.isfinite(values)).sum())):
-                raise ConfigError(
-                    f"{broken} of {values.size} values of output {name!r} are not finite in float32 already, so "
-                    "that no setting of a compiler mends them.",
-                    file=experiment.model.path,
-                    hint="Look for the first such tensor with `workbench compare MODEL MODEL --all`, and export the "
-                    "model again.",
-                )
+    run = open_target(REFERENCE).probe(experiment.model.path, [spec.name for spec in experiment.model.outputs]).run
+    for name, values in (item for each in feeds for item in run(each).items()):
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise ConfigError(
+                f"{int((~np.isfinite(values)).sum())} of {values.size} values of output {name!r} are not finite in "
+                "float32 already, so that no setting of a compiler mends them.",
+                file=experiment.model.path,
+                hint="`workbench compare MODEL MODEL --all` shows the first such tensor; export the model again.",
+            )
 
 
-def _quantized(operators: Sequence[DeviceOperator]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(layer for operator in operators for layer in operator.layers))
-
-
-def _overflowed(nodes: Mapping[str, str], call: DeviceCall) -> _Fault:
-    """A fault that only the device's own check of all samples shows: those operators, and who reads their results."""
-    own = [o for o in call.operators if o.name in nodes or not nodes.keys().isdisjoint((*o.float_nodes, *o.nodes))]
-    if not own:
-        raise MeasureError(
-            f"{next(iter(nodes))} overflows ({next(iter(nodes.values()))}), and no operator of the dump is called so.",
-        )
-    every = (*own, *_neighbours(own, call, onward=True))
-    words = f"overflow: {next(iter(nodes.values()))}"
-    key = (own[0].name, "overflow")
-    return _Fault(key=key, operator=own[0], call=call, words=words, operators=every, layers=_quantized(every))
+def _fault(
+    key: tuple[str, str], kept: Sequence[str], layers: tuple[str, ...], wrong: Mapping[str, str], call: DeviceCall
+) -> _Fault:
+    """Of operators, or nodes that some cover; with an overflow that only the device's check of all samples shows, what
+    reads their results is kept too."""
+    own = {name: [o for o in call.operators if name in (o.name, *o.float_nodes, *o.nodes)] for name in (*wrong, *kept)}
+    first, words = next(iter(wrong.items()))
+    if not own[first]:
+        raise MeasureError(f"{first} is wrong ({words}), and no operator of the dump is called so.")
+    found = tuple({o.name: o for name in kept for o in own[name]}.values())
+    if key[1] == "overflow":
+        key, found = (first, key[1]), (*found, *_beside(found, call, onward=True))
+    quantized = tuple(dict.fromkeys(layer for operator in found for layer in operator.layers))
+    return _Fault(
+        key=key,
+        operator=own[first][0],
+        words=f"{key[1]}: {words}",
+        operators=found,
+        layers=layers or quantized,
+        call=call,
+    )
 
 
 def _around(fault: _Fault, hops: int) -> tuple[DeviceOperator, ...]:
     """A fault's operators with those that they read, so many steps back; of overflows also who reads their results."""
-    found = list(fault.operators)
+    found = fault.operators
     for _ in range(hops):
-        found += _neighbours(found, fault.call, onward=False)
-        if fault.key[1] != "rounding":
-            found += _neighbours(found, fault.call, onward=True)
-    return tuple(found)
+        found += _beside(found, fault.call, onward=False)
+        found += () if fault.key[1] == "rounding" else _beside(found, fault.call, onward=True)
+    return found
 
 
-def _neighbours(operators: Sequence[DeviceOperator], call: DeviceCall, *, onward: bool) -> tuple[DeviceOperator, ...]:
-    """Next operators that cover nodes; what the compiler put in between is passed."""
+def _beside(operators: Sequence[DeviceOperator], call: DeviceCall, *, onward: bool) -> tuple[DeviceOperator, ...]:
+    """The next operators that cover nodes, in one direction; what the compiler put in between is passed."""
     names, edge = {o.name for o in operators}, list(operators)
     found: list[DeviceOperator] = []
     while edge:
         at = edge.pop()
         makers = {t.maker for t in at.inputs}
         for one in call.operators:
-            beside = any(t.maker == at.name for t in one.inputs) if onward else one.name in makers
-            if not beside or one.name in names:
-                continue
-            names.add(one.name)
-            (found if one.float_nodes else edge).append(one)
+            reads = any(t.maker == at.name for t in one.inputs)
+            if (reads if onward else one.name in makers) and one.name not in names:
+                names.add(one.name)
+                (found if one.float_nodes else edge).append(one)
     return tuple(found)
 
 
-def _skipped(candidate: Candidate, fault: _Fault, layers: Sequence[str], experiment: Experiment) -> Iterator[Change]:
+def _skipped(candidate: Candidate, fault: _Fault, layers: Sequence[str], batches: int) -> Iterator[Change]:
     """The fault's quantized layers in float, beside those that are in float already."""
     quantization = candidate.quantization
-    if (
-        quantization.scheme not in ("static", "cfg")
-        or not fault.layers
-        or (quantization.cfg or "").lstrip().startswith("{")
-    ):
+    listed = (quantization.cfg or "").lstrip().startswith("{")  # a configuration as JSON has no list of skipped layers
+    if quantization.scheme not in ("static", "cfg") or not fault.layers or listed:
         return
-    quantized = set(_quantized(fault.call.operators))
+    quantized = {layer for operator in fault.call.operators for layer in operator.layers}
     left = [name for name in layers if name in quantized and name not in fault.layers]
     what = f"{_count(len(fault.layers), 'layer')} in float ({', '.join(fault.layers[:4])})"
     if not left:
-        yield Change(
-            candidate=replace(candidate, quantization=Quantization()),
-            setting="quantization.scheme",
-            what=f"{what}, and no INT8 layer is left",
-        )
-        return
-    batches = -(-experiment.calibration.samples // experiment.calibration.batch)
-    made = without_layers(quantization, [name for name in layers if name not in left], batches=batches)
-    yield Change(candidate=replace(candidate, quantization=made), setting="quantization.cfg", what=what)
+        made, setting, what = Quantization(), "quantization.scheme", f"{what}, and no INT8 layer is left"
+    else:
+        made = without_layers(quantization, [name for name in layers if name not in left], batches=batches)
+        setting = "quantization.cfg"
+    yield Change(candidate=replace(candidate, quantization=made), setting=setting, what=what)
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _named(fault: _Fault) -> str:
-    nodes = ", ".join(fault.operator.float_nodes[:4])
-    return f"{fault.operator.name} ({fault.operator.op_type}{f'; {nodes}' if nodes else ''})"

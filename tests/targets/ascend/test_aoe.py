@@ -25,7 +25,7 @@ def test_a_bank_is_filled_for_every_shape_and_is_part_of_the_key(tmp_path: Path)
     with switched_on(emulated_environment(tmp_path / "cann", **QUIET)):
         said = tune(file, "--to", to)
         made = named_candidate(str(to / "candidate.json"), question_of(file))
-        (bank,) = (to / "bank").iterdir()
+        bank = next((to / "bank").iterdir())
         tuned = {made.id}
         bank.write_text("brought from another machine", encoding="utf-8")
         tune(file, "--bank", to / "bank", "--to", tmp_path / "brought")

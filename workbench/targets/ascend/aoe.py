@@ -58,7 +58,7 @@ def tuned(lowered: Path, candidate: Candidate, bank: Path, report: Callable[[str
         onnx.save(_small_model(), small)
         report(f"trying {aoe} on a product of {_TRIED} x {_TRIED} matrices")
         plain = {"framework": "5", "model": str(small), "output": str(root / "small")}
-        if said := _run(aoe, plain, root, root / "bank-of-the-try", root / "small.log"):
+        if said := _run(aoe, plain, root, root / "tried", root / "small.log"):
             raise ToolchainError(
                 f"AOE does not tune on this {chip}; it was tried on one matrix product, and {said}. The vendor's pages "
                 "contradict each other on whether it does (docs/ascend.md, Tuning operators). A bank that was filled "
@@ -109,27 +109,21 @@ _BELOW = ("bin", "tools/aoe/bin")
 
 def _run(aoe: Path, flags: Mapping[str, str], root: Path, bank: Path, log: Path) -> str:
     """Tune one model into the bank; '' where that is done, else what happened instead, behind a subject."""
-    before = _bank_files(bank)
+    home = root / "home"  # of its own: a bank in AOE's usual place would be part of every other key
+    made = home / DEFAULT_BANK
+    made.mkdir(parents=True, exist_ok=True)
     known = {name: value for name, value in flags.items() if name not in _ATC_ONLY}
-    bank.mkdir(exist_ok=True)
-    own = root / "home" / DEFAULT_BANK  # a home of its own: AOE's usual place is part of every other key
-    environment = {**compiler_variables(os.environ), "TUNE_BANK_PATH": str(bank), "HOME": str(root / "home")}
-    own.mkdir(parents=True, exist_ok=True)
+    environment = {**compiler_variables(os.environ), "HOME": str(home)}
     command = [str(aoe), "--job_type=2", *argument_vector(known)]
     ended = run_apart(command, environment=environment, timeout_s=TIMEOUT_S, log=log, cwd=root)
     if ended.code != 0:
         return ended.words
     if _DONE not in ended.output:
-        return (
-            f"ended with exit code 0 and without {_DONE!r}: {(ended.output.strip().splitlines() or ['no output'])[-1]}"
-        )
-    if _bank_files(bank) == before:  # it heeds TUNE_BANK_PATH [inferred], or has its own place
-        shutil.copytree(own, bank, dirs_exist_ok=True)
-    return "" if _bank_files(bank) else "finished, and left no bank: nothing was found that is quicker"
-
-
-def _bank_files(bank: Path) -> dict[str, int]:
-    return {str(file): file.stat().st_mtime_ns for file in bank.rglob("*") if file.is_file()}
+        return f"ended with exit code 0 and without {_DONE!r}: {(ended.output.strip().splitlines() or ['nothing'])[-1]}"
+    filled = [chip for chip in made.iterdir() if any(chip.rglob("*"))]
+    for chip in filled:
+        shutil.copytree(chip, bank, dirs_exist_ok=True)
+    return "" if filled else "finished, and left no bank: it found nothing that is quicker"
 
 
 def _small_model() -> onnx.ModelProto:

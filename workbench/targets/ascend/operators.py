@@ -272,7 +272,7 @@ def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
                 "Cast to int32 before it, or fold the shape computation with a simplifier at fixed shape.",
                 "ModelZoo-PyTorch notes (atc.md §8); not confirmed for 910B3 with 8.5",
             )
-    work = [n for n in _fed(proto) if n.op_type in _INTEGER_WORK and TensorProto.INT64 in map(types.get, n.input)]
+    work = [n for n in _fed(proto) if n.op_type in _INTEGER_WORK and types.get(n.input[0]) == TensorProto.INT64]
     if work:
         problem = "computes on 64-bit integers, which the cores handle slowly and may leave to an AI CPU"
         remedy = "Cast to int32 (float32 for products beyond 2^31) before it, when exporting; feeds may stay int64."
