@@ -171,7 +171,8 @@ def repair(
             if bad is None:
                 over = overflowing(experiment, one_shape(made), bench)
                 return found.limits, _fault(("", "overflow"), tuple(over), (), over, calls[0]) if over else None
-            wrong = f"{bad.not_finite} values not finite" if bad.not_finite else f"off by {bad.relative_error:.3g}"
+            off = f"off by {bad.relative_error:.3g} of the signal"
+            wrong = f"{bad.not_finite} values not finite" if bad.not_finite else off
             key, layers = (bad.tensor, bad.cause), bad.layers if bad.cause == "integers" else ()
             call = next(one for one in calls if any(o.name == bad.operator for o in one.operators))
             return found.limits, _fault(key, bad.kept, layers, {bad.operator: wrong}, call)
