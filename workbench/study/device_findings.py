@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from workbench.values.documents.canonical import added_later
+
 Cause = Literal["range", "integers", "rounding"]
 """Numbers that a half cannot hold; a quantized layer's scales; or rounding, the operator's own or what it was given."""
 Fault = Literal["operator", "inputs", "both", "neither"]
@@ -69,10 +71,10 @@ class FirstBad:
     not_finite: int
     relative_error: float
     mends: tuple[Mend, ...]
-    kept: tuple[str, ...]
-    layers: tuple[str, ...]
     scales: tuple[BadScale, ...]
     files: tuple[str, ...]
+    kept: tuple[str, ...] = added_later(())
+    layers: tuple[str, ...] = added_later(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
