@@ -31,6 +31,7 @@ class OperatorIssue:
         node: name of the ONNX node, input or dimension concerned.
         remedy: what the user does about it.
         source: where the fact stands (page of the vendor, file and line, or the measurement).
+        slow: it runs, and takes time on the device that `problem` names: told before anything is compiled.
     """
 
     severity: Literal["error", "warning"]
@@ -39,6 +40,7 @@ class OperatorIssue:
     problem: str
     remedy: str
     source: str
+    slow: bool = False
 
 
 class Session(Protocol):
