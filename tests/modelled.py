@@ -1,9 +1,9 @@
-"""A modelled clock with three unknowns, and calls that it costs, for tests of what other clocks make of them."""
+"""A modelled clock with three unknowns, and calls that it costs, for tests of what errors make of them."""
 
 from dataclasses import replace
 
 from tests import evaluations
-from workbench.values.clocks.ensemble import ensemble
+from workbench.values.clocks.costs import at_errors
 from workbench.values.clocks.statement import (
     CallCosts,
     ModelledCalls,
@@ -55,7 +55,7 @@ def call(*, launches: float = 0, **amounts: float) -> CallCosts:
 def latency(costs: CallCosts, baseline: CallCosts | None = None, *, clock: ModelledClock = CLOCK) -> Latency:
     """Against a baseline of 100 units of float16; figures as the clock has them."""
     against = call(float16=100) if baseline is None else baseline
-    ours, theirs = ensemble(clock).call_ms([costs, against])[:, 0]
+    ours, theirs = at_errors(clock).call_ms([costs, against])[:, 0]
     found = evaluations.latency(float(ours), float(theirs / ours))
     return replace(
         found,

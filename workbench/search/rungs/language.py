@@ -34,7 +34,7 @@ from workbench.space.space import Forbidden, build
 from workbench.targets.language import LanguageCosts, language_target
 from workbench.values import significance
 from workbench.values.artifact import Artifact
-from workbench.values.clocks.ensemble import ensemble, interval
+from workbench.values.clocks.costs import at_errors, interval
 from workbench.values.clocks.figures import with_intervals
 from workbench.values.clocks.statement import ModelledCalls
 from workbench.values.documents.canonical import digest
@@ -104,7 +104,7 @@ def modelled(climb: Climb, artifact: Artifact, directory: Path) -> tuple[Latency
         )
     prefill, decode = (_calls(ours, theirs, name) for name in ("prefill", "decode"))
     keep(climb, Fact(kind="latency", key=digest([ours.clock, ours.prefill, ours.decode])))
-    times = ensemble(ours.clock).call_ms([ours.prefill, ours.decode, theirs.decode])
+    times = at_errors(ours.clock).call_ms([ours.prefill, ours.decode, theirs.decode])
     prefill_ms, decode_ms, baseline_ms = (interval(each) for each in times)
     figures = LanguageFigures(
         load=load,

@@ -7,9 +7,9 @@
 
 A linear is one kernel, q, k and v together and gate and up together, as engines load them (msmodelslim.md §8); a
 dynamic or static input is quantized by a kernel before it. Attention is one kernel. Nothing is added for an engine's
-scheduler, sampling or network, nor for several cards. Times come with 95 % of the clocks that may be right: two
-centres, the chip's platform file and its data sheet, each moved by what is not known (`values.clocks.ensemble`).
-Ratios between two recipes are taken clock by clock and are much surer than times.
+scheduler, sampling or network, nor for several cards. Times come with 95 % of what errors leave open, about the chip's
+platform file and its data sheet (`values.clocks.costs`). In a ratio of two recipes the errors of what both have cancel,
+so that it is much surer than times.
 
 A float32 model is priced in float16, which is what vLLM's `dtype: auto` makes of it.
 """
@@ -25,7 +25,7 @@ from workbench.quantization.llm.config import LlmConfig
 from workbench.targets.ascend_llm.roofline_clock import roofline_clock
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.settings import GROUPS
-from workbench.values.clocks.ensemble import ensemble, interval
+from workbench.values.clocks.costs import at_errors, interval
 from workbench.values.clocks.statement import CallCosts, Work, summed
 from workbench.values.measurement import Estimate
 
@@ -135,7 +135,7 @@ def modelled_times(
         shape: one prompt of 512 tokens, a context of 1024, when None.
     """
     shape = shape or ServedShape()
-    clocks = ensemble(roofline_clock(CHIP))
+    clocks = at_errors(roofline_clock(CHIP))
     prefill = summed(_works(config, types, quantized_cache, shape, decode=False))
     decode = summed(_works(config, types, quantized_cache, shape, decode=True))
     times = clocks.call_ms([prefill, decode])
@@ -143,8 +143,8 @@ def modelled_times(
 
 
 def time_ratio(ours: CallCosts, theirs: CallCosts) -> Estimate:
-    """How long ours takes over theirs, with 95 % of the clocks that may be right; modelled."""
-    times = ensemble(roofline_clock(CHIP)).call_ms([ours, theirs])
+    """How long ours takes over theirs, with 95 % of what errors leave open; modelled."""
+    times = at_errors(roofline_clock(CHIP)).call_ms([ours, theirs])
     return interval(times[0] / times[1])
 
 

@@ -1,13 +1,22 @@
-"""Times of costed calls under prices."""
+"""Times of costed calls under prices, and what the errors of a timing model make of a figure of them.
+
+Errors of a timing model are independent of each other, each a factor on the prices that it moves. A figure is worked
+out at both ends of each; what it moves by is added in quadrature of logarithms. What two candidates have in common
+cancels in their ratio before that.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.values.clocks.statement import Amounts, CallCosts, ModelledClock, Product, Work
+from workbench.values.measurement import Estimate
 
 Floats = npt.NDArray[np.float64]
 Prices = Mapping[str, Floats]
@@ -34,6 +43,60 @@ def call_ms(calls: Sequence[CallCosts], prices: Prices, known: Known) -> Floats:
                 known[key] = _work_us(work, prices, width)
             row += work.count / 1000 * known[key]
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clocks:
+    """A timing model as it is, and moved; made by `moved`.
+
+    Attributes:
+        prices: parameter → [clocks] microseconds a unit, the first as it is.
+    """
+
+    prices: Prices
+    known: Known = field(default_factory=dict)
+
+    def call_ms(self, calls: Sequence[CallCosts]) -> Floats:
+        """[calls, clocks] milliseconds; what it works out is kept."""
+        return call_ms(calls, self.prices, self.known)
+
+
+def moved(clock: ModelledClock, logs: Floats) -> Clocks:
+    """The clock moved.
+
+    Args:
+        logs: [unknowns, clocks] logarithms of the factors on prices, in the order of `clock.unknowns`; zeros first.
+    """
+    prices = {name: np.full(logs.shape[1], price) for name, price in clock.prices}
+    for unknown, own in zip(clock.unknowns, logs, strict=True):
+        for parameter in unknown.moves:
+            prices[parameter] = prices[parameter] * np.exp(own)
+    return Clocks(prices=prices)
+
+
+@functools.lru_cache(maxsize=16)
+def at_errors(clock: ModelledClock) -> Clocks:
+    """As it is, then each error by itself at the lower and at the upper end of its 95 %, which reach beyond the data
+    sheet where that says something else."""
+    count = len(clock.unknowns)
+    logs = np.zeros((count, 1 + 2 * count))
+    for place, unknown in enumerate(clock.unknowns):
+        sheet, reach = math.log(unknown.data_sheet), math.log(unknown.factor_95)
+        logs[place, 1 + 2 * place], logs[place, 2 + 2 * place] = min(0.0, sheet) - reach, max(0.0, sheet) + reach
+    return moved(clock, logs)
+
+
+def interval(values: Floats, *, stretch: float = 1.0) -> Estimate:
+    """A positive figure with 95 % of what errors leave open.
+
+    Args:
+        values: [clocks] of `at_errors`.
+        stretch: how many times as wide, for more than 95 %.
+    """
+    value = float(values[0])
+    logs = np.log(values[1:] / value).reshape(-1, 2)
+    down, up = (stretch * float(np.linalg.norm(np.maximum(sign * logs, 0).max(axis=1))) for sign in (-1, 1))
+    return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
 
 
 def own_ms(clock: ModelledClock, call: CallCosts) -> float:

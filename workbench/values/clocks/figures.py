@@ -1,7 +1,7 @@
-"""Figures of timed calls and of a service under every clock of an ensemble.
+"""Figures of timed calls and of a service with the errors of the timing model behind them.
 
-Each array is [clocks], the clock that is run first: there it is the figure as it was kept, elsewhere that figure times
-what the other clock changes. Two candidates are compared clock by clock: it is the same device for both.
+Each array is [clocks] of `costs.at_errors`: first the figure as it was kept, then that figure times what an error
+changes. Of two candidates the ratio is taken error by error: it is the same device for both.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workbench.values.clocks.costs import Floats, parts_us
-from workbench.values.clocks.ensemble import Clocks, ensemble, interval
+from workbench.values.clocks.costs import Clocks, Floats, at_errors, interval, parts_us
 from workbench.values.clocks.statement import ModelledCalls, ModelledClock, ModelledService
 from workbench.values.measurement import Estimate, Latency, Measurement, ServiceFigures, ServiceResult
 
-_CERTAIN = 0.975
+_CERTAIN = 3.29 / 1.96
+"""What 95 % are widened by before a candidate is given up: one in a thousand."""
 Figures = dict[str, Floats]
 """Metric → [clocks]."""
 
@@ -68,10 +68,10 @@ def service_figures(service: ServiceResult, clocks: Clocks) -> Figures:
 
 
 def with_intervals(latency: Latency) -> Latency:
-    """Its median and speed-up with 95 % of the clocks that may be right; as it is where no costs are stated."""
+    """Its median and speed-up with 95 % of what errors leave open; as it is where no costs are stated."""
     if latency.modelled is None:
         return latency
-    found = latency_figures(latency, ensemble(latency.modelled.clock))
+    found = latency_figures(latency, at_errors(latency.modelled.clock))
     p50 = interval(found["latency_p50_ms"] * latency.drift)
     return replace(latency, p50_ms=p50, speedup=interval(found["speedup"]))
 
@@ -80,7 +80,7 @@ def served_with_intervals(service: ServiceResult) -> ServiceResult:
     """The same of the figures that it shows; their own intervals, which tell settings apart, stay."""
     if service.modelled is None:
         return service
-    found = service_figures(service, ensemble(service.modelled.clock))
+    found = service_figures(service, at_errors(service.modelled.clock))
 
     def widened(shown: ServiceFigures) -> ServiceFigures:
         def both(own: Estimate, name: str) -> Estimate:
@@ -156,36 +156,34 @@ def may_be_alike(a: Measurement, b: Measurement, metric: str) -> bool | None:
     clock = clock_of(a)
     if clock is None or clock != clock_of(b):
         return None
-    clocks = ensemble(clock)
+    clocks = at_errors(clock)
     ours, theirs = figures_of(a, clocks).get(metric), figures_of(b, clocks).get(metric)
     if ours is None or theirs is None or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
-    above, below = (ours > theirs)[1:].mean(), (ours < theirs)[1:].mean()
-    return not bool(max(above, below) > _CERTAIN and (ours != theirs)[0])
+    found = interval(ours / theirs)
+    return found.low <= 1 <= found.high
 
 
-def slower_in_every_clock(latency: Latency, other: Latency) -> bool | None:
-    """Whether every clock that may be right gives it the smaller speed-up; None where one states no costs, or the two
-    are of different clocks."""
-    if latency.modelled is None or other.modelled is None or latency.modelled.clock != other.modelled.clock:
-        return None
-    clocks = ensemble(latency.modelled.clock)
-    ours, theirs = (latency_figures(each, clocks)["speedup"] for each in (latency, other))
-    return bool((ours < theirs).all())
+def certainly_slower(latency: Latency, other: Latency) -> bool | None:
+    """Whether its speed-up is the smaller one whatever the errors; None where one states no costs, or the two are of
+    different clocks."""
+    found = ratio(latency, other, "speedup", stretch=_CERTAIN)
+    return None if found is None else found.high < 1
 
 
 def interval_of(latency: Latency, metric: str) -> Estimate:
-    """One of `latency_figures` of modelled times, with 95 % of the clocks that may be right."""
+    """One of `latency_figures` of modelled times, with its 95 %."""
     assert latency.modelled is not None  # the caller has looked
-    return interval(latency_figures(latency, ensemble(latency.modelled.clock))[metric])
+    return interval(latency_figures(latency, at_errors(latency.modelled.clock))[metric])
 
 
-def ratio(latency: Latency, other: Latency, metric: str) -> Estimate | None:
-    """One figure over the other's, clock by clock, with 95 % of the clocks; None as for `slower_in_every_clock`."""
+def ratio(latency: Latency, other: Latency, metric: str, *, stretch: float = 1.0) -> Estimate | None:
+    """One figure over the other's with its 95 %; None as for `certainly_slower`."""
     if latency.modelled is None or other.modelled is None or latency.modelled.clock != other.modelled.clock:
         return None
-    clocks = ensemble(latency.modelled.clock)
-    return interval(latency_figures(latency, clocks)[metric] / latency_figures(other, clocks)[metric])
+    clocks = at_errors(latency.modelled.clock)
+    ours, theirs = (latency_figures(each, clocks)[metric] for each in (latency, other))
+    return interval(ours / theirs, stretch=stretch)
 
 
 def _paired(calls: ModelledCalls, clocks: Clocks) -> tuple[Floats, Floats, Floats]:

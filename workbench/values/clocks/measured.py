@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.values.clocks.ensemble import moved
+from workbench.values.clocks.costs import moved
 from workbench.values.clocks.figures import (
     Figures,
     latency_figures,
