@@ -371,9 +371,11 @@ def _in_rows(
     if work.kind == "glu":  # number by number, in pieces of what a core holds
         return replace(work, rows=max(work.numbers / max(1, shape[-1]), work.numbers * width / _TILE))
     axes = _axes(attributes, len(shape)) if work.kind == "reduce" else [len(shape) - 1]
-    rows = work.numbers / max(1, prod(shape[axis] for axis in axes if shape))
+    found = work.numbers / max(1, prod(shape[axis] for axis in axes if shape))
     # several cores share a long row, unless its places count
-    return replace(work, rows=rows if kind.error_class != "reduce" or operator.startswith("Arg") else max(rows, cores))
+    return replace(
+        work, rows=found if kind.error_class != "reduce" or operator.startswith("Arg") else max(found, cores)
+    )
 
 
 def _in_pieces(

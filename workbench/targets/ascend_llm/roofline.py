@@ -256,7 +256,7 @@ class ServedFigures:
         disk_bytes: of its weight files, as they are.
         size: of one card's memory, by shapes and types.
         prefill_ms, decode_ms: modelled.
-        prefill_ratio, decode_ratio: over the float model's times, clock by clock, modelled; None of the float model.
+        prefill_ratio, decode_ratio: over the float model's times, modelled; None of the float model.
     """
 
     disk_bytes: int
