@@ -129,13 +129,14 @@ _REST = ("soc_version", "kinds", "operators", "errors", "idle_w", "busy_w", "ori
 PARAMETERS = tuple(f.name for f in fields(DeviceData) if f.name not in (*_CHIP, *_REST))
 
 
-def load_device_data(soc_version: str, override: Path | None = None) -> DeviceData:
+def load_device_data(soc_version: str, override: Path | None = None, *, known: bool = False) -> DeviceData:
     """Parameters of a chip.
 
     Args:
         soc_version: as ATC spells it; names that the file lacks get 910B3's figures [inferred].
         override: a file of `fit`; by default the one that CANN_EMULATOR_DEVICE_DATA names. It holds for the chip it
             names and leaves others alone.
+        known: refuse a chip that the file lacks.
 
     Raises:
         ConfigError: a file that cannot be read, or with a number that is missing, negative or without an origin.
@@ -143,7 +144,7 @@ def load_device_data(soc_version: str, override: Path | None = None) -> DeviceDa
     if override is None and (named := os.environ.get(OVERRIDE_VARIABLE)):
         override = Path(named)
     with read_yaml(SHIPPED) as top:
-        data = _shipped(top, soc_version)
+        data = _shipped(top, soc_version, known)
     if override is None:
         return data
     with read_yaml(override) as top:
@@ -161,8 +162,10 @@ def with_parameters(data: DeviceData, values: Mapping[str, float]) -> DeviceData
     return replace(data, **changed)
 
 
-def _shipped(top: Section, soc_version: str) -> DeviceData:
+def _shipped(top: Section, soc_version: str, known: bool) -> DeviceData:
     chips = {name: _chip(section) for name, section in top.sections("chips")}
+    if known and soc_version not in chips:
+        raise ConfigError(f"{soc_version!r} is no chip whose times are modelled: {', '.join(chips)}.")
     values, origins = _numbers(top.section("parameters"), PARAMETERS)
     power, power_origins = _numbers(top.section("power"), ("idle_w", "busy_w"), prefix="power.")
     kinds = _kinds(top.sections("kinds"))

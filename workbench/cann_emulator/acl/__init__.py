@@ -12,7 +12,8 @@ parameters at run time, a program's own marks in a profile. Everything else in t
     leaks        what a program left behind           paced    the modelled time on the machine's clock
     emulated     what the clock rests on, for who asks
 
-Environment: CANN_EMULATOR_{VERSION,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PACED,PROFILE}, ASCEND_RT_VISIBLE_DEVICES.
+Environment: CANN_EMULATOR_{VERSION,SOC,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PACED,PROFILE},
+ASCEND_RT_VISIBLE_DEVICES.
 """
 
 from __future__ import annotations

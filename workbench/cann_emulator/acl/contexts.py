@@ -15,9 +15,9 @@ from typing import ClassVar
 from workbench.cann_emulator.acl import codes, faults, handles, memory, reason
 from workbench.cann_emulator.acl.codes import Failed
 from workbench.cann_emulator.acl.handles import Made, Site
-from workbench.cann_emulator.state import RESERVED_HBM_MB, device_count, hbm_mb
+from workbench.cann_emulator.state import RESERVED_HBM_MB, device_count, hbm_mb, soc_version
 
-SOC_NAME = "Ascend910B3"
+SOC_NAME = soc_version()
 _RESERVED_SHARE = RESERVED_HBM_MB / 65536
 
 
