@@ -11,8 +11,8 @@ from workbench.cann_emulator.cost_statement import clock_statement, execution_co
 from workbench.cann_emulator.device_data import load_device_data, with_parameters
 from workbench.cann_emulator.om import Dtype, OfflineModel
 from workbench.cann_emulator.timing import copy_us, execute_us
-from workbench.values.clocks.costs import at_errors
-from workbench.values.clocks.statement import with_known
+from workbench.values.modelled_times.costs import at_errors
+from workbench.values.modelled_times.statement import with_known
 
 B3 = load_device_data("Ascend910B3")
 CLOCK = clock_statement(B3, "a test")

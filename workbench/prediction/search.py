@@ -18,9 +18,9 @@ from workbench.prediction.simulation import Simulated, figures, for_a_measuremen
 from workbench.prediction.simulation.prediction import is_unstable
 from workbench.prediction.simulation.service_times import IntArray
 from workbench.prediction.surface import curve_at
-from workbench.values.clocks.figures import served_with_intervals
-from workbench.values.clocks.statement import CallCosts, ModelledClock, ModelledService, ScaledService
 from workbench.values.measurement import BatchCurve, Estimate, ServiceFigures, ServiceResult
+from workbench.values.modelled_times.figures import served_with_intervals
+from workbench.values.modelled_times.statement import CallCosts, ModelledService, ScaledService, TimingModel
 from workbench.values.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
 _ROUNDS = ((3_000, 24, 0.4), (15_000, 10, 0.15))
@@ -143,7 +143,7 @@ def _at_scale(
 
 def at_other_speeds(
     service: ServiceResult,
-    stated: tuple[ModelledClock, tuple[CallCosts, ...]],
+    stated: tuple[TimingModel, tuple[CallCosts, ...]],
     question: ServiceQuestion,
     host: HostCosts,
     lengths: IntArray,

@@ -34,8 +34,8 @@ from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
-from workbench.values.clocks.figures import served_with_intervals
 from workbench.values.measurement import BatchCurve, ServiceResult, Split
+from workbench.values.modelled_times.figures import served_with_intervals
 from workbench.values.service import ServiceChoices, ServiceQuestion, ServiceSettings
 
 CURVE_FEEDS = 4

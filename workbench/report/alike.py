@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.report.reading import ACCURACY, SERVICE, SPEED, drop_of, service_estimate, speedup_of
-from workbench.values.clocks.figures import may_be_alike
 from workbench.values.measurement import Estimate, ServiceResult, Split
 from workbench.values.metrics import metrics
+from workbench.values.modelled_times.figures import may_be_alike
 from workbench.values.objectives import Objective
 from workbench.values.paired_scores import PairedScores
 from workbench.values.results import Evaluation

@@ -11,8 +11,8 @@ from workbench.cann_emulator.cost_statement import clock_statement
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.targets.ascend.microbenchmarks.__main__ import main
 from workbench.targets.ascend.microbenchmarks.measurements import MEASUREMENTS
-from workbench.values.clocks.measured import read_measured
 from workbench.values.errors import ConfigError
+from workbench.values.modelled_times.measured import read_measured
 
 OTHER = """\
 version: 1

@@ -14,8 +14,8 @@ from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.base import DeviceSession, StatesCosts, times_of
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
-from workbench.values.clocks.costs import at_errors
 from workbench.values.errors import MeasureError
+from workbench.values.modelled_times.costs import at_errors
 
 
 @pytest.fixture(scope="module", params=["static", "gears"])

@@ -34,9 +34,6 @@ from workbench.space.space import Forbidden, build
 from workbench.targets.language import LanguageCosts, language_target
 from workbench.values import significance
 from workbench.values.artifact import Artifact
-from workbench.values.clocks.costs import at_errors, interval
-from workbench.values.clocks.figures import with_intervals
-from workbench.values.clocks.statement import ModelledCalls
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import MeasureError
 from workbench.values.facts import Fact
@@ -49,6 +46,9 @@ from workbench.values.measurement import (
     Measurement,
 )
 from workbench.values.metrics import accuracy_metrics, metrics
+from workbench.values.modelled_times.costs import at_errors, interval
+from workbench.values.modelled_times.figures import with_intervals
+from workbench.values.modelled_times.statement import ModelledCalls
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation, Stop
 

@@ -26,9 +26,9 @@ from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
-from workbench.values.clocks.figures import certainly_slower
 from workbench.values.facts import Audit, Fact, audit_of_latency, lendable, repeat_of
 from workbench.values.measurement import Estimate, Latency
+from workbench.values.modelled_times.figures import certainly_slower
 from workbench.values.results import Evaluation, Stop
 from workbench.values.system.source_closure import closure_digest
 

@@ -8,8 +8,8 @@
 A linear is one kernel, q, k and v together and gate and up together, as engines load them (msmodelslim.md §8); a
 dynamic or static input is quantized by a kernel before it. Attention is one kernel. Nothing is added for an engine's
 scheduler, sampling or network, nor for several cards. Times come with 95 % of what errors leave open, about the chip's
-platform file and its data sheet (`values.clocks.costs`). In a ratio of two recipes the errors of what both have cancel,
-so that it is much surer than times.
+platform file and its data sheet (`values.modelled_times`). In a ratio of two recipes the errors of what both have
+cancel, so that it is much surer than times.
 
 A float32 model is priced in float16, which is what vLLM's `dtype: auto` makes of it.
 """
@@ -25,9 +25,9 @@ from workbench.quantization.llm.config import LlmConfig
 from workbench.targets.ascend_llm.roofline_clock import roofline_clock
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.settings import GROUPS
-from workbench.values.clocks.costs import at_errors, interval
-from workbench.values.clocks.statement import CallCosts, Work, summed
 from workbench.values.measurement import Estimate
+from workbench.values.modelled_times.costs import at_errors, interval
+from workbench.values.modelled_times.statement import CallCosts, Work, summed
 
 CHIP = "Ascend910B3"
 _WIDE = 4

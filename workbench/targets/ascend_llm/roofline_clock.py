@@ -11,7 +11,7 @@ import functools
 from collections.abc import Mapping
 
 from workbench.targets.ascend.chip import chip_of, peak_tops
-from workbench.values.clocks.statement import ModelledClock, Unknown
+from workbench.values.modelled_times.statement import TimingModel, Unknown
 
 _CUBE_REACHED = 0.6
 """Of the cube's peak by large products [inferred]: 216 of 256 TFLOPS were reached on the 910 before it (AIBench, doi
@@ -78,7 +78,7 @@ _UNKNOWNS: Mapping[str, tuple[str, tuple[str, ...], float, str, str]] = {
 
 
 @functools.cache
-def roofline_clock(name: str) -> ModelledClock:
+def roofline_clock(name: str) -> TimingModel:
     """The clock of a chip, such as 'Ascend910B3'."""
     chip, float16, int8 = chip_of(name), peak_tops(name, "float16"), peak_tops(name, "int8")
     if chip is None or float16 is None or int8 is None:
@@ -118,4 +118,4 @@ def roofline_clock(name: str) -> ModelledClock:
         )
         for unknown, (about, moves, factor, unit, source) in _UNKNOWNS.items()
     )
-    return ModelledClock(name=f"{name}, roofline", prices=tuple(prices.items()), unknowns=unknowns)
+    return TimingModel(name=f"{name}, roofline", prices=tuple(prices.items()), unknowns=unknowns)

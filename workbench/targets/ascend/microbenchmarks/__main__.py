@@ -12,9 +12,9 @@ from typing import Any
 from workbench.targets.ascend.microbenchmarks.measurements import MEASUREMENTS, Effort
 from workbench.targets.ascend.target import AscendTarget
 from workbench.values.artifact import Toolchain
-from workbench.values.clocks.measured import VERSION
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError, WorkbenchError
+from workbench.values.modelled_times.measured import VERSION
 from workbench.values.system.files import temporary_beside
 from workbench.values.system.steps import Steps
 

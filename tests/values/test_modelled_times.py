@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.modelled import CLOCK, call, latency, service
-from workbench.values.clocks.costs import at_errors, call_ms, interval
-from workbench.values.clocks.figures import (
+from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.documents.json_reader import loads
+from workbench.values.measurement import Latency, Measurement
+from workbench.values.modelled_times.costs import at_errors, call_ms, interval
+from workbench.values.modelled_times.figures import (
     certainly_slower,
     latency_figures,
     may_be_alike,
@@ -17,10 +20,7 @@ from workbench.values.clocks.figures import (
     service_figures,
     with_intervals,
 )
-from workbench.values.clocks.statement import ModelledCalls, Product, Work, summed, with_known
-from workbench.values.documents.canonical import canonical_json, decode
-from workbench.values.documents.json_reader import loads
-from workbench.values.measurement import Latency, Measurement
+from workbench.values.modelled_times.statement import ModelledCalls, Product, Work, summed, with_known
 
 AMOUNTS = st.floats(0.1, 1e4)
 

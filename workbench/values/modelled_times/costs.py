@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from workbench.values.clocks.statement import Amounts, CallCosts, ModelledClock, Product, Work
 from workbench.values.measurement import Estimate
+from workbench.values.modelled_times.statement import Amounts, CallCosts, Product, TimingModel, Work
 
 Floats = npt.NDArray[np.float64]
 Prices = Mapping[str, Floats]
-"""Parameter → [clocks] microseconds a unit."""
+"""Parameter → [moved] microseconds a unit."""
 Known = dict[tuple[Amounts, tuple[Amounts, ...], tuple[Product, ...]], Floats]
 """Microseconds of works at some prices; candidates have most kernels in common."""
 
 
 def call_ms(calls: Sequence[CallCosts], prices: Prices, known: Known) -> Floats:
-    """[calls, clocks] milliseconds of each call under each clock.
+    """[calls, moved] milliseconds of each call under each set of prices.
 
     Args:
         known: of these prices; what is new is added.
@@ -46,36 +46,36 @@ def call_ms(calls: Sequence[CallCosts], prices: Prices, known: Known) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Clocks:
+class Priced:
     """A timing model as it is, and moved; made by `moved`.
 
     Attributes:
-        prices: parameter → [clocks] microseconds a unit, the first as it is.
+        prices: parameter → [moved] microseconds a unit, the first as it is.
     """
 
     prices: Prices
     known: Known = field(default_factory=dict)
 
     def call_ms(self, calls: Sequence[CallCosts]) -> Floats:
-        """[calls, clocks] milliseconds; what it works out is kept."""
+        """[calls, moved] milliseconds; what it works out is kept."""
         return call_ms(calls, self.prices, self.known)
 
 
-def moved(clock: ModelledClock, logs: Floats) -> Clocks:
-    """The clock moved.
+def moved(clock: TimingModel, logs: Floats) -> Priced:
+    """The timing model with other prices.
 
     Args:
-        logs: [unknowns, clocks] logarithms of the factors on prices, in the order of `clock.unknowns`; zeros first.
+        logs: [unknowns, moved] logarithms of the factors on prices, in the order of `clock.unknowns`; zeros first.
     """
     prices = {name: np.full(logs.shape[1], price) for name, price in clock.prices}
     for unknown, own in zip(clock.unknowns, logs, strict=True):
         for parameter in unknown.moves:
             prices[parameter] = prices[parameter] * np.exp(own)
-    return Clocks(prices=prices)
+    return Priced(prices=prices)
 
 
 @functools.lru_cache(maxsize=16)
-def at_errors(clock: ModelledClock) -> Clocks:
+def at_errors(clock: TimingModel) -> Priced:
     """As it is, then each error by itself at the lower and at the upper end of its 95 %, which reach beyond the data
     sheet where that says something else."""
     count = len(clock.unknowns)
@@ -90,7 +90,7 @@ def interval(values: Floats, *, stretch: float = 1.0) -> Estimate:
     """A positive figure with 95 % of what errors leave open.
 
     Args:
-        values: [clocks] of `at_errors`.
+        values: [moved] of `at_errors`.
         stretch: how many times as wide, for more than 95 %.
     """
     value = float(values[0])
@@ -99,8 +99,8 @@ def interval(values: Floats, *, stretch: float = 1.0) -> Estimate:
     return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
 
 
-def own_ms(clock: ModelledClock, call: CallCosts) -> float:
-    """Milliseconds of a call at the clock's own prices."""
+def own_ms(clock: TimingModel, call: CallCosts) -> float:
+    """Milliseconds of a call at the model's own prices."""
     return float(call_ms([call], {name: np.array([price]) for name, price in clock.prices}, {})[0, 0])
 
 
