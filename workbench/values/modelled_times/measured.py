@@ -111,9 +111,9 @@ def _service(service: ServiceResult, measured: Mapping[str, float]) -> ServiceRe
     stated = service.modelled
     if stated is None or service.confirmed is not None:
         return service
-    priced = moved(stated.clock, _logs(stated.clock, measured))
-    then = service_figures(service, priced)
-    times = np.log(priced.call_ms(stated.calls))
+    known = moved(stated.clock, _logs(stated.clock, measured))
+    then = service_figures(service, known)
+    times = np.log(known.call_ms(stated.calls))
     scale = float(np.exp((times[:, 1] - times[:, 0]).mean()))
     priced = replace(
         service,
