@@ -14,9 +14,9 @@ import numpy.typing as npt
 from workbench.quantization.record import QuantizationRecord
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
-from workbench.values.clocks.costs import own_ms
-from workbench.values.clocks.statement import CallCosts, ModelledClock, kind_of
 from workbench.values.model import Model
+from workbench.values.modelled_times.costs import own_ms
+from workbench.values.modelled_times.statement import CallCosts, TimingModel, kind_of
 
 Array = npt.NDArray[np.generic]
 Feeds = Mapping[str, Array]
@@ -157,7 +157,7 @@ class StatesCosts(Protocol):
     Optional: without it nothing of an emulated device can be timed.
     """
 
-    def costs(self) -> tuple[ModelledClock, CallCosts] | None:
+    def costs(self) -> tuple[TimingModel, CallCosts] | None:
         """The device's clock and what the last `run` asked of it; None where a real device did it.
 
         Raises:
