@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.bundle.language import language_bundle
-from tests.bundle.test_bundle import reseal
-from tests.bundle.test_hostile import places, put
+from tests.bundle.making import places, put, reseal
 from tests.targets.ascend_llm.checkpoints import DYNAMIC, STATIC
 from tests.targets.ascend_llm.folders import TEXTS
 from workbench.api.bundle import load_bundle

@@ -23,7 +23,7 @@ import psutil
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from tests.bundle.test_bundle import evaluated
+from tests.bundle.making import evaluated
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance
 from workbench.bundle.signing import SecretKey
 from workbench.graph.read import read_model
