@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 import workbench
-from tests.bundle.test_bundle import exported
+from tests.bundle.making import exported
 from tests.evaluations import evaluation, figures, service
+from tests.report.summaries import judge
 from tests.serve.making import make_bundle, running
 from tests.tiny import write_workspace
 from tests.tiny_texts import LABELS, WORDS, write_text_workspace
@@ -24,8 +25,7 @@ from workbench.bundle import golden_batches, read_bundle
 from workbench.bundle.signing import make_keys, read_secret_key
 from workbench.commands.cli import app
 from workbench.evaluation.sweep_folders import current_journal
-from workbench.report import Summary, summarize
-from workbench.values.objectives import Objective
+from workbench.report import Summary
 
 TEXTS: list[str | list[str]] = [
     "loan please",
@@ -207,28 +207,15 @@ def test_rows_load_into_pandas(swept: tuple[Path, workbench.SweepResult]) -> Non
     assert frame.query("standing == 'front' and split == 'holdout'").accuracy.between(0, 1).all()
 
 
-def keep(told: list[tuple[str, bool]], found: workbench.Evaluation, reused: bool) -> None:
-    told.append((found.candidate.id, reused))
-
-
-def summary_of(*evaluations: workbench.Evaluation, confirmed: workbench.Evaluation | None = None) -> Summary:
-    return summarize(
-        experiment_name="x",
-        experiment_file="x.yaml",
-        objectives=(Objective(metric="latency_p50_ms"),),
-        constraints=(),
-        evaluations=evaluations,
-        confirmations={} if confirmed is None else {confirmed.candidate.id: confirmed},
-        outcomes=lambda *_: None,
-        baseline_id=evaluations[0].candidate.id,
-    )
+def summary_of(found: workbench.Evaluation, *confirmed: workbench.Evaluation) -> Summary:
+    return judge(baseline=found, confirmed=confirmed, objectives=("latency_p50_ms",), limits={})
 
 
 def test_a_service_is_predicted_until_it_was_loaded() -> None:
     predicted, loaded = evaluation(served=service()), evaluation(served=service(measured_per_s=480.0))
     confirmed = replace(loaded, split="holdout")
 
-    rows = search_rows(summary_of(predicted, confirmed=confirmed))
+    rows = search_rows(summary_of(predicted, confirmed))
 
     assert [row["service_evidence"] for row in rows] == ["predicted", "measured held-out"]
     assert [row["service_throughput_per_s"] for row in rows] == [500.0, 480.0]
@@ -245,7 +232,7 @@ def test_nothing_of_an_emulated_device_counts_as_measured() -> None:
         measurement=replace(found.measurement, latency=modelled),
     )
 
-    row = search_rows(summary_of(emulated, confirmed=replace(emulated, split="holdout")))[1]
+    row = search_rows(summary_of(emulated, replace(emulated, split="holdout")))[1]
 
     assert row["emulated"] is True
     assert {row[f"{name}_evidence"] for name in ("accuracy", "latency", "service")} == {"modelled"}
