@@ -199,21 +199,3 @@ def test_a_constraint_nobody_can_meet_names_who_came_closest(tmp_path: Path) -> 
     assert "Closest:" in done.stdout
     assert refused.returncode == 2
     assert "no candidate meets every constraint" in refused.stderr
-
-
-def test_read_only_mlruns_is_said_before_any_work(tmp_path: Path) -> None:
-    file = write_workspace(tmp_path)
-    store = tmp_path / "mlruns"
-    store.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(store)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("needs root and a mount: permission bits alone do not stop root")
-    try:
-        done = workbench("sweep", file, "--trials", 1)
-    finally:
-        subprocess.run(["umount", "-l", str(store)], check=True)
-
-    assert done.returncode == 3
-    assert "mlruns" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "1/1" not in done.stdout

@@ -9,7 +9,6 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.bundle.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
 from tests.load.servers import delayed, serving
 from workbench.bundle import BundleContents, write_bundle
 from workbench.commands.load import load

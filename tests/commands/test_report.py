@@ -86,14 +86,6 @@ def test_every_document_of_other_commands_is_taken_up(experiment: Path, tmp_path
     assert "--verdict" in said
 
 
-def test_markdown_says_where_its_pictures_are(experiment: Path, tmp_path: Path) -> None:
-    shown, error = run("report", experiment, "--lang", "en", "--to", tmp_path / "report.md")
-
-    assert error is None
-    assert "report-pictures" in shown
-    assert (tmp_path / "report-pictures" / "1.svg").exists()
-
-
 def test_the_baseline_may_be_named(experiment: Path, tmp_path: Path) -> None:
     baseline = read_experiment(experiment).baseline.short_id
     _, error = run("report", experiment, "--lang", "en", "--candidate", baseline, "--to", tmp_path / "r.md")

@@ -62,16 +62,6 @@ def test_compare_names_the_damaged_layer_and_fails(experiment: Path, tmp_path: P
     assert 'src="http' not in page
 
 
-def test_compare_of_a_model_with_itself_passes_with_equal_tensors(experiment: Path) -> None:
-    model = experiment.parent.parent / "data" / "model.onnx"
-    data = experiment.parent.parent / "data" / "manifest.yaml"
-
-    done = workbench("compare", model, f"onnxruntime:{model}", "--data", data)
-
-    assert done.returncode == 0, done.stderr
-    assert "All compared tensors are equal." in done.stdout
-
-
 def test_compare_takes_candidates_of_an_experiment_without_a_sweep(
     experiment: Path, studied: str, tmp_path: Path
 ) -> None:
