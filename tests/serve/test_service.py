@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.serve.making import LABELS, WORDS, Running, make_bundle, running
+from tests.serve.making import LABELS, WORDS, Running, make_bundle, metric, running
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
 from workbench.targets import open_target
 from workbench.values.preprocess import collate, encode
@@ -59,14 +59,8 @@ def test_answers_do_not_depend_on_batch_and_bin(bundle: Bundle, service: Running
         for answer, scores in zip(answers, expected, strict=True):
             assert answer["label"] == max(scores, key=lambda name: scores[name])
             assert answer["scores"] == pytest.approx(scores, abs=2e-6)
-    batched = service.request("GET", "/metrics").body.decode()
-    assert _metric(batched, "workbench_batch_rows_count") < _metric(batched, "workbench_batch_rows_sum")
-    assert all(_metric(batched, f'workbench_bin_rows_total{{length="{n}"}}') > 0 for n in (4, 8, 16))
-
-
-def test_a_text_that_was_cut_says_so(service: Running) -> None:
-    assert service.predict({"text": "loan " * 17}).body["truncated"] is True
-    assert "truncated" not in service.predict({"text": "loan " * 16}).body
+    assert metric(service, "workbench_batch_rows_count") < metric(service, "workbench_batch_rows_sum")
+    assert all(metric(service, f'workbench_bin_rows_total{{length="{n}"}}') > 0 for n in (4, 8, 16))
 
 
 def test_raw_tensors_give_the_model_s_own_outputs(bundle: Bundle, service: Running) -> None:
@@ -180,14 +174,3 @@ def test_only_loopback_is_listened_on(service: Running) -> None:
     addresses = {c.laddr.ip for p in service.family() for c in p.net_connections("inet") if c.status == "LISTEN"}
 
     assert addresses == {"127.0.0.1"}
-
-
-def test_nothing_of_a_request_is_logged(service: Running) -> None:
-    service.predict({"text": "anna geheimnis"})
-    service.predict(b'{"text": "geheimnis')
-
-    assert "geheimnis" not in service.log.read_text()
-
-
-def _metric(text: str, name: str) -> float:
-    return next(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name + " "))
