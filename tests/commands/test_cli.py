@@ -1,29 +1,14 @@
 """The command line as a user runs it: one tiny workspace swept once, then every command on it."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.tiny import EXPERIMENT, write_workspace
+from tests.tiny import EXPERIMENT, workbench, write_workspace
 from workbench.evaluation.shared_store import open_shared_store
 from workbench.evaluation.store import Store
-
-
-def workbench(*arguments: object, timeout: float = 600) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "workbench", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        env={**os.environ, "COLUMNS": "120"},
-    )
-
 
 VERDICT = re.compile(r"^(Recommended|Cannot be told apart): ", re.MULTILINE)
 """Which of the two is a matter of how quiet the machine is."""

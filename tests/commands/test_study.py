@@ -1,9 +1,6 @@
 """`workbench compare` and `workbench sensitivity` as a user runs them."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +9,9 @@ import pytest
 from onnx import numpy_helper
 from typer.testing import CliRunner
 
-from tests.tiny import write_workspace
+from tests.tiny import workbench, write_workspace
 from workbench.commands.cli import app
 from workbench.values.errors import ConfigError
-
-
-def workbench(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "workbench", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        env={**os.environ, "COLUMNS": "120"},
-    )
 
 
 @pytest.fixture(scope="module")

@@ -157,6 +157,17 @@ FIDELITY = Fidelity(
     missing={"pytorch": "no checkpoint is known"},
 )
 
+SERVER = ServerFigures(
+    batches=6000,
+    mean_batch=8.3,
+    padding_share=0.2,
+    queue_ms=3.0,
+    model_ms=9.0,
+    worker_busy=0.8,
+    batch_rows={"8": 6000},
+    bin_rows={"64": 50_000},
+    errors={},
+)
 LOAD = LoadResult(
     url="http://127.0.0.1:1",
     load=ServiceLoad(concurrency=100),
@@ -190,17 +201,7 @@ LOAD = LoadResult(
             temperature_c=None,
         ),
     ),
-    server=ServerFigures(
-        batches=6000,
-        mean_batch=8.3,
-        padding_share=0.2,
-        queue_ms=3.0,
-        model_ms=9.0,
-        worker_busy=0.8,
-        batch_rows={"8": 6000},
-        bin_rows={"64": 50_000},
-        errors={},
-    ),
+    server=SERVER,
 )
 
 STEPS = (
