@@ -63,20 +63,6 @@ def test_answers_do_not_depend_on_batch_and_bin(bundle: Bundle, service: Running
     assert all(metric(service, f'workbench_bin_rows_total{{length="{n}"}}') > 0 for n in (4, 8, 16))
 
 
-def test_raw_tensors_give_the_model_s_own_outputs(bundle: Bundle, service: Running) -> None:
-    ids = np.array([[2, 3, 5], [10, 11, 0]])
-    mask = np.array([[1, 1, 1], [1, 1, 0]])
-    manifest = bundle.manifest
-    session = open_target("onnxruntime").open(manifest.artifact, bundle.model_directory, manifest.candidate)
-    expected = session.run({"input_ids": ids, "attention_mask": mask})["logits"]
-    session.close()
-
-    reply = service.predict({"inputs": {"input_ids": ids.tolist(), "attention_mask": mask.tolist()}})
-
-    assert reply.status == 200
-    np.testing.assert_allclose(reply.body["outputs"]["logits"], expected, rtol=1e-6)
-
-
 def test_a_wrong_request_gets_its_status_and_a_kind(service: Running) -> None:
     json_type, form = {"Content-Type": "application/json"}, {"Content-Type": "application/x-www-form-urlencoded"}
     requests: tuple[tuple[str, str, bytes | None, dict[str, str], int, str], ...] = (
@@ -145,19 +131,6 @@ def test_the_documentation_needs_nothing_from_elsewhere(service: Running) -> Non
     examples = document.body["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]["examples"]
     for example in examples.values():
         assert service.predict(example["value"]).status == 200
-
-
-def test_entities_are_found_in_texts_and_in_words(tagger: Running) -> None:
-    reply = tagger.predict(
-        {"texts": ["Anna Belly paid in New York", ["张", "三", "paid"], "paid"]}, **{"X-API-Key": KEY}
-    )
-
-    first, second, third = (
-        [(e["type"], e["start"], e["end"], e["text"]) for e in r["entities"]] for r in reply.body["results"]
-    )
-    assert first == [("PER", 0, 10, "Anna Belly"), ("LOC", 19, 27, "New York")]
-    assert second == [("PER", 0, 2, "张 三")]
-    assert third == []
 
 
 def test_with_a_key_nothing_is_answered_or_told_without_it(tagger: Running) -> None:
