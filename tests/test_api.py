@@ -280,12 +280,14 @@ def test_entities_are_found_and_arrays_are_taken_in_batches_of_the_service_s_siz
     assert outputs["logits"].shape == (21, 8, 5)
 
 
-def test_several_threads_may_ask_one_bundle(bundle: Path) -> None:
+def test_several_threads_may_ask_one_bundle_which_leaves_none_behind(bundle: Path) -> None:
+    before = threading.active_count()
     with workbench.load_bundle(bundle) as model, ThreadPoolExecutor(4) as pool:
         alone = model.predict(TEXTS)
         together = list(pool.map(lambda _: model.predict(TEXTS), range(16)))
 
     assert all(answers == alone for answers in together)
+    assert threading.active_count() == before
 
 
 def test_what_the_model_cannot_take_is_named(bundle: Path) -> None:
@@ -341,13 +343,6 @@ def test_a_model_of_arrays_says_what_to_call(tmp_path: Path) -> None:
             model.predict("a text")
         rows = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
         assert model.run({"x": rows})["logits"].shape == (5, 4)
-
-
-def test_no_thread_is_left_behind(bundle: Path) -> None:
-    before = threading.active_count()
-    workbench.load_bundle(bundle).close()
-
-    assert threading.active_count() == before
 
 
 # --- one model -----------------------------------------------------------------------------------------------------
