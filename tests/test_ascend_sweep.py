@@ -313,21 +313,6 @@ def test_every_figure_has_one_interval_wherever_it_is_written(swept: Swept, tmp_
     assert found > 60
 
 
-def test_a_second_identical_sweep_measures_and_compiles_nothing(swept: Swept) -> None:
-    before, compiled = evaluations_of(swept.file), compiled_files(swept.workspace)
-
-    done = workbench(swept.environment, "sweep", swept.file)
-
-    assert done.returncode == 0, done.stderr
-    assert "0 candidates evaluated, 6 from before" in done.stdout
-    assert evaluations_of(swept.file) == before
-    assert compiled_files(swept.workspace) == compiled
-
-
-def compiled_files(workspace: Path) -> dict[Path, int]:
-    return {om: om.stat().st_mtime_ns for om in (workspace / ".workbench" / "store").rglob("*.om")}
-
-
 def test_what_was_compiled_is_found_by_its_content_wherever_the_workspace_moves(swept: Swept, tmp_path: Path) -> None:
     moved = shutil.copytree(swept.workspace, tmp_path / "moved") / "experiments" / swept.file.name
 

@@ -1,6 +1,9 @@
 """A workspace small enough to sweep in seconds: a real ONNX classifier, real data, a real experiment file."""
 
 import itertools
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -104,3 +107,15 @@ def write_workspace(root: Path, *, experiment: str = EXPERIMENT, space: str = SP
     file = root / "experiments" / "tiny.yaml"
     file.write_text(experiment, encoding="utf-8")
     return file
+
+
+def workbench(*arguments: object, timeout: float = 600) -> "subprocess.CompletedProcess[str]":
+    """What becomes of a command, 120 columns wide."""
+    return subprocess.run(
+        [sys.executable, "-m", "workbench", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env={**os.environ, "COLUMNS": "120"},
+    )
