@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bundle.test_hostile import BENT, body_of, places, put, seal, use
+from tests.bundle.making import BENT, body_of, places, put, seal, use
 from tests.serve.making import make_bundle
 from workbench.values.errors import WorkbenchError
 

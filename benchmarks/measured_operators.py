@@ -60,7 +60,7 @@ def read_cases(folder: Path) -> list[Case]:
                         soc=soc,
                         time_us=float(row["time_us"]),
                         works=works,
-                        error_class=device.kinds[longest.kind].error_class,
+                        error_class=device.kinds[longest.kind].error_class if longest.kind in device.kinds else "aicpu",
                     )
                 )
     return found
@@ -75,10 +75,13 @@ def works_of(row: Mapping[str, str], device: DeviceData) -> tuple[KernelWork, ..
     """What the kernels of one call ask for; nothing for operators that ONNX has no counterpart of."""
     shapes, dtypes = json.loads(row["in_shapes"] or "[]"), json.loads(row["in_dtypes"] or "[]")
     attributes = json.loads(row["attrs"] or "{}")
-    if any(shape and isinstance(shape[0], list) for shape in shapes) and row["op"] != "foreach_norm":
+    if row["op"].startswith("foreach"):
+        shapes = [shape for listed in shapes for shape in listed]
+        dtypes = dtypes * len(shapes)
+    elif row["op"] == "lstm":
+        shapes, dtypes = shapes[:1], dtypes[:1]
+    if any(shape and isinstance(shape[0], list) for shape in shapes):
         return ()
-    if row["op"] == "foreach_norm":
-        shapes, dtypes = shapes[0], dtypes * len(shapes[0])
     pairs = [(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=False) if shape is not None]
     inputs = [_tensor(shape, dtype) for shape, dtype in pairs]
     if not inputs or row["family"] in _LEFT_OUT or row["window"] in ("HA", "GAP", "E2E", "HS"):
@@ -94,7 +97,7 @@ def works_of(row: Mapping[str, str], device: DeviceData) -> tuple[KernelWork, ..
 
 
 _LEFT_OUT = (
-    *("sort", "scan", "elementwise_int", "rnn", "attention_prolog", "moe", "matmul_grouped_int8"),
+    *("scan", "elementwise_int", "attention_prolog", "matmul_grouped_int8"),
     *("gap", "host_api", "fixed_part", "launch_sync_wall", "collective"),
 )
 """Families without a counterpart in ONNX, and what is no operator."""
@@ -109,7 +112,8 @@ def _steps(
         return operator_work([operator], taken, given, device, **more)
 
     op, kernels, first = row["op"], row["kernels"], inputs[0]
-    small = work("Cast", [], [_tensor([16], "fp16")])
+    small_one = _tensor([16], "fp16")
+    small = work("Cast", [], [small_one])
     if row["m"]:
         batch, m, k, n = (int(float(row[name] or 1)) for name in ("batch", "m", "k", "n"))
         half = "fp16" if first.dtype == "int8" else row["in_dtypes"].split('"')[1]
@@ -126,35 +130,96 @@ def _steps(
     elif op == "conv_2d":
         yield from _convolution(inputs, attrs, work, casts=kernels.count("MemSet") + kernels.count("Cast"))
     elif op == "depthwise_conv_2d":
-        size = _sides(first.shape[2:], inputs[1].shape[-2:], attrs)
-        yield work("DepthwiseConv2D", [], [replace(first, shape=(*first.shape[:2], *size))])
+        given = replace(first, shape=(*first.shape[:2], *_sides(first.shape[2:], inputs[1].shape[-2:], attrs)))
+        yield work("TransData", [first], [_by_channels(first)])
+        yield work("DepthwiseConv2D", [_by_channels(first)], [_by_channels(given)])
+        yield work("TransData", [_by_channels(given)], [given])
     elif op == "softmax":
         yield work("Softmax", inputs, outputs, attributes={"axis": attrs["dim"]})
     elif op == "arg_max":
-        yield work("ArgMax", inputs, [], attributes={"axis": attrs["dim"] if first.dtype != "int64" else 0})
+        if first.dtype == "int64":  # done number by number
+            yield KernelWork(kind="aicpu", aicpu_elements=math.prod(first.shape))
+        else:
+            yield work("ArgMax", inputs, [], attributes={"axis": attrs["dim"]})
         yield small
     elif op == "cross_entropy_loss":
+        scores = _classes_last(first)
         if "Transpose" in kernels:
-            yield work("Transpose", [first], [first])
-        yield work("LogSoftmax", [first] if len(first.shape) == 2 else [_classes_last(first)], [first])
-        yield from (small,) * 3
-        yield work("ReduceSum", [first], [])
-    elif op == "adaptive_avg_pool_3d" and "Transpose" in kernels:
-        given = replace(first, shape=(*first.shape[:2], *attrs["output_size"]))
-        yield work("Transpose", [first], [first])
-        yield work("AdaptiveAvgPool3d", [first], [_classes_last(given)])
-        yield work("Transpose", [given], [given])
+            yield work("Transpose", [_flat(first)], [_classes_last(_flat(first))], attributes={"perm": [0, 2, 1]})
+        yield work("LogSoftmax", [scores], [scores])
+        if "Cast" in kernels:
+            yield work("Cast", [scores], [replace(scores, dtype="float32")])
+            yield from (small,) * 3
+        yield from (small,) * 2
+        picked = replace(inputs[1], dtype="float32")
+        yield work("GatherElementsV2", [picked, inputs[1]], [picked])
+    elif op == "adaptive_avg_pool_3d":
+        if "Transpose" in kernels:
+            given = replace(first, shape=(*first.shape[:2], *attrs["output_size"]))
+            yield work("Transpose", [_flat(first)], [_classes_last(_flat(first))], attributes={"perm": [0, 2, 1]})
+            yield work("AdaptiveAvgPool3d", [first], [given])
+            yield work("Transpose", [_classes_last(_flat(given))], [_flat(given)], attributes={"perm": [0, 2, 1]})
+        else:
+            yield work("ReduceMean", [first], [], attributes={"axes": [2, 3, 4]})
     elif op == "resize_bilinear":
         sides = attrs.get("output_size") or [
             round(a * b) for a, b in zip(first.shape[2:], attrs["scale_factor"], strict=True)
         ]
-        given = replace(first, shape=(first.shape[0], -(-first.shape[1] // 16) * 16, *sides))
-        yield work("TransData", [first], [first])
-        yield work("Resize", [first], [given])
-        yield work("TransData", [given], [given])
+        if first.dtype == "bfloat16":
+            single = replace(first, dtype="float32")
+            yield work("Cast", [first], [single])
+            first = single
+        given = replace(first, shape=(*first.shape[:2], *sides))
+        yield work("TransData", [first], [_by_channels(first)])
+        yield work("Resize", [_by_channels(first)], [_by_channels(given)])
+        yield work("TransData", [_by_channels(given)], [given])
+        yield small
+        if inputs[0].dtype == "bfloat16":
+            yield work("Cast", [given], [replace(given, dtype="bfloat16")])
+    elif op in ("roi_align", "grid_sampler_3d"):
+        laid = _by_channels(first)
+        if op == "roi_align":
+            yield work("TransData", [first], [laid])
+            given = replace(
+                laid, shape=(inputs[1].shape[0], laid.shape[1], attrs["outputHeight"], attrs["outputWidth"])
+            )
+            yield work("ROIAlign", [laid, inputs[1]], [given], attributes=attrs)
+            yield from [work("TransData", [given], [given])] * (kernels.count("TransData*3"))
+        else:
+            given = replace(first, shape=(*first.shape[:2], *inputs[1].shape[1:4]))
+            yield work("Transpose", [_flat(first)], [_classes_last(_flat(first))], attributes={"perm": [0, 2, 1]})
+            yield work("GridSample", inputs, [given], attributes={"mode": attrs["interpolation_mode"]})
+    elif op == "lstm":
+        layers, directions = attrs["numLayers"], 2 if attrs["bidirectional"] else 1
+        counts = [int(part.partition("*")[2]) for part in kernels.split("+")]
+        time, sides = first.shape[1 if attrs["batchFirst"] else 0], first.shape[-1] + attrs["hiddenSize"]
+        product = (1, math.prod(first.shape) // first.shape[-1], sides, 4 * attrs["hiddenSize"])
+        taken = replace(first, shape=(time * directions * layers, *first.shape[1:]))
+        yield work("DynamicRNN", [taken], [first], products=(product,) * directions * layers, dtype=first.dtype)
+        yield from (work("TransData", [small_one], [small_one]),) * (sum(counts) - 1)
+    elif op in ("top_k", "moe_gating_top_k_softmax"):
+        if first.dtype in ("int8", "int32", "int64"):
+            looks = 1 if first.dtype == "int64" else math.log2(attrs["k"])
+            yield KernelWork(kind="aicpu", aicpu_elements=int(math.prod(first.shape) * looks))
+        else:
+            yield work("TopK", [first], [], attributes={"axis": attrs.get("dim", -1)})
+    elif op == "unsorted_segment_sum":
+        if "InplaceScatterAdd" in kernels:
+            yield work("ZerosLike", [], [first])
+            yield small
+            yield work("InplaceScatterAdd", [first], [first])
     elif op in ("gather", "scatter"):
-        moved = replace(first, shape=inputs[1].shape)
-        yield work(f"{op.title()}Elements", inputs if op == "scatter" else [moved, inputs[1]], [moved])
+        axis = {"axis": attrs["dim"], "reduction": attrs.get("reduce", "none")}
+        picked = replace(first, shape=inputs[1].shape)
+        if attrs.get("reduce") in ("amax", "amin"):  # no kernel of the device does it
+            return
+        if "Transpose" in kernels:
+            yield work("Transpose", [first], [first], attributes={})
+        if op == "scatter":
+            yield work("Mul", [first], [first])
+            yield from (small,) * 2
+        operator = "GatherElementsV2" if "V2" in kernels else "GatherElements"
+        yield work("ScatterElements" if op == "scatter" else operator, [picked, inputs[1]], [picked], attributes=axis)
     elif op == "apply_rotary_pos_emb" and "Interleave" not in kernels:
         table = replace(first, shape=(inputs[2].shape[0], 2 * inputs[2].shape[1]))
         yield from (work("ConcatD", [table], [table]),) * 4
@@ -183,15 +248,20 @@ def _steps(
             outputs = [replace(first, dtype="int8")]
         elif op == "dequant_swiglu_quant":
             outputs = [replace(first, dtype="int8", shape=(*first.shape[:-1], first.shape[-1] // 2))]
-        elif op == "group_norm":  # a row is what one channel holds
-            inputs = [replace(first, shape=(math.prod(first.shape[:2]), math.prod(first.shape[2:])))]
-            outputs = inputs
-        elif op in ("foreach_norm", "adaptive_avg_pool_3d"):
-            outputs = []
+        elif op == "group_norm":  # a row is what one group holds
+            groups = first.shape[0] * attrs["num_groups"]
+            inputs = outputs = [replace(first, shape=(groups, math.prod(first.shape) // groups))]
+        elif op == "moe_re_routing":
+            inputs = outputs = [first]
+        elif op == "foreach_addcdiv_scalar":
+            outputs = inputs[: len(inputs) // 3]
+        elif op == "foreach_norm":
+            operator, outputs = "ForeachNorm" if "Foreach" in kernels else "LpNormReduceV2", []
+            inputs = [replace(one, shape=(math.prod(one.shape),)) for one in inputs]
         yield work(operator, inputs, outputs)
 
 
-_NO_COUNTERPART = ("apply_adam_w", "foreach_addcdiv_scalar", "roi_align", "grid_sampler_3d", "apply_rotary_pos_emb")
+_NO_COUNTERPART = ("apply_adam_w", "apply_rotary_pos_emb", "moe_finalize_routing")
 _OPERATORS = {
     "sigmoid": "Sigmoid",
     "gelu": "Gelu",
@@ -205,7 +275,8 @@ _OPERATORS = {
     "dynamic_quant": "DynamicQuant",
     "dequant_swiglu_quant": "DequantSwigluQuant",
     "foreach_norm": "ForeachNorm",
-    "adaptive_avg_pool_3d": "ReduceMean",
+    "foreach_addcdiv_scalar": "ForeachAddcdivScalar",
+    "moe_re_routing": "MoeReRouting",
 }
 """Sources' names → operators, where one kernel does it all; else the kernel's own name is taken."""
 
@@ -250,6 +321,15 @@ def _sides(image: Sequence[int], kernel: Sequence[int], attrs: dict[str, Any]) -
 
 def _classes_last(tensor: Tensor) -> Tensor:
     return replace(tensor, shape=(tensor.shape[0], *tensor.shape[2:], tensor.shape[1]))
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    return replace(tensor, shape=(*tensor.shape[:2], math.prod(tensor.shape[2:])))
+
+
+def _by_channels(tensor: Tensor) -> Tensor:
+    """As convolutions lay it out: channels by sixteen."""
+    return replace(tensor, shape=(tensor.shape[0], -(-tensor.shape[1] // 16) * 16, *tensor.shape[2:]))
 
 
 def _permuted(tensor: Tensor, order: Sequence[int]) -> list[Tensor]:

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,10 @@ Name = tuple[str, str]
 """(kind, constant); the kind is empty for those that all share."""
 _SHARED = (
     *("memory_efficiency", "kernel_launch_us", "full_launches", "cube_efficiency_float16", "cube_efficiency_int8"),
+    "core_load_bytes_per_cycle",
 )
-_OF_A_KIND = ("launches", "instructions", "row_instructions", "in_pieces")
-_FOLDS, _STEPS, _ROBUST, _PRIOR = 5, 6, 0.15, 0.1
+_OF_A_KIND = ("launches", "instructions", "row_instructions", "in_pieces", "of_cube")
+_FOLDS, _STEPS, _ROBUST, _PRIOR = 5, 12, 0.15, 0.1
 _PEAK_US_PER_TFLOP, _PEAK_US_PER_MB = 1e6 / 295, 1 / 1.6
 
 
@@ -80,22 +82,20 @@ def shipped(case: Case) -> float:
 def fit(cases: Sequence[Case]) -> Model:
     """The model with constants that these rows give; kinds that no row has take what those with rows have in common."""
     found = fitted_constants(cases)
-    seen = {work.kind for case in cases for work in case.works}
+    seen = {name for case in cases for work in case.works for name in (work.kind, *work.fused)}
     kinds = _device("Ascend910B3").kinds
     for kind, name in found:
         if kind and kind not in seen:
+            like = kinds[kind].like
             alike = [
                 value
                 for (other, one), value in found.items()
-                if one == name and other in seen and _is_light(kinds[other]) == _is_light(kinds[kind])
+                if one == name
+                and other in seen
+                and (like in (other, kinds[other].like) if like else not kinds[other].like)
             ]
-            found[kind, name] = float(np.median(alike)) if alike else 1.0
+            found[kind, name] = found[like, name] if (like, name) in found and like in seen else median(alike or [1.0])
     return lambda case: _call_us(case, with_constants(_device(case.soc), found))
-
-
-def _is_light(kind: Kind) -> bool:
-    """Kernels that handle number by number, as far as one knows before one is seen."""
-    return kind.error_class in ("elementwise", "gelu", "movement")
 
 
 def fitted_constants(cases: Sequence[Case]) -> dict[Name, float]:
@@ -133,19 +133,25 @@ def fitted_constants(cases: Sequence[Case]) -> dict[Name, float]:
 def with_constants(device: DeviceData, found: dict[Name, float]) -> DeviceData:
     shared: dict[str, Any] = {name: value for (kind, name), value in found.items() if not kind}
     half = shared["cube_efficiency_float16"]
-    kinds = {}
+    kinds: dict[str, Kind] = {}
     for kind, data in device.kinds.items():
-        own: dict[str, Any] = {name: found[kind, name] for name in _OF_A_KIND if (kind, name) in found}
+        own: dict[str, Any] = {
+            name: found.get((kind, name), getattr(kinds.get(data.like, data), name)) for name in _OF_A_KIND
+        }
         kinds[kind] = replace(data, **own)
     return replace(device, kinds=kinds, cube_efficiency_bfloat16=half, cube_efficiency_float32=half, **shared)
 
 
 def _names(device: DeviceData) -> list[Name]:
     """What is fitted: of a kind, what the file gives it."""
-    own = [(kind, name) for kind, data in device.kinds.items() for name in _OF_A_KIND if getattr(data, name)]
-    return [("", name) for name in _SHARED] + [
-        (kind, name) for kind, name in own if getattr(device.kinds[kind], name) != 1
+    own = [
+        (kind, name)
+        for kind, data in device.kinds.items()
+        for name in _OF_A_KIND
+        if getattr(data, name) not in (None, 0, 1)
+        and not (data.like and getattr(data, name) == getattr(device.kinds[data.like], name))
     ]
+    return [("", name) for name in _SHARED] + own
 
 
 def _value(device: DeviceData, name: Name) -> float:
@@ -211,22 +217,42 @@ def _table(title: str, cases: Sequence[Case], ours: Floats, null: Floats, rows: 
     limits = np.array([_limit(case.error_class, device) for case in cases])
     names = np.array([case.error_class for case in cases])
     print(f"\n{title}: {len(cases)} rows")
-    print(
-        f"{'class':20} {'rows':>5} {'median':>8} {'p90':>6} {'bias':>6} {'in 95 %':>8} {'null: median':>13} {'p90':>6}"
-    )
+    print(f"{'':60}null model\n{'class':19}   rows  median    p90    p95   bias  in 95 %  median    p90")
     for name in [*sorted(set(names)), "all"]:
         chosen = (names == name) | (name == "all")
         own, other, inside = ours[chosen], null[chosen], np.abs(ours[chosen]) <= limits[chosen]
+        bias = np.exp(np.median(own))
         print(
-            f"{name:20} {chosen.sum():5} {_median(own):8.1%} {_tail(own):6.2f} {np.exp(np.median(own)):6.2f} "
-            f"{inside.mean():8.0%} {_median(other):13.1%} {_tail(other):6.2f}"
+            f"{name:20} {chosen.sum():5} {_median(own):7.1%} {_tail(own):6.2f} {_tail(own, 0.95):6.2f} {bias:6.2f} "
+            f"{inside.mean():8.0%} {_median(other):7.1%} {_tail(other):6.2f}"
         )
     measured = np.log([case.time_us for case in cases])
     ranks = [spearmanr(measured, measured + errors).statistic for errors in (ours, null)]
     print(f"rank correlation {ranks[0]:.3f}, of the null model {ranks[1]:.3f}")
+    _print_gain(cases, ours)
     if rows:
         for case, error in sorted(zip(cases, ours, strict=True), key=lambda pair: -abs(pair[1])):
             print(f"{case.file:40} {case.name:36} {case.time_us:10.1f} {np.exp(error):7.2f}")
+
+
+def _print_gain(cases: Sequence[Case], errors: Floats) -> None:
+    """What the model makes of INT8 beside halves: products of the same sides, else of sides within a factor of two."""
+    sides = {
+        dtype: [
+            (np.log(np.array(case.works[0].products[0], dtype=float)), error)
+            for case, error in zip(cases, errors, strict=True)
+            if case.error_class == error_class and len(case.works[0].products) == 1
+        ]
+        for dtype, error_class in (("int8", "matmul_int8"), ("half", "matmul"))
+    }
+    found, equal = [], 0
+    for size, error in sides["int8"]:
+        near = sorted((float(np.abs(size - other).max()), own) for other, own in sides["half"])
+        if near and near[0][0] <= np.log(2) + 1e-9:
+            equal += near[0][0] == 0
+            found.append(error - near[0][1])
+    if found:
+        print(f"INT8 over halves: {_median(np.array(found)):.1%} off in {len(found)} pairs ({equal} of equal sides)")
 
 
 def _limit(error_class: str, device: DeviceData) -> float:
@@ -243,8 +269,8 @@ def _median(errors: Floats) -> float:
     return float(np.median(np.abs(np.exp(errors) - 1)))
 
 
-def _tail(errors: Floats) -> float:
-    return float(np.exp(np.quantile(np.abs(errors), 0.9)))
+def _tail(errors: Floats, share: float = 0.9) -> float:
+    return float(np.exp(np.quantile(np.abs(errors), share)))
 
 
 if __name__ == "__main__":

@@ -148,3 +148,11 @@ def _mlflow_lets_go_of_its_databases() -> Iterator[None]:
         if name in sys.modules:
             for engine in sys.modules[name].SqlAlchemyStore._engine_map.values():
                 engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def contents(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a bundle of a small INT8 text classifier is made of; nobody changes its files."""
+    from tests.bundle.making import text_contents
+
+    return text_contents(tmp_path_factory.mktemp("made"))

@@ -1,19 +1,19 @@
-"""A modelled clock with three unknowns, and calls that it costs, for tests of what other clocks make of them."""
+"""A modelled clock with three unknowns, and calls that it costs, for tests of what errors make of them."""
 
 from dataclasses import replace
 
 from tests import evaluations
-from workbench.values.clocks.ensemble import ensemble
-from workbench.values.clocks.statement import (
+from workbench.values.measurement import Estimate, Latency, ServiceResult
+from workbench.values.modelled_times.costs import at_errors
+from workbench.values.modelled_times.statement import (
     CallCosts,
     ModelledCalls,
-    ModelledClock,
     ModelledService,
     ScaledService,
+    TimingModel,
     Unknown,
     Work,
 )
-from workbench.values.measurement import Estimate, Latency, ServiceResult
 
 COMMAND = "python -m measure {} --to clock.json"
 
@@ -33,7 +33,7 @@ def unknown(name: str, *moves: str, factor_95: float, data_sheet: float = 1.0, v
     )
 
 
-CLOCK = ModelledClock(
+CLOCK = TimingModel(
     name="a card, tests",
     prices=(("float16", 10.0), ("int8", 5.0), ("launch", 10.0)),
     unknowns=(
@@ -52,10 +52,10 @@ def call(*, launches: float = 0, **amounts: float) -> CallCosts:
     )
 
 
-def latency(costs: CallCosts, baseline: CallCosts | None = None, *, clock: ModelledClock = CLOCK) -> Latency:
+def latency(costs: CallCosts, baseline: CallCosts | None = None, *, clock: TimingModel = CLOCK) -> Latency:
     """Against a baseline of 100 units of float16; figures as the clock has them."""
     against = call(float16=100) if baseline is None else baseline
-    ours, theirs = ensemble(clock).call_ms([costs, against])[:, 0]
+    ours, theirs = at_errors(clock).call_ms([costs, against])[:, 0]
     found = evaluations.latency(float(ours), float(theirs / ours))
     return replace(
         found,
@@ -66,7 +66,7 @@ def latency(costs: CallCosts, baseline: CallCosts | None = None, *, clock: Model
     )
 
 
-def service(costs: CallCosts, *, clock: ModelledClock = CLOCK) -> ServiceResult:
+def service(costs: CallCosts, *, clock: TimingModel = CLOCK) -> ServiceResult:
     """1000 answers a second at a P99 of 20 ms, both in proportion to the time of a call."""
     scaled = tuple(
         ScaledService(scale=scale, throughput_per_s=1000 / scale, p50_ms=10 * scale, p99_ms=20 * scale)

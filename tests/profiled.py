@@ -1,5 +1,7 @@
 """A profile as a target gives it, for tests of what is said and drawn."""
 
+from typing import Any
+
 from workbench.values.device_profile import (
     Bubble,
     CubeUse,
@@ -62,3 +64,30 @@ def profile(*, modelled: bool = True) -> DeviceProfile:
         notes=("a table ends within a row",),
         sources=("op_summary_1.csv",),
     )
+
+
+def rules(trace: dict[str, Any]) -> None:
+    """What the format asks of the events that are written: complete (X) and metadata (M)."""
+    assert isinstance(trace["traceEvents"], list)
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    named, used = set(), set()
+    for event in trace["traceEvents"]:
+        assert isinstance(event["name"], str)
+        assert event["ph"] in ("X", "M")
+        assert all(isinstance(event[key], int) for key in ("pid", "tid"))
+        assert isinstance(event["ts"], int | float)
+        assert isinstance(event["args"], dict)
+        if event["ph"] == "X":
+            assert isinstance(event["cat"], str)
+            assert isinstance(event["dur"], int | float)
+            assert event["ts"] >= 0
+            assert event["dur"] >= 0
+            used.add((event["pid"], event["tid"]))
+        else:
+            assert event["name"] in ("process_name", "process_sort_index", "thread_name", "thread_sort_index")
+            wanted = "name" if event["name"].endswith("_name") else "sort_index"
+            assert list(event["args"]) == [wanted]
+            assert isinstance(event["args"][wanted], str if wanted == "name" else int)
+            if event["name"] == "thread_name":
+                named.add((event["pid"], event["tid"]))
+    assert used <= named

@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 import workbench
-from tests.bundle.test_bundle import exported
+from tests.bundle.making import exported
 from tests.evaluations import evaluation, figures, service
+from tests.report.summaries import judge
 from tests.serve.making import make_bundle, running
 from tests.tiny import write_workspace
 from tests.tiny_texts import LABELS, WORDS, write_text_workspace
@@ -24,8 +25,7 @@ from workbench.bundle import golden_batches, read_bundle
 from workbench.bundle.signing import make_keys, read_secret_key
 from workbench.commands.cli import app
 from workbench.evaluation.sweep_folders import current_journal
-from workbench.report import Summary, summarize
-from workbench.values.objectives import Objective
+from workbench.report import Summary
 
 TEXTS: list[str | list[str]] = [
     "loan please",
@@ -207,28 +207,15 @@ def test_rows_load_into_pandas(swept: tuple[Path, workbench.SweepResult]) -> Non
     assert frame.query("standing == 'front' and split == 'holdout'").accuracy.between(0, 1).all()
 
 
-def keep(told: list[tuple[str, bool]], found: workbench.Evaluation, reused: bool) -> None:
-    told.append((found.candidate.id, reused))
-
-
-def summary_of(*evaluations: workbench.Evaluation, confirmed: workbench.Evaluation | None = None) -> Summary:
-    return summarize(
-        experiment_name="x",
-        experiment_file="x.yaml",
-        objectives=(Objective(metric="latency_p50_ms"),),
-        constraints=(),
-        evaluations=evaluations,
-        confirmations={} if confirmed is None else {confirmed.candidate.id: confirmed},
-        outcomes=lambda *_: None,
-        baseline_id=evaluations[0].candidate.id,
-    )
+def summary_of(found: workbench.Evaluation, *confirmed: workbench.Evaluation) -> Summary:
+    return judge(baseline=found, confirmed=confirmed, objectives=("latency_p50_ms",), limits={})
 
 
 def test_a_service_is_predicted_until_it_was_loaded() -> None:
     predicted, loaded = evaluation(served=service()), evaluation(served=service(measured_per_s=480.0))
     confirmed = replace(loaded, split="holdout")
 
-    rows = search_rows(summary_of(predicted, confirmed=confirmed))
+    rows = search_rows(summary_of(predicted, confirmed))
 
     assert [row["service_evidence"] for row in rows] == ["predicted", "measured held-out"]
     assert [row["service_throughput_per_s"] for row in rows] == [500.0, 480.0]
@@ -245,7 +232,7 @@ def test_nothing_of_an_emulated_device_counts_as_measured() -> None:
         measurement=replace(found.measurement, latency=modelled),
     )
 
-    row = search_rows(summary_of(emulated, confirmed=replace(emulated, split="holdout")))[1]
+    row = search_rows(summary_of(emulated, replace(emulated, split="holdout")))[1]
 
     assert row["emulated"] is True
     assert {row[f"{name}_evidence"] for name in ("accuracy", "latency", "service")} == {"modelled"}
@@ -293,12 +280,14 @@ def test_entities_are_found_and_arrays_are_taken_in_batches_of_the_service_s_siz
     assert outputs["logits"].shape == (21, 8, 5)
 
 
-def test_several_threads_may_ask_one_bundle(bundle: Path) -> None:
+def test_several_threads_may_ask_one_bundle_which_leaves_none_behind(bundle: Path) -> None:
+    before = threading.active_count()
     with workbench.load_bundle(bundle) as model, ThreadPoolExecutor(4) as pool:
         alone = model.predict(TEXTS)
         together = list(pool.map(lambda _: model.predict(TEXTS), range(16)))
 
     assert all(answers == alone for answers in together)
+    assert threading.active_count() == before
 
 
 def test_what_the_model_cannot_take_is_named(bundle: Path) -> None:
@@ -354,13 +343,6 @@ def test_a_model_of_arrays_says_what_to_call(tmp_path: Path) -> None:
             model.predict("a text")
         rows = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
         assert model.run({"x": rows})["logits"].shape == (5, 4)
-
-
-def test_no_thread_is_left_behind(bundle: Path) -> None:
-    before = threading.active_count()
-    workbench.load_bundle(bundle).close()
-
-    assert threading.active_count() == before
 
 
 # --- one model -----------------------------------------------------------------------------------------------------

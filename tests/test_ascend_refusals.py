@@ -319,3 +319,43 @@ def test_a_full_or_forbidden_disk_stops_with_the_remedy_and_room_lets_it_go_on(
 
     subprocess.run(["mount", "-o", "remount,rw,size=8m", str(small_disk)], check=True)
     assert workbench(emulated, *evaluate).returncode == 0
+
+
+# --- operators that run beside the cores ------------------------------------------------------------------------------
+
+
+def test_an_operator_of_an_ai_cpu_is_named_by_inspect_init_and_plan_before_anything_is_compiled(
+    tmp_path: Path, emulated: Environment
+) -> None:
+    random = np.random.default_rng(0)
+    weight = numpy_helper.from_array(random.standard_normal((16, 5)).astype(np.float32), "w")
+    nodes = [
+        onnx.helper.make_node("ReverseSequence", ["x", "lengths"], ["r"], name="turn", batch_axis=0, time_axis=1),
+        onnx.helper.make_node("MatMul", ["r", "w"], ["logits"], name="last"),
+    ]
+    ends = {"x": ["batch", 16], "lengths": ["batch"], "logits": ["batch", 5]}
+    x, lengths, logits = (
+        onnx.helper.make_tensor_value_info(
+            name, onnx.TensorProto.INT64 if name == "lengths" else onnx.TensorProto.FLOAT, shape
+        )
+        for name, shape in ends.items()
+    )
+    graph = onnx.helper.make_graph(nodes, "g", [x, lengths], [logits], [weight])
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8),
+        tmp_path / "m.onnx",
+    )
+    for split in ("train", "valid"):
+        rows = {"x": random.standard_normal((200, 16)).astype(np.float32), "lengths": np.full(200, 16)}
+        np.savez(tmp_path / f"{split}.npz", **rows, label=random.integers(0, 5, 200))
+    data = ("--data", tmp_path / "train.npz", "--data", tmp_path / "valid.npz")
+
+    inspected = workbench(emulated, "inspect", tmp_path / "m.onnx", "--target", "ascend910b3")
+    begun = workbench(emulated, "init", tmp_path / "m.onnx", *data, "--target", "ascend910b3", "--to", tmp_path / "ws")
+    planned = workbench(emulated, "plan", tmp_path / "ws" / "experiments" / "m.yaml")
+
+    for done in (inspected, begun, planned):
+        assert done.returncode == 0, done.stderr
+        assert "turn" in said(done)
+        assert "AI CPU, and the cores wait for it: at least 60 us a call (modelled)" in said(done)
+        assert "Gather with a constant index" in said(done)

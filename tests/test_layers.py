@@ -84,7 +84,7 @@ VALUES = (
             "paired_scores",
             "simultaneous",
             "bins",
-            "clocks",
+            "modelled_times",
         ),
         *("candidate_words", "compile_settings", "dimension", "installed_targets"),
     ),

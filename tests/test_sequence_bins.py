@@ -13,7 +13,7 @@ from workbench.bundle import read_bundle, write_bundle
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.data_check import check_data
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics import cut_alike, load_outcomes
+from workbench.inputs.metrics import load_outcomes
 from workbench.search.pipeline import evaluate
 from workbench.shipping.handover import bundle_contents
 from workbench.space.space import build, combinations, compile_key
@@ -176,23 +176,6 @@ def test_the_holdout_has_no_say_in_the_bins(opened: Callable[..., Opened]) -> No
     assert lengths is not None
     parts = [dataset.lengths("calibration"), dataset.lengths("validation")]
     assert np.array_equal(lengths, np.concatenate([part for part in parts if part is not None]))
-
-
-def test_outputs_for_two_paddings_are_cut_to_the_shorter(opened: Callable[..., Opened]) -> None:
-    dataset = opened()[0].dataset
-    pairs = zip(dataset.with_bins((24, 48)).batches("validation", 2), dataset.batches("validation", 2), strict=True)
-    mine, other = next((a, b) for a, b in pairs if a.feeds["input_ids"].shape[1] == 24)
-    outputs = {"logits": np.ones((2, 48)), "tags": np.ones((2, 24, 48))}
-    reference = {"logits": np.zeros((2, 48)), "tags": np.zeros((2, 48, 48))}
-
-    ours, theirs, common = cut_alike(outputs, mine, reference, other)
-
-    for found in (ours, theirs):
-        assert {name: array.shape for name, array in found.items()} == {"logits": (2, 48), "tags": (2, 24, 48)}
-    assert common.valid is not None
-    assert common.valid.shape == (2, 24)
-    assert np.array_equal(common.lengths, other.lengths)
-    assert cut_alike(reference, other, reference, other) == (reference, reference, other)
 
 
 def test_a_model_of_one_length_cannot_be_asked_about_bins(opened: Callable[..., Opened]) -> None:

@@ -1,6 +1,9 @@
 """A workspace small enough to sweep in seconds: a real ONNX classifier, real data, a real experiment file."""
 
 import itertools
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -119,3 +122,15 @@ def bench_of(question: Experiment, store: Path | None = None, *, fresh: bool = F
     journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
     store = store or question.workspace / ".workbench" / "store"
     return open_bench(question, journal, Store(store), lambda candidate, stage: None)
+
+
+def workbench(*arguments: object, timeout: float = 600) -> "subprocess.CompletedProcess[str]":
+    """What becomes of a command, 120 columns wide."""
+    return subprocess.run(
+        [sys.executable, "-m", "workbench", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env={**os.environ, "COLUMNS": "120"},
+    )

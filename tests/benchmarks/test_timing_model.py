@@ -42,7 +42,14 @@ PRODUCT = {
     "l2": "evicted",
     "chip": "910B3",
 }
-SORT = {**PRODUCT, "id": "b", "op": "top_k", "kernel": "TopKV2", "family": "sort", **dict.fromkeys(("m", "n", "k"), "")}
+SCAN = {
+    **PRODUCT,
+    "id": "b",
+    "op": "cummin",
+    "kernel": "Cummin",
+    "family": "scan",
+    **dict.fromkeys(("m", "n", "k"), ""),
+}
 
 
 def folder_of(path: Path, *rows: dict[str, str]) -> Path:
@@ -54,7 +61,7 @@ def folder_of(path: Path, *rows: dict[str, str]) -> Path:
 
 
 def test_rows_without_a_counterpart_are_left_out_and_a_large_product_is_priced_as_measured(tmp_path: Path) -> None:
-    (case,) = read_cases(folder_of(tmp_path, PRODUCT, SORT))
+    (case,) = read_cases(folder_of(tmp_path, PRODUCT, SCAN))
 
     assert (case.name, case.error_class, case.soc) == ("a", "matmul", "Ascend910B3")
     assert timing_model.shipped(case) == pytest.approx(80.8, rel=0.2)

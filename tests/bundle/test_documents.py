@@ -11,7 +11,6 @@ from tests.serve.making import make_bundle
 from workbench import __version__
 from workbench.bundle import SBOM, STATEMENT, Bundle, Origin, read_bundle, statement
 from workbench.shipping.deployment import serving_pins
-from workbench.values.documents.canonical import file_digest
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +30,6 @@ def made(bundle: Bundle) -> Any:
 
 def of_type(bom: Any, kind: str) -> list[Any]:
     return [component for component in bom["components"] if component["type"] == kind]
-
-
-def test_both_documents_have_their_sums(bundle: Bundle) -> None:
-    lines = (bundle.directory / "SHA256SUMS").read_text().splitlines()
-
-    for name in (SBOM, STATEMENT):
-        assert f"{file_digest(bundle.directory / name)}  {name}" in lines
 
 
 def test_the_bill_of_materials_is_what_cyclonedx_asks(bom: Any) -> None:

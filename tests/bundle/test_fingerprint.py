@@ -87,7 +87,4 @@ def test_the_policy_decides_what_may_be_served() -> None:
 
     assert len(said) == 2
     assert not any("onnx is" in words for words in said)
-
-
-def test_what_is_only_worth_a_warning_is_admitted_with_it() -> None:
     assert admit(CPU, replace(CPU, device="other"), "refuse")[0].startswith("this is other")

@@ -1,7 +1,6 @@
 """Bundles of language models: what they hold, how they are replayed, and every way to tamper with one."""
 
 import contextlib
-import dataclasses
 import json
 import shutil
 import struct
@@ -15,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.bundle.language import language_bundle
-from tests.bundle.test_bundle import reseal
-from tests.bundle.test_hostile import places, put
+from tests.bundle.making import places, put, reseal
 from tests.targets.ascend_llm.checkpoints import DYNAMIC, STATIC
 from tests.targets.ascend_llm.folders import TEXTS
 from workbench.api.bundle import load_bundle
 from workbench.bundle import description, golden_batches, provenance, read_bundle, verify_bundle
-from workbench.bundle.prompts import MOST_SHARE, PROMPTS, golden_prompts, kept_step, replay_prompts
+from workbench.bundle.prompts import MOST_SHARE, PROMPTS, golden_prompts, replay_prompts
 from workbench.targets.ascend_llm.prompted import prompted
 from workbench.values.errors import BundleError
 
@@ -305,12 +303,3 @@ def test_ids_outside_the_kept_ones_count_through_the_logarithm() -> None:
 
     with pytest.raises(BundleError, match=r"log-probability differs|lower"):
         replay_prompts(bundle, Moved(bundle.directory, raised))
-
-
-@given(st.lists(st.floats(-50, 50, width=32), min_size=3, max_size=40))
-def test_kept_ids_descend_and_their_probabilities_sum_to_at_most_one(row: list[float]) -> None:
-    step = kept_step(np.array(row, dtype=np.float32), 5)
-    assert list(step.logits) == sorted(step.logits, reverse=True)
-    assert step.logits[0] == max(np.array(row, dtype=np.float32))
-    assert np.exp(step.log_probabilities).sum() <= 1 + 1e-9
-    assert dataclasses.asdict(step)["ids"] == tuple(dict.fromkeys(step.ids))

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.bundle.signing.test_signing import needs_minisign
-from tests.bundle.test_bundle import reseal
+from tests.bundle.making import needs_minisign, reseal
 from tests.serve.making import make_bundle, running
 from tests.shipping.deployment.manifests import TARGETS, manifest
 from workbench.bundle import read_bundle, sign_bundle, verify_bundle
@@ -102,14 +101,6 @@ def test_a_file_that_is_no_signature_is_refused(folder: Path, keys: Path, conten
     (folder / "SHA256SUMS.minisig").write_bytes(content)
 
     with pytest.raises(BundleError, match=r"minisig (cannot be used: it is|has more than)"):
-        verified(folder, keys)
-
-
-def test_a_link_for_a_signature_is_refused(folder: Path, keys: Path) -> None:
-    shutil.move(folder / "SHA256SUMS.minisig", folder.parent / "signature")
-    (folder / "SHA256SUMS.minisig").symlink_to("../signature")
-
-    with pytest.raises(BundleError, match="minisig is a link"):
         verified(folder, keys)
 
 

@@ -11,8 +11,8 @@ from workbench.cann_emulator.cost_statement import clock_statement, execution_co
 from workbench.cann_emulator.device_data import load_device_data, with_parameters
 from workbench.cann_emulator.om import Dtype, OfflineModel
 from workbench.cann_emulator.timing import copy_us, execute_us
-from workbench.values.clocks.ensemble import ensemble
-from workbench.values.clocks.statement import with_known
+from workbench.values.modelled_times.costs import at_errors
+from workbench.values.modelled_times.statement import with_known
 
 B3 = load_device_data("Ascend910B3")
 CLOCK = clock_statement(B3, "a test")
@@ -21,7 +21,7 @@ SIZES = st.integers(1, 3000)
 
 def stated_us(found: OfflineModel, copied_in: tuple[int, ...] = (), copied_out: tuple[int, ...] = ()) -> float:
     costs = execution_costs(found, 0, B3, copied_in=copied_in, copied_out=copied_out)
-    return float(1000 * ensemble(CLOCK).call_ms([costs])[0, 0])
+    return float(1000 * at_errors(CLOCK).call_ms([costs])[0, 0])
 
 
 @settings(deadline=None)
@@ -60,7 +60,7 @@ def test_what_a_benchmark_measures_is_another_price_of_the_same_costs() -> None:
 
     known = with_known(CLOCK, {"int8_gain": gain / 1.7})
 
-    moved_ms = ensemble(known).call_ms([costs])[0, 0]
+    moved_ms = at_errors(known).call_ms([costs])[0, 0]
     assert 1000 * moved_ms == pytest.approx(execute_us(found, 0, B3) + 0.7 * own["matmul_int8"], rel=1e-5)
 
 

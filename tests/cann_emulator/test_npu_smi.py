@@ -201,3 +201,18 @@ def test_it_runs_as_a_program_of_the_tree(tmp_path: Path) -> None:
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, IDLE, "")
+
+
+def test_another_chip_shows_its_own_name_memory_and_clock_and_an_unknown_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_SOC", "Ascend910B4")
+    assert npu_smi.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert "| 0     910B4 " in shown
+    assert "/ 32768 " in shown
+    assert npu_smi.main(["info", "-t", "common", "-i", "0"]) == 0
+    assert "1650" in capsys.readouterr().out
+    monkeypatch.setenv("CANN_EMULATOR_SOC", "Ascend910C")
+    assert npu_smi.main(["info"]) == 1
+    assert "no chip whose times are modelled: Ascend910B1" in capsys.readouterr().out

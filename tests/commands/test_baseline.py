@@ -10,9 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.load.kserve.servers import over_grpc, over_http, sums
+from tests.load.kserve.servers import TRITON, over_grpc, over_http, sums
 from tests.load.servers import delayed, serving
-from tests.load.test_device import TRITON
 from tests.tiny_texts import write_text_workspace
 from workbench.commands.baseline import baseline
 from workbench.inputs.answers import read_answers, text_digest

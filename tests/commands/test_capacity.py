@@ -9,40 +9,17 @@ import typer
 from typer.testing import CliRunner
 
 from tests.prediction.test_capacity import served
-from tests.tiny import EXPERIMENT, SPACE, write_workspace
+from tests.tiny import write_workspace
 from workbench.commands.capacity import plan_capacity
 from workbench.commands.console import out
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
-from workbench.values.results import Evaluation
 
 PRICES = Path(__file__).parents[2] / "experiments" / "prices" / "example.yaml"
-SERVICE = "service: {concurrency: 100, p99_ms: 80}\n"
-CHOICES = "service: {max_batch_size: [1, 8], batch_timeout_ms: [0], workers: [1]}\n"
 
 app = typer.Typer()
 app.command()(plan_capacity)
-
-
-@pytest.fixture(scope="module")
-def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep whose journal holds a float baseline of 20 ms and an INT8 candidate of 8 ms a call."""
-    file = write_workspace(tmp_path_factory.mktemp("swept"), experiment=EXPERIMENT + SERVICE, space=SPACE + CHOICES)
-    question = read_experiment(file)
-    journal = open_journal(question.workspace, question.name, question.identity)
-    baseline = replace(served({1: 20.0, 8: 60.0}), candidate=question.baseline)
-    journal.write(baseline)
-    journal.write(with_scheme(served({1: 8.0, 8: 24.0}), "static", speedup=2.5))
-    return file
-
-
-def with_scheme(evaluation: Evaluation, scheme: str, *, speedup: float) -> Evaluation:
-    from tests.evaluations import evaluation as made
-
-    other = made(scheme=scheme, drop_pp=0.1, p50_ms=4.0 / speedup, speedup=speedup)
-    measurement = replace(other.measurement, service=evaluation.measurement.service)
-    return replace(other, measurement=measurement)
 
 
 def run(*arguments: object) -> tuple[str, BaseException | None]:
@@ -55,8 +32,8 @@ def run(*arguments: object) -> tuple[str, BaseException | None]:
     return done.stdout, None if done.exit_code == 0 else done.exception
 
 
-def test_the_front_and_the_baseline_stand_in_two_tables_with_what_they_rest_on(experiment: Path) -> None:
-    shown, error = run(experiment, "--qps", 1000, "--p99-ms", 100)
+def test_the_front_and_the_baseline_stand_in_two_tables_with_what_they_rest_on(served_experiment: Path) -> None:
+    shown, error = run(served_experiment, "--qps", 1000, "--p99-ms", 100)
 
     assert error is None
     words = " ".join(shown.split())
@@ -66,8 +43,8 @@ def test_the_front_and_the_baseline_stand_in_two_tables_with_what_they_rest_on(e
     assert "independently of each other (Poisson)" in words
 
 
-def test_json_holds_the_same_and_int8_takes_fewer_processes(experiment: Path) -> None:
-    shown, error = run(experiment, "--qps", 1000, "--p99-ms", 100, "--headroom", "0.5", "--json")
+def test_json_holds_the_same_and_int8_takes_fewer_processes(served_experiment: Path) -> None:
+    shown, error = run(served_experiment, "--qps", 1000, "--p99-ms", 100, "--headroom", "0.5", "--json")
 
     assert error is None
     plan = json.loads(shown)
@@ -77,15 +54,6 @@ def test_json_holds_the_same_and_int8_takes_fewer_processes(experiment: Path) ->
     assert 0 < quick["cards"] < slow["cards"]
     assert quick["settings"]["max_batch_size"] == 8
     assert quick["planned"]["p99_ms"]["value"] <= 100
-
-
-def test_streaming_users_may_be_said_instead_of_a_rate(experiment: Path) -> None:
-    shown, error = run(experiment, "--users", 200, "--think-s", 0.5, "--p99-ms", 100, "--json")
-
-    assert error is None
-    plan = json.loads(shown)
-    assert plan["demand"]["rate_per_s"] == 400
-    assert 0 < plan["members"][0]["real_time_factor"] < 0.2
 
 
 @pytest.mark.parametrize(
@@ -99,8 +67,8 @@ def test_streaming_users_may_be_said_instead_of_a_rate(experiment: Path) -> None
         (["--p99-ms", 100, "--qps", 10, "--candidate", "ffff"], "no candidate"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(experiment: Path, arguments: list[object], message: str) -> None:
-    _, error = run(experiment, *arguments)
+def test_what_cannot_be_planned_is_refused(served_experiment: Path, arguments: list[object], message: str) -> None:
+    _, error = run(served_experiment, *arguments)
 
     assert isinstance(error, ConfigError)
     assert message in str(error)
@@ -120,9 +88,9 @@ def test_a_sweep_without_batch_curves_is_refused_with_what_to_write(tmp_path: Pa
     assert "Add service: {concurrency: 100" in str(error)
 
 
-def test_todays_cards_need_no_rate_and_the_limit_is_the_experiments_own(experiment: Path) -> None:
+def test_todays_cards_need_no_rate_and_the_limit_is_the_experiments_own(served_experiment: Path) -> None:
     shown, error = run(
-        experiment, "--current-cards", 40, "--prices", PRICES, "--priority", "a=60%", "--priority", "b=40%"
+        served_experiment, "--current-cards", 40, "--prices", PRICES, "--priority", "a=60%", "--priority", "b=40%"
     )
 
     assert error is None
@@ -131,9 +99,20 @@ def test_todays_cards_need_no_rate_and_the_limit_is_the_experiments_own(experime
         assert fact in words
 
 
-def test_streams_and_their_pauses_are_a_rate(experiment: Path) -> None:
+def test_streams_and_their_pauses_are_a_rate(served_experiment: Path) -> None:
     shown, error = run(
-        *(experiment, "--current-cards", 50, "--streams-per-card", 6, "--think-s", 0.5, "--prices", PRICES, "--json")
+        *(
+            served_experiment,
+            "--current-cards",
+            50,
+            "--streams-per-card",
+            6,
+            "--think-s",
+            0.5,
+            "--prices",
+            PRICES,
+            "--json",
+        )
     )
 
     assert error is None
@@ -152,8 +131,10 @@ def test_streams_and_their_pauses_are_a_rate(experiment: Path) -> None:
         (["--current-cards", 10, "--streams-per-card", -1], "not positive"),
     ],
 )
-def test_what_cannot_be_said_of_a_fleet_is_refused(experiment: Path, arguments: list[object], message: str) -> None:
-    _, error = run(experiment, *arguments)
+def test_what_cannot_be_said_of_a_fleet_is_refused(
+    served_experiment: Path, arguments: list[object], message: str
+) -> None:
+    _, error = run(served_experiment, *arguments)
 
     assert isinstance(error, ConfigError)
     assert message in str(error)

@@ -1,29 +1,14 @@
 """The command line as a user runs it: one tiny workspace swept once, then every command on it."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.tiny import EXPERIMENT, write_workspace
+from tests.tiny import EXPERIMENT, workbench, write_workspace
 from workbench.evaluation.shared_store import open_shared_store
 from workbench.evaluation.store import Store
-
-
-def workbench(*arguments: object, timeout: float = 600) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "workbench", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        env={**os.environ, "COLUMNS": "120"},
-    )
-
 
 VERDICT = re.compile(r"^(Recommended|Cannot be told apart): ", re.MULTILINE)
 """Which of the two is a matter of how quiet the machine is."""
@@ -199,21 +184,3 @@ def test_a_constraint_nobody_can_meet_names_who_came_closest(tmp_path: Path) -> 
     assert "Closest:" in done.stdout
     assert refused.returncode == 2
     assert "no candidate meets every constraint" in refused.stderr
-
-
-def test_read_only_mlruns_is_said_before_any_work(tmp_path: Path) -> None:
-    file = write_workspace(tmp_path)
-    store = tmp_path / "mlruns"
-    store.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(store)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("needs root and a mount: permission bits alone do not stop root")
-    try:
-        done = workbench("sweep", file, "--trials", 1)
-    finally:
-        subprocess.run(["umount", "-l", str(store)], check=True)
-
-    assert done.returncode == 3
-    assert "mlruns" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "1/1" not in done.stdout

@@ -9,14 +9,13 @@ import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
-from tests.tiny import write_workspace
+from tests.bundle.making import reseal
+from tests.tiny import write_model, write_workspace
 from workbench.api.bundle import export
 from workbench.bundle import bundle_fidelity, read_bundle
-from workbench.bundle.sums import SUMS, parse_sums, sums_text
 from workbench.commands.cli import app
 from workbench.inputs.answers import Answer, feeds_digest, write_answers
 from workbench.inputs.experiment import read_experiment
-from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import BundleError, ConfigError
 from workbench.values.fidelity import fidelity_from_json
 
@@ -102,24 +101,13 @@ def test_a_fidelity_of_another_candidate_in_a_bundle_is_refused(bundle: Path, tm
     shutil.copytree(bundle, folder)
     body = json.loads((folder / "fidelity.json").read_text(encoding="utf-8"))
     (folder / "fidelity.json").write_text(json.dumps({**body, "candidate_id": "0" * 64}), encoding="utf-8")
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    listed = manifest["files"]["fidelity.json"]
-    listed["sha256"], listed["size_bytes"] = (
-        file_digest(folder / "fidelity.json"),
-        (folder / "fidelity.json").stat().st_size,
-    )
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    sums = parse_sums((folder / SUMS).read_bytes(), SUMS)
-    changed = {name: file_digest(folder / name) for name in ("manifest.json", "fidelity.json")}
-    (folder / SUMS).write_text(sums_text({**sums, **changed}), encoding="ascii")
+    reseal(folder, {})
 
     with pytest.raises(BundleError, match="not of its own"):
         bundle_fidelity(read_bundle(folder))
 
 
 def test_a_bundle_of_another_model_is_refused(bundle: Path, tmp_path: Path) -> None:
-    from tests.tiny import write_model
-
     other = write_workspace(tmp_path)
     write_model(tmp_path / "data" / "model.onnx", seed=5)
 

@@ -9,7 +9,6 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.bundle.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
 from tests.load.servers import delayed, serving
 from workbench.bundle import BundleContents, write_bundle
 from workbench.commands.load import load
@@ -89,22 +88,14 @@ def test_an_open_loop_says_how_late_it_sent(texts: Path) -> None:
     assert "after the intended moment" in done.stdout
 
 
-def test_every_request_of_a_trace_counts(texts: Path, tmp_path: Path) -> None:
-    (tmp_path / "trace.txt").write_text("0\n0.1\n0.1\n0.4\n", encoding="utf-8")
-    with serving(delayed(0.001)) as server:
-        done = run(server.url, "--trace", tmp_path / "trace.txt", "--data", texts, "--json")
+def test_every_request_of_a_trace_counts_and_a_log_begins_with_its_first_line(texts: Path, tmp_path: Path) -> None:
+    for times, count in (("0\n0.1\n0.1\n0.4\n", 4), ("1795350000.25\n1795350000.35\n1795350000.45\n", 3)):
+        (tmp_path / "trace.txt").write_text(times, encoding="utf-8")
+        with serving(delayed(0.001)) as server:
+            done = run(server.url, "--trace", tmp_path / "trace.txt", "--data", texts, "--json")
 
-    (result,) = json.loads(done.stdout)["loads"]
-    assert result["requests"] == result["answered"] == 4
-
-
-def test_a_log_in_seconds_since_1970_is_replayed_from_its_first_line(texts: Path, tmp_path: Path) -> None:
-    (tmp_path / "access.txt").write_text("1795350000.25\n1795350000.35\n1795350000.45\n", encoding="utf-8")
-    with serving(delayed(0.001)) as server:
-        done = run(server.url, "--trace", tmp_path / "access.txt", "--data", texts, "--json")
-
-    (result,) = json.loads(done.stdout)["loads"]
-    assert result["requests"] == result["answered"] == 3
+        (result,) = json.loads(done.stdout)["loads"]
+        assert result["requests"] == result["answered"] == count
 
 
 @pytest.mark.parametrize(
@@ -126,19 +117,13 @@ def test_what_cannot_be_loaded_is_said_with_the_next_step(texts: Path, arguments
     assert says in str(done.exception)
 
 
-@pytest.mark.parametrize(
-    ("second", "says"),
-    [("nan", "'nan' is no time in seconds."), ("0.05", "'0.05' comes before 0.1.")],
-    ids=["no time", "earlier"],
-)
-def test_a_wrong_time_of_a_trace_is_refused_with_its_line(texts: Path, tmp_path: Path, second: str, says: str) -> None:
+def test_a_wrong_time_of_a_trace_is_refused_with_its_line(texts: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.txt"
-    trace.write_text(f"0.1\n{second}\n")
-
-    done = run("http://127.0.0.1:1", "--data", str(texts), "--trace", str(trace))
-
-    assert isinstance(done.exception, ConfigError)
-    assert f"{trace}:2: {says}" in str(done.exception)
+    for second, says in (("nan", "'nan' is no time in seconds."), ("0.05", "'0.05' comes before 0.1.")):
+        trace.write_text(f"0.1\n{second}\n")
+        done = run("http://127.0.0.1:1", "--data", str(texts), "--trace", str(trace))
+        assert isinstance(done.exception, ConfigError)
+        assert f"{trace}:2: {says}" in str(done.exception)
 
 
 def test_a_bundle_is_served_loaded_and_stopped(

@@ -6,14 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.evaluations import evaluation
+from tests.report.summaries import judge
 from tests.tiny import write_model
 from workbench.commands.options import next_lines
 from workbench.evaluation.statistics import calibration_line
 from workbench.graph.read import read_model
 from workbench.quantization.observe import observe
-from workbench.report import Summary, summarize
-from workbench.values.objectives import Objective
 
 
 @pytest.mark.parametrize(
@@ -32,22 +30,8 @@ def test_calibration_that_hangs_on_a_few_samples_is_told(tmp_path: Path, outlier
     assert expected in line
 
 
-def summary_of_one() -> Summary:
-    found = evaluation()
-    return summarize(
-        experiment_name="x",
-        experiment_file="x.yaml",
-        objectives=(Objective(metric="latency_p50_ms"),),
-        constraints=(),
-        evaluations=[found],
-        confirmations={},
-        outcomes=lambda *_: None,
-        baseline_id=found.candidate.id,
-    )
-
-
 def test_after_a_sweep_the_next_commands_are_named_with_the_workspace_and_the_flag_they_need() -> None:
-    found = summary_of_one()
+    found = judge()
     file = Path("my models/x.yaml")
 
     assert [line.split(":", 1)[1].strip() for line in next_lines(file, None, found)] == [

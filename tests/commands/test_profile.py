@@ -9,7 +9,7 @@ import pytest
 
 from tests.ascend_workspace import QUIET, Done, workbench, write_ascend_workspace
 from tests.emulated_cann import emulated_environment
-from tests.report.test_chrome_trace import rules
+from tests.profiled import rules
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import docx
@@ -10,13 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.commands.test_capacity import CHOICES, SERVICE, with_scheme
-from tests.prediction.test_capacity import served
 from tests.report.written.materials import FIDELITY, LOAD, VERDICT
-from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.commands.capacity import plan_capacity
 from workbench.commands.ship import report
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
@@ -27,17 +22,6 @@ app.command()(plan_capacity)
 PRICES = Path(__file__).parents[2] / "experiments" / "prices" / "example.yaml"
 
 
-@pytest.fixture(scope="module")
-def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep whose journal holds a float baseline of 20 ms and an INT8 candidate of 8 ms a call."""
-    file = write_workspace(tmp_path_factory.mktemp("swept"), experiment=EXPERIMENT + SERVICE, space=SPACE + CHOICES)
-    question = read_experiment(file)
-    journal = open_journal(question.workspace, question.name, question.identity)
-    journal.write(replace(served({1: 20.0, 8: 60.0}), candidate=question.baseline))
-    journal.write(with_scheme(served({1: 8.0, 8: 24.0}), "static", speedup=2.5))
-    return file
-
-
 def run(*arguments: object) -> tuple[str, BaseException | None]:
     typed = [str(a) for a in arguments]
     with pytest.MonkeyPatch.context() as patch:
@@ -46,8 +30,8 @@ def run(*arguments: object) -> tuple[str, BaseException | None]:
     return done.stdout, None if done.exit_code == 0 else done.exception
 
 
-def test_a_sweep_alone_gives_a_whole_report_in_chinese(experiment: Path, tmp_path: Path) -> None:
-    _, error = run("report", experiment, "--to", tmp_path / "out" / "report.docx")
+def test_a_sweep_alone_gives_a_whole_report_in_chinese(served_experiment: Path, tmp_path: Path) -> None:
+    _, error = run("report", served_experiment, "--to", tmp_path / "out" / "report.docx")
 
     assert error is None
     said = "\n".join(p.text for p in docx.Document(str(tmp_path / "out" / "report.docx")).paragraphs)
@@ -56,9 +40,9 @@ def test_a_sweep_alone_gives_a_whole_report_in_chinese(experiment: Path, tmp_pat
     assert "未做输出比对" in said
 
 
-def test_every_document_of_other_commands_is_taken_up(experiment: Path, tmp_path: Path) -> None:
+def test_every_document_of_other_commands_is_taken_up(served_experiment: Path, tmp_path: Path) -> None:
     planned, failed = run(
-        *("plan-capacity", experiment, "--current-cards", 450, "--streams-per-card", 6),
+        *("plan-capacity", served_experiment, "--current-cards", 450, "--streams-per-card", 6),
         *("--prices", PRICES, "--card-power-w", 300, "--priority", "live=70%", "--priority", "batch=30%", "--json"),
     )
     assert failed is None
@@ -73,7 +57,7 @@ def test_every_document_of_other_commands_is_taken_up(experiment: Path, tmp_path
     page = tmp_path / "report.html"
 
     _, error = run(
-        *("report", experiment, "--lang", "en", "--to", page, "--verdict", tmp_path / "verdict.json"),
+        *("report", served_experiment, "--lang", "en", "--to", page, "--verdict", tmp_path / "verdict.json"),
         *("--fidelity", tmp_path / "fidelity.json", "--load", tmp_path, "--capacity", tmp_path / "capacity.json"),
         *("--prices", PRICES),
     )
@@ -86,17 +70,9 @@ def test_every_document_of_other_commands_is_taken_up(experiment: Path, tmp_path
     assert "--verdict" in said
 
 
-def test_markdown_says_where_its_pictures_are(experiment: Path, tmp_path: Path) -> None:
-    shown, error = run("report", experiment, "--lang", "en", "--to", tmp_path / "report.md")
-
-    assert error is None
-    assert "report-pictures" in shown
-    assert (tmp_path / "report-pictures" / "1.svg").exists()
-
-
-def test_the_baseline_may_be_named(experiment: Path, tmp_path: Path) -> None:
-    baseline = read_experiment(experiment).baseline.short_id
-    _, error = run("report", experiment, "--lang", "en", "--candidate", baseline, "--to", tmp_path / "r.md")
+def test_the_baseline_may_be_named(served_experiment: Path, tmp_path: Path) -> None:
+    baseline = read_experiment(served_experiment).baseline.short_id
+    _, error = run("report", served_experiment, "--lang", "en", "--candidate", baseline, "--to", tmp_path / "r.md")
 
     assert error is None
     said = (tmp_path / "r.md").read_text(encoding="utf-8")
@@ -119,13 +95,13 @@ def test_the_baseline_may_be_named(experiment: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_such_document_is_refused_before_anything_is_written(
-    experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+    served_experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)  # the files are named relative to where one stands
     (tmp_path / "junk.json").write_text('{"a": 1}', encoding="utf-8")
     (tmp_path / "empty").mkdir()
 
-    _, error = run("report", experiment, *arguments)
+    _, error = run("report", served_experiment, *arguments)
 
     assert isinstance(error, ConfigError)
     assert message in str(error)

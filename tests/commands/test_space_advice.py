@@ -3,9 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tests.commands.test_cli import workbench
 from tests.evaluations import TOOLCHAIN, evaluation
-from tests.tiny import write_workspace
+from tests.tiny import workbench, write_workspace
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report.advice import LEAST_CANDIDATES

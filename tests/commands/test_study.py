@@ -1,9 +1,6 @@
 """`workbench compare` and `workbench sensitivity` as a user runs them."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +9,9 @@ import pytest
 from onnx import numpy_helper
 from typer.testing import CliRunner
 
-from tests.tiny import write_workspace
+from tests.tiny import workbench, write_workspace
 from workbench.commands.cli import app
 from workbench.values.errors import ConfigError
-
-
-def workbench(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "workbench", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        env={**os.environ, "COLUMNS": "120"},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +46,6 @@ def test_compare_names_the_damaged_layer_and_fails(experiment: Path, tmp_path: P
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "The error first jumps at a1" in page
     assert 'src="http' not in page
-
-
-def test_compare_of_a_model_with_itself_passes_with_equal_tensors(experiment: Path) -> None:
-    model = experiment.parent.parent / "data" / "model.onnx"
-    data = experiment.parent.parent / "data" / "manifest.yaml"
-
-    done = workbench("compare", model, f"onnxruntime:{model}", "--data", data)
-
-    assert done.returncode == 0, done.stderr
-    assert "All compared tensors are equal." in done.stdout
 
 
 def test_compare_takes_candidates_of_an_experiment_without_a_sweep(

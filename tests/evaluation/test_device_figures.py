@@ -10,12 +10,10 @@ from workbench.evaluation.device_figures import device_figures
 from workbench.evaluation.measure import TimingProtocol
 from workbench.evaluation.modelled_clock import ModelledCall, time_modelled
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
-from workbench.values.clocks.statement import CallCosts, ModelledClock, Work
 from workbench.values.errors import MeasureError
+from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work
 
-CLOCK = ModelledClock(
-    name="a card", prices=(("position", 1000.0), ("to_device", 250.0), ("to_host", 500.0)), unknowns=()
-)
+CLOCK = TimingModel(name="a card", prices=(("position", 1000.0), ("to_device", 250.0), ("to_host", 500.0)), unknowns=())
 
 
 class Clocked:
@@ -32,7 +30,7 @@ class Clocked:
     def times(self) -> DeviceTimes:
         return DeviceTimes(host_to_device_ms=0.25, execute_ms=self.last + 7.0 * self.calls, device_to_host_ms=0.5)
 
-    def costs(self) -> tuple[ModelledClock, CallCosts] | None:
+    def costs(self) -> tuple[TimingModel, CallCosts] | None:
         paid = (("to_device", 1.0),), (("position", self.last),), (("to_host", 1.0),)
         return CLOCK, CallCosts(works=tuple(Work(count=1, before=one) for one in paid))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.load.kserve.servers import over_http
+from tests.load.kserve.servers import TRITON, over_http
 from workbench.load import LoadPlan, run_load
 from workbench.load.device import DeviceReaders, DeviceWatch, nvidia_readers
 from workbench.load.text import device_words
@@ -16,11 +16,6 @@ from workbench.values.device_use import DeviceReading, use_of
 from workbench.values.errors import ToolchainError
 from workbench.values.service import ServiceLoad
 
-TRITON = b"""# HELP nv_gpu_power_usage GPU power usage in watts
-nv_gpu_power_usage{gpu_uuid="GPU-1"} 212.5
-nv_gpu_utilization{gpu_uuid="GPU-1"} 0.85
-nv_gpu_memory_used_bytes{gpu_uuid="GPU-1"} 1.5e+09
-"""
 BODY = (
     '{"inputs": [{"name": "input_ids", "datatype": "INT64", "shape": [1, 1], "data": [1]}, '
     '{"name": "attention_mask", "datatype": "INT32", "shape": [1, 1], "data": [1]}]}'

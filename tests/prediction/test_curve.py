@@ -24,10 +24,10 @@ from workbench.prediction.curve import (
 from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds, Session
 from workbench.values.candidate import Candidate
-from workbench.values.clocks.statement import CallCosts, ModelledClock, Work
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, Estimate, Latency
+from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work
 
 Shape = tuple[int, int]
 
@@ -239,12 +239,12 @@ def test_a_curve_over_nothing_is_a_mistake() -> None:
 class Modelled(Paced):
     """A device's session that states 2 ms and 0.1 ms for each row and position."""
 
-    def costs(self) -> tuple[ModelledClock, CallCosts]:
+    def costs(self) -> tuple[TimingModel, CallCosts]:
         batch, length = self.calls[-1]
         return PRICED, CallCosts(works=(Work(count=1, before=(("call", 1.0), ("position", float(batch * length)))),))
 
 
-PRICED = ModelledClock(name="a card", prices=(("call", 2000.0), ("position", 100.0)), unknowns=())
+PRICED = TimingModel(name="a card", prices=(("call", 2000.0), ("position", 100.0)), unknowns=())
 
 
 def test_a_modelled_curve_has_what_one_call_of_each_shape_is_stated_to_cost() -> None:

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from tests.evaluations import evaluation, service
-from workbench.report import Summary, summarize
+from tests.report.summaries import BASELINE, judge
 from workbench.report.advice import LEAST_CANDIDATES, Advice, advise
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
-from workbench.values.objectives import Constraint, Objective
+from workbench.values.objectives import Objective
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
 
-BASELINE = evaluation()
 OFFERED: dict[str, tuple[Scalar, ...]] = {
     "quantization.scheme": ("none", "dynamic", "static"),
     "quantization.keep_float": (0, 1, 2, 4),
@@ -46,22 +45,9 @@ def assignment(of: Candidate) -> dict[str, Scalar]:
     return {name: known[name] for name in OFFERED if name in known}
 
 
-def judged(found: Sequence[Evaluation]) -> Summary:
-    return summarize(
-        experiment_name="x",
-        experiment_file="x.yaml",
-        objectives=(Objective(metric="latency_p50_ms"), Objective(metric="accuracy")),
-        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
-        evaluations=found,
-        confirmations={},
-        outcomes=lambda *_: None,
-        baseline_id=BASELINE.candidate.id,
-    )
-
-
 def advised(found: Sequence[Evaluation]) -> Advice:
     chosen = {e.candidate.id: assignment(e.candidate) for e in found}
-    return advise(judged(found), lambda *_: None, chosen, OFFERED)
+    return advise(judge(*found[1:]), lambda *_: None, chosen, OFFERED)
 
 
 def test_a_dimension_that_made_no_difference_is_named_with_its_bound() -> None:
@@ -115,8 +101,8 @@ def test_candidates_of_one_class_with_equal_outcomes_are_pairs_wherever_they_dif
     offered = {name: OFFERED[name] for name in ("quantization.keep_float", "serving.intra_op_threads")}
     outcomes = np.ones(50, dtype=np.bool_)
 
-    told = advise(judged(found), lambda *_: outcomes, chosen, offered).no_difference
-    unknown = advise(judged(found), lambda *_: None, chosen, offered).no_difference
+    told = advise(judge(*found[1:]), lambda *_: outcomes, chosen, offered).no_difference
+    unknown = advise(judge(*found[1:]), lambda *_: None, chosen, offered).no_difference
 
     assert {one.name for one in told} == set(offered)
     assert "or are equal by content" in told[0].words("pp")
@@ -148,6 +134,6 @@ def test_a_prediction_may_keep_a_dimension_and_drops_none() -> None:
         for e in swept()
     ]
     chosen = {e.candidate.id: assignment(e.candidate) for e in found}
-    summary = replace(judged(found), objectives=(Objective(metric="service_throughput_per_s"),))
+    summary = replace(judge(*found[1:]), objectives=(Objective(metric="service_throughput_per_s"),))
 
     assert advise(summary, lambda *_: None, chosen, OFFERED).no_difference == ()

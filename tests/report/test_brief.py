@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.report.test_report import chosen, judge, member
+from tests.report.summaries import chosen, judge, member
 from workbench.report.brief import WIDTH, brief_lines
 from workbench.report.summary import Summary
 

@@ -1,39 +1,11 @@
 """The trace against the rules of the Trace Event Format, JSON object form."""
 
 import json
-from typing import Any
 
 import pytest
 
-from tests.profiled import profile
+from tests.profiled import profile, rules
 from workbench.report.chrome_trace import chrome_trace
-
-
-def rules(trace: dict[str, Any]) -> None:
-    """What the format asks of the events that are written: complete (X) and metadata (M)."""
-    assert isinstance(trace["traceEvents"], list)
-    assert trace["displayTimeUnit"] in ("ms", "ns")
-    named, used = set(), set()
-    for event in trace["traceEvents"]:
-        assert isinstance(event["name"], str)
-        assert event["ph"] in ("X", "M")
-        assert all(isinstance(event[key], int) for key in ("pid", "tid"))
-        assert isinstance(event["ts"], int | float)
-        assert isinstance(event["args"], dict)
-        if event["ph"] == "X":
-            assert isinstance(event["cat"], str)
-            assert isinstance(event["dur"], int | float)
-            assert event["ts"] >= 0
-            assert event["dur"] >= 0
-            used.add((event["pid"], event["tid"]))
-        else:
-            assert event["name"] in ("process_name", "process_sort_index", "thread_name", "thread_sort_index")
-            wanted = "name" if event["name"].endswith("_name") else "sort_index"
-            assert list(event["args"]) == [wanted]
-            assert isinstance(event["args"][wanted], str if wanted == "name" else int)
-            if event["name"] == "thread_name":
-                named.add((event["pid"], event["tid"]))
-    assert used <= named
 
 
 def test_the_trace_obeys_the_format() -> None:

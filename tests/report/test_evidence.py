@@ -1,18 +1,19 @@
 """Front and recommendation follow the strongest evidence: under load on held-out data, held-out data, the search."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tests.evaluations import estimate, evaluation, figures, service
-from workbench.report import Summary, lines, summarize, to_json
+from tests.report.summaries import chosen
+from tests.report.summaries import judge as judged
+from workbench.report import lines, to_json
 from workbench.report.page import pareto_html
 from workbench.values.evidence import LEVELS, level_of, weakest
 from workbench.values.measurement import Estimate, ServiceResult
-from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation
 
 BASELINE = evaluation(served=service(200, p99_ms=100))
-OBJECTIVES = (Objective(metric="service_throughput_per_s"), Objective(metric="accuracy"))
+judge = partial(judged, baseline=BASELINE, objectives=("service_throughput_per_s", "accuracy"))
 
 
 def searched(
@@ -42,29 +43,6 @@ def held_out(found: Evaluation, served: ServiceResult | None, accuracy: float = 
     assert of is not None
     scored = replace(of, values={**of.values, "accuracy": accuracy}, split="holdout")
     return replace(found, split="holdout", measurement=replace(found.measurement, service=served, accuracy=scored))
-
-
-def judge(
-    *found: Evaluation,
-    confirmed: Sequence[Evaluation] = (),
-    limits: Mapping[str, float] | None = None,
-    baseline: Evaluation = BASELINE,
-) -> Summary:
-    return summarize(
-        experiment_name="x",
-        experiment_file="x.yaml",
-        objectives=OBJECTIVES,
-        constraints=tuple(Constraint(metric=m, limit=v) for m, v in (limits or {"accuracy_drop_pp": 0.5}).items()),
-        evaluations=[baseline, *found],
-        confirmations={e.candidate.id: e for e in confirmed},
-        outcomes=lambda *_: None,
-        baseline_id=BASELINE.candidate.id,
-    )
-
-
-def chosen(summary: Summary) -> str:
-    assert summary.recommended is not None
-    return summary.recommended.candidate_id
 
 
 def test_the_measured_one_is_recommended_over_one_that_was_only_predicted_to_be_better() -> None:

@@ -5,16 +5,15 @@ from dataclasses import replace
 import pytest
 
 from tests.evaluations import candidate, evaluation, latency
+from tests.report.summaries import judge
 from workbench.evaluation.run_notes import Neighbour
-from workbench.report import Summary, lines, summarize, to_json
+from workbench.report import lines, to_json
 from workbench.report.factors import missing_between, taken_apart
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Serving
-from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation
 from workbench.values.setting_groups import GROUPS, between, differing_groups
 
-BASELINE = evaluation(accuracy=0.95)
 BINS = (16, 32)
 
 
@@ -24,22 +23,8 @@ def at(speedup: float, *, bins: tuple[int, ...] | None = None, scheme: str = "no
     return replace(found, candidate=replace(found.candidate, serving=serving))
 
 
-def judged(*evaluations: Evaluation, neighbours: tuple[Neighbour, ...] = ()) -> Summary:
-    return summarize(
-        experiment_name="loans",
-        experiment_file="loans.yaml",
-        objectives=(Objective(metric="latency_p50_ms"), Objective(metric="accuracy")),
-        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
-        evaluations=[BASELINE, *evaluations],
-        confirmations={},
-        outcomes=lambda *_: None,
-        baseline_id=BASELINE.candidate.id,
-        neighbours=neighbours,
-    )
-
-
 def test_factors_of_measured_neighbours_multiply_to_the_total_and_carry_intervals() -> None:
-    found = taken_apart(judged(at(6.0, bins=BINS, scheme="static"), at(3.0, bins=BINS), at(1.8, scheme="static")))
+    found = taken_apart(judge(at(6.0, bins=BINS, scheme="static"), at(3.0, bins=BINS), at(1.8, scheme="static")))
 
     assert found is not None
     assert [(f.names, pytest.approx(f.gain.value)) for f in found.factors] == [(("lengths",), 3.0), (("INT8",), 2.0)]
@@ -53,13 +38,13 @@ def test_factors_of_measured_neighbours_multiply_to_the_total_and_carry_interval
 
 def test_what_was_not_measured_apart_is_one_factor_until_it_is_timed() -> None:
     fast = at(6.0, bins=BINS, scheme="static", threads=2)
-    summary = judged(fast, at(1.5, threads=2))
+    summary = judge(fast, at(1.5, threads=2))
 
     found = taken_apart(summary)
     missing = missing_between(summary)
     (between_them,) = [c for c in missing if c.serving.sequence_bins == BINS]
     timed = Neighbour(candidate=between_them, latency=latency(1.0, 4.5))
-    after = taken_apart(judged(fast, at(1.5, threads=2), neighbours=(timed,)))
+    after = taken_apart(judge(fast, at(1.5, threads=2), neighbours=(timed,)))
 
     assert found is not None
     assert [f.names for f in found.factors] == [("threads",), ("lengths", "INT8")]
@@ -75,14 +60,14 @@ def test_what_was_not_measured_apart_is_one_factor_until_it_is_timed() -> None:
 
 
 def test_one_group_says_all_of_it_and_a_recommended_baseline_has_nothing_to_take_apart() -> None:
-    alone = judged(at(2.0, scheme="static"))
+    alone = judge(at(2.0, scheme="static"))
 
     text = " ".join(lines(alone).split())
     assert "All of its 2.00x [1.96, 2.04] on the validation split comes from INT8." in text
     assert to_json(alone)["factors"]["factors"][0]["groups"] == ["precision"]
     assert missing_between(alone) == ()
-    assert taken_apart(judged()) is None
-    assert to_json(judged())["factors"] is None
+    assert taken_apart(judge()) is None
+    assert to_json(judge())["factors"] is None
 
 
 def test_candidates_in_between_take_whole_groups_and_engines_keep_their_own_compiler() -> None:

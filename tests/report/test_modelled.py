@@ -1,24 +1,24 @@
-"""A modelled sweep as it is shown: intervals of the clocks, who stays on the front, and what to measure."""
+"""A modelled sweep as it is shown: intervals, who stays on the front, and what to measure."""
 
 from dataclasses import replace
+from functools import partial
 
 from tests import evaluations
 from tests.evaluations import evaluation
 from tests.modelled import call, latency, service
-from workbench.report import Summary, lines, summarize, to_json
+from tests.report.summaries import judge as judged
+from workbench.report import lines, to_json
 from workbench.report.page import pareto_html
 from workbench.report.written.document import Commands, Table
 from workbench.report.written.performance import on_the_model
 from workbench.report.written.texts import speaking
-from workbench.values.clocks.figures import with_intervals
-from workbench.values.clocks.measured import at_measured
-from workbench.values.clocks.statement import CallCosts
 from workbench.values.measurement import Latency
 from workbench.values.metrics import metrics
-from workbench.values.objectives import Constraint, Objective
+from workbench.values.modelled_times.figures import with_intervals
+from workbench.values.modelled_times.measured import at_measured
+from workbench.values.modelled_times.statement import CallCosts
 from workbench.values.results import Evaluation
 
-OBJECTIVES = (Objective(metric="latency_p50_ms"), Objective(metric="accuracy"))
 EMULATED = replace(evaluations.TOOLCHAIN, emulated=True)
 
 
@@ -32,19 +32,7 @@ BASELINE = modelled(evaluation(), call(float16=100))
 INT8 = modelled(evaluation(scheme="static", drop_pp=0.0), call(int8=100))
 HALF = modelled(evaluation(scheme="static", keep_float=4, drop_pp=0.0), call(float16=50))
 """As fast as INT8 by the clock that is run, to the last digit of a double or so; slower or faster by others."""
-
-
-def judge(*found: Evaluation, baseline: Evaluation = BASELINE) -> Summary:
-    return summarize(
-        experiment_name="loans",
-        experiment_file="experiments/loans.yaml",
-        objectives=OBJECTIVES,
-        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
-        evaluations=[baseline, *found],
-        confirmations={},
-        outcomes=lambda candidate_id, split: None,
-        baseline_id=baseline.candidate.id,
-    )
+judge = partial(judged, baseline=BASELINE)
 
 
 def test_a_modelled_order_that_errors_leave_open_is_said_to_be_so_with_what_narrows_it() -> None:
@@ -79,7 +67,7 @@ def test_a_measured_gain_tells_the_order() -> None:
     assert summary.recommended.settled_by[-1] == "the same sweep on a real device"
 
 
-def test_modelled_times_are_shown_with_the_interval_of_the_clocks() -> None:
+def test_modelled_times_are_shown_with_the_interval_of_their_errors() -> None:
     measured = INT8.measurement.latency
     assert measured is not None
     shown = f"{measured.speedup.value:.2f}x [{measured.speedup.low:.2f}, {measured.speedup.high:.2f}]"
@@ -103,7 +91,7 @@ def test_only_candidates_whose_order_errors_leave_open_share_a_letter() -> None:
     assert not letters[HALF.candidate.id] & letters[slower.candidate.id]
 
 
-def test_a_sweep_of_measured_times_says_nothing_of_clocks() -> None:
+def test_a_sweep_of_measured_times_says_nothing_of_errors() -> None:
     summary = judge(evaluation(scheme="static", drop_pp=0.0), baseline=evaluation())
 
     assert "Modelled" not in lines(summary)

@@ -7,15 +7,15 @@ import pytest
 
 from tests.evaluations import evaluation
 from workbench.report.compared_recipes import recipes_of
-from workbench.values.clocks.statement import CallCosts, ModelledCalls, ModelledClock
 from workbench.values.measurement import Estimate, LanguageFigures, LanguageLoad
+from workbench.values.modelled_times.statement import CallCosts, ModelledCalls, TimingModel
 from workbench.values.paired_scores import PairedScores
 from workbench.values.results import Evaluation, Stop
 
 WINDOWS = 40
 ONE = Estimate(value=1.0, low=1.0, high=1.0)
 CALLS = ModelledCalls(
-    clock=ModelledClock(name="none", prices=(), unknowns=()),
+    clock=TimingModel(name="none", prices=(), unknowns=()),
     candidate=(CallCosts(works=()),),
     baseline=(CallCosts(works=()),),
     pairs=((0, 0, 1),),

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.evaluations import evaluation, figures, service
-from workbench.report import lines, summarize
+from tests.report.summaries import judge
+from workbench.report import lines
 from workbench.report.alike import Alike
 from workbench.report.columns import WIDTH
 from workbench.report.page import pareto_html
@@ -12,22 +13,17 @@ from workbench.report.service import joint_gain, service_lines
 from workbench.report.summary import Summary
 from workbench.values.measurement import Estimate, OwnIntervals, ServiceResult, Together
 from workbench.values.metrics import metrics
-from workbench.values.objectives import Constraint, Objective
+from workbench.values.objectives import Objective
 from workbench.values.results import Evaluation
 
 OBJECTIVES = (Objective(metric="service_throughput_per_s"), Objective(metric="accuracy"))
 
 
-def summary_of(evaluations: Sequence[Evaluation], *confirmed: Evaluation, limit_ms: float = 60.0) -> Summary:
-    return summarize(
-        experiment_name="x",
-        experiment_file="x.yaml",
-        objectives=OBJECTIVES,
-        constraints=(Constraint(metric="service_p99_ms", limit=limit_ms),),
-        evaluations=evaluations,
-        confirmations={e.candidate.id: e for e in confirmed},
-        outcomes=lambda *_: None,
-        baseline_id=evaluations[0].candidate.id,
+def summary_of(evaluations: Sequence[Evaluation], *confirmed: Evaluation) -> Summary:
+    objectives = ("service_throughput_per_s", "accuracy")
+    baseline, *others = evaluations
+    return judge(
+        *others, baseline=baseline, confirmed=confirmed, objectives=objectives, limits={"service_p99_ms": 60.0}
     )
 
 
@@ -100,16 +96,7 @@ def test_there_is_no_factor_over_what_missed_its_limit() -> None:
 
 
 def test_without_a_service_nothing_is_said_of_one() -> None:
-    found = summarize(
-        experiment_name="x",
-        experiment_file="x.yaml",
-        objectives=(Objective(metric="latency_p50_ms"),),
-        constraints=(),
-        evaluations=[evaluation()],
-        confirmations={},
-        outcomes=lambda *_: None,
-        baseline_id=evaluation().candidate.id,
-    )
+    found = judge()
 
     assert service_lines(found) == []
     assert joint_gain(found) is None
@@ -126,13 +113,6 @@ def test_a_candidate_whose_service_keeps_no_limit_is_not_feasible_and_says_by_ho
     assert found.recommended.candidate_id == found.baseline_id
 
 
-def test_measured_figures_take_the_place_of_predicted_ones_and_those_stay_visible() -> None:
-    found = metrics(quantized(service(800, measured_per_s=700)))
-
-    assert found["service_throughput_per_s"] == 700
-    assert found["service_predicted_throughput_per_s"] == 800
-
-
 def test_a_member_whose_measured_p99_breaks_the_limit_is_passed_over() -> None:
     base, quick, safe = (
         plain(service(500)),
@@ -146,14 +126,6 @@ def test_a_member_whose_measured_p99_breaks_the_limit_is_passed_over() -> None:
     assert found.recommended is not None
     assert found.recommended.candidate_id == safe.candidate.id
     assert quick.candidate.short_id in found.recommended.reason
-
-
-def test_services_are_told_apart_only_beyond_the_intervals_of_their_curves() -> None:
-    alike = Alike(OBJECTIVES, lambda *_: None, "")
-    one, near, far = quantized(service(800)), quantized(service(815), 1), quantized(service(950), 2)
-
-    assert alike.in_metric(one, near, "service_throughput_per_s")
-    assert not alike.in_metric(one, far, "service_throughput_per_s")
 
 
 def test_wide_intervals_for_a_measurement_do_not_make_candidates_equal_that_share_its_causes() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.evaluations import evaluation, service
-from tests.report.test_advice import BASELINE, judged
+from tests.report.summaries import BASELINE, judge
 from workbench.report.advice import FEWEST, advise_service
 from workbench.values.results import Evaluation
 from workbench.values.service import ServiceChoices, ServiceSettings
@@ -23,7 +23,7 @@ def test_the_largest_number_of_workers_won_and_two_timeouts_never_did() -> None:
     best = ServiceSettings(max_batch_size=4, batch_timeout_ms=2.0, workers=2)
     found = [BASELINE, *(serving(place, best) for place in range(FEWEST))]
 
-    said = [note.words() for note in advise_service(judged(found), OFFERED)]
+    said = [note.words() for note in advise_service(judge(*found[1:]), OFFERED)]
 
     assert said == [
         "service.max_batch_size 1, 8: best for none of 8 candidates (predicted)",
@@ -38,7 +38,7 @@ def test_without_batching_a_timeout_says_nothing_and_least_is_no_edge() -> None:
     alone = ServiceSettings(max_batch_size=1, batch_timeout_ms=0.0, workers=1)
     found = [BASELINE, *(serving(place, alone) for place in range(3))]
 
-    assert advise_service(judged(found), OFFERED) == ()
+    assert advise_service(judge(*found[1:]), OFFERED) == ()
 
 
 def test_an_emulated_device_measured_nothing() -> None:
@@ -46,4 +46,4 @@ def test_an_emulated_device_measured_nothing() -> None:
     found = [BASELINE, *(serving(place, best) for place in range(FEWEST))]
     emulated = [replace(e, toolchain=replace(e.toolchain, emulated=True)) for e in found]
 
-    assert advise_service(judged(emulated), OFFERED) == ()
+    assert advise_service(judge(*emulated[1:]), OFFERED) == ()

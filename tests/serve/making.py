@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import http.client
@@ -23,7 +24,7 @@ import psutil
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from tests.bundle.test_bundle import evaluated
+from tests.bundle.making import evaluated
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance
 from workbench.bundle.signing import SecretKey
 from workbench.graph.read import read_model
@@ -274,3 +275,45 @@ def running(bundle: Path, *arguments: str, ready: bool = True, **environment: st
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
             process.wait(300)
+
+
+def gone(processes: list[psutil.Process], seconds: float = 300) -> bool:
+    return not psutil.wait_procs(processes, timeout=seconds)[1]
+
+
+def metric(service: Running, name: str) -> float:
+    """0 for an error that has not happened yet."""
+    text = service.request("GET", "/metrics").body.decode()
+    found = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"{name} ")]
+    assert found or name.startswith("workbench_errors_total")
+    return found[0] if found else 0.0
+
+
+@contextlib.contextmanager
+def standing(service: Running) -> Iterator[None]:
+    """No worker computes, so that what waits does so however slow this machine is."""
+    pids = service.worker_pids().values()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def asked(
+    service: Running, pool: concurrent.futures.ThreadPoolExecutor, count: int
+) -> list[concurrent.futures.Future[Reply]]:
+    """`count` requests that have arrived and are not answered yet."""
+    before = metric(service, "workbench_requests_received_total")
+    futures = [pool.submit(service.predict, {"text": "anna"}) for _ in range(count)]
+    service.wait_until(lambda: metric(service, "workbench_requests_received_total") >= before + count)
+    return futures
+
+
+def samples(service: Running, name: str) -> dict[str, float]:
+    """Labels as written → value, of one metric."""
+    text = service.request("GET", "/metrics").body.decode()
+    lines = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+    return {line.removeprefix(name).rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import MutableMapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from workbench.bundle import read_bundle
 from workbench.serve.app import application
 from workbench.serve.cards import HERE
 from workbench.serve.dispatch import Dispatch
-from workbench.serve.documentation import openapi
 from workbench.serve.metrics import Metrics
 from workbench.serve.service import Service
 from workbench.serve.settings import Limits, ServeSettings
@@ -25,17 +23,6 @@ Message = MutableMapping[str, Any]
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_bundle(tmp_path_factory.mktemp("app"))
-
-
-def test_what_a_model_is_about_ends_in_one_mark_on_the_page_of_documentation(directory: Path) -> None:
-    manifest = read_bundle(directory).manifest
-    settings = ServeSettings(service=manifest.service)
-    said = [
-        openapi(replace(manifest, about=about), settings)["info"]["description"].partition("Task ")[0]
-        for about in ("", "Which is fastest?", "Loans")
-    ]
-
-    assert said == ["", "Which is fastest? ", "Loans. "]
 
 
 def service_of(directory: Path, limits: Limits) -> Service:

@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from tests.serve.ascend_bundle import LABELS, TEXTS, Made, make_ascend_bundle
-from tests.serve.making import Reply, Running, running
-from tests.serve.test_lifecycle import metric
+from tests.serve.making import Reply, Running, metric, running, samples
 from workbench.cann_emulator.state import ProcessUse, processes
 from workbench.serve.samples import rows_computed
 from workbench.targets.ascend.fitting import Shape, turns
@@ -70,13 +69,6 @@ def lives(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def samples(service: Running, name: str) -> dict[str, float]:
-    """Labels as written → value, of one metric."""
-    text = service.request("GET", "/metrics").body.decode()
-    lines = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
-    return {line.removeprefix(name).rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
 def test_answers_are_the_sessions_own_whatever_batch_and_bin_they_fell_into(made: Made, service: Running) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.serve.attacks import posted
-from tests.serve.test_protocol import port_of, serving, talk
+from tests.serve.sockets import port_of, serving, talk
 from workbench.serve.connections import Connections, address_of
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve.making import Reply, Running, make_bundle, running
-from tests.serve.test_lifecycle import asked, gone, metric, standing
+from tests.serve.making import Reply, Running, asked, gone, make_bundle, metric, running, samples, standing
 from workbench.bundle import preprocessor_of, read_bundle
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.front_end import ALONE, RemoteQueue
@@ -50,12 +49,6 @@ def front_ends(service: Running) -> dict[int, int]:
     return {e["front_end"]: e["pid"] for e in service.events() if e["event"] == "front_end_ready"}
 
 
-def labelled(service: Running, name: str) -> dict[str, float]:
-    text = service.request("GET", "/metrics").body.decode()
-    lines = [line for line in text.splitlines() if line.startswith(f"{name}{{")]
-    return {line.removeprefix(name).rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
-
-
 def told(service: Running) -> bool:
     """Every front end has told what it counted, which each does every second; all requests here are of one row."""
     rows = metric(service, "workbench_batch_rows_sum")
@@ -65,7 +58,7 @@ def told(service: Running) -> bool:
 
 def _larger_than_two(service: Running) -> float:
     """Batches so far."""
-    below = labelled(service, "workbench_batch_rows_bucket")['{le="2.0"}']
+    below = samples(service, "workbench_batch_rows_bucket")['{le="2.0"}']
     return metric(service, "workbench_batch_rows_count") - below
 
 
@@ -90,7 +83,7 @@ def test_a_few_lasting_connections_are_spread_evenly_and_share_their_batches(ser
         while not rounds or (_larger_than_two(service) == larger and time.monotonic() < until):
             assert {*pool.map(post, connections)} == {200}  # a busy machine may let them in one by one
             rounds += 1
-        service.wait_until(lambda: {*labelled(service, "workbench_connections").values()} <= {2.0, 3.0})
+        service.wait_until(lambda: {*samples(service, "workbench_connections").values()} <= {2.0, 3.0})
 
     assert metric(service, "workbench_batch_rows_sum") == rows + 48 * rounds
     assert _larger_than_two(service) > larger, "a front end alone never has more than two rows"
@@ -103,7 +96,7 @@ def test_a_front_end_that_is_killed_costs_its_own_connections_and_no_counter_fal
     assert [ask(service).status for _ in range(9)] == [200] * 9
     service.wait_until(lambda: told(service))
     assert metric(service, "workbench_requests_received_total") == received + 9
-    assert {*labelled(service, "process_resident_memory_bytes")} == {f'{{front_end="{n}"}}' for n in range(3)}
+    assert samples(service, "process_resident_memory_bytes").keys() - {""} == {f'{{front_end="{n}"}}' for n in range(3)}
     stop, ends = threading.Event(), list[int | str]()
 
     def go_on() -> None:
@@ -129,7 +122,7 @@ def test_a_front_end_that_is_killed_costs_its_own_connections_and_no_counter_fal
     assert len(cut) <= 6, "at most what was in flight"
     service.wait_until(lambda: service.health().body["status"] == "ok" and not service.health().body["waiting"])
     assert metric(service, "workbench_requests_received_total") >= received + 9
-    assert labelled(service, "workbench_front_end_restarts_total")['{front_end="1"}'] == 1
+    assert samples(service, "workbench_front_end_restarts_total")['{front_end="1"}'] == 1
     assert [f["restarts"] for f in service.health().body["front_ends"]] == [0, 1, 0]
 
 

@@ -1,7 +1,6 @@
 """Starting, draining, dying: a real service whose processes are told to end, or are killed."""
 
 import concurrent.futures
-import contextlib
 import os
 import resource
 import signal
@@ -14,7 +13,7 @@ import psutil
 import pytest
 
 from tests.serve.attacks import good
-from tests.serve.making import Reply, Running, launch, make_bundle, running
+from tests.serve.making import Running, asked, gone, launch, make_bundle, metric, running, standing
 
 SLOW = 3
 """Matrix products of the slow model: a call takes a quarter of a second or more."""
@@ -35,41 +34,6 @@ def narrow(slow: Path) -> Iterator[Running]:
     """One worker, one sample at a time, eight that may wait. Every test leaves it idle and healthy."""
     with running(slow, "--max-batch-size", "1", "--queue-limit", "8") as service:
         yield service
-
-
-def gone(processes: list[psutil.Process], seconds: float = 300) -> bool:
-    return not psutil.wait_procs(processes, timeout=seconds)[1]
-
-
-def metric(service: Running, name: str) -> float:
-    """0 for an error that has not happened yet."""
-    text = service.request("GET", "/metrics").body.decode()
-    found = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"{name} ")]
-    assert found or name.startswith("workbench_errors_total")
-    return found[0] if found else 0.0
-
-
-@contextlib.contextmanager
-def standing(service: Running) -> Iterator[None]:
-    """No worker computes, so that what waits does so however slow this machine is."""
-    pids = service.worker_pids().values()
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-
-
-def asked(
-    service: Running, pool: concurrent.futures.ThreadPoolExecutor, count: int
-) -> list[concurrent.futures.Future[Reply]]:
-    """`count` requests that have arrived and are not answered yet."""
-    before = metric(service, "workbench_requests_received_total")
-    futures = [pool.submit(service.predict, {"text": "anna"}) for _ in range(count)]
-    service.wait_until(lambda: metric(service, "workbench_requests_received_total") >= before + count)
-    return futures
 
 
 def test_sigterm_answers_what_is_there_refuses_the_rest_and_leaves_nothing(slow: Path) -> None:

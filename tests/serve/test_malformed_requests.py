@@ -12,7 +12,7 @@ import pytest
 
 from tests.serve.attacked import peak_bytes, run_attacks, settled, vitals
 from tests.serve.attacks import OFTEN, SECRET, SELDOM, attacks, good, inputs_that_swell
-from tests.serve.making import Running, make_bundle, running
+from tests.serve.making import Running, make_bundle, running, samples
 
 ATTACKS = 1200
 """`benchmarks/malformed.py` runs 10,000."""
@@ -33,9 +33,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def errors(service: Running) -> dict[str, float]:
     """kind → how often, as the service counted."""
-    text = service.request("GET", "/metrics").body.decode()
-    lines = [line for line in text.splitlines() if line.startswith("workbench_errors_total{")]
-    return {line.split('"')[1]: float(line.split(" ")[1]) for line in lines}
+    counted = samples(service, "workbench_errors_total")
+    return {labels.split('"')[1]: times for labels, times in counted.items()}
 
 
 def test_no_request_needs_memory_beyond_its_own_size(service: Running) -> None:

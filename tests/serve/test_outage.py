@@ -30,17 +30,6 @@ def test_an_outage_ends_at_its_limit_or_with_the_start_that_was_under_way_then(
     assert limit_s <= outage.lasts_s(now_s) <= limit_s + start_s + 0.1
 
 
-def test_an_outage_counts_from_its_beginning_until_a_worker_answers() -> None:
-    outage = Outage(60)
-    outage.begin(100)
-    outage.begin(130)
-
-    assert (outage.lasts_s(150), outage.is_over_limit(159), outage.is_over_limit(160)) == (50, False, True)
-    outage.end()
-    outage.begin(200)
-    assert outage.lasts_s(201) == 1
-
-
 def test_a_start_may_take_three_times_what_is_known_of_this_bundle() -> None:
     for slowest_s, limit_s, most_s in ((None, 60, 600), (5, 60, 60), (90, 60, 270), (None, 900, 900)):
         assert longest_start_s(slowest_s, first_s=600, limit_s=limit_s) == most_s

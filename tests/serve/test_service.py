@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.serve.making import LABELS, WORDS, Running, make_bundle, running
+from tests.serve.making import LABELS, WORDS, Running, make_bundle, metric, running
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
 from workbench.targets import open_target
 from workbench.values.preprocess import collate, encode
@@ -59,28 +59,8 @@ def test_answers_do_not_depend_on_batch_and_bin(bundle: Bundle, service: Running
         for answer, scores in zip(answers, expected, strict=True):
             assert answer["label"] == max(scores, key=lambda name: scores[name])
             assert answer["scores"] == pytest.approx(scores, abs=2e-6)
-    batched = service.request("GET", "/metrics").body.decode()
-    assert _metric(batched, "workbench_batch_rows_count") < _metric(batched, "workbench_batch_rows_sum")
-    assert all(_metric(batched, f'workbench_bin_rows_total{{length="{n}"}}') > 0 for n in (4, 8, 16))
-
-
-def test_a_text_that_was_cut_says_so(service: Running) -> None:
-    assert service.predict({"text": "loan " * 17}).body["truncated"] is True
-    assert "truncated" not in service.predict({"text": "loan " * 16}).body
-
-
-def test_raw_tensors_give_the_model_s_own_outputs(bundle: Bundle, service: Running) -> None:
-    ids = np.array([[2, 3, 5], [10, 11, 0]])
-    mask = np.array([[1, 1, 1], [1, 1, 0]])
-    manifest = bundle.manifest
-    session = open_target("onnxruntime").open(manifest.artifact, bundle.model_directory, manifest.candidate)
-    expected = session.run({"input_ids": ids, "attention_mask": mask})["logits"]
-    session.close()
-
-    reply = service.predict({"inputs": {"input_ids": ids.tolist(), "attention_mask": mask.tolist()}})
-
-    assert reply.status == 200
-    np.testing.assert_allclose(reply.body["outputs"]["logits"], expected, rtol=1e-6)
+    assert metric(service, "workbench_batch_rows_count") < metric(service, "workbench_batch_rows_sum")
+    assert all(metric(service, f'workbench_bin_rows_total{{length="{n}"}}') > 0 for n in (4, 8, 16))
 
 
 def test_a_wrong_request_gets_its_status_and_a_kind(service: Running) -> None:
@@ -153,19 +133,6 @@ def test_the_documentation_needs_nothing_from_elsewhere(service: Running) -> Non
         assert service.predict(example["value"]).status == 200
 
 
-def test_entities_are_found_in_texts_and_in_words(tagger: Running) -> None:
-    reply = tagger.predict(
-        {"texts": ["Anna Belly paid in New York", ["张", "三", "paid"], "paid"]}, **{"X-API-Key": KEY}
-    )
-
-    first, second, third = (
-        [(e["type"], e["start"], e["end"], e["text"]) for e in r["entities"]] for r in reply.body["results"]
-    )
-    assert first == [("PER", 0, 10, "Anna Belly"), ("LOC", 19, 27, "New York")]
-    assert second == [("PER", 0, 2, "张 三")]
-    assert third == []
-
-
 def test_with_a_key_nothing_is_answered_or_told_without_it(tagger: Running) -> None:
     for headers in ({}, {"X-API-Key": "wrong"}, {"X-API-Key": KEY + "é"}):
         assert tagger.predict({"text": "anna"}, **headers).status == 401
@@ -180,14 +147,3 @@ def test_only_loopback_is_listened_on(service: Running) -> None:
     addresses = {c.laddr.ip for p in service.family() for c in p.net_connections("inet") if c.status == "LISTEN"}
 
     assert addresses == {"127.0.0.1"}
-
-
-def test_nothing_of_a_request_is_logged(service: Running) -> None:
-    service.predict({"text": "anna geheimnis"})
-    service.predict(b'{"text": "geheimnis')
-
-    assert "geheimnis" not in service.log.read_text()
-
-
-def _metric(text: str, name: str) -> float:
-    return next(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name + " "))

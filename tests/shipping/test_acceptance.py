@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.report.written.materials import LOAD, SERVER
 from workbench.inputs.metrics.distances import share
 from workbench.load import LoadResult, ServerProcesses
-from workbench.load.result import ServerFigures
 from workbench.load.text import result_lines
 from workbench.search.limits import samples_to_be_certain
 from workbench.shipping.acceptance import (
@@ -26,7 +26,6 @@ from workbench.shipping.acceptance import (
     write_baseline,
 )
 from workbench.shipping.acceptance.text import verdict_lines
-from workbench.shipping.acceptance.verdict import data_needed
 from workbench.values.errors import ConfigError
 from workbench.values.fidelity import Agreement, Fidelity, FidelityPath, OutputAgreement
 from workbench.values.measurement import Estimate
@@ -41,29 +40,18 @@ def estimate(value: float, spread: float = 0.01) -> Estimate:
 
 
 def result(concurrency: int, *, rate: float = 2000.0, p99_ms: float = 9.0, answered: int = 50_000) -> LoadResult:
-    return LoadResult(
-        url="http://127.0.0.1:8000",
+    return replace(
+        LOAD,
         load=ServiceLoad(concurrency=concurrency),
-        seed=0,
-        began_at="2026-01-01T00:00:00+00:00",
-        warmup_s=2.0,
-        window_s=30.0,
         requests=answered,
         answered=answered,
         statuses={"200": answered},
-        errors={},
         throughput_per_s=estimate(rate),
         p50_ms=estimate(4.0),
         p95_ms=estimate(6.0),
         p99_ms=estimate(p99_ms),
-        mean_ms=4.2,
-        longest_ms=20.0,
-        late_p99_ms=None,
-        per_second=(),
-        client_share=0.1,
-        event_loop="uvloop",
-        interrupted=False,
-        reliable=True,
+        server=None,
+        device=(),
         processes=ServerProcesses(
             processes=3,
             cores=1.5,
@@ -300,18 +288,7 @@ def test_where_the_baseline_has_no_length_a_load_at_one_says_how_to_compare() ->
 
 def test_memory_of_the_host_is_not_compared_with_memory_of_a_device() -> None:
     baseline = replace(read_baseline(FILE), limits=AcceptanceLimits(memory_at_most_percent=100))
-    server = ServerFigures(
-        batches=1,
-        mean_batch=1,
-        padding_share=None,
-        queue_ms=1,
-        model_ms=1,
-        worker_busy=0.5,
-        batch_rows={},
-        bin_rows={},
-        errors={},
-        device_memory_bytes=700_000_000,
-    )
+    server = replace(SERVER, device_memory_bytes=700_000_000)
 
     on_host = judge(baseline, loads=figures(result(100)))
     on_card = judge(baseline, loads=figures(replace(result(100), server=server)))
@@ -450,9 +427,3 @@ def test_text_shows_every_criterion_with_its_outcome() -> None:
     for criterion in verdict.criteria:
         assert any(criterion.name in line and criterion.outcome in line for line in lines)
     assert any("P99" in line and "20 (19.8 to 20.2)" in line for line in result_lines(loads[0]))
-
-
-def test_how_much_data_a_limit_needs_is_said_in_plain_numbers() -> None:
-    needed = data_needed(Estimate(value=0.0, low=0.0, high=6.02), 0.5, 60, "samples")
-
-    assert needed == "about 140 times as much data would decide it, 8700 samples instead of 60"

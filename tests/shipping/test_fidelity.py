@@ -129,27 +129,19 @@ def test_what_another_platform_said_is_held_against_every_way(
     assert served.samples == old.samples
 
 
-def test_answers_to_other_texts_are_refused(at: tuple[Experiment, Bench], int8: Candidate, tmp_path: Path) -> None:
-    write_answers(
-        tmp_path / "old.npz", [Answer(digest=text_digest("else"), outputs={"logits": np.zeros(3)})], source="x"
-    )
-
-    with pytest.raises(ConfigError, match="answers none of the 120 samples"):
-        fidelity_of_candidate(*_with(at, int8), SERVICE, Asked(answers=tmp_path / "old.npz"))
-
-
-def test_answers_of_another_form_are_refused(at: tuple[Experiment, Bench], int8: Candidate, tmp_path: Path) -> None:
-    np.savez(tmp_path / "old.npz", logits=np.zeros((120, 3, 2)), sample_rows=np.arange(120))
-
-    with pytest.raises(ConfigError, match="the model gives logits"):
-        fidelity_of_candidate(*_with(at, int8), SERVICE, Asked(answers=tmp_path / "old.npz"))
-
-
-def test_a_checkpoint_that_is_none_is_refused_when_it_was_named(
+def test_answers_and_checkpoints_that_do_not_belong_to_the_model_are_refused(
     at: tuple[Experiment, Bench], int8: Candidate, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"config\.json"):
-        fidelity_of_candidate(*_with(at, int8), SERVICE, Asked(checkpoint=tmp_path))
+    others, form = tmp_path / "others.npz", tmp_path / "form.npz"
+    write_answers(others, [Answer(digest=text_digest("else"), outputs={"logits": np.zeros(3)})], source="x")
+    np.savez(form, logits=np.zeros((120, 3, 2)), sample_rows=np.arange(120))
+    for asked, said in (
+        (Asked(answers=others), "answers none of the 120 samples"),
+        (Asked(answers=form), "the model gives logits"),
+        (Asked(checkpoint=tmp_path), r"config\.json"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            fidelity_of_candidate(*_with(at, int8), SERVICE, asked)
 
 
 def test_a_service_s_calls_hold_every_request_once_in_its_own_length(at: tuple[Experiment, Bench]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.bundle.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
+from tests.bundle.making import emulated
 from tests.tiny import write_workspace
 from workbench.bundle import BundleContents, GoldenBatch, read_bundle, write_bundle
 from workbench.evaluation.bench import open_bench
@@ -78,14 +78,19 @@ def test_golden_samples_are_asked_for_before_the_load_and_the_bundles_own_settin
     assert "P99" in figures.note
 
 
-def test_a_service_that_decides_otherwise_confirms_nothing(contents: BundleContents, tmp_path: Path) -> None:
-    """The service is right by its own bundle, and wrong by this one."""
-    served = write_bundle(tmp_path / "served", contents)
-    turned = tuple(
+def turned(contents: BundleContents) -> BundleContents:
+    """With golden outputs of the other sign."""
+    golden = tuple(
         GoldenBatch(feeds=g.feeds, outputs={n: -np.asarray(a) for n, a in g.outputs.items()}, texts=g.texts)
         for g in contents.golden
     )
-    other = write_bundle(tmp_path / "other", dataclasses.replace(contents, golden=turned))
+    return dataclasses.replace(contents, golden=golden)
+
+
+def test_a_service_that_decides_otherwise_confirms_nothing(contents: BundleContents, tmp_path: Path) -> None:
+    """The service is right by its own bundle, and wrong by this one."""
+    served = write_bundle(tmp_path / "served", contents)
+    other = write_bundle(tmp_path / "other", turned(contents))
     with running_service(served, log=tmp_path / "log") as running:
         assert check_answers(running, read_bundle(served)) == sum(len(g.texts) for g in contents.golden)
         with pytest.raises(MeasureError, match=r"golden sample 0: .*says something else"):
@@ -93,11 +98,7 @@ def test_a_service_that_decides_otherwise_confirms_nothing(contents: BundleConte
 
 
 def test_a_bundle_that_fails_its_own_golden_samples_is_not_loaded(contents: BundleContents, tmp_path: Path) -> None:
-    turned = tuple(
-        GoldenBatch(feeds=g.feeds, outputs={n: -np.asarray(a) for n, a in g.outputs.items()}, texts=g.texts)
-        for g in contents.golden
-    )
-    bundle = write_bundle(tmp_path / "bundle", dataclasses.replace(contents, golden=turned))
+    bundle = write_bundle(tmp_path / "bundle", turned(contents))
 
     with pytest.raises(BundleError, match="The service ended with code 1 before it was ready"):
         load_bundle(bundle, ServiceLoad(concurrency=2), 1.0)
@@ -115,14 +116,7 @@ def test_a_load_for_more_devices_than_this_host_has_is_not_tried(contents: Bundl
 
 
 def test_an_emulated_bundle_is_answered_and_not_timed(contents: BundleContents, tmp_path: Path) -> None:
-    # the same files and answers, said to come from an emulator
-    emulated = dataclasses.replace(contents.artifact.toolchain, emulated=True)
-    claimed = dataclasses.replace(
-        contents,
-        artifact=dataclasses.replace(contents.artifact, toolchain=emulated),
-        evaluations=tuple(dataclasses.replace(e, toolchain=emulated) for e in contents.evaluations),
-    )
-    bundle = write_bundle(tmp_path / "bundle", claimed, allow_emulated=True)
+    bundle = write_bundle(tmp_path / "bundle", emulated(contents), allow_emulated=True)
     best = predicted(ServiceSettings(max_batch_size=4), ServiceLoad(concurrency=4))
 
     found = confirm_bundle(bundle, best, 60.0, ["{}"], seed=0)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.bundle.test_bundle import exact, exported, reseal
+from tests.bundle.making import exact, exported, reseal
 from workbench.api.registered import register
 from workbench.bundle import description, manifest_sha256, provenance, read_bundle
 from workbench.commands.cli import app
@@ -168,7 +168,9 @@ def test_a_bundle_without_outcomes_does_not_pass_by_their_absence(folders: tuple
     assert check.reason.startswith("the current bundle brings no holdout outcomes along")
 
 
-def test_scored_afresh_two_bundles_give_the_outcomes_they_were_exported_with(made: Path) -> None:
+def test_scored_afresh_bundles_give_the_outcomes_they_were_exported_with_and_need_none(
+    made: Path, folders: tuple[Path, Path]
+) -> None:
     holdout = read_experiment(made / "static" / "experiments" / "tiny.yaml").dataset
     for scheme in ("none", "static"):
         bundle = read_bundle(made / scheme / "bundle")
@@ -178,12 +180,8 @@ def test_scored_afresh_two_bundles_give_the_outcomes_they_were_exported_with(mad
         assert isinstance(kept, ClassificationOutcomes)
         np.testing.assert_array_equal(fresh.predicted, kept.predicted)
         np.testing.assert_array_equal(fresh.target, kept.target)
-
-
-def test_scored_afresh_outcomes_need_not_be_in_the_bundles(made: Path, folders: tuple[Path, Path]) -> None:
     before, after = folders
     changed(before, lambda m: m.update(outcomes=None))
-    holdout = read_experiment(made / "static" / "experiments" / "tiny.yaml").dataset
 
     check = outcome(judge(after, before, limits=LOOSE, holdout=holdout), "accuracy")
 
@@ -196,17 +194,6 @@ def test_data_with_other_labels_cannot_score_a_bundle(made: Path) -> None:
 
     with pytest.raises(ConfigError, match="its task and labels are not those of"):
         rescored(read_bundle(made / "static" / "bundle"), dataclasses.replace(data, labels=("a", "b", "c", "d")))
-
-
-def test_a_damaged_bundle_fails_alone(folders: tuple[Path, Path]) -> None:
-    before, after = folders
-    (after / "model" / "model.onnx").write_bytes(b"\0" * 100)
-
-    verdict = judge(after, before, limits=LOOSE)
-
-    assert not verdict.sound
-    assert [c.outcome for c in verdict.checks] == ["failed", "passed"]
-    assert "model/model.onnx has" in verdict.checks[0].reason
 
 
 def test_other_labels_are_refused_for_the_clients_sake(folders: tuple[Path, Path]) -> None:
@@ -541,24 +528,12 @@ def test_the_command_says_what_passed_without_proof_and_can_ask_for_it(
     run("promote", before, "--against", "none", "--workspace", workspace, "--no-load")
     asked = ("promote", after, "--against", "champion", "--workspace", workspace, "--no-load", "--check-only")
 
-    text, machine, strict = run(*asked), run(*asked, "--json"), run(*asked, "--require-proof")
+    text, strict = run(*asked), run(*asked, "--require-proof")
 
-    assert (text.exit_code, machine.exit_code, strict.exit_code) == (0, 0, 1)
+    assert (text.exit_code, strict.exit_code) == (0, 1)
     assert "passed, NOT PROVEN: +0.25 pp lost" in text.stdout
     assert "Not proven: accuracy, whose interval reaches beyond the limit" in text.stdout
-    said = json.loads(machine.stdout)
-    check = next(c for c in said["checks"] if c["name"] == "accuracy")
-    assert (said["passed"], said["unproven"], check["proven"]) == (True, ["accuracy"], False)
-    assert check["interval"]["high"] > check["limit"]
     assert "not promoted: nothing was moved" in strict.stdout
-
-
-@pytest.mark.parametrize("text", ["nan", "inf"])
-def test_a_limit_that_is_no_number_is_refused(text: str) -> None:
-    done = run("promote", "bundle", "--against", "none", "--max-drop-pp", text)
-
-    assert isinstance(done.exception, ConfigError)
-    assert f"--max-drop-pp: {text} is no limit" in str(done.exception)
 
 
 def test_a_damaged_bundle_never_reaches_the_registry(folders: tuple[Path, Path], workspace: Path) -> None:
@@ -604,6 +579,7 @@ def test_a_check_alone_registers_and_moves_nothing(folders: tuple[Path, Path], w
         (("--against", "champion"), "'tiny' has no champion yet"),
         (("--against", "nowhere"), "'nowhere' is no folder"),
         (("--against", "none", "--max-p99-increase", "20"), "'20' is no share"),
+        (("--against", "none", "--max-drop-pp", "nan"), "--max-drop-pp: nan is no limit"),
         (("--against", "none", "--policy", "hope"), "'hope' is none of refuse, warn"),
     ],
 )

@@ -15,8 +15,8 @@ from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
-from workbench.values.clocks.statement import CallCosts, ModelledClock, Work
 from workbench.values.model import Model
+from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work
 
 
 def share(candidate: Candidate) -> float:
@@ -75,8 +75,8 @@ class StandinSession:
     def times(self) -> DeviceTimes:
         return DeviceTimes(host_to_device_ms=0.0, execute_ms=self._call_ms, device_to_host_ms=0.0)
 
-    def costs(self) -> tuple[ModelledClock, CallCosts]:
-        clock = ModelledClock(name="stand-in", prices=(("ms", 1000.0),), unknowns=())
+    def costs(self) -> tuple[TimingModel, CallCosts]:
+        clock = TimingModel(name="stand-in", prices=(("ms", 1000.0),), unknowns=())
         return clock, CallCosts(works=(Work(count=1, before=(("ms", self._call_ms),)),))
 
     def device_memory_bytes(self) -> int:

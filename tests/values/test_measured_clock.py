@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.values.clocks.measured import read_measured
 from workbench.values.errors import ConfigError
+from workbench.values.modelled_times.measured import read_measured
 
 GOOD = {"version": 1, "device": "a card", "emulated": False, "measured": {"int8_gain": {"value": 1.4, "unit": "x"}}}
 

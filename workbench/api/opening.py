@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.report.alike import OutcomesOf
     from workbench.tracking import Tracker
     from workbench.values.candidate import Candidate
-    from workbench.values.clocks.measured import MeasuredClock
     from workbench.values.damage import Damage
     from workbench.values.measurement import Split
+    from workbench.values.modelled_times.measured import MeasuredClock
     from workbench.values.results import Evaluation
 
 
@@ -278,8 +278,8 @@ def _presets(question: Experiment) -> dict[str, str]:
 
 def priced(evaluations: Mapping[str, Evaluation], measured: MeasuredClock) -> dict[str, Evaluation]:
     """Modelled evaluations by a clock of which this was measured."""
-    from workbench.values.clocks.figures import clock_of
-    from workbench.values.clocks.measured import at_measured
+    from workbench.values.modelled_times.figures import clock_of
+    from workbench.values.modelled_times.measured import at_measured
 
     timed = [e for e in evaluations.values() if e.measurement.latency is not None]
     if timed and not any(clock_of(e.measurement) for e in timed):

@@ -11,9 +11,10 @@ import importlib
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.state import state_folder
 from workbench.cann_emulator.tree import (
     CANN_VERSIONS,
@@ -24,19 +25,23 @@ from workbench.cann_emulator.tree import (
     variables,
     write_tree,
 )
+from workbench.values.errors import ConfigError
 
 
 def main(argv: Sequence[str]) -> int:
     """Exit status: 0 done, 1 failed, 2 wrong arguments."""
     if argv[:1] == ["fit"]:
         return int(importlib.import_module("workbench.cann_emulator.fit").main(list(argv[1:])) or 0)
-    parser = argparse.ArgumentParser(prog="workbench emulator", description="An emulator of CANN 8.5.0 for a 910B3.")
+    parser = argparse.ArgumentParser(
+        prog="workbench emulator", description="An emulator of CANN 8.5.0 for a card of the 910B family."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     env = commands.add_parser("env", help='write the CANN-shaped folder and print export lines: eval "$(… env)"')
     env.add_argument("--root", type=Path, help="where the folder lies; default: the user's cache")
     env.add_argument("--cann", choices=CANN_VERSIONS, default="8.5.0", help="whose messages and layout")
     env.add_argument("--devices", type=int, choices=range(17), metavar="0..16", help="cards; default 1")
-    env.add_argument("--hbm-mb", type=int, help="HBM of each card; default 65536")
+    env.add_argument("--hbm-mb", type=int, help="HBM of each card; default: what the chip has")
+    env.add_argument("--soc", help="the chip, as ATC spells it: Ascend910B1 to Ascend910B4-1; default Ascend910B3")
     commands.add_parser("fit", help="refit the time model from an msprof summary", add_help=False)
     remove = commands.add_parser("remove", help="delete what env wrote")
     remove.add_argument("--root", type=Path, help="the folder; default: all of them in the user's cache")
@@ -50,8 +55,15 @@ def main(argv: Sequence[str]) -> int:
             parser.error(f"argument --hbm-mb: {arguments.hbm_mb} is no size")
         if any(character in str(root) for character in ":\n\r"):
             parser.error(f"argument --root: {str(root)!r} has a colon or a line break, which no search path can hold")
-        print(environment_lines(write_tree(root, arguments.cann), arguments.cann, arguments.devices, arguments.hbm_mb))
-    except OSError as error:
+        optional = {
+            "CANN_EMULATOR_DEVICES": arguments.devices,
+            "CANN_EMULATOR_HBM_MB": arguments.hbm_mb,
+            "CANN_EMULATOR_SOC": arguments.soc,
+        }
+        if arguments.soc is not None:
+            load_device_data(arguments.soc, known=True)
+        print(environment_lines(write_tree(root, arguments.cann), arguments.cann, optional))
+    except (ConfigError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -66,7 +78,7 @@ def _remove(root: Path | None) -> None:
         print(f"nothing at {root or cache_folder()}")
 
 
-def environment_lines(root: Path, cann: str, devices: int | None, hbm_mb: int | None) -> str:
+def environment_lines(root: Path, cann: str, optional: Mapping[str, str | int | None]) -> str:
     """Export lines that put `root` in front of the search paths of this process's environment, each path once."""
     before = os.environ.get("ASCEND_HOME_PATH")
     if before and Path(before) != root and not (Path(before) / ".emulator").is_file():
@@ -79,9 +91,8 @@ def environment_lines(root: Path, cann: str, devices: int | None, hbm_mb: int | 
         values[name] = ":".join(front + rest)
     values["CANN_EMULATOR_VERSION"] = cann
     values["CANN_EMULATOR_STATE"] = str(state_folder())
-    optional = {"CANN_EMULATOR_DEVICES": devices, "CANN_EMULATOR_HBM_MB": hbm_mb}
     lines = [f"export {name}={shlex.quote(value)};" for name, value in values.items()]
-    lines += [f"export {name}={number};" for name, number in optional.items() if number is not None]
+    lines += [f"export {name}={value};" for name, value in optional.items() if value is not None]
     return "\n".join(lines)
 
 

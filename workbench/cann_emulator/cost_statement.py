@@ -1,7 +1,7 @@
 """What the time model says of itself: what an execution costs by parts that share an error, and how large each is.
 
-The statement that `acl.emulated` gives to whoever asks, in the form of `workbench.values.clocks.statement`. A kernel
-is its start and the rest, which is a part of its class's, or of HBM's where that decides it; both in microseconds.
+The statement that `acl.emulated` gives to whoever asks, in the form of `values.modelled_times.statement`. A kernel is
+its start and the rest, which is a part of its class's, or of HBM's where that decides it; both in microseconds.
 Copies are MB and how often, what AI CPUs handle is millions of numbers.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from workbench.cann_emulator.device_data import DeviceData
 from workbench.cann_emulator.om import OfflineModel
 from workbench.cann_emulator.timing import kernel_times, kernel_works
-from workbench.values.clocks.statement import Amounts, CallCosts, ModelledClock, Unknown, Work, summed
+from workbench.values.modelled_times.statement import Amounts, CallCosts, TimingModel, Unknown, Work, summed
 
 _REFITTED_95 = 1.1
 """What a refit to a device's own kernels leaves open [inferred]."""
@@ -35,7 +35,7 @@ _READ = {
 """Errors that a micro-benchmark settles: unit of its value, and whether more of it is faster."""
 
 
-def clock_statement(device: DeviceData, name: str) -> ModelledClock:
+def clock_statement(device: DeviceData, name: str) -> TimingModel:
     """The times of a chip.
 
     Args:
@@ -50,7 +50,7 @@ def clock_statement(device: DeviceData, name: str) -> ModelledClock:
         "to_device": 1e3 / device.host_to_device_gb_per_s,
         "to_host": 1e3 / device.device_to_host_gb_per_s,
     }
-    return ModelledClock(
+    return TimingModel(
         name=f"{device.soc_version}, {name}",
         prices=tuple(prices.items()),
         # what costs nothing by the model costs nothing times any factor

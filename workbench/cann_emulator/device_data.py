@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,20 +21,24 @@ class Kind:
     """Kernels that are timed alike; see `kinds` in the file.
 
     Attributes:
+        like: the kind that it takes from what it is not given itself.
         launches: what a start takes, in `kernel_launch_us`; None for `full_launches`.
         instructions: of the vector cores for each number.
         row_instructions: for each row.
         in_pieces: what rows of other lengths than whole blocks of memory cost more.
         on_cube: None without a product; 'halves' where the cube multiplies float16 whatever the type, '' else.
+        of_cube: how much of the cube's efficiency it reaches.
         error_class: of `DeviceData.errors`.
         fitted_on: operators, and how many timed cases of each.
     """
 
+    like: str
     launches: float | None
     instructions: float
     row_instructions: float
     in_pieces: float
     on_cube: Literal["", "halves"] | None
+    of_cube: float
     error_class: str
     fitted_on: str
     operators: tuple[str, ...]
@@ -91,6 +95,9 @@ class DeviceData:
     cube_efficiency_float32: float
     vector_efficiency: float
     memory_efficiency: float
+    core_load_bytes_per_cycle: float
+    short_axis_factor: float
+    atomic_factor: float
     kernel_launch_us: float
     full_launches: float
     one_core_launches: float
@@ -122,13 +129,14 @@ _REST = ("soc_version", "kinds", "operators", "errors", "idle_w", "busy_w", "ori
 PARAMETERS = tuple(f.name for f in fields(DeviceData) if f.name not in (*_CHIP, *_REST))
 
 
-def load_device_data(soc_version: str, override: Path | None = None) -> DeviceData:
+def load_device_data(soc_version: str, override: Path | None = None, *, known: bool = False) -> DeviceData:
     """Parameters of a chip.
 
     Args:
         soc_version: as ATC spells it; names that the file lacks get 910B3's figures [inferred].
         override: a file of `fit`; by default the one that CANN_EMULATOR_DEVICE_DATA names. It holds for the chip it
             names and leaves others alone.
+        known: refuse a chip that the file lacks.
 
     Raises:
         ConfigError: a file that cannot be read, or with a number that is missing, negative or without an origin.
@@ -136,7 +144,7 @@ def load_device_data(soc_version: str, override: Path | None = None) -> DeviceDa
     if override is None and (named := os.environ.get(OVERRIDE_VARIABLE)):
         override = Path(named)
     with read_yaml(SHIPPED) as top:
-        data = _shipped(top, soc_version)
+        data = _shipped(top, soc_version, known)
     if override is None:
         return data
     with read_yaml(override) as top:
@@ -154,11 +162,13 @@ def with_parameters(data: DeviceData, values: Mapping[str, float]) -> DeviceData
     return replace(data, **changed)
 
 
-def _shipped(top: Section, soc_version: str) -> DeviceData:
+def _shipped(top: Section, soc_version: str, known: bool) -> DeviceData:
     chips = {name: _chip(section) for name, section in top.sections("chips")}
+    if known and soc_version not in chips:
+        raise ConfigError(f"{soc_version!r} is no chip whose times are modelled: {', '.join(chips)}.")
     values, origins = _numbers(top.section("parameters"), PARAMETERS)
     power, power_origins = _numbers(top.section("power"), ("idle_w", "busy_w"), prefix="power.")
-    kinds = {name: _kind(section) for name, section in top.sections("kinds")}
+    kinds = _kinds(top.sections("kinds"))
     numbers: Mapping[str, Any] = values
     return DeviceData(
         soc_version=soc_version,
@@ -173,14 +183,29 @@ def _shipped(top: Section, soc_version: str) -> DeviceData:
     )
 
 
-def _kind(section: Section) -> Kind:
+def _kinds(sections: Iterable[tuple[str, Section]]) -> dict[str, Kind]:
+    found: dict[str, Kind] = {}
+    for name, section in sections:
+        like = section.text("like", default="")
+        if like and like not in found:
+            raise section.error("like", f"{like!r} is no kind above it.")
+        found[name] = _kind(section, like, found.get(like))
+    return found
+
+
+def _kind(section: Section, like: str, alike: Kind | None) -> Kind:
     on_cube = section.text("on_cube", choices=("", "halves")) if section.has("on_cube") else None
+    launches = alike.launches if alike else None
     return Kind(
-        launches=section.number("launches", minimum=0) if section.has("launches") else None,
-        instructions=section.number("instructions", default=0.0, minimum=0),
-        row_instructions=section.number("row_instructions", default=0.0, minimum=0),
-        in_pieces=section.number("in_pieces", default=1.0, minimum=1),
+        like=like,
+        launches=section.number("launches", minimum=0) if section.has("launches") else launches,
+        instructions=section.number("instructions", default=alike.instructions if alike else 0.0, minimum=0),
+        row_instructions=section.number(
+            "row_instructions", default=alike.row_instructions if alike else 0.0, minimum=0
+        ),
+        in_pieces=section.number("in_pieces", default=alike.in_pieces if alike else 1.0, minimum=1),
         on_cube=None if on_cube is None else "halves" if on_cube else "",
+        of_cube=section.number("of_cube", default=1.0, minimum=0),
         error_class=section.text("error_class"),
         fitted_on=section.text("fitted_on"),
         operators=section.texts("operators", default=()),

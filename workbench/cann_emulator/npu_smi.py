@@ -1,4 +1,4 @@
-"""The program npu-smi: what `npu-smi info …` prints of 910B3 cards (pyacl.md §6.1-6.2).
+"""The program npu-smi: what `npu-smi info …` prints of 910B cards (pyacl.md §6.1-6.2).
 
 Widths and keys are those of public captures and of the open source of npu-smi: table rows with fixed columns, and
 `\t<key, 30 wide> : <value>` elsewhere. Load and HBM come from what processes on the emulated devices report
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from workbench.cann_emulator.device_data import load_device_data
+from workbench.cann_emulator.device_data import DeviceData, load_device_data
 from workbench.cann_emulator.revision import emulator
 from workbench.cann_emulator.state import (
     RESERVED_HBM_MB,
@@ -23,8 +23,10 @@ from workbench.cann_emulator.state import (
     device_count,
     hbm_mb,
     processes,
+    soc_version,
 )
 from workbench.cann_emulator.tree import DRIVER_VERSION, FIRMWARE_VERSION
+from workbench.values.errors import ConfigError
 
 _LINE = "+---------------------------+---------------+----------------------------------------------------+"
 _DOUBLE = _LINE.replace("-", "=")
@@ -45,11 +47,16 @@ Options:
        -c %d          Chip ID"""
 
 
-@functools.cache
-def _idle_and_busy_w() -> tuple[float, float]:
-    """Read only where power is asked for: this program runs often."""
-    data = load_device_data("Ascend910B3")
-    return data.idle_w, data.busy_w
+_data = functools.cache(load_device_data)
+
+
+def _chip() -> DeviceData:
+    """Read only where it is asked for: this program runs often."""
+    return _data(soc_version())
+
+
+def _chip_name() -> str:
+    return soc_version().removeprefix("Ascend")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +71,8 @@ class _Card:
 
     @property
     def power_w(self) -> float:
-        idle_w, busy_w = _idle_and_busy_w()
-        return idle_w + (busy_w - idle_w) * self.load_percent / 100
+        chip = _chip()
+        return chip.idle_w + (chip.busy_w - chip.idle_w) * self.load_percent / 100
 
     @property
     def temperature_c(self) -> int:
@@ -73,7 +80,7 @@ class _Card:
 
     @property
     def clock_mhz(self) -> int:
-        return 1800 if self.load_percent else 800
+        return round(_chip().clock_mhz) if self.load_percent else 800
 
     @property
     def hbm_percent(self) -> int:
@@ -92,6 +99,11 @@ def main(argv: Sequence[str]) -> int:
     if list(argv[:1]) != ["info"] or any(word in ("-h", "--help") for word in argv):
         print(_USAGE)
         return 0 if any(word in ("-h", "--help") for word in argv) else 1
+    try:
+        soc_version()
+    except ConfigError as error:
+        print(f"CANN_EMULATOR_SOC: {error}")
+        return 1
     if device_count() == 0:
         print("dcmi module initialize failed. ret is -8005")
         return 1
@@ -168,7 +180,7 @@ def _table(cards: Sequence[_Card]) -> list[str]:
     for card in cards:
         hbm = f"{card.hbm_used_mb:<5}/ {card.hbm_total_mb:<13}"
         lines += [
-            f"| {card.npu:<5} {'910B3':<20}| {'OK':<13} | {card.power_w:<11.1f} {card.temperature_c:<17} "
+            f"| {card.npu:<5} {_chip_name():<20}| {'OK':<13} | {card.power_w:<11.1f} {card.temperature_c:<17} "
             f"{0:<5}/ {0:<13} |",
             f"| {0:<26}| {card.bus_id:<13} | {card.load_percent:<11} {0:<5}/ {0:<10} {hbm} |",
             _DOUBLE,
@@ -191,7 +203,7 @@ def _table(cards: Sequence[_Card]) -> list[str]:
 def _mapping(cards: Sequence[_Card]) -> list[str]:
     lines = [f"\t{'NPU ID':<30} {'Chip ID':<30} {'Chip Logic ID':<30} {'Chip Name':<30}"]
     for card in cards:
-        lines.append(f"\t{card.npu:<30} {0:<30} {card.npu:<30} Ascend 910B3")
+        lines.append(f"\t{card.npu:<30} {0:<30} {card.npu:<30} Ascend {_chip_name()}")
         lines.append(f"\t{card.npu:<30} {1:<30} {'-':<30} {'Mcu':<30}")
     return lines
 
@@ -253,9 +265,9 @@ def _common(card: _Card) -> _Pairs:
         ("Memory Usage Rate(%)", 0),
         ("HBM Usage Rate(%)", card.hbm_percent),
         ("Aicore Usage Rate(%)", card.load_percent),
-        ("Aicore Freq(MHZ)", 1800),
+        ("Aicore Freq(MHZ)", round(_chip().clock_mhz)),
         ("Aicore curFreq(MHZ)", card.clock_mhz),
-        ("Aicore Count", 20),
+        ("Aicore Count", _chip().cube_cores),
         ("Temperature(C)", card.temperature_c),
         ("NPU Real-time Power(W)", f"{card.power_w:.1f}"),
     ]
@@ -272,14 +284,14 @@ def _memory(card: _Card) -> _Pairs:
 
 
 def _chip_board(card: _Card) -> _Pairs:
-    chip = [("Chip Type", "Ascend"), ("Chip Name", "910B3"), ("Chip Version", "V1"), ("Board ID", "0x65")]
+    chip = [("Chip Type", "Ascend"), ("Chip Name", _chip_name()), ("Chip Version", "V1"), ("Board ID", "0x65")]
     return [("NPU ID", card.npu), ("Chip ID", 0), *chip]
 
 
 def _card_board(card: _Card) -> _Pairs:
     return [
         ("NPU ID", card.npu),
-        ("Product Name", f"emulated 910B3 ({emulator()})"),
+        ("Product Name", f"emulated {_chip_name()} ({emulator()})"),
         ("Model", "NA"),
         ("Manufacturer", "int8-workbench"),
         ("Serial Number", "NA"),

@@ -20,8 +20,10 @@ from pathlib import Path
 
 import psutil
 
+from workbench.cann_emulator.device_data import load_device_data
 from workbench.values.system.files import temporary_beside
 
+SOC_VERSION = "Ascend910B3"
 HBM_MB = 65536
 RESERVED_HBM_MB = 3358
 """HBM that an idle 910B3 shows as used [inferred: captures of idle cards show 3350 to 4487 of 65536 MB]."""
@@ -66,9 +68,24 @@ def device_count() -> int:
     return count
 
 
+def soc_version() -> str:
+    """The chip that is emulated: CANN_EMULATOR_SOC, Ascend910B3 without it.
+
+    Raises:
+        ConfigError: no chip whose times are modelled.
+    """
+    asked = os.environ.get("CANN_EMULATOR_SOC") or SOC_VERSION
+    if asked != SOC_VERSION:
+        load_device_data(asked, known=True)
+    return asked
+
+
 def hbm_mb() -> int:
-    """CANN_EMULATOR_HBM_MB, 65536 without it."""
-    return int(os.environ.get("CANN_EMULATOR_HBM_MB") or HBM_MB)
+    """CANN_EMULATOR_HBM_MB, what the chip has without it."""
+    if asked := os.environ.get("CANN_EMULATOR_HBM_MB"):
+        return int(asked)
+    soc = soc_version()
+    return HBM_MB if soc == SOC_VERSION else round(load_device_data(soc).hbm_gib * 1024)
 
 
 def report_use(devices: Mapping[int, DeviceUse]) -> None:

@@ -2,8 +2,8 @@
 
     kernel  = start + √(cube² + vector² + memory²)      what runs side by side overlaps, but not perfectly
     cube    = rounds of tiles over the cube cores × the longer of multiply-adds and loads of a tile
-    vector  = (elements × instructions, rows × cycles) over the vector cores
-    memory  = bytes from HBM and from L2, the longer of reads and writes
+    vector  = rounds of rows over the vector cores × (elements × instructions, steps × cycles, loads of a row)
+    memory  = bytes from HBM and from L2, the longer of reads and writes, by as many cores as have a row
 
 Sides of a matrix product are padded to what the cube multiplies at once; tiles are chosen as the quickest of a few, as
 a compiler's tiling would. The numbers are in ascend910b3.yaml, each with the rows that it was fitted on; results are
@@ -37,6 +37,14 @@ _LANES = 64
 """Numbers that a vector instruction handles: kernels compute in float32, 256 bytes."""
 _BLOCK = 32
 """Bytes that memory moves at once: rows of other lengths are loaded in pieces."""
+_SHORT = 16
+"""Entries along an axis under which gathering and scattering along it goes entry by entry [inferred]."""
+_HELD = 192 * 1024
+"""Bytes that a vector core holds (atc.md §7.2): what is longer is read once more."""
+_TILE = 16384
+"""Bytes that a vector core takes of a long row at a time [inferred]."""
+_CHANNELS = 16
+"""That images are laid out by."""
 _CHUNK = 8192
 """Bytes that are worth a vector core [inferred]: smaller tensors keep fewer cores busy."""
 
@@ -70,7 +78,9 @@ class KernelWork:
         dtype: that the cube multiplies.
         numbers: that the vector cores handle, each with the instructions of the kinds in `fused`.
         effort: a factor on instructions, of the implementation that was chosen.
-        rows: that are reduced or gathered one by one.
+        rows: that vector cores are given one by one; 0 where they share all numbers evenly.
+        steps: of each row, one after another: what lies apart in memory is loaded piece by piece.
+        loaded: bytes that each row loads over again, before it is computed.
         read_far, read_near: bytes from HBM, and bytes that L2 holds where it is large enough.
         written: bytes, which stay in L2 where it is large enough.
         pieces: whether rows are no multiple of 32 bytes.
@@ -84,6 +94,8 @@ class KernelWork:
     fused: tuple[str, ...] = ()
     effort: float = 1.0
     rows: float = 0.0
+    steps: float = 1.0
+    loaded: float = 0.0
     read_far: float = 0.0
     read_near: float = 0.0
     written: float = 0.0
@@ -154,11 +166,12 @@ def parts_us(work: KernelWork, device: DeviceData) -> tuple[float, float, float,
         return device.aicpu_launch_us, 0.0, work.aicpu_elements * device.aicpu_element_ns / 1e3, memory
     kind = device.kinds[work.kind]
     instructions = work.effort * sum(device.kinds[name].instructions for name in work.fused)
-    cycles = work.numbers * instructions / _LANES / device.vector_cores
-    cycles += ceil(work.rows / device.vector_cores) * kind.row_instructions
-    vector = cycles / device.clock_mhz / device.vector_efficiency
+    rounds = ceil(work.rows / device.vector_cores)
+    share = work.numbers * rounds / work.rows if work.rows else work.numbers / device.vector_cores
+    cycles = (share * instructions / _LANES + rounds * work.steps * kind.row_instructions) / device.vector_efficiency
     if work.pieces and not work.products:
-        vector *= kind.in_pieces
+        cycles *= kind.in_pieces
+    vector = (cycles + rounds * work.loaded / device.core_load_bytes_per_cycle) / device.clock_mhz
     return _start_us(work, kind, device), _cube_us(work, kind, device), vector, memory
 
 
@@ -266,18 +279,21 @@ def operator_work(
     else:  # several operators that are known as one, such as a layer norm
         kind = _shaped(own, asked, largest)
         fused = [kind]
-    rows = elements / max(1, _last(largest)) if device.kinds[kind].row_instructions else 0.0
-    return KernelWork(
+    work = KernelWork(
         kind=kind,
         products=products,
         dtype=dtype if dtype in ("float16", "bfloat16", "int8") else "float32",
         numbers=elements,
         fused=tuple(fused),
-        rows=products[0][0] * products[0][1] if kind == "attention" else rows,
         read_far=sum(map(_size, inputs)),
         written=sum(map(_size, outputs)),
         pieces=_in_pieces(products, dtype, [*inputs, *outputs], kind),
     )
+    if kind == "attention":
+        return replace(work, rows=products[0][0] * products[0][1])
+    if kind == "recurrent":  # step by step
+        return replace(work, rows=1, steps=abs(inputs[0].shape[0]), numbers=0)
+    return work if products else _in_rows(work, operators[0], asked, largest, inputs, outputs, device)
 
 
 def _product_kind(own: str | None, dtype: Dtype, device: DeviceData) -> str:
@@ -289,12 +305,77 @@ def _product_kind(own: str | None, dtype: Dtype, device: DeviceData) -> str:
 def _shaped(kind: str, attributes: Mapping[str, object], tensor: Tensor) -> str:
     """The kind where an axis or a permutation makes it another one."""
     rank = len(tensor.shape)
-    axis, order = attributes.get("axis"), attributes.get("perm")
-    if kind in ("softmax", "reduce") and isinstance(axis, int) and axis % max(rank, 1) != rank - 1:
+    order = attributes.get("perm")
+    if kind in ("softmax", "reduce") and rank - 1 not in _axes(attributes, rank):
         return f"{kind}_strided"
     if kind == "transpose" and isinstance(order, list) and order and order[-1] == len(order) - 1:
         return "transpose_rows"
     return kind
+
+
+def _axes(attributes: Mapping[str, object], rank: int) -> list[int]:
+    """Axes that are reduced: the last one where none is named."""
+    given = attributes.get("axis", attributes.get("axes"))
+    axes = [given] if isinstance(given, int) else given if isinstance(given, list) and given else [-1]
+    return sorted(axis % max(rank, 1) for axis in axes)
+
+
+def _in_rows(
+    work: KernelWork,
+    operator: str,
+    attributes: Mapping[str, object],
+    tensor: Tensor,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    device: DeviceData,
+) -> KernelWork:
+    """How the vector cores share it; `tensor` is the largest."""
+    kind, shape, cores = device.kinds[work.kind], tuple(map(abs, tensor.shape)), device.vector_cores
+    first, last = (tuple(map(abs, one[0].shape)) if one else shape for one in (inputs, outputs))
+    width = ITEM_BYTES[inputs[0].dtype if inputs else tensor.dtype]
+    if work.kind.endswith("_strided"):
+        axis = _axes(attributes, len(shape))[-1]
+        outer, inner = prod(shape[:axis]), prod(shape[axis + 1 :])
+        each = inner * kind.instructions / _LANES
+        # a core takes whole rows, or all of them share each
+        alone = ceil(outer / cores) * (kind.row_instructions + each) <= outer * (kind.row_instructions + each / cores)
+        held = shape[axis] * (inner if alone else inner / cores) * 4
+        passes = 2 if work.kind.startswith("softmax") and held > _HELD else 1
+        return replace(work, rows=outer if alone else outer * cores, steps=shape[axis] * passes)
+    if work.kind == "pool" and len(first) == len(last) > 2:  # a pixel of all channels at a time
+        window = prod(ceil(a / b) + (a % b > 0) for a, b in zip(first[2:], last[2:], strict=True))
+        loaded = window * first[1] * width
+        return replace(work, rows=last[0] * prod(last[2:]), steps=1 + window, loaded=loaded, numbers=0)
+    if work.kind == "sample" and len(first) == len(last) > 3:  # a point and its neighbours, of all channels
+        ratio = attributes.get("sampling_ratio", 0)
+        points = last[0] * prod(last[2:]) * (ratio**2 if isinstance(ratio, int) and ratio else 1)
+        corners = 1 if attributes.get("mode") in ("nearest", b"nearest") else 2 ** (len(first) - 2)
+        return replace(work, rows=points, steps=corners, numbers=points * corners * first[1])
+    if work.kind in ("resize", "depthwise") and len(first) == len(last) == 4:
+        rows = last[0] * ceil(last[1] / _CHANNELS) * last[2]
+        loaded = 2 * _CHANNELS * first[3] * width if work.kind == "resize" else 0
+        return replace(work, rows=rows, loaded=loaded, numbers=rows * _CHANNELS * last[3])
+    if work.kind == "transpose":
+        return replace(work, numbers=work.numbers * max(1, width / 4))
+    if work.kind in ("gather_elements", "scatter_elements"):
+        axis = _axes(attributes, len(shape))[-1]
+        short = shape and shape[axis] < _SHORT
+        added = attributes.get("reduction", "none") not in ("none", b"none")
+        return replace(work, effort=(device.short_axis_factor if short else 1) * (device.atomic_factor if added else 1))
+    if not kind.row_instructions:
+        return work
+    if work.kind == "top_k":
+        length = shape[_axes(attributes, len(shape))[-1]] if shape else 1
+        turned = () if length == shape[-1] else ("transpose", "transpose")
+        return replace(work, rows=max(work.numbers / length, cores), fused=("top_k", *turned))
+    if work.kind == "glu":  # number by number, in pieces of what a core holds
+        return replace(work, rows=max(work.numbers / max(1, shape[-1]), work.numbers * width / _TILE))
+    axes = _axes(attributes, len(shape)) if work.kind == "reduce" else [len(shape) - 1]
+    found = work.numbers / max(1, prod(shape[axis] for axis in axes if shape))
+    # several cores share a long row, unless its places count
+    return replace(
+        work, rows=found if kind.error_class != "reduce" or operator.startswith("Arg") else max(found, cores)
+    )
 
 
 def _in_pieces(
@@ -314,8 +395,7 @@ def _start_us(work: KernelWork, kind: Kind, device: DeviceData) -> float:
     if kind.on_cube is not None or kind.row_instructions:
         return whole
     share = min(1.0, ceil((work.read_far + work.read_near + work.written) / _CHUNK) / device.vector_cores)
-    least = min(whole, device.kernel_launch_us * device.one_core_launches)
-    return least + share * (whole - least)
+    return max(0.0, whole - (1 - share) * device.kernel_launch_us * (1 - device.one_core_launches))
 
 
 def _cube_us(work: KernelWork, kind: Kind, device: DeviceData) -> float:
@@ -324,7 +404,7 @@ def _cube_us(work: KernelWork, kind: Kind, device: DeviceData) -> float:
     dtype = "float16" if kind.on_cube == "halves" else work.dtype
     peak: float = getattr(device, f"cube_macs_{dtype}")
     reached: float = getattr(device, f"cube_efficiency_{dtype}")
-    macs = peak * reached
+    macs = peak * reached * kind.of_cube
     width = ITEM_BYTES[dtype]
     found = []
     if work.kind == "attention":  # the second product takes what the first leaves in a core
@@ -351,6 +431,8 @@ def _memory_us(work: KernelWork, device: DeviceData) -> float:
     total = work.read_far + near
     beyond = max(0.0, 1.0 - device.l2_mib * 2**20 * device.l2_share / total) if total else 0.0
     hbm = device.hbm_tb_per_s * device.memory_efficiency * 1e6
+    if work.rows and not work.products:
+        hbm = min(hbm, work.rows * device.core_load_bytes_per_cycle * device.clock_mhz)
     cycles = device.cube_cores * device.clock_mhz * device.memory_efficiency
     read = work.read_far / hbm + (1 - beyond) * work.read_near / (cycles * device.l2_read_bytes_per_cycle)
     written = (1 - beyond) * work.written / (cycles * device.l2_write_bytes_per_cycle)
@@ -368,7 +450,8 @@ def _reads(kernel: Kernel, graph: _GraphFacts) -> list[Tensor]:
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, object]:
-    wanted = [one for one in node.attribute if one.name in ("axis", "perm")]
+    names = ("axis", "axes", "perm", "reduction", "mode", "sampling_ratio")
+    wanted = [one for one in node.attribute if one.name in names]
     return {one.name: onnx.helper.get_attribute_value(one) for one in wanted}
 
 

@@ -1,6 +1,6 @@
 """A CANN-shaped folder: programs, Python modules, version files and set_env.sh, where the vendor's kit has them.
 
-    <root>/bin/{atc,npu-smi,msprof}     python/site-packages/{acl,amct_onnx}/
+    <root>/bin/{atc,aoe,npu-smi,msprof}    python/site-packages/{acl,amct_onnx}/
            share/info/<package>/version.info      opp/{version.info,scene.info,built-in/…}
            driver/version.info  firmware/version.info  etc/ascend_install.info  set_env.sh
            tools/operator_cmp/compare/msaccucmp.py
@@ -31,7 +31,7 @@ DRIVER_VERSION, FIRMWARE_VERSION = "25.3.rc1", "7.8.0.2.212"
 
 _SOURCE = Path(__file__).parent
 _PACKAGES = ("compiler", "ge-compiler", "ge-executor", "opp", "runtime", "toolkit")
-_PROGRAMS = {"atc": "atc", "npu-smi": "npu_smi", "msprof": "msprof"}
+_PROGRAMS = {"aoe": "aoe", "atc": "atc", "npu-smi": "npu_smi", "msprof": "msprof"}
 _MODULES = ("acl", "amct_onnx")
 _ATTEMPTS = 100
 _AI_CORE = "opp/built-in/op_impl/ai_core/tbe"

@@ -35,7 +35,7 @@ TASKS: dict[str, tuple[Callable[..., None], ...]] = {
         *(ship.export, ship.verify, ship.fidelity, serve, api_key, load, plan_capacity, ship.report),
         *(release.promote, release.rollback, release.releases, signing.sign, signing.keygen, ship.lock),
     ),
-    "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile),
+    "Study one model": (study.calibrate, study.sensitivity, study.compare, study.profile, study.repair, study.tune),
     "Language models": (llm.calibrate_llm, llm.judge_llm, llm.export_llm),
     "Around it": (cache, cluster),
 }

@@ -15,7 +15,7 @@ from workbench.values.system.lifeline import die_with, ending, out_of_memory_kil
 
 GUARDED = (
     *("plan", "inspect", "init", "convert", "doctor", "calibrate", "sensitivity", "compare", "profile", "log"),
-    *("export", "verify", "promote", "rollback"),
+    *("repair", "tune", "export", "verify", "promote", "rollback"),
 )
 """Sweeps and single evaluations have an evaluation process, services and loads have processes of their own."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -274,7 +274,7 @@ def modelled_loads(bundle: Bundle, against: Baseline, how: Asking) -> list[LoadF
     """
     import numpy as np
 
-    from workbench.prediction.other_clocks import with_other_clocks
+    from workbench.prediction.search import with_modelled_errors
     from workbench.prediction.simulation import figures, simulate
     from workbench.shipping.acceptance import of_prediction
     from workbench.values.service import ServiceLoad
@@ -304,6 +304,6 @@ def modelled_loads(bundle: Bundle, against: Baseline, how: Asking) -> list[LoadF
         simulated = simulate(
             curve, manifest.service, load, predicted.host, lengths, bins, devices=1, requests=_REQUESTS, seed=0
         )
-        shown = with_other_clocks(service, figures(simulated), predicted.host, lengths, bins, seed=0)
+        shown = with_modelled_errors(service, figures(simulated), predicted.host, lengths, bins, seed=0)
         found.append(of_prediction(shown, theirs.length, service_memory=memory))
     return found

@@ -177,8 +177,8 @@ def show(
     from workbench.graph.structure import layers_inside
     from workbench.inputs.experiment import read_experiment
     from workbench.report import detail, to_json
-    from workbench.values.clocks.measured import read_measured
     from workbench.values.documents.canonical import encode
+    from workbench.values.modelled_times.measured import read_measured
 
     question = read_experiment(experiment, workspace)
     journal = journal_of(question)

@@ -318,4 +318,79 @@ def profile(
             say(f"files in {file}" if file == folder else f"wrote {file}")
 
 
+def repair(
+    experiment: ExperimentFile,
+    candidate: Annotated[str, typer.Option(help="id, JSON file, or baseline")] = "baseline",
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="samples to compare; default: one call. The overflow check takes all")
+    ] = None,
+    cosine: Annotated[float | None, typer.Option(help="limit: cosine must be above; default: by precision")] = None,
+    error: Annotated[
+        float | None, typer.Option(help="limit: |a - b| / |a| must be below; default: 0.02, or 0.15 for INT8")
+    ] = None,
+    most: Annotated[int, typer.Option(min=2, help="candidates to compile at most")] = 40,
+    to: Annotated[Path | None, typer.Option(help="folder to write into; default: in the workspace")] = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the cheapest change that keeps a candidate from overflowing or being off on its device; writes a preset."""
+    from workbench.api.opening import named_candidate, opened
+    from workbench.study.limits import Limits
+    from workbench.study.repair import repair as run
+    from workbench.study.repair import repair_lines, write_repair
+    from workbench.values.documents.canonical import encode
+
+    given = {"cosine": cosine, "error": error}
+    limits = Limits(**{"cosine": -2.0, "max_abs": None, "mae": None, **_only(given)}) if _only(given) else None
+    with opened(experiment, workspace, scratch=True) as (question, bench):
+        chosen = named_candidate(candidate, question)
+        if bench.toolchain(chosen).emulated:
+            tell(_MODELLED, style="bold red")
+        count = samples or chosen.serving.batch
+        found = run(question, bench, chosen, samples=count, limits=limits, most=most, report=tell)
+        folder = to or question.workspace / ".workbench" / "repairs" / chosen.short_id
+        written = write_repair(found, chosen, question, folder) if found.steps else ()
+    if as_json:
+        print_json({"version": 1, "asked": chosen.id, **encode(found)})
+        return
+    say("\n".join((*repair_lines(found), *written)))
+
+
+def tune(
+    experiment: ExperimentFile,
+    candidate: Annotated[str, typer.Option(help="id, JSON file, or baseline")] = "baseline",
+    bank: Annotated[
+        Path | None,
+        typer.Option(help="a bank that was filled elsewhere: take it, and tune nothing", show_default=False),
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="folder to write into; default: in the workspace")] = None,
+    workspace: Workspace = None,
+) -> None:
+    """Tune a candidate's operators on its device with the vendor's tool; the bank is a setting."""
+    from workbench.api.opening import named_candidate, opened
+    from workbench.evaluation.build import lowered_file
+    from workbench.targets import described
+    from workbench.values.system.files import write_json_atomically
+
+    with opened(experiment, workspace, scratch=True) as (question, bench):
+        chosen = named_candidate(candidate, question)
+        make = described(chosen.target).tune
+        if make is None:
+            raise ConfigError(f"{chosen.target} has no tool that tunes operators.", key="--candidate")
+        if bench.toolchain(chosen).emulated:
+            tell(_MODELLED, style="bold red")
+        folder = to or question.workspace / ".workbench" / "tuned" / chosen.short_id
+        place = bank or folder / "bank"
+        lowered = None if bank is not None else lowered_file(question, chosen, bench)
+        found = make(lowered, chosen, place, tell)
+        file = folder / "candidate.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json_atomically(file, found.to_json())
+    changed = {n: v for n, v in found.parameters().items() if chosen.parameters().get(n) != v}
+    say(f"{'took' if bank else 'filled'} {place}\nwrote {file}")
+    say("\n".join(f"its key has: {name} {value}" for name, value in changed.items()))
+    say(f"measure it:   workbench evaluate {experiment} --candidate {file}")
+    say(f'search on:    {", ".join(changed)}: {{choices: ["off", {place.resolve()}]}} in the search space')
+
+
 _MODELLED = "EMULATED: modelled, not measured on a real device."

@@ -13,11 +13,11 @@ from workbench.evaluation.feed_order import scattered, shape_ranks, side_by_side
 from workbench.evaluation.measure import TimingProtocol
 from workbench.evaluation.raw_times import RawTimes, Times, latency_of
 from workbench.targets.base import Feeds, Session, StatesCosts
-from workbench.values.clocks.costs import own_ms
-from workbench.values.clocks.figures import with_intervals
-from workbench.values.clocks.statement import CallCosts, ModelledCalls, ModelledClock
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import Latency
+from workbench.values.modelled_times.costs import own_ms
+from workbench.values.modelled_times.figures import with_intervals
+from workbench.values.modelled_times.statement import CallCosts, ModelledCalls, TimingModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class ModelledCall:
     """What one call asks of an emulated device, and its time at the prices of the device's own clock."""
 
     ms: float
-    clock: ModelledClock
+    clock: TimingModel
     costs: CallCosts
 
 

@@ -42,15 +42,24 @@ _WRONG = 0.5
 
 
 def overflow_of(experiment: Experiment, candidate: Candidate, bench: Bench) -> str:
-    """What overflows, and the way on; '' where nothing does, or the target has nothing that would tell. Looked for once
-    for an artifact and its data; the answer is kept in the store.
+    """What overflows, and the way on, in words; '' where nothing does. See `overflowing`."""
+    nodes, make = overflowing(experiment, candidate, bench), described(candidate.target).profiler
+    if not nodes or make is None:
+        return ""
+    named = "; ".join(f"{node}: {what}" for node, what in list(nodes.items())[:_MOST_NAMED])
+    return f"on the device {len(nodes)} operators overflow ({named}). {make().way_on(tuple(nodes))}"
+
+
+def overflowing(experiment: Experiment, candidate: Candidate, bench: Bench) -> Mapping[str, str]:
+    """Node, or operator, that overflows → what of it; nothing where the target has nothing that would tell. Looked for
+    once for an artifact and its data; the answer is kept in the store.
 
     Raises:
         CandidateError, ToolchainError: it cannot be compiled or run, or the device's tools are missing.
     """
     target, data = described(candidate.target), experiment.dataset
     if target.profiler is None or target.inside is None or experiment.model.is_language_model:
-        return ""
+        return {}
     artifact, directory = artifact_of(experiment, candidate, bench)
     key = {
         "artifact": [file.sha256 for file in artifact.files],
@@ -60,11 +69,10 @@ def overflow_of(experiment: Experiment, candidate: Candidate, bench: Bench) -> s
         "code": closure_digest("workbench.evaluation.overflow", type(bench.target(candidate)).__module__),
     }
     at = experiment, candidate, directory, artifact
-    found = bench.store.json_of("overflow", key, lambda: {"nodes": _hidden(*at) | _checked(*at)})
-    if not (nodes := found["nodes"]):
-        return ""
-    named = "; ".join(f"{node}: {what}" for node, what in list(nodes.items())[:_MOST_NAMED])
-    return f"on the device {len(nodes)} operators overflow ({named}). {target.profiler().way_on(tuple(nodes))}"
+    found: Mapping[str, str] = bench.store.json_of("overflow", key, lambda: {"nodes": _hidden(*at) | _checked(*at)})[
+        "nodes"
+    ]
+    return found
 
 
 def hidden_beyond_half(

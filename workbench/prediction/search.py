@@ -18,8 +18,9 @@ from workbench.prediction.simulation import Simulated, figures, for_a_measuremen
 from workbench.prediction.simulation.prediction import is_unstable
 from workbench.prediction.simulation.service_times import IntArray
 from workbench.prediction.surface import curve_at
-from workbench.values.clocks.statement import ScaledService
-from workbench.values.measurement import BatchCurve, ServiceFigures, ServiceResult
+from workbench.values.measurement import BatchCurve, Estimate, ServiceFigures, ServiceResult
+from workbench.values.modelled_times.figures import served_with_intervals
+from workbench.values.modelled_times.statement import CallCosts, ModelledService, ScaledService, TimingModel
 from workbench.values.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
 _ROUNDS = ((3_000, 24, 0.4), (15_000, 10, 0.15))
@@ -38,6 +39,8 @@ _GLANCE, _GLANCE_DOUBT, _SEEKING = 3_000, 1.25, 8_000
 _UNTOLD = 0.05
 """How much lower a rate found with `_SEEKING` requests may be and the setting still be the best: its P99 is noisy."""
 _FINALISTS = 6
+_SCALES = (0.1, 0.2, 0.35, 0.6, 1.0, 1.5, 2.5, 4.0)
+"""Factors on the times of calls that a service is simulated at; between two the logarithms lie on a line."""
 
 
 def best_settings(
@@ -102,7 +105,7 @@ def best_settings(
     )
 
 
-def at_scale(
+def _at_scale(
     curve: BatchCurve,
     settings: ServiceSettings,
     question: ServiceQuestion,
@@ -135,6 +138,73 @@ def at_scale(
         throughput_per_s=figures.throughput_per_s.value if found.keeps else None,
         p50_ms=figures.p50_ms.value,
         p99_ms=figures.p99_ms.value,
+    )
+
+
+def at_other_speeds(
+    service: ServiceResult,
+    stated: tuple[TimingModel, tuple[CallCosts, ...]],
+    question: ServiceQuestion,
+    host: HostCosts,
+    lengths: IntArray,
+    bins: tuple[int, ...],
+    *,
+    seed: int,
+) -> ModelledService:
+    """What the service does where its calls take longer or shorter, at the settings that were chosen or came closest;
+    deterministic.
+
+    Args:
+        stated: the timing model, and costs of a call at each point of the service's curve.
+        lengths, bins: as for `best_settings`.
+    """
+    shown, (clock, costs) = service.best or service.closest, stated
+    points = list(zip(service.curve.points, costs, strict=True))
+    served = {length for length in shown.settings.sequence_bins or bins} & set(service.curve.lengths)
+    called = min((b for b in service.curve.batches if b >= shown.mean_batch), default=service.curve.batches[-1])
+    calls = [cost for point, cost in points if point.batch == called and (not served or point.length in served)]
+    return ModelledService(
+        clock=clock,
+        calls=tuple(calls),
+        scaled=tuple(
+            _at_scale(service.curve, shown.settings, question, host, lengths, bins, scale=scale, seed=seed)
+            for scale in _SCALES
+        ),
+    )
+
+
+def with_modelled_errors(
+    service: ServiceResult,
+    shown: ServiceFigures,
+    host: HostCosts,
+    lengths: IntArray,
+    bins: tuple[int, ...],
+    *,
+    seed: int,
+) -> ServiceFigures:
+    """Figures of this service under another load, with 95 % of what errors of its modelled times leave open. P95, of
+    which they tell nothing, is as wide as the wider of P50 and P99. As they are where no costs are stated.
+    Deterministic."""
+    if service.modelled is None:
+        return shown
+    question = ServiceQuestion(load=shown.load, devices=shown.devices, host=host)
+    scaled = tuple(
+        _at_scale(service.curve, shown.settings, question, host, lengths, bins, scale=scale, seed=seed)
+        for scale in _SCALES
+    )
+    asked = replace(
+        service, best=shown, closest=shown, confirmed=None, modelled=replace(service.modelled, scaled=scaled)
+    )
+    found = served_with_intervals(asked).best
+    assert found is not None  # it was given
+    down, up = (
+        f(getattr(each, end) / each.value for each in (found.p50_ms, found.p99_ms))
+        for f, end in ((min, "low"), (max, "high"))
+    )
+    p95 = shown.p95_ms
+    return replace(
+        found,
+        p95_ms=Estimate(value=p95.value, low=min(p95.low, p95.value * down), high=max(p95.high, p95.value * up)),
     )
 
 

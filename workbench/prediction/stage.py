@@ -25,8 +25,7 @@ from workbench.prediction.curve import (
 from workbench.prediction.host_costs import assumed_costs, host_costs
 from workbench.prediction.host_costs.capacity import processors
 from workbench.prediction.idle import slower_after_idle
-from workbench.prediction.other_clocks import by_other_clocks
-from workbench.prediction.search import best_settings
+from workbench.prediction.search import at_other_speeds, best_settings
 from workbench.prediction.surface import chosen_points, fitted
 from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side
 from workbench.space.served_bins import choices_of
@@ -35,8 +34,8 @@ from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
-from workbench.values.clocks.figures import served_with_intervals
 from workbench.values.measurement import BatchCurve, ServiceResult, Split
+from workbench.values.modelled_times.figures import served_with_intervals
 from workbench.values.service import ServiceChoices, ServiceQuestion, ServiceSettings
 
 CURVE_FEEDS = 4
@@ -217,7 +216,7 @@ def best_service(
         result = replace(result, untuned_is_today=choices.today is not None)
     if stated is None:
         return result
-    modelled = by_other_clocks(result, stated, question, host, lengths, bins, seed=experiment.seed)
+    modelled = at_other_speeds(result, stated, question, host, lengths, bins, seed=experiment.seed)
     return served_with_intervals(replace(result, modelled=modelled))
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.report.reading import ACCURACY, SERVICE, SPEED, drop_of, service_estimate, speedup_of
-from workbench.values.clocks.figures import may_be_alike
 from workbench.values.measurement import Estimate, ServiceResult, Split
 from workbench.values.metrics import metrics
+from workbench.values.modelled_times.figures import may_be_alike
 from workbench.values.objectives import Objective
 from workbench.values.paired_scores import PairedScores
 from workbench.values.results import Evaluation
@@ -53,8 +53,9 @@ class Alike:
 
     def in_metric(self, a: Evaluation, b: Evaluation, metric: str) -> bool:
         """Times through the intervals of the speed-up (of the time per call or sample when batch sizes differ),
-        modelled ones clock by clock, accuracy through the paired test, a service through its intervals (of a predicted
-        one, with those of the times it rests on), everything else as it stands: sizes and counts carry no noise."""
+        modelled ones through the errors that they do not share, accuracy through the paired test, a service through
+        its intervals (of a predicted one, with those of the times it rests on), everything else as it stands: sizes
+        and counts carry no noise."""
         if metric in ACCURACY:
             return self._in_accuracy(a, b)
         by_clock = may_be_alike(a.measurement, b.measurement, metric)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from workbench.report.summary import Summary
 from workbench.report.words import interval
 from workbench.values.candidate import Candidate
-from workbench.values.clocks.figures import ratio
 from workbench.values.measurement import Estimate, Latency
+from workbench.values.modelled_times.figures import ratio
 from workbench.values.results import Evaluation
 from workbench.values.setting_groups import GROUPS, Group, corners, differing_groups
 

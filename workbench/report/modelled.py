@@ -6,7 +6,7 @@ import shlex
 
 from workbench.report.summary import Summary
 from workbench.report.table import Line, wrapped
-from workbench.values.clocks.figures import ErrorShare, error_shares
+from workbench.values.modelled_times.figures import ErrorShare, error_shares
 
 MOST = 10
 """Errors that are named: what measurements on a card would narrow intervals most."""

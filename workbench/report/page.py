@@ -25,7 +25,6 @@ from workbench.report.summary import (
 )
 from workbench.report.text import damage_words, lines, reproduce, verdict_sentences
 from workbench.report.words import count_of, differing_parameters, interval, p50_words
-from workbench.values.clocks.figures import interval_of
 from workbench.values.documents.templates import rendered
 from workbench.values.evidence import (
     GLYPHS,
@@ -39,6 +38,7 @@ from workbench.values.evidence import (
     sources_of,
 )
 from workbench.values.metrics import METRICS, asked_beside, intervals, metrics, shown_in
+from workbench.values.modelled_times.figures import interval_of
 from workbench.values.results import Evaluation
 
 _SHORT = re.compile(r"(?<=\.)|(?<=,) ")

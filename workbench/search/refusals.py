@@ -37,12 +37,14 @@ def check_targets(experiment: Experiment, bench: Bench) -> tuple[str, ...]:
     """Ask every target about the float model and about each kind of INT8 in the space.
 
     Returns:
-        A sentence for each kind of INT8 that will be refused; the sweep can do without it.
+        A sentence for what is slow on a device, and for each kind of INT8 that will be refused, which the sweep can do
+        without.
 
     Raises:
         ConfigError: a target cannot run the model at all, by node and with what to do.
     """
     kinds = 0
+    slow: list[str] = []
     refused: dict[tuple[str, str], list[Assignment]] = {}
     for name in experiment.space.targets:
         target = bench.targets[name]
@@ -51,6 +53,7 @@ def check_targets(experiment: Experiment, bench: Bench) -> tuple[str, ...]:
         for candidate in floats:
             if errors := _errors(target, experiment.model, candidate):
                 raise cannot_run(name, errors, experiment.model, key=f"{TARGET} in {experiment.space.path.name}")
+            slow += slow_operators(target, experiment.model, candidate)
         for assignment, candidate in asked:
             if candidate.quantization.scheme == "none":
                 continue
@@ -64,7 +67,13 @@ def check_targets(experiment: Experiment, bench: Bench) -> tuple[str, ...]:
     ]
     if kinds and sum(map(len, refused.values())) == kinds:
         words.append("no candidate of this space is INT8: what is left are float ones.")
-    return tuple(words)
+    return (*slow, *words)
+
+
+def slow_operators(target: Target, model: Model, candidate: Candidate) -> list[str]:
+    """What of the model runs, and costs time on the target's device, each with its mend."""
+    slow = [issue for issue in target.check(model, candidate) if issue.slow]
+    return [f"{issue.node} ({issue.operator}): {_sentence(issue)}" for issue in slow]
 
 
 def candidate_errors(target: Target, model: Model, candidate: Candidate) -> list[OperatorIssue]:

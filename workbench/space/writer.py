@@ -1,13 +1,25 @@
-"""Writing a search space: a narrowed one, with why each choice was taken out."""
+"""Writing a search space: a narrowed one, with why each choice was taken out; and one with a further preset."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.space.dimensions import CFG, OFF, TARGET, dimension_of
-from workbench.space.space import Forbid, Parameter, Preset, SearchSpace
+from workbench.space.space import (
+    Assignment,
+    Forbid,
+    Forbidden,
+    Parameter,
+    Preset,
+    SearchSpace,
+    assignment_of,
+    build,
+    complete,
+)
+from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.service import ServiceChoices, ServiceSettings
 
@@ -55,6 +67,65 @@ def narrowed(space: SearchSpace, dropped: Sequence[Dropped]) -> SearchSpace:
         configurations={c: text for c, text in space.configurations.items() if c not in gone.get(CFG, set())},
         files={key: text for key, text in space.files.items() if key in kept},
     )
+
+
+def with_preset(
+    space: SearchSpace, candidate: Candidate, name: str, *, based_on: Candidate, default: bool, configuration: str = ""
+) -> SearchSpace | None:
+    """The space that proposes a candidate too, first of all: the choices that it lacks, and a preset of this name.
+
+    Args:
+        based_on: a candidate that it was made of; what the two have in common is taken of the space.
+        default: whether its choices become the defaults, and so it the baseline.
+        configuration: how its file is called, where the candidate follows one; relative to the space's.
+
+    Returns:
+        None where no choice of the space can say what the candidate is.
+    """
+    now, before, scheme = candidate.switches(), based_on.switches(), "quantization.scheme"
+    wanted = {n: v for n, v in now.items() if before.get(n) != v}
+    wanted |= {n: OFF for n in before.keys() - now.keys() if n.startswith("compile.")}
+    configurations = dict(space.configurations)
+    if CFG in wanted and candidate.quantization.cfg is not None:
+        wanted[CFG], configurations[configuration] = configuration, candidate.quantization.cfg
+    chosen = {**(assignment_of(space, based_on) or {}), **wanted}
+
+    def among(known: tuple[Scalar, ...], value: Scalar) -> tuple[Scalar, ...]:
+        return tuple(dict.fromkeys((value, *known) if default else (*known, value)))
+
+    parameters: list[Parameter] = []
+    for one in space.parameters:
+        if one.name in wanted:
+            when = {n: tuple(dict.fromkeys((*v, chosen.get(n, v[0])))) for n, v in one.when.items()}
+            one = replace(one, choices=among(one.choices, wanted.pop(one.name)), when=when)
+        parameters.append(one)
+    off: dict[str, Scalar] = {}
+    for setting, value in wanted.items():
+        dimension = dimension_of(setting, space.targets)
+        if dimension is None:
+            return None
+        off[setting] = OFF if dimension.may_be_off else before.get(setting, value)
+        when = {scheme: (chosen[scheme],)} if setting == CFG and scheme in chosen else {}
+        choices = among((off[setting],), value)
+        parameters.append(Parameter(name=setting, choices=choices, when=when, about=dimension.about))
+    made = replace(space, parameters=tuple(parameters), configurations=configurations)
+    if _possible(made, found := complete(made, chosen)) is None or build(made, found).id != candidate.id:
+        return None
+    others = [
+        replace(preset, assignment=assignment)
+        for preset in space.presets
+        if (assignment := _possible(made, {**chosen, **preset.assignment}, {**off, **preset.assignment})) is not None
+    ]
+    return replace(made, presets=(Preset(name=name, assignment=found), *others))
+
+
+def _possible(space: SearchSpace, *partial: Assignment) -> Assignment | None:
+    """The first that a candidate can be built of, with defaults for what it does not say."""
+    for assignment in (complete(space, one) for one in partial):
+        with contextlib.suppress(Forbidden, ValueError):
+            build(space, assignment)
+            return assignment
+    return None
 
 
 def space_yaml(space: SearchSpace, *, about: Sequence[str] = (), dropped: Sequence[Dropped] = ()) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from workbench.values.documents.canonical import added_later
+
 Cause = Literal["range", "integers", "rounding"]
 """Numbers that a half cannot hold; a quantized layer's scales; or rounding, the operator's own or what it was given."""
 Fault = Literal["operator", "inputs", "both", "neither"]
@@ -53,7 +55,9 @@ class FirstBad:
         tensor: of the float model, whose numbers are wrong.
         magnitude: largest |value| of the float model there.
         not_finite, relative_error: of the device's values.
-        scales: those of its INT8 inputs and outputs that lose values; empty where others are to blame, as weights.
+        kept: operators that a half cannot hold; itself where it rounds too much.
+    layers: quantized ones behind it; those whose scales lose values, where there are such.
+    scales: those of its INT8 inputs and outputs that lose values; empty where others are to blame, as weights.
         files: NPY files of its inputs and outputs as the device had them, and of the float model's.
     """
 
@@ -69,6 +73,8 @@ class FirstBad:
     mends: tuple[Mend, ...]
     scales: tuple[BadScale, ...]
     files: tuple[str, ...]
+    kept: tuple[str, ...] = added_later(())
+    layers: tuple[str, ...] = added_later(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

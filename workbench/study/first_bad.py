@@ -60,6 +60,8 @@ def first_bad(found: Comparison, a: Side, device: DeviceSide, looker: LooksInsid
         not_finite=row.not_finite,
         relative_error=row.relative_error,
         mends=tuple(Mend(setting=r.setting, lines=r.lines, what=r.what) for r in remedies),
+        kept=tuple(each.name for each in kept),
+        layers=layers,
         scales=bad_scales,
         files=write_values(operator, to, {f"float.{name}": values for name, values in reference.items()}),
     )

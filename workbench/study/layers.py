@@ -29,7 +29,7 @@ from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.algorithms import choose
-from workbench.quantization.amct.cfg import AmctConfig, write_cfg
+from workbench.quantization.amct.cfg import AmctConfig, CalibrationConfig, HfmgQuantize, parse_cfg, write_cfg
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds
@@ -290,8 +290,8 @@ def _write_priced(study: LayerStudy, experiment: Experiment, names: Sequence[str
     if not gaining:
         return (f"{fact}: at this shape the float file is the faster one.",)
     skipped = tuple(name for name in names if name not in gaining)
-    text = write_cfg(AmctConfig(batch_num=2, skip_layers=skipped))
-    candidate = replace(experiment.baseline, quantization=Quantization(scheme="cfg", cfg=text))
+    quantization = without_layers(Quantization(), skipped, batches=2)
+    text, candidate = quantization.cfg or "", replace(experiment.baseline, quantization=quantization)
     file, cfg = folder / "priced.json", folder / "priced.cfg"
     write_text_atomically(cfg, text)
     write_json_atomically(file, candidate.to_json())
@@ -299,6 +299,19 @@ def _write_priced(study: LayerStudy, experiment: Experiment, names: Sequence[str
         f"{fact}; to keep them in float: workbench evaluate {experiment.path} --candidate {file}",
         f"for AMCT: {cfg} skips them and what the recipe leaves in float ({len(skipped)} of {len(names)})",
     )
+
+
+def without_layers(quantization: Quantization, skipped: Sequence[str], *, batches: int) -> Quantization:
+    """INT8 by AMCT's simplified configuration that skips these layers too: the one that is followed, or else AMCT's own
+    recipe over so many batches, with the symmetry and the search of ranges of this one."""
+    config = AmctConfig(
+        batch_num=batches,
+        activation_offset=not quantization.activation_symmetric,
+        common_config=CalibrationConfig(activations=HfmgQuantize()) if quantization.algorithm == "hfmg" else None,
+    )
+    config = config if quantization.cfg is None else parse_cfg(quantization.cfg)
+    config = replace(config, skip_layers=tuple(dict.fromkeys((*config.skip_layers, *skipped))))
+    return Quantization(scheme="cfg", cfg=write_cfg(config), calibrator=quantization.calibrator)
 
 
 def _candidate(

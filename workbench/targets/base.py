@@ -14,9 +14,9 @@ import numpy.typing as npt
 from workbench.quantization.record import QuantizationRecord
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
-from workbench.values.clocks.costs import own_ms
-from workbench.values.clocks.statement import CallCosts, ModelledClock, kind_of
 from workbench.values.model import Model
+from workbench.values.modelled_times.costs import own_ms
+from workbench.values.modelled_times.statement import CallCosts, TimingModel, kind_of
 
 Array = npt.NDArray[np.generic]
 Feeds = Mapping[str, Array]
@@ -31,6 +31,7 @@ class OperatorIssue:
         node: name of the ONNX node, input or dimension concerned.
         remedy: what the user does about it.
         source: where the fact stands (page of the vendor, file and line, or the measurement).
+        slow: it runs, and takes time on the device that `problem` names: told before anything is compiled.
     """
 
     severity: Literal["error", "warning"]
@@ -39,6 +40,7 @@ class OperatorIssue:
     problem: str
     remedy: str
     source: str
+    slow: bool = False
 
 
 class Session(Protocol):
@@ -155,7 +157,7 @@ class StatesCosts(Protocol):
     Optional: without it nothing of an emulated device can be timed.
     """
 
-    def costs(self) -> tuple[ModelledClock, CallCosts] | None:
+    def costs(self) -> tuple[TimingModel, CallCosts] | None:
         """The device's clock and what the last `run` asked of it; None where a real device did it.
 
         Raises:

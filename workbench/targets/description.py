@@ -229,6 +229,9 @@ class TargetDescription(InstalledTarget):
         compiled_as: what `workbench compare` has before its compiled files, such as om in `om:FOLDER`; '' where nobody
             can look into them.
         inside: looks into them operator by operator while they run; None where that cannot be done.
+        tune: fills a bank of kernels for a candidate by the vendor's tool on the device: (its lowered model, or None
+            to take the bank as it is; candidate; folder of the bank; told what is tuned) → the candidate with it. None
+            where nobody tunes.
         inspect: what is known to go wrong with a model, errors first; None for what `Target.check` says of INT8.
         engine: what its lowered files are executed by on this machine, as `workbench compare` calls it; '' for the
             target's own name.
@@ -259,6 +262,7 @@ class TargetDescription(InstalledTarget):
     profiler: Callable[[], Profiler] | None = None
     compiled_as: str = ""
     inside: Callable[[], LooksInside] | None = None
+    tune: Callable[[Path | None, Candidate, Path, Callable[[str], None]], Candidate] | None = None
     inspect: Callable[[ModelProto], tuple[OperatorIssue, ...]] | None = None
     engine: str = ""
     recognizes: Callable[[ModelProto], bool] | None = None

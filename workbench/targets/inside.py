@@ -15,6 +15,7 @@ import numpy as np
 
 from workbench.targets.base import Array, Feeds
 from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate
 from workbench.values.model import Model
 
 
@@ -114,6 +115,23 @@ class Remedy:
     what: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One way to have operators of a candidate computed otherwise.
+
+    Attributes:
+        candidate: the same with that change.
+        setting: that changes, such as compile.keep_dtype.
+        what: it does, in words.
+        wider: whether it may be made for more operators where these alone do not do.
+    """
+
+    candidate: Candidate
+    setting: str
+    what: str
+    wider: bool = False
+
+
 class LooksInside(Protocol):
     """A target whose compiled files can be watched operator by operator."""
 
@@ -145,6 +163,9 @@ class LooksInside(Protocol):
 
     def remedies(self, beyond_half: Sequence[DeviceOperator], layers: Sequence[str]) -> tuple[Remedy, ...]:
         """How to keep operators whose numbers a half cannot hold, and quantized layers, in the float model's type."""
+
+    def changes(self, candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[Change, ...]:
+        """Candidates that compute these operators, and what they have to with them, in more than half precision."""
 
     def run_in_half(self, part: Path, feeds: Feeds, to: Path) -> dict[str, Array]:
         """Compile a float model in half precision and run it once.

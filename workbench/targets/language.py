@@ -21,10 +21,10 @@ import numpy.typing as npt
 from workbench.targets.base import Target
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.clocks.statement import CallCosts, ModelledClock
 from workbench.values.errors import ToolchainError
 from workbench.values.measurement import LanguageLoad
 from workbench.values.model import Model
+from workbench.values.modelled_times.statement import CallCosts, TimingModel
 
 Ids = npt.NDArray[np.int64]
 """[tokens]"""
@@ -71,7 +71,7 @@ class LanguageCosts:
         basis: what clock and costs rest on, in words.
     """
 
-    clock: ModelledClock
+    clock: TimingModel
     prefill: CallCosts
     decode: CallCosts
     kv_bytes_per_token: int

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from workbench.values.clocks.statement import CallCosts, ModelledCalls, ModelledClock, ModelledService
 from workbench.values.documents.canonical import added_later
+from workbench.values.modelled_times.statement import CallCosts, ModelledCalls, ModelledService, TimingModel
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 Split = Literal["calibration", "validation", "holdout"]
@@ -232,7 +232,7 @@ class BatchCurve:
     checks: tuple[CurvePoint, ...] = added_later(())
     baseline: CurvePoint | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
     baseline_first_ms: float = added_later(0.0)
-    modelled: tuple[ModelledClock, tuple[CallCosts, ...]] | None = added_later(None)
+    modelled: tuple[TimingModel, tuple[CallCosts, ...]] | None = added_later(None)
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -306,7 +306,7 @@ class ServiceResult:
             choice of the service, or kept no limit.
         tried: settings that were simulated, in `simulated_s` seconds.
         confirmed: `best` under real load; None where it was not, and then `note` may say why.
-        modelled: what other clocks would make of modelled times; None of measured ones.
+        modelled: what errors of the timing model would make of modelled times; None of measured ones.
     """
 
     curve: BatchCurve

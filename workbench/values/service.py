@@ -188,21 +188,8 @@ class HostCosts:
     passed_batch_ms: float = added_later(0.0)
 
     def __post_init__(self) -> None:
-        times = (
-            "request_ms",
-            "batch_ms",
-            "worker_batch_ms",
-            "worker_row_ms",
-            "client_ms",
-            "transport_ms",
-            "network_ms",
-            "wait_ms",
-            "front_end_ms",
-            "passed_row_ms",
-            "passed_batch_ms",
-        )
-        for name in times:
-            if not 0 <= getattr(self, name) < float("inf"):
+        for name in (field for field in self.__slots__ if field.endswith("_ms")):
+            if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{getattr(self, name)} is no time.", key=f"host.{name}")
         if not self.capacity or self.capacity[0] != 1.0 or not 0 < min(self.capacity) <= max(self.capacity) < math.inf:
             raise ConfigError(f"{list(self.capacity)} must begin with 1 and be positive.", key="host.capacity")

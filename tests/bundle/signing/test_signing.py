@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.bundle.making import needs_minisign
 from workbench.bundle.signing import (
     SignatureError,
     make_keys,
@@ -31,7 +32,6 @@ DATA = Path(__file__).parent / "data"
 CONTENT = (DATA / "content.txt").read_bytes()
 SMALL = 1 << 20
 """Bytes of memory to open a key with, where a test does not ask how long that takes."""
-needs_minisign = pytest.mark.skipif(shutil.which("minisign") is None, reason="minisign is not installed")
 
 
 def public_of(name: str) -> str:

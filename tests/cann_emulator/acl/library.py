@@ -47,7 +47,6 @@ def start_over() -> None:
     for block in list(memory.PINNED.values()):
         memory.unpin(block)
     handles.reclaimed.clear()
-    handles._TOLD.clear()
     dumping.configure_overflow(None)
     dumping.configure(None)
     prof.PROFILE = prof._Profile()

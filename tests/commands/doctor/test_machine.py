@@ -7,7 +7,6 @@ from workbench.commands.doctor.machine import (
     cores_finding,
     int8_finding,
     memory_finding,
-    probe_quiet,
     quiet_finding,
 )
 from workbench.evaluation.noise import Steadiness
@@ -137,11 +136,3 @@ def test_a_machine_that_is_not_quiet_is_warned_about(
     assert finding.status == status
     assert "load 1.5" in finding.value
     assert all(cause in finding.value for cause in causes)
-
-
-def test_the_probe_says_how_much_equal_work_varied() -> None:
-    steady, causes = probe_quiet()
-
-    assert steady.spread >= 0
-    assert abs(steady.drift) < 100
-    assert all(causes)

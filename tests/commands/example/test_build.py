@@ -85,9 +85,17 @@ def test_ner_is_built_too(tmp_path: Path) -> None:
     assert files_below(tmp_path / "tiny") == [name.replace(".csv", ".jsonl") for name in FILES]
 
 
-def test_the_splits_are_different_texts_of_the_promised_sizes(tmp_path: Path) -> None:
+def test_the_splits_have_their_sizes_a_finished_build_is_kept_and_another_not_put_over_it(tmp_path: Path) -> None:
     build("tiny", tiny(), tmp_path / "tiny", ignore)
+    before = (tmp_path / "tiny" / "model.onnx").stat()
+    lines: list[str] = []
 
+    build("tiny", tiny(), tmp_path / "tiny", lines.append)
+    with pytest.raises(ConfigError, match=r"holds another build.*Remove the folder"):
+        build("tiny", tiny(), tmp_path / "tiny", ignore, seed=1)
+
+    assert lines == [f"tiny: already built in {tmp_path / 'tiny'}"]
+    assert (tmp_path / "tiny" / "model.onnx").stat().st_mtime_ns == before.st_mtime_ns
     splits = [
         (tmp_path / "tiny" / f"{split}.csv").read_text(encoding="utf-8").splitlines()[1:]
         for split in ("calibration", "validation", "holdout")
@@ -96,24 +104,6 @@ def test_the_splits_are_different_texts_of_the_promised_sizes(tmp_path: Path) ->
     # A few one-line questions have so few wordings that they come again, as they do at a real desk.
     assert len(set(splits[0]) & set(splits[1])) <= 2
     assert len(set(splits[1]) & set(splits[2])) <= 2
-
-
-def test_a_finished_build_is_not_repeated(tmp_path: Path) -> None:
-    build("tiny", tiny(), tmp_path / "tiny", ignore)
-    before = (tmp_path / "tiny" / "model.onnx").stat()
-    lines: list[str] = []
-
-    build("tiny", tiny(), tmp_path / "tiny", lines.append)
-
-    assert lines == [f"tiny: already built in {tmp_path / 'tiny'}"]
-    assert (tmp_path / "tiny" / "model.onnx").stat().st_mtime_ns == before.st_mtime_ns
-
-
-def test_another_build_is_not_overwritten(tmp_path: Path) -> None:
-    build("tiny", tiny(), tmp_path / "tiny", ignore)
-
-    with pytest.raises(ConfigError, match=r"holds another build.*Remove the folder"):
-        build("tiny", tiny(), tmp_path / "tiny", ignore, seed=1)
 
 
 def test_a_damaged_build_is_named_file_by_file(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from tokenizers import Tokenizer
 from workbench.commands.example.build import (
     character_tokenizer,
     write_classification,
-    write_labels,
     write_ner,
     write_tokenizer,
 )
-from workbench.commands.example.texts import CLASSES, TAGS, documents
+from workbench.commands.example.texts import documents
 
 SOME = tuple(documents(200, seed=5))
 
@@ -32,25 +31,6 @@ def test_ner_jsonl_has_one_tag_per_character(tmp_path: Path) -> None:
 
     assert ["".join(line["tokens"]) for line in lines] == [d.text for d in SOME]
     assert [tuple(line["tags"]) for line in lines] == [d.tags for d in SOME]
-
-
-def test_labels_are_a_list_in_class_order(tmp_path: Path) -> None:
-    write_labels(TAGS, tmp_path / "labels.json")
-
-    assert list(TAGS) == json.loads((tmp_path / "labels.json").read_text(encoding="utf-8"))
-
-
-def test_equal_documents_give_equal_bytes(tmp_path: Path) -> None:
-    def write(folder: Path) -> list[bytes]:
-        folder.mkdir()
-        again = list(documents(200, seed=5))
-        write_classification(again, folder / "a.csv")
-        write_ner(again, folder / "a.jsonl")
-        write_labels(CLASSES, folder / "labels.json")
-        write_tokenizer(character_tokenizer(d.text for d in again), folder / "tokenizer.json")
-        return [path.read_bytes() for path in sorted(folder.iterdir())]
-
-    assert write(tmp_path / "one") == write(tmp_path / "two")
 
 
 def test_tokenizer_gives_one_token_per_character_and_reads_back(tmp_path: Path) -> None:

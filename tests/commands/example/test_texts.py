@@ -4,9 +4,7 @@ import subprocess
 import sys
 import unicodedata
 
-import pytest
-
-from workbench.commands.example.texts import CLASSES, ENTITIES, SUBJECTS, TAGS, Document, documents
+from workbench.commands.example.texts import CLASSES, ENTITIES, TAGS, documents
 
 MANY = tuple(documents(3000, seed=7))
 
@@ -43,11 +41,6 @@ def test_there_are_twelve_classes_and_none_is_rare() -> None:
 
     assert len(CLASSES) == 12
     assert min(counts.values()) > len(MANY) / 12 * 0.7
-
-
-def test_neighbours_of_a_class_are_other_classes() -> None:
-    for label, subject in SUBJECTS.items():
-        assert set(subject.near) <= set(CLASSES) - {label}
 
 
 def test_lengths_spread_from_short_notes_to_full_pages() -> None:
@@ -92,8 +85,3 @@ def test_classes_overlap_in_what_they_say() -> None:
     owners = {d.label for d in MANY if "借款合同" in d.text}
 
     assert len(owners) >= 3
-
-
-def test_a_document_with_too_few_tags_cannot_be_made() -> None:
-    with pytest.raises(ValueError, match="2 characters but 1 tags"):
-        Document(text="贷款", label="contract", tags=("O",))

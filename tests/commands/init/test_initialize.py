@@ -7,7 +7,6 @@ import pytest
 from tests import tiny
 from tests.commands.init.making import parameters, refused, start, write_csv, write_text_model
 from tests.word_pieces import VOCABULARY, write_tokenizer
-from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
 
 
@@ -52,13 +51,6 @@ def test_files_refer_to_each_other_by_relative_paths_and_carry_comments(folder: 
     assert "validation: ../../data/dev.csv  # scores candidates during the search" in manifest
     assert str(folder) not in text + manifest + experiment.space.path.read_text(encoding="utf-8")
     assert "columns: {text: Text, label: label}" in manifest
-
-
-def test_the_workspace_can_be_moved_with_its_data(folder: Path) -> None:
-    start(folder, "train.csv", "dev.csv")
-    moved = folder.parent.rename(folder.parent.with_name("moved"))
-
-    assert read_experiment(moved / "workspace/experiments/question.yaml").model.path.is_relative_to(moved)
 
 
 def test_lists_of_tokens_are_tags_to_predict(folder: Path) -> None:
@@ -192,12 +184,6 @@ def test_data_that_nobody_can_use_are_refused_with_what_to_do(
         (folder / name).write_bytes(contents if isinstance(contents, bytes) else contents.encode())
 
     assert says in refused(folder, *data, **given)
-
-
-def test_labels_that_are_not_as_many_as_the_model_s_classes_are_refused(folder: Path) -> None:
-    (folder / "labels.json").write_text('["loan", "payment", "other"]')
-
-    assert "3" in refused(folder, *CSV)
 
 
 def test_a_truncated_npz_is_refused(folder: Path) -> None:

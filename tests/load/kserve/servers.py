@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from workbench.load.kserve.grpc_calls import message
-from workbench.load.kserve.served import NUMPY
+from workbench.load.kserve.served import NUMPY, ServedModel, ServedTensor
 from workbench.values.preprocess import Array
 
 MODEL = {
@@ -234,3 +234,24 @@ def _free_ports(count: int) -> list[int]:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]
+
+
+IDS = np.array([[101, 7, 8, 102], [101, 9, 102, 0]], dtype=np.int64)
+
+
+MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]], dtype=np.int64)
+
+
+def served(*inputs: tuple[str, str, tuple[int, ...]]) -> ServedModel:
+    tensors = tuple(ServedTensor(name=name, datatype=kind, shape=shape) for name, kind, shape in inputs)
+    return ServedModel(url="", name="bert", version="3", platform="", inputs=tensors, outputs=())
+
+
+BERT = served(("input_ids", "INT64", (-1, -1)), ("attention_mask", "INT32", (-1, -1)))
+
+
+TRITON = b"""# HELP nv_gpu_power_usage GPU power usage in watts
+nv_gpu_power_usage{gpu_uuid="GPU-1"} 212.5
+nv_gpu_utilization{gpu_uuid="GPU-1"} 0.85
+nv_gpu_memory_used_bytes{gpu_uuid="GPU-1"} 1.5e+09
+"""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.load.kserve.test_tritonclient import BERT, IDS, MASK, served
+from tests.load.kserve.servers import BERT, IDS, MASK, served
 from workbench.load.kserve.served import feeds_for, texts_for
 from workbench.values.errors import ConfigError
 

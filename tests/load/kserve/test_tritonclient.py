@@ -5,27 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from tests.load.kserve.servers import BERT, IDS, MASK, served
 from workbench.load.kserve.grpc_calls import infer_message, message, outputs_of
 from workbench.load.kserve.http import HEADER_LENGTH, infer_request
-from workbench.load.kserve.served import ServedModel, ServedTensor, feeds_for, texts_for
+from workbench.load.kserve.served import feeds_for, texts_for
 from workbench.values.errors import MeasureError
 
 THEIRS = json.loads((Path(__file__).parent / "tritonclient.json").read_text(encoding="utf-8"))
 """Made by tritonclient 2.73.0 from the arrays below; `fields` are those of its generated messages."""
-IDS = np.array([[101, 7, 8, 102], [101, 9, 102, 0]], dtype=np.int64)
-MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]], dtype=np.int64)
 LOGITS = [[0.5, -1.25], [3.0, 4.0]]
-
-
-def served(*inputs: tuple[str, str, tuple[int, ...]]) -> ServedModel:
-    tensors = tuple(ServedTensor(name=name, datatype=kind, shape=shape) for name, kind, shape in inputs)
-    return ServedModel(url="", name="bert", version="3", platform="", inputs=tensors, outputs=())
-
-
-BERT = served(("input_ids", "INT64", (-1, -1)), ("attention_mask", "INT32", (-1, -1)))
 
 
 def parts(body: bytes, head_bytes: int) -> tuple[object, bytes]:

@@ -147,18 +147,6 @@ def test_keep_alives_long_events_and_a_late_end_of_the_connection_are_no_faults(
     assert result.p50_ms.value < 5000, "the answer ends with [DONE], not with its framing"
 
 
-def test_the_key_goes_as_openai_takes_it_and_nothing_else_does() -> None:
-    with serving(streaming(text_events(2))) as server:
-        asked, _ = probed(server.url, PATH, bodies("a"), api_key="sk-1", timeout_s=10)
-        plan = LoadPlan(
-            url=server.url, path=PATH, wire="openai/chat", load=ServiceLoad(concurrency=1), max_requests=3, warmup_s=0
-        )
-        run_load(plan, asked, api_key="sk-1")
-
-    assert all(b"\r\nAuthorization: Bearer sk-1\r\n" in head for head in server.heads)
-    assert not any(b"X-API-Key" in head for head in server.heads)
-
-
 def test_a_server_that_refuses_stream_options_is_asked_without() -> None:
     handler = refusing(
         b"stream_options", "400 Bad Request", "unknown field stream_options", streaming([delta("a"), DONE])

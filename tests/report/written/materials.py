@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 from tests.evaluations import evaluation, service
+from tests.report.summaries import judge
 from workbench.load.result import LoadResult, ServerFigures
 from workbench.prediction.fleet_cost import Capacity, fleet_costs
 from workbench.prediction.prices import Hardware, Prices
 from workbench.prediction.what_if import Fleet, PriorityClass, Step, fleet_plan
-from workbench.report import Summary, summarize
+from workbench.report import Summary
 from workbench.report.written.material import ChangeLine, Material, ModelFacts, QuantizedLayers
 from workbench.shipping.acceptance import Criterion, Verdict
 from workbench.study.compared import Comparison, TensorComparison
@@ -17,7 +18,6 @@ from workbench.values.device_use import DeviceUse, Spread
 from workbench.values.fidelity import Agreement, Fidelity, OutputAgreement
 from workbench.values.measurement import AccuracyComparison, Estimate
 from workbench.values.model import TensorSpec
-from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation
 from workbench.values.service import ServiceLoad, ServiceSettings
 
@@ -43,16 +43,10 @@ def on_holdout(found: Evaluation) -> Evaluation:
 
 
 def summary_of(*evaluations: Evaluation, confirmed: tuple[Evaluation, ...] = ()) -> Summary:
-    return summarize(
-        experiment_name="loans",
-        experiment_file="experiments/loans.yaml",
-        objectives=(Objective(metric="service_throughput_per_s"), Objective(metric="accuracy")),
-        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5), Constraint(metric="service_p99_ms", limit=90.0)),
-        evaluations=evaluations,
-        confirmations={e.candidate.id: e for e in confirmed},
-        outcomes=lambda candidate_id, split: None,
-        baseline_id=BASELINE.candidate.id,
-    )
+    baseline, *found = evaluations
+    limits = {"accuracy_drop_pp": 0.5, "service_p99_ms": 90.0}
+    objectives = ("service_throughput_per_s", "accuracy")
+    return judge(*found, baseline=baseline, confirmed=confirmed, objectives=objectives, limits=limits)
 
 
 def least(*, is_emulated: bool = False) -> Material:
@@ -163,6 +157,17 @@ FIDELITY = Fidelity(
     missing={"pytorch": "no checkpoint is known"},
 )
 
+SERVER = ServerFigures(
+    batches=6000,
+    mean_batch=8.3,
+    padding_share=0.2,
+    queue_ms=3.0,
+    model_ms=9.0,
+    worker_busy=0.8,
+    batch_rows={"8": 6000},
+    bin_rows={"64": 50_000},
+    errors={},
+)
 LOAD = LoadResult(
     url="http://127.0.0.1:1",
     load=ServiceLoad(concurrency=100),
@@ -196,17 +201,7 @@ LOAD = LoadResult(
             temperature_c=None,
         ),
     ),
-    server=ServerFigures(
-        batches=6000,
-        mean_batch=8.3,
-        padding_share=0.2,
-        queue_ms=3.0,
-        model_ms=9.0,
-        worker_busy=0.8,
-        batch_rows={"8": 6000},
-        bin_rows={"64": 50_000},
-        errors={},
-    ),
+    server=SERVER,
 )
 
 STEPS = (

@@ -31,12 +31,11 @@ from workbench.report.written.document import (
     numbered,
 )
 from workbench.report.written.docx_writer import docx_bytes
-from workbench.report.written.files import check_form, write_report
+from workbench.report.written.files import write_report
 from workbench.report.written.html_writer import html_text
 from workbench.report.written.markdown import markdown
 from workbench.report.written.marks import column_shares, fits, marked
 from workbench.report.written.texts import speaking
-from workbench.values.errors import ConfigError
 
 AT = datetime(2026, 3, 1, 14, 5, tzinfo=UTC)
 CHART = BarChart(axis="cards", bars=(Bar(label="a $b$", value=3.0, low=2.5, high=3.4), Bar(label="c", value=1.0)))
@@ -182,24 +181,6 @@ def test_no_column_is_narrower_than_its_longest_word(language: Language) -> None
                 texts = [table.heads[at], *(row[at] for row in marks)]
                 longest = max((word for text in texts for word in text.split()), key=len)
                 assert len(longest) > 24 or language == "zh" or fits(longest, share), (table.caption, longest)
-
-
-def test_columns_share_a_page_that_is_too_narrow_for_all_of_their_words() -> None:
-    long = Cell(text="abcdefghijkl")
-    table = Table(caption="x", heads=("a",) * 9, rows=((long,) * 9,))
-
-    assert column_shares(table) == pytest.approx((1 / 9,) * 9)
-
-
-def test_a_row_that_does_not_fit_its_heads_is_refused() -> None:
-    with pytest.raises(ValueError, match="a row of 1 cells below 2 heads"):
-        Table(caption="x", heads=("a", "b"), rows=((Cell(text="1"),),))
-
-
-@pytest.mark.parametrize("name", ["report", "report.pdf", "report.docx.txt"])
-def test_other_forms_are_refused_with_those_that_there_are(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"none of \.docx, \.html, \.md"):
-        check_form(Path(name))
 
 
 @pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice is not installed")

@@ -1,14 +1,24 @@
 """Manifests with chosen facts, for tests of the files that are written from them."""
 
 import dataclasses
+from io import StringIO
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+from ruamel.yaml import YAML
 
 from tests.evaluations import evaluation
+from tests.serve.making import ready_workers
 from workbench.bundle import Manifest, Tolerance
 from workbench.bundle.manifest import SourceModel
+from workbench.serve.cards import DeviceGauges
+from workbench.serve.connections import Connections
+from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate, Precision, Serving
+from workbench.values.device_use import DeviceReading
 from workbench.values.service import ServiceSettings
 
 TARGETS = ("onnxruntime", "openvino", "ascend910b3")
@@ -64,3 +74,29 @@ def manifest(
         files={},
         service=ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=workers),
     )
+
+
+def documents(text: str) -> list[Any]:
+    return list(YAML(typ="safe").load_all(StringIO(text)))
+
+
+def series_of_the_service() -> dict[str, set[str]]:
+    """Name of each series the service can send → its labels."""
+    made = manifest()
+    metrics = Metrics(about=bundle_labels(made), lengths=(16,))
+    metrics.received()
+    metrics.answered(200, 0.01)
+    metrics.rejected("queue_full")
+    metrics.key_used("first")
+    metrics.queue(0)
+    metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)
+    metrics.show(Connections(most=1, most_of_address=1))
+    metrics.show(ready_workers(1))
+    gauges = DeviceGauges({"0": lambda: DeviceReading(**dict.fromkeys(DeviceReading.__dataclass_fields__, 1.0))})
+    gauges.look()
+    metrics.show(gauges)
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found

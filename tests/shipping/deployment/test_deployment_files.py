@@ -9,28 +9,20 @@ import shutil
 import subprocess
 import sys
 import threading
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client.parser import text_string_to_metric_families
-from ruamel.yaml import YAML
 
-from tests.serve.making import ready_workers
-from tests.shipping.deployment.manifests import TARGETS, manifest
-from workbench.serve.cards import DeviceGauges
-from workbench.serve.connections import Connections
+from tests.shipping.deployment.manifests import TARGETS, documents, manifest, series_of_the_service
 from workbench.serve.hosts import canonical_host
-from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.settings import ServeSettings
 from workbench.shipping.deployment import GRACE_S, deployment_files, serving_shell
 from workbench.shipping.deployment.facts import facts_of
 from workbench.targets import described
 from workbench.targets.ascend.description import DEVICES
-from workbench.values.device_use import DeviceReading
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceSettings
 
@@ -45,10 +37,6 @@ def files(request: pytest.FixtureRequest) -> dict[str, str]:
 @pytest.fixture
 def ascend() -> dict[str, str]:
     return deployment_files(manifest("ascend910b3"))
-
-
-def documents(text: str) -> list[Any]:
-    return list(YAML(typ="safe").load_all(StringIO(text)))
 
 
 def instructions(dockerfile: str) -> list[tuple[str, str]]:
@@ -352,28 +340,6 @@ def test_processors_and_memory_follow_workers_threads_and_what_was_measured() ->
 
 
 # --- monitoring
-
-
-def series_of_the_service() -> dict[str, set[str]]:
-    """Name of each series the service can send → its labels."""
-    made = manifest()
-    metrics = Metrics(about=bundle_labels(made), lengths=(16,))
-    metrics.received()
-    metrics.answered(200, 0.01)
-    metrics.rejected("queue_full")
-    metrics.key_used("first")
-    metrics.queue(0)
-    metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)
-    metrics.show(Connections(most=1, most_of_address=1))
-    metrics.show(ready_workers(1))
-    gauges = DeviceGauges({"0": lambda: DeviceReading(**dict.fromkeys(DeviceReading.__dataclass_fields__, 1.0))})
-    gauges.look()
-    metrics.show(gauges)
-    found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(metrics.text().decode()):
-        for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
 
 
 def expressions(dashboard: Any) -> list[tuple[str, str]]:

@@ -8,8 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.shipping.deployment.manifests import TARGETS, manifest
-from tests.shipping.deployment.test_deployment_files import documents, series_of_the_service
+from tests.shipping.deployment.manifests import TARGETS, documents, manifest, series_of_the_service
 from workbench.shipping.deployment import deployment_files
 
 

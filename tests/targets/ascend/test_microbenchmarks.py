@@ -10,8 +10,8 @@ from tests.emulated_cann import emulated_environment, switched_on
 from workbench.cann_emulator.cost_statement import clock_statement
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.targets.ascend.microbenchmarks import MEASUREMENTS, main
-from workbench.values.clocks.measured import read_measured
 from workbench.values.errors import ConfigError
+from workbench.values.modelled_times.measured import read_measured
 
 OTHER = """\
 version: 1

@@ -14,8 +14,8 @@ from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.base import DeviceSession, StatesCosts, times_of
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
-from workbench.values.clocks.ensemble import ensemble
 from workbench.values.errors import MeasureError
+from workbench.values.modelled_times.costs import at_errors
 
 
 @pytest.fixture(scope="module", params=["static", "gears"])
@@ -51,7 +51,7 @@ def test_stated_costs_come_to_the_time_of_the_call(session: DeviceSession, batch
     parts = times_of(session)
 
     assert found.clock.name.startswith("Ascend910B3, int8-workbench")
-    assert ensemble(found.clock).call_ms([found.costs])[0, 0] == found.ms
+    assert at_errors(found.clock).call_ms([found.costs])[0, 0] == found.ms
     assert parts.host_to_device_ms + parts.execute_ms + parts.device_to_host_ms == pytest.approx(found.ms)
     assert min(parts.host_to_device_ms, parts.execute_ms, parts.device_to_host_ms) > 0
 

@@ -5,7 +5,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.targets.ascend.operators import OPERATOR_RULES, check_operators
+from workbench.cann_emulator.atc.operator_types import core_of
+from workbench.cann_emulator.device_data import load_device_data
+from workbench.targets.ascend.operators import AICPU_START_US, OPERATOR_RULES, check_operators
 
 
 def model(
@@ -92,4 +94,37 @@ def test_every_rule_says_what_to_do_and_where_it_stands() -> None:
     for rule in OPERATOR_RULES:
         assert rule.problem
         assert rule.remedy.endswith(".")
-        assert "ops-nn v8.5.0" in rule.source
+        assert "[inferred]" in rule.source if rule.aicpu else "ops-nn v8.5.0" in rule.source
+
+
+def test_what_an_ai_cpu_runs_is_named_with_its_modelled_cost_and_the_mend() -> None:
+    nodes = [
+        helper.make_node("ReverseSequence", ["x", "lengths"], ["r"], name="turn"),
+        helper.make_node("Add", ["lengths", "one"], ["more"], name="longer"),
+        helper.make_node("ReverseSequence", ["r", "more"], ["y"], name="back"),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 1]),
+        helper.make_tensor_value_info("lengths", TensorProto.INT64, [1]),
+    ]
+    proto = model(nodes, constants={"one": np.array([1])}, inputs=inputs)
+
+    slow = {issue.node: issue for issue in check_operators(proto) if issue.slow}
+
+    assert set(slow) == {"turn (and 1 more)", "longer"}
+    assert "at least 120 us a call (modelled)" in slow["turn (and 1 more)"].problem
+    assert "Gather with a constant index" in slow["turn (and 1 more)"].remedy
+    assert "64-bit integers" in slow["longer"].problem
+    assert "int32" in slow["longer"].remedy
+    assert load_device_data("Ascend910B3").aicpu_launch_us == AICPU_START_US
+    named = [operator for rule in OPERATOR_RULES if rule.aicpu for operator in rule.operators]
+    assert {core_of(operator) for operator in named} == {"aicpu"}
+
+
+def test_64_bit_shape_arithmetic_is_folded_and_no_issue() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], name="size"),
+        helper.make_node("Mul", ["s", "one"], ["t"], name="same"),
+        helper.make_node("Reshape", ["x", "t"], ["y"], name="view"),
+    ]
+    assert check_operators(model(nodes, constants={"one": np.array([1])})) == ()

@@ -11,7 +11,8 @@ parameters at run time, a program's own marks in a profile. Everything else in t
     handles      objects behind ints, and leaks      dumping     of tensors, and the overflow check
     config       acl.json                            emulated    what the clock rests on, for who asks
 
-Environment: CANN_EMULATOR_{VERSION,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PACED,PROFILE}, ASCEND_RT_VISIBLE_DEVICES.
+Environment: CANN_EMULATOR_{VERSION,SOC,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PACED,PROFILE},
+ASCEND_RT_VISIBLE_DEVICES.
 """
 
 from __future__ import annotations

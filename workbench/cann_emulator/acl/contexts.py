@@ -17,9 +17,17 @@ from typing import ClassVar
 from workbench.cann_emulator.acl import errors, handles, memory
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made, Site
-from workbench.cann_emulator.state import RESERVED_HBM_MB, DeviceUse, device_count, hbm_mb, processes, report_use
+from workbench.cann_emulator.state import (
+    RESERVED_HBM_MB,
+    DeviceUse,
+    device_count,
+    hbm_mb,
+    processes,
+    report_use,
+    soc_version,
+)
 
-SOC_NAME = "Ascend910B3"
+SOC_NAME = soc_version()
 _RESERVED_SHARE = RESERVED_HBM_MB / 65536
 
 

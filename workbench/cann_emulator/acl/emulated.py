@@ -1,6 +1,6 @@
 """What the emulated library tells of its clock, beyond the vendor's: a real `acl` has no module `emulated`.
 
-Both functions give JSON of `workbench.values.clocks.statement`; neither takes time on any clock.
+Both functions give JSON of `workbench.values.modelled_times.statement`; neither takes time on any clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.values.documents.canonical import canonical_json
 
 @functools.cache
 def clock() -> str:
-    """The clock that executions and copies are timed by: a `ModelledClock`."""
+    """The clock that executions and copies are timed by: a `TimingModel`."""
     from workbench.cann_emulator import cost_statement, device_data  # late, as `acl.clock` does
 
     return canonical_json(cost_statement.clock_statement(device_data.load_device_data(SOC_NAME), emulator()))

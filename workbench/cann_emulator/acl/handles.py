@@ -1,8 +1,8 @@
 """Handles: every object of the library behind an int that clients pass around, and what a program left of them.
 
 Handles are never used twice in a process, so a stale one is always recognised. Objects are kept by their class, so that
-no call takes longer for how many of another class are alive. At `acl.finalize` and at exit every object that is left is
-told of once, with the line that made it:
+no call takes longer for how many of another class are alive. At `acl.finalize` and at exit one line tells how many
+objects of which kind are left, and where the first of them was made:
 
     CANN_EMULATOR_LEAKS   report (default)   print on stderr, when something is left
                           error              also when only `reset_device` had to clean up; `finalize` raises the report
@@ -108,8 +108,6 @@ REGISTRIES: list[Callable[[], Iterable[Mapping[int, Any]]]] = [
 """Where objects are kept by a key; each says its KIND, its site, and whether it is reported."""
 reclaimed: list[Left] = []
 """What `reset_device` released because the program had not."""
-_TOLD: set[tuple[str, int]] = set()
-"""What an earlier report named and is still alive: what it is, and its key."""
 
 
 class LeakedObjects(AssertionError):
@@ -132,20 +130,15 @@ def at_finalize() -> None:
     Raises:
         LeakedObjects: with CANN_EMULATOR_LEAKS=error.
     """
-    mode, now = _LEAKS["mode"], _entries()
-    left = [(what, where) for what, where, _, key in now if (what, key) not in _TOLD]
-    _TOLD.clear()
-    _TOLD.update((what, key) for what, _, _, key in now)
+    mode, left = _LEAKS["mode"], left_behind()
     cleaned = list(reclaimed) if mode == "error" or left else []
     reclaimed.clear()
     if mode == "off" or not (left or cleaned):
         return
-    lines = ["[emulated acl] left at acl.finalize (CANN_EMULATOR_LEAKS=off hides this):"]
-    lines += [f"  {line}" for line in _summed(left)]
-    lines += [f"  {line} (released by acl.rt.reset_device)" for line in _summed(cleaned)]
+    line = _line("at acl.finalize", left) if left else _line("to acl.rt.reset_device", cleaned)
     if mode == "error":
-        raise LeakedObjects("\n".join(lines))
-    print("\n".join(lines), file=sys.stderr, flush=True)
+        raise LeakedObjects(line)
+    print(line, file=sys.stderr, flush=True)
 
 
 def _entries() -> list[_Alive]:
@@ -158,44 +151,36 @@ def _entries() -> list[_Alive]:
     ]
 
 
-def _summed(left: Iterable[Left], sites_shown: int = 3) -> list[str]:
-    """One line a kind. Uses no global name: it also runs when they are gone."""
-    kinds: dict[str, dict[str, int]] = {}
-    for what, (file, line) in left:
-        place = f"{file.rpartition('/')[2]}:{line}"
-        sites = kinds.setdefault(what, {})
-        sites[place] = sites.get(place, 0) + 1
-    lines = []
-    for what, sites in kinds.items():
-        ordered = sorted(sites.items(), key=lambda item: -item[1])[:sites_shown]
-        shown = ", ".join(f"{place} ×{n}" if n > 1 else place for place, n in ordered)
-        more = f" and {len(sites) - sites_shown} more places" if len(sites) > sites_shown else ""
-        lines.append(f"{sum(sites.values())} {what}: {shown}{more}")
-    return lines
+def _line(when: str, left: list[Left]) -> str:
+    """Uses no global name: it also runs when they are gone."""
+    kinds: dict[str, int] = {}
+    for what, _ in left:
+        kinds[what] = kinds.get(what, 0) + 1
+    file, line = left[0][1]
+    told = ", ".join(f"{count} {what}" for what, count in kinds.items())
+    first = f"the first made at {file.rpartition('/')[2]}:{line}"
+    return f"[emulated acl] left {when}: {told}; {first} (CANN_EMULATOR_LEAKS=off hides this)"
 
 
 class _LastLook:
     """Reports when the interpreter lets go of its last module: programs release in destructors of their globals.
 
     It lies in `sys`, which is cleared last; by then the globals of this package are gone, so it carries what it needs.
-    A destructor that finalizes has told of some of it meanwhile.
     """
 
-    def __init__(self, entries: list[_Alive], told: set[tuple[str, int]], fails: bool) -> None:
-        self.entries, self.told, self.fails = entries, told, fails
-        self.summed, self.write, self.leave = _summed, os.write, os._exit
+    def __init__(self, entries: list[_Alive], fails: bool) -> None:
+        self.entries, self.fails = entries, fails
+        self.line, self.write, self.leave = _line, os.write, os._exit
         self.files = (sys.stdout, sys.stderr)
 
     def __del__(self) -> None:
-        left_behind = [entry for entry in self.entries if entry[3] in entry[2]]
-        left = [(what, where) for what, where, _, key in left_behind if (what, key) not in self.told]
+        left = [entry[:2] for entry in self.entries if entry[3] in entry[2]]
         for file in self.files:
             if file is not None and not file.closed:
                 file.flush()
         if left:
-            text = "[emulated acl] left at exit (CANN_EMULATOR_LEAKS=off hides this):\n"
-            self.write(2, (text + "".join(f"  {line}\n" for line in self.summed(left))).encode())
-        if left_behind and self.fails:
+            self.write(2, f"{self.line('at exit', left)}\n".encode())
+        if left and self.fails:
             self.leave(3)  # the only way to another exit status from here
 
 
@@ -203,7 +188,7 @@ def _at_exit() -> None:
     mode = _LEAKS["mode"]
     entries = _entries() if mode != "off" else []
     if entries:
-        look = _LastLook(entries, _TOLD, mode == "error")
+        look = _LastLook(entries, mode == "error")
         sys._emulated_acl_last_look = look  # type: ignore[attr-defined]  # see there
 
 

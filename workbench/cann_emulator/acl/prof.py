@@ -27,6 +27,7 @@ from workbench.cann_emulator.acl import clock, contexts, errors, handles
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.errors import Failed
 from workbench.cann_emulator.acl.handles import Made
+from workbench.cann_emulator.state import soc_version
 
 if TYPE_CHECKING:
     from workbench.cann_emulator.acl.models import LoadedModel
@@ -143,7 +144,7 @@ def write() -> Path | None:
     tables.mkdir(parents=True)
     for device in sorted({task.device for task in tasks}):
         (draft / f"device_{device}").mkdir()
-        note = "Emulated: times come from the emulator's model of Ascend910B3; nothing was measured on a device.\n"
+        note = f"Emulated: times come from the emulator's model of {soc_version()}; nothing was measured on a device.\n"
         (draft / f"device_{device}" / "emulated.txt").write_text(note, encoding="utf-8")
     (draft / "host").mkdir()
     (draft / "mindstudio_profiler_log").mkdir()

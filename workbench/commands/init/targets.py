@@ -11,7 +11,7 @@ from workbench.evaluation.data_check import check_data
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import MeaningScorer, scorer_of
-from workbench.search.refusals import candidate_errors, cannot_run
+from workbench.search.refusals import candidate_errors, cannot_run, slow_operators
 from workbench.space.space import Assignment, Forbidden, build
 from workbench.targets import REFERENCE, described, open_target
 from workbench.targets.base import OperatorIssue
@@ -130,6 +130,7 @@ def read_back(
         if rest := tuple(target for target in group if target not in dict(refused)):
             kept.append(rest)
             notes += _doubtful(experiment, rest)
+            notes += [note for target in rest for note in _slow(experiment, _float(experiment, target))]
         notes += [f"{t} is left out: {_refusal(t, issues, experiment.model, one_size)}" for t, issues in refused]
     if not kept:
         raise ConfigError(f"no target can run it. {' '.join(notes)}", key="--target")
@@ -180,6 +181,12 @@ def _errors(experiment: Experiment, candidate: Candidate | None) -> list[Operato
         return candidate_errors(open_target(candidate.target), experiment.model, candidate)
     except ToolchainError:
         return []
+
+
+def _slow(experiment: Experiment, candidate: Candidate | None) -> list[str]:
+    with contextlib.suppress(ToolchainError):  # it cannot be asked here
+        return slow_operators(open_target(candidate.target), experiment.model, candidate) if candidate else []
+    return []
 
 
 def _doubtful(experiment: Experiment, group: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import importlib.metadata
 import logging
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,10 +26,18 @@ from workbench.load import LoadPlan, bodies_of_dataset, run_load
 from workbench.load.server import Samples, scrape
 from workbench.load.service_process import RunningService, running_service
 from workbench.prediction.host_costs.capacity import measure_capacity, processors
-from workbench.prediction.host_costs.fit import LoadedRun, busy_ms, fit_costs
+from workbench.prediction.host_costs.fit import (
+    LoadedRun,
+    Probe,
+    Rehearsal,
+    busy_ms,
+    fit_costs,
+    unexplained,
+    with_front_ends,
+    with_wait,
+    with_waking,
+)
 from workbench.prediction.host_costs.probe import write_probe
-from workbench.prediction.host_costs.rehearsed import Probe, Rehearsal, unexplained, with_wait, with_waking
-from workbench.prediction.host_costs.several import SEVERAL_S, Passed, measure_several
 from workbench.targets import REFERENCE, open_target
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import decode, digest, encode
@@ -62,6 +71,12 @@ _CROWD_CLIENTS, _CROWD_ROWS = 16, 2
 _MOST_CROWDED = 4
 """Processors that a crowd of workers is measured on: as many workers of a large host are memory and time, and on it a
 service rarely has a worker for every processor."""
+_FRONT_ENDS, _FRONT_CLIENTS = 2, (2, 32)
+"""Few clients fill small messages and batches, many fill large ones."""
+_FRONT_REPEATS = 3
+SEVERAL_S = 12.0
+"""That front ends take which are processes of their own."""
+_READY = re.compile(r'"event": "front_end_ready".*?"pid": (\d+)')
 _LIBRARIES = ("uvicorn", "httptools", "uvloop", "tokenizers", "numpy")
 
 _log = logging.getLogger(__name__)
@@ -197,15 +212,13 @@ def measure_host_costs(
                 closed = [ServiceLoad(concurrency=count) for count in clients]
                 seen = [[_load(service, bodies, load, load_s) for load in closed] for _ in range(REPEATS)]
                 rare = _seldom_loads(median(runs[0][0].p50_ms for runs in seen))
-                seldom = [[_load(service, bodies, load, _SELDOM_S) for load in rare]]
+                seldom = [_load(service, bodies, load, _SELDOM_S) for load in rare]
             crowd = _crowd(bundle, folder / "crowd.log", bodies, load_s)
-            passed = Passed()
-            if several:
-                passed = measure_several(bundle, folder / "several.log", bodies, capacity.together, load_s)
+            fronts = _with_front_ends(bundle, folder / "several.log", bodies, load_s) if several else []
         except BundleError as error:
             raise ToolchainError(f"what serving costs this host cannot be measured: {error}") from error
     best = [min(runs, key=lambda run: busy_ms(run[0])) for runs in zip(*seen, strict=True)]
-    others = max(others for _, others in (*best, *crowd, *(run for runs in seldom for run in runs)))
+    others = max(others for _, others in (*best, *crowd, *seldom))
     quiet = others < OTHERS_CPUS
     count = processors()
     words = f"measured on {toolchain.device}, {count} processor{'s' if count > 1 else ''}"
@@ -219,42 +232,33 @@ def measure_host_costs(
         capacity_spread=capacity.spread,
     )
 
-    def rehearsal(settings: ServiceSettings, runs: Sequence[tuple[LoadedRun, float]]) -> Rehearsal:
-        return Rehearsal(settings=settings, runs=tuple(run for run, _ in runs))
-
-    found = _rehearsed(
-        fitted,
-        [rehearsal(_SETTINGS, runs) for runs in zip(*seen, strict=True)],
-        [rehearsal(_SETTINGS, runs) for runs in zip(*seldom, strict=True)],
-        rehearsal(_crowd_settings(), crowd) if crowd else None,
-        dataset,
-    )
-    return replace(
-        found,
-        front_end_ms=passed.front_end_ms,
-        passed_row_ms=passed.row_ms,
-        passed_batch_ms=passed.batch_ms,
-    ), quiet
-
-
-def _rehearsed(
-    costs: HostCosts,
-    closed: Sequence[Rehearsal],
-    seldom: Sequence[Rehearsal],
-    crowd: Rehearsal | None,
-    dataset: Dataset,
-) -> HostCosts:
-    """With what the loads show beside processor times."""
     lengths, text = dataset.lengths("validation"), dataset.preprocessor
+    repeated = [_rehearsal(_SETTINGS, runs) for runs in zip(*seen, strict=True)]
     probe = Probe(
-        call_ms=1000 * median(run.model_s / run.batches for run in closed[0].runs),
+        call_ms=1000 * median(run.model_s / run.batches for run in repeated[0].runs),
         lengths=np.zeros(1, dtype=np.int64) if lengths is None else lengths,
         bins=() if text is None or lengths is None else text.bins,
     )
-    costs = with_waking(costs, seldom, probe)
-    if crowd is not None:
-        costs = with_wait(costs, crowd, probe)
-    return replace(costs, unexplained=unexplained(costs, [*closed, *seldom, *([crowd] if crowd else [])], probe))
+    idle = [_rehearsal(_SETTINGS, [run]) for run in seldom]
+    crowded = [_rehearsal(_crowd_settings(), crowd)] if crowd else []
+    costs = with_waking(fitted, idle, probe)
+    for one in crowded:
+        costs = with_wait(costs, one, probe)
+    costs = replace(costs, unexplained=unexplained(costs, [*repeated, *idle, *crowded], probe))
+    return with_front_ends(costs, fronts) if fronts else costs, quiet
+
+
+def _rehearsal(settings: ServiceSettings, runs: Sequence[tuple[LoadedRun, float]]) -> Rehearsal:
+    return Rehearsal(settings=settings, runs=tuple(run for run, _ in runs))
+
+
+def _with_front_ends(bundle: Path, log: Path, bodies: Sequence[str], load_s: float) -> list[LoadedRun]:
+    """The cheapest repetition of each load of a service whose front ends are processes of their own."""
+    more = ("--policy", "warn", "--front-ends", str(_FRONT_ENDS))
+    closed, served = [ServiceLoad(concurrency=count) for count in _FRONT_CLIENTS], f" with {_FRONT_ENDS} front ends and"
+    with running_service(bundle, log=log, more=more, own=True) as service:
+        runs = [[_load(service, bodies, load, 2 * load_s, served)[0] for load in closed] for _ in range(_FRONT_REPEATS)]
+    return [min(found, key=busy_ms) for found in zip(*runs, strict=True)]
 
 
 def _seldom_loads(alone_ms: float) -> tuple[ServiceLoad, ...]:
@@ -315,6 +319,7 @@ class _Spent:
     """
 
     at_s: float
+    queues_s: float
     front_s: float
     workers_s: float
     everybody_s: float
@@ -322,49 +327,39 @@ class _Spent:
     metrics: Samples
 
 
-def _load(service: RunningService, bodies: Sequence[str], load: ServiceLoad, load_s: float) -> tuple[LoadedRun, float]:
+def _load(
+    service: RunningService, bodies: Sequence[str], load: ServiceLoad, load_s: float, served: str = ""
+) -> tuple[LoadedRun, float]:
     """One run, and the processors that others kept busy meanwhile; a longer one where nothing is answered in time."""
     for longer in _LONGER:
-        found = _loaded(service, bodies, load, longer * load_s)
-        if found is not None:
-            return found
-    raise ToolchainError(
-        f"the service without a model answered nothing under {load} in {_LONGER[-1] * load_s:.0f} s. A request "
-        f"has {len(bodies[0]) / 1e6:.1f} MB. Take `service:` out of the experiment to do without a service."
-    )
-
-
-def _loaded(
-    service: RunningService, bodies: Sequence[str], load: ServiceLoad, load_s: float
-) -> tuple[LoadedRun, float] | None:
-    """None where no request was answered."""
-    plan = LoadPlan(
-        url=service.url,
-        load=load,
-        duration_s=load_s,
-        warmup_s=WARMUP_S,
-    )
-    before = _spent(service)
-    result = run_load(plan, bodies, api_key=service.api_key, server_pid=service.pid)
-    after = _spent(service)
-    if not result.failed and result.p50_ms is None:
-        return None
-    if result.failed or result.p50_ms is None:
+        plan = LoadPlan(url=service.url, load=load, duration_s=longer * load_s, warmup_s=WARMUP_S)
+        before = _spent(service)
+        result = run_load(plan, bodies, api_key=service.api_key, server_pid=service.pid)
+        after = _spent(service)
+        if result.failed:
+            raise ToolchainError(
+                f"the service{served} without a model failed {result.failed} of {result.requests} requests: "
+                f"{dict(result.statuses)} {dict(result.errors)}"
+            )
+        if result.p50_ms is not None:
+            break
+    else:
         raise ToolchainError(
-            f"the service without a model failed {result.failed} of {result.requests} requests: "
-            f"{dict(result.statuses)} {dict(result.errors)}"
+            f"the service{served} without a model answered nothing under {load} in {_LONGER[-1] * load_s:.0f} s. A "
+            f"request has {len(bodies[0]) / 1e6:.1f} MB. Take `service:` out of the experiment to do without a service."
         )
     requests = _gained(before, after, "workbench_batch_rows_sum")
-    client_s = result.client_share * result.window_s * requests / max(result.answered, 1)
+    window_s = result.window_s * requests / max(result.answered, 1)
     run = LoadedRun(
         clients=load.concurrency or 0,
         rate_per_s=load.rate_per_s,
-        window_s=result.window_s * requests / max(result.answered, 1),
+        window_s=window_s,
         requests=round(requests),
         batches=round(_gained(before, after, "workbench_batch_rows_count")),
         front_s=after.front_s - before.front_s,
+        queues_s=after.queues_s - before.queues_s,
         workers_s=after.workers_s - before.workers_s,
-        client_s=client_s,
+        client_s=result.client_share * window_s,
         model_s=_gained(before, after, "workbench_model_duration_seconds_sum"),
         p50_ms=result.p50_ms.value,
         p99_ms=(result.p99_ms or result.p50_ms).value,
@@ -378,11 +373,15 @@ def _spent(service: RunningService) -> _Spent:
     metrics = scrape(*LoadPlan(url=service.url, load=ServiceLoad(concurrency=1)).address, service.api_key)
     if metrics is None:
         raise ToolchainError("the service without a model gives no metrics.")
-    front = psutil.Process(service.pid)
+    first = psutil.Process(service.pid)
+    fronts = {int(pid) for pid in _READY.findall(service.log.read_text(encoding="utf-8"))}
+    seconds = {child.pid: _cpu_s(child) for child in first.children(recursive=True)}
+    queues_s = _cpu_s(first)
     return _Spent(
         at_s=time.perf_counter(),
-        front_s=_cpu_s(front),
-        workers_s=sum(_cpu_s(child) for child in front.children(recursive=True)),
+        queues_s=queues_s,
+        front_s=queues_s + sum(spent_s for pid, spent_s in seconds.items() if pid in fronts),
+        workers_s=sum(spent_s for pid, spent_s in seconds.items() if pid not in fronts),
         everybody_s=taken_s(psutil.cpu_times()),
         own_s=sum(os.times()[:4]),
         metrics=metrics,

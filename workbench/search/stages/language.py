@@ -33,9 +33,6 @@ from workbench.space.space import Forbidden, build
 from workbench.targets.language import LanguageCosts, language_target
 from workbench.values import significance
 from workbench.values.artifact import Artifact
-from workbench.values.clocks.ensemble import ensemble, interval
-from workbench.values.clocks.figures import with_intervals
-from workbench.values.clocks.statement import ModelledCalls
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import (
@@ -47,6 +44,9 @@ from workbench.values.measurement import (
     Measurement,
 )
 from workbench.values.metrics import METRICS, accuracy_metrics, metrics
+from workbench.values.modelled_times.costs import at_errors, interval
+from workbench.values.modelled_times.figures import with_intervals
+from workbench.values.modelled_times.statement import ModelledCalls
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
 
@@ -97,7 +97,7 @@ def modelled(request: Request, artifact: Artifact, directory: Path) -> tuple[Lat
             request.experiment.model, *artifact_of(request.experiment, request.experiment.baseline, request.bench), load
         )
     prefill, decode = (_calls(ours, theirs, name) for name in ("prefill", "decode"))
-    times = ensemble(ours.clock).call_ms([ours.prefill, ours.decode, theirs.decode])
+    times = at_errors(ours.clock).call_ms([ours.prefill, ours.decode, theirs.decode])
     prefill_ms, decode_ms, baseline_ms = (interval(each) for each in times)
     figures = LanguageFigures(
         load=load,

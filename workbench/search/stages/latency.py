@@ -25,8 +25,8 @@ from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
-from workbench.values.clocks.figures import slower_in_every_clock
 from workbench.values.measurement import Estimate, Latency
+from workbench.values.modelled_times.figures import certainly_slower
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Audit, Reuse, audit_of_latency, repeat_of, reusable
 from workbench.values.system.source_closure import closure_digest
@@ -158,8 +158,8 @@ def reused_latency(evaluation: Evaluation) -> Latency:
 
 
 def _certainly_slower(latency: Latency, incumbent: Latency) -> bool:
-    """Of modelled times, under every clock that may be right, compared clock by clock."""
-    every = slower_in_every_clock(latency, incumbent)
+    """Of modelled times whatever their errors; what both have in common cancels."""
+    every = certainly_slower(latency, incumbent)
     if every is not None:
         return every
     return _at_confidence(latency.speedup, 3.29)[1] < _at_confidence(incumbent.speedup, 3.29)[0]

@@ -8,7 +8,7 @@ Ascend Docker Runtime is installed it mounts devices and driver itself, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,6 +153,12 @@ def _inside() -> LooksInside:
     return AscendInside()
 
 
+def _tune(lowered: Path | None, candidate: Candidate, bank: Path, report: Callable[[str], None]) -> Candidate:
+    from workbench.targets.ascend.aoe import tuned, with_bank
+
+    return with_bank(candidate, bank) if lowered is None else tuned(lowered, candidate, bank, report)
+
+
 def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
     """Of the form that ATC is given, so that what lowering mends is no issue."""
     from workbench.targets.ascend.check import known_and_asked
@@ -229,6 +235,7 @@ TARGET = TargetDescription(
     profiler=_profiler,
     compiled_as="om",
     inside=_inside,
+    tune=_tune,
     inspect=_inspect,
     engine="deploy",
     recognizes=_recognizes,

@@ -33,10 +33,10 @@ from workbench.targets.base import DeviceSession, times_of
 from workbench.targets.int8_layer import unit_record
 from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
-from workbench.values.clocks.measured import VERSION
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError, MeasureError, WorkbenchError
 from workbench.values.model import Model
+from workbench.values.modelled_times.measured import VERSION
 from workbench.values.system.files import temporary_beside
 from workbench.values.system.steps import Steps
 

@@ -8,7 +8,7 @@ that nobody outside can read, so "not registered" means: not in the open one. Th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +35,12 @@ SMALLEST_FP16 = 2.0**-25
 """Magnitudes at or below this round to zero in half precision (its smallest value is 2**-24)."""
 
 
+AICPU_START_US = 60.0
+"""To start one operator on an AI CPU, as the emulator models it; nobody measured it."""
+_AICPU = f"{AICPU_START_US:g} us to start one is modelled; it and which operators an AI CPU runs are [inferred]"
+_INTEGER_WORK = ("Add", "CumSum", "Div", "Max", "Min", "Mod", "Mul", "Pow", "ReduceMax", "ReduceSum", "Sub")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRule:
     """Operators that are known to give trouble.
@@ -42,6 +48,7 @@ class OperatorRule:
     Attributes:
         domain: of the operators; '' is ONNX's own.
         operators: empty for every operator of the domain.
+        aicpu: they run, on an AI CPU, while the cores wait.
     """
 
     domain: str
@@ -50,6 +57,19 @@ class OperatorRule:
     problem: str
     remedy: str
     source: str
+    aicpu: bool = False
+
+
+def _on_an_aicpu(remedy: str, *operators: str) -> OperatorRule:
+    return OperatorRule(
+        domain="",
+        operators=operators,
+        severity="warning",
+        problem="runs on an AI CPU, and the cores wait for it",
+        remedy=remedy,
+        source=_AICPU,
+        aicpu=True,
+    )
 
 
 OPERATOR_RULES = (
@@ -77,6 +97,16 @@ OPERATOR_RULES = (
         remedy="Use the file as it was before ONNX Runtime's optimizer or quantizer touched it.",
         source=NOT_IN_OPS_NN,
     ),
+    _on_an_aicpu("Export the model up to it, and choose the boxes on the host.", "NonMaxSuppression"),
+    _on_an_aicpu("Turn the axis by a Gather with a constant index, where all rows have one length.", "ReverseSequence"),
+    _on_an_aicpu("Make it a constant of the model, or an input.", "EyeLike", "Multinomial"),
+    _on_an_aicpu("Multiply by a mask, or do it on the host behind the model.", "Compress", "NonZero", "Unique"),
+    _on_an_aicpu("Write the determinant out for its fixed size, or do it on the host.", "Det"),
+    _on_an_aicpu(
+        "Export with Split and Concat in place of sequences.",
+        *("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength"),
+        *("ConcatFromSequence", "SplitToSequence"),
+    ),
 )
 
 
@@ -90,6 +120,7 @@ def check_operators(proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
         *_operators(proto),
         *structure_issues(proto),
         *_inputs(proto),
+        *_int64(proto),
         *_half_precision(proto),
     ]
     return tuple(sorted(issues, key=lambda issue: issue.severity))
@@ -103,7 +134,13 @@ def _operators(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             if domain == rule.domain and (not rule.operators or node.op_type in rule.operators):
                 found.setdefault(node.op_type, []).append(node)
         for nodes in found.values():
-            yield _issue(nodes, rule.severity, rule.problem, rule.remedy, rule.source)
+            issue = _issue(nodes, rule.severity, rule.problem, rule.remedy, rule.source)
+            cost = f": at least {len(nodes) * AICPU_START_US:g} us a call"
+            yield _slow(issue, cost) if rule.aicpu else issue
+
+
+def _slow(issue: OperatorIssue, cost: str) -> OperatorIssue:
+    return replace(issue, problem=f"{issue.problem}{cost} (modelled)", slow=True)
 
 
 def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
@@ -140,6 +177,29 @@ def _input_issue(names: Sequence[str], problem: str, remedy: str, source: str) -
     return OperatorIssue(
         severity="warning", node=", ".join(names), operator="input", problem=problem, remedy=remedy, source=source
     )
+
+
+def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
+    """Arithmetic on 64-bit integers that depends on what is fed."""
+    known = constants(proto)
+    types = {v.name: v.type.tensor_type.elem_type for v in (*proto.graph.value_info, *proto.graph.input)}
+    types.update({name: tensor.data_type for name, tensor in known.items()})
+    work = [n for n in _fed(proto) if n.op_type in _INTEGER_WORK and types.get(n.input[0]) == TensorProto.INT64]
+    if work:
+        problem = "computes on 64-bit integers, which the cores handle slowly and may leave to an AI CPU"
+        remedy = "Cast to int32 (float32 for products beyond 2^31) before it, when exporting; feeds may stay int64."
+        issue = _issue(work, "warning", problem, remedy, f"{_AICPU}; atc.md §8 (int64)")
+        yield _slow(issue, f"; where one does, {len(work) * AICPU_START_US:g} us a call")
+
+
+def _fed(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Nodes whose result depends on the values that are fed; what depends on shapes alone is folded when compiling."""
+    known = constants(proto)
+    fed = {value.name for value in proto.graph.input if value.name not in known}
+    for node in proto.graph.node:
+        if node.op_type not in ("Shape", "Size") and not fed.isdisjoint(node.input):
+            fed.update(node.output)
+            yield node
 
 
 def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 _ABOUT = ("ASCEND", "CANN")
 _SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "TUNE_BANK_PATH", AMCT_PYTHON)
-_DEFAULT_BANK = "Ascend/latest/data/aoe/custom/op"
+DEFAULT_BANK = "Ascend/latest/data/aoe/custom/op"
 """Below HOME: where AOE keeps an operator bank, and ATC looks for one that nobody named (atc.md §9)."""
 _NAMED = {"TUNE_BANK_PATH": "op_bank_path", VARIABLE: "custom_opp_path"}
 _KNOWN: dict[tuple[tuple[str, str], ...], Toolchain] = {}
@@ -120,7 +120,7 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
     }
     if emulators:
         components["emulator"] = ", ".join(dict.fromkeys(str(name) for name in emulators))
-    bank = Path(environment.get("HOME", "/"), _DEFAULT_BANK, device)
+    bank = Path(environment.get("HOME", "/"), DEFAULT_BANK, device)
     if bank.is_dir() and any(bank.iterdir()):
         components["operator bank"] = folder_digest(bank)[:16]
     for variable, option in _NAMED.items():

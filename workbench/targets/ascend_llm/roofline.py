@@ -7,9 +7,9 @@
 
 A linear is one kernel, q, k and v together and gate and up together, as engines load them (msmodelslim.md §8); a
 dynamic or static input is quantized by a kernel before it. Attention is one kernel. Nothing is added for an engine's
-scheduler, sampling or network, nor for several cards. Times come with 95 % of the clocks that may be right: two
-centres, the chip's platform file and its data sheet, each moved by what is not known (`values.clocks.ensemble`).
-Ratios between two recipes are taken clock by clock and are much surer than times.
+scheduler, sampling or network, nor for several cards. Times come with 95 % of what errors leave open, about the chip's
+platform file and its data sheet (`values.modelled_times`). In a ratio of two recipes the errors of what both have
+cancel, so that it is much surer than times.
 
 A float32 model is priced in float16, which is what vLLM's `dtype: auto` makes of it.
 
@@ -30,9 +30,9 @@ from workbench.quantization.llm.config import LlmConfig
 from workbench.targets.ascend.chip import chip_of, peak_tops
 from workbench.targets.ascend_llm.served import Served
 from workbench.targets.ascend_llm.settings import GROUPS
-from workbench.values.clocks.ensemble import ensemble, interval
-from workbench.values.clocks.statement import CallCosts, ModelledClock, Unknown, Work, summed
 from workbench.values.measurement import Estimate
+from workbench.values.modelled_times.costs import at_errors, interval
+from workbench.values.modelled_times.statement import CallCosts, TimingModel, Unknown, Work, summed
 
 CHIP = "Ascend910B3"
 _WIDE = 4
@@ -140,7 +140,7 @@ def modelled_times(
         shape: one prompt of 512 tokens, a context of 1024, when None.
     """
     shape = shape or ServedShape()
-    clocks = ensemble(roofline_clock(CHIP))
+    clocks = at_errors(roofline_clock(CHIP))
     prefill = summed(_works(config, types, quantized_cache, shape, decode=False))
     decode = summed(_works(config, types, quantized_cache, shape, decode=True))
     times = clocks.call_ms([prefill, decode])
@@ -148,8 +148,8 @@ def modelled_times(
 
 
 def time_ratio(ours: CallCosts, theirs: CallCosts) -> Estimate:
-    """How long ours takes over theirs, with 95 % of the clocks that may be right; modelled."""
-    times = ensemble(roofline_clock(CHIP)).call_ms([ours, theirs])
+    """How long ours takes over theirs, with 95 % of what errors leave open; modelled."""
+    times = at_errors(roofline_clock(CHIP)).call_ms([ours, theirs])
     return interval(times[0] / times[1])
 
 
@@ -261,7 +261,7 @@ class ServedFigures:
         disk_bytes: of its weight files, as they are.
         size: of one card's memory, by shapes and types.
         prefill_ms, decode_ms: modelled.
-        prefill_ratio, decode_ratio: over the float model's times, clock by clock, modelled; None of the float model.
+        prefill_ratio, decode_ratio: over the float model's times, modelled; None of the float model.
     """
 
     disk_bytes: int
@@ -361,7 +361,7 @@ _UNKNOWNS: Mapping[str, tuple[str, tuple[str, ...], float, str, str]] = {
 
 
 @functools.cache
-def roofline_clock(name: str) -> ModelledClock:
+def roofline_clock(name: str) -> TimingModel:
     """The clock of a chip, such as 'Ascend910B3'."""
     chip, float16, int8 = chip_of(name), peak_tops(name, "float16"), peak_tops(name, "int8")
     if chip is None or float16 is None or int8 is None:
@@ -401,4 +401,4 @@ def roofline_clock(name: str) -> ModelledClock:
         )
         for unknown, (about, moves, factor, unit, source) in _UNKNOWNS.items()
     )
-    return ModelledClock(name=f"{name}, roofline", prices=tuple(prices.items()), unknowns=unknowns)
+    return TimingModel(name=f"{name}, roofline", prices=tuple(prices.items()), unknowns=unknowns)

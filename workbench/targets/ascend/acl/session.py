@@ -31,10 +31,10 @@ from workbench.targets.ascend.npu_smi import soc_name, watched
 from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds
 from workbench.targets.feeds import FileRows, Input, check_feeds
 from workbench.values.artifact import Artifact, CompiledFile
-from workbench.values.clocks.statement import CallCosts, ModelledClock, Work, summed
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
+from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work, summed
 
 _log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class AscendSession:
             do("rt.set_context", self._context)
             return _sum(self._earlier_turns, self._read_events())
 
-    def costs(self) -> tuple[ModelledClock, CallCosts] | None:
+    def costs(self) -> tuple[TimingModel, CallCosts] | None:
         """What the last `run` asked of an emulated device; see `workbench.targets.base.StatesCosts`."""
         check_process()
         with self._lock:
@@ -330,7 +330,7 @@ def _sum(a: DeviceTimes, b: DeviceTimes) -> DeviceTimes:
     )
 
 
-def _stated_costs(plans: Sequence[Plan]) -> tuple[ModelledClock, CallCosts] | None:
+def _stated_costs(plans: Sequence[Plan]) -> tuple[TimingModel, CallCosts] | None:
     """What an emulated pyACL states: the clock, and what executions of these plans in turn cost; None on a real device.
 
     Raises:
@@ -346,7 +346,7 @@ def _stated_costs(plans: Sequence[Plan]) -> tuple[ModelledClock, CallCosts] | No
             copied = [[bound.size_bytes for bound in side] for side in (plan.inputs, plan.outputs)]
             told = stated.execution_costs(plan.model.model_id, *copied)
             works += decode(CallCosts, loads(told)).works
-        return decode(ModelledClock, loads(stated.clock())), summed(works)
+        return decode(TimingModel, loads(stated.clock())), summed(works)
     except (DecodeError, ValueError, TypeError) as error:
         raise ToolchainError(
             f"the emulated pyACL states its costs in a form that is not known here: {error}. Switch on the emulator of "

@@ -14,6 +14,7 @@ from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, write_cfg
 from workbench.targets.ascend.acl.process import write_acl_config
 from workbench.targets.ascend.atc.atc import find_atc
 from workbench.targets.ascend.atc.om_json import ask_om
+from workbench.targets.ascend.changes import changes
 from workbench.targets.ascend.config_files import keep_dtype
 from workbench.targets.ascend.dump.dump_file import executions, is_dump
 from workbench.targets.ascend.dump.recording import read_recording
@@ -24,7 +25,7 @@ from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.ascend.toolchain import ascend_toolchain
 from workbench.targets.base import Array, Feeds
 from workbench.targets.common import compiled_file
-from workbench.targets.inside import DeviceOperator, Recording, Remedy
+from workbench.targets.inside import Change, DeviceOperator, Recording, Remedy
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import ConfigError, MeasureError, ToolchainError
@@ -94,6 +95,9 @@ class AscendInside:
             what = "these layers stay in float (AMCT's simplified configuration, quantization.scheme: cfg)"
             found.append(Remedy(setting="skip_layers", lines=lines, what=what))
         return tuple(found)
+
+    def changes(self, candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[Change, ...]:
+        return changes(candidate, operators)
 
     def run_in_half(self, part: Path, feeds: Feeds, to: Path) -> dict[str, Array]:
         batch = next((array.shape[0] for array in feeds.values() if array.ndim), 1)

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.values.clocks.ensemble import moved
-from workbench.values.clocks.figures import (
+from workbench.values.documents.json_reader import read_json
+from workbench.values.errors import ConfigError
+from workbench.values.measurement import Estimate, Latency, Measurement, ServiceFigures, ServiceResult
+from workbench.values.modelled_times.costs import moved
+from workbench.values.modelled_times.figures import (
     Figures,
     latency_figures,
     served_with_intervals,
     service_figures,
     with_intervals,
 )
-from workbench.values.clocks.statement import ModelledClock, with_known
-from workbench.values.documents.json_reader import read_json
-from workbench.values.errors import ConfigError
-from workbench.values.measurement import Estimate, Latency, Measurement, ServiceFigures, ServiceResult
+from workbench.values.modelled_times.statement import TimingModel, with_known
 
 VERSION = 1
 HINT = "Write it with the micro-benchmarks that `workbench show` lists."
@@ -111,9 +111,9 @@ def _service(service: ServiceResult, measured: Mapping[str, float]) -> ServiceRe
     stated = service.modelled
     if stated is None or service.confirmed is not None:
         return service
-    clocks = moved(stated.clock, _logs(stated.clock, measured))
-    then = service_figures(service, clocks)
-    times = np.log(clocks.call_ms(stated.calls))
+    known = moved(stated.clock, _logs(stated.clock, measured))
+    then = service_figures(service, known)
+    times = np.log(known.call_ms(stated.calls))
     scale = float(np.exp((times[:, 1] - times[:, 0]).mean()))
     priced = replace(
         service,
@@ -145,7 +145,7 @@ def _served(figures: ServiceFigures, then: Figures) -> ServiceFigures:
     )
 
 
-def _logs(clock: ModelledClock, measured: Mapping[str, float]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def _logs(clock: TimingModel, measured: Mapping[str, float]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """[unknowns, 2] nothing moved, and what was measured."""
     with_known(clock, measured)  # refuses what is not among them
     factors = [u.price_factor(measured[u.name]) if u.name in measured else 1.0 for u in clock.unknowns]

@@ -1,7 +1,7 @@
-"""Figures of timed calls and of a service under every clock of an ensemble.
+"""Figures of timed calls and of a service with the errors of the timing model behind them.
 
-Each array is [clocks], the clock that is run first: there it is the figure as it was kept, elsewhere that figure times
-what the other clock changes. Two candidates are compared clock by clock: it is the same device for both.
+Each array is [moved] of `costs.at_errors`: first the figure as it was kept, then that figure times what an error
+changes. Of two candidates the ratio is taken error by error: it is the same device for both.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workbench.values.clocks.costs import Floats, parts_us
-from workbench.values.clocks.ensemble import Clocks, ensemble, interval
-from workbench.values.clocks.statement import ModelledCalls, ModelledClock, ModelledService
 from workbench.values.measurement import Estimate, Latency, Measurement, ServiceFigures, ServiceResult
+from workbench.values.modelled_times.costs import Floats, Priced, at_errors, interval, parts_us
+from workbench.values.modelled_times.statement import ModelledCalls, ModelledService, TimingModel
 
-_CERTAIN = 0.975
+_CERTAIN = 3.29 / 1.96
+"""What 95 % are widened by before a candidate is given up: one in a thousand."""
 Figures = dict[str, Floats]
-"""Metric → [clocks]."""
+"""Metric → [moved]."""
 
 
-def clock_of(measurement: Measurement) -> ModelledClock | None:
+def clock_of(measurement: Measurement) -> TimingModel | None:
     """The modelled clock behind its times; None where they were measured, or their costs not stated."""
     latency = measurement.latency
     return None if latency is None or latency.modelled is None else latency.modelled.clock
 
 
-def figures_of(measurement: Measurement, clocks: Clocks) -> Figures:
+def figures_of(measurement: Measurement, priced: Priced) -> Figures:
     """Everything of `metrics` that a clock decides."""
-    found = {} if measurement.latency is None else latency_figures(measurement.latency, clocks)
-    return found if measurement.service is None else found | service_figures(measurement.service, clocks)
+    found = {} if measurement.latency is None else latency_figures(measurement.latency, priced)
+    return found if measurement.service is None else found | service_figures(measurement.service, priced)
 
 
-def latency_figures(latency: Latency, clocks: Clocks) -> Figures:
+def latency_figures(latency: Latency, priced: Priced) -> Figures:
     """Nothing where no costs are stated."""
     if latency.modelled is None:
         return {}
-    times, ratios, weights = _paired(latency.modelled, clocks)
+    times, ratios, weights = _paired(latency.modelled, priced)
     mean = weights @ times / weights.sum()
     found = {
         "latency_p50_ms": latency.p50_ms.value / latency.drift * _relative(_quantile(times, weights, 0.5)),
@@ -51,12 +51,12 @@ def latency_figures(latency: Latency, clocks: Clocks) -> Figures:
     return found
 
 
-def service_figures(service: ServiceResult, clocks: Clocks) -> Figures:
+def service_figures(service: ServiceResult, priced: Priced) -> Figures:
     """At the settings chosen under our clock: another clock might choose others. NaN where no rate keeps the limit."""
     shown = service.best or service.closest
     if service.modelled is None or service.confirmed is not None:
         return {}
-    scale = _scales(service.modelled, clocks)
+    scale = _scales(service.modelled, priced)
     found = {
         "service_p50_ms": shown.p50_ms.value * _served(service.modelled, "p50_ms", scale),
         "service_p99_ms": shown.p99_ms.value * _served(service.modelled, "p99_ms", scale),
@@ -68,10 +68,10 @@ def service_figures(service: ServiceResult, clocks: Clocks) -> Figures:
 
 
 def with_intervals(latency: Latency) -> Latency:
-    """Its median and speed-up with 95 % of the clocks that may be right; as it is where no costs are stated."""
+    """Its median and speed-up with 95 % of what errors leave open; as it is where no costs are stated."""
     if latency.modelled is None:
         return latency
-    found = latency_figures(latency, ensemble(latency.modelled.clock))
+    found = latency_figures(latency, at_errors(latency.modelled.clock))
     p50 = interval(found["latency_p50_ms"] * latency.drift)
     return replace(latency, p50_ms=p50, speedup=interval(found["speedup"]))
 
@@ -80,7 +80,7 @@ def served_with_intervals(service: ServiceResult) -> ServiceResult:
     """The same of the figures that it shows; their own intervals, which tell settings apart, stay."""
     if service.modelled is None:
         return service
-    found = service_figures(service, ensemble(service.modelled.clock))
+    found = service_figures(service, at_errors(service.modelled.clock))
 
     def widened(shown: ServiceFigures) -> ServiceFigures:
         def both(own: Estimate, name: str) -> Estimate:
@@ -152,51 +152,49 @@ def error_shares(latency: Latency) -> tuple[ErrorShare, ...]:
 
 def may_be_alike(a: Measurement, b: Measurement, metric: str) -> bool | None:
     """Whether 95 % of what modelled times may be off by leaves open which of two is better: errors of parts that both
-    have cancel. None where one of them has no such figure, or the two are of different clocks."""
+    have cancel. None where one of them has no such figure, or the two are of different timing models."""
     clock = clock_of(a)
     if clock is None or clock != clock_of(b):
         return None
-    clocks = ensemble(clock)
-    ours, theirs = figures_of(a, clocks).get(metric), figures_of(b, clocks).get(metric)
+    priced = at_errors(clock)
+    ours, theirs = figures_of(a, priced).get(metric), figures_of(b, priced).get(metric)
     if ours is None or theirs is None or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
-    above, below = (ours > theirs)[1:].mean(), (ours < theirs)[1:].mean()
-    return not bool(max(above, below) > _CERTAIN and (ours != theirs)[0])
+    found = interval(ours / theirs)
+    return found.low <= 1 <= found.high
 
 
-def slower_in_every_clock(latency: Latency, other: Latency) -> bool | None:
-    """Whether every clock that may be right gives it the smaller speed-up; None where one states no costs, or the two
-    are of different clocks."""
-    if latency.modelled is None or other.modelled is None or latency.modelled.clock != other.modelled.clock:
-        return None
-    clocks = ensemble(latency.modelled.clock)
-    ours, theirs = (latency_figures(each, clocks)["speedup"] for each in (latency, other))
-    return bool((ours < theirs).all())
+def certainly_slower(latency: Latency, other: Latency) -> bool | None:
+    """Whether its speed-up is the smaller one whatever the errors; None where one states no costs, or the two are of
+    different timing models."""
+    found = ratio(latency, other, "speedup", stretch=_CERTAIN)
+    return None if found is None else found.high < 1
 
 
 def interval_of(latency: Latency, metric: str) -> Estimate:
-    """One of `latency_figures` of modelled times, with 95 % of the clocks that may be right."""
+    """One of `latency_figures` of modelled times, with its 95 %."""
     assert latency.modelled is not None  # the caller has looked
-    return interval(latency_figures(latency, ensemble(latency.modelled.clock))[metric])
+    return interval(latency_figures(latency, at_errors(latency.modelled.clock))[metric])
 
 
-def ratio(latency: Latency, other: Latency, metric: str) -> Estimate | None:
-    """One figure over the other's, clock by clock, with 95 % of the clocks; None as for `slower_in_every_clock`."""
+def ratio(latency: Latency, other: Latency, metric: str, *, stretch: float = 1.0) -> Estimate | None:
+    """One figure over the other's with its 95 %; None as for `certainly_slower`."""
     if latency.modelled is None or other.modelled is None or latency.modelled.clock != other.modelled.clock:
         return None
-    clocks = ensemble(latency.modelled.clock)
-    return interval(latency_figures(latency, clocks)[metric] / latency_figures(other, clocks)[metric])
+    priced = at_errors(latency.modelled.clock)
+    ours, theirs = (latency_figures(each, priced)[metric] for each in (latency, other))
+    return interval(ours / theirs, stretch=stretch)
 
 
-def _paired(calls: ModelledCalls, clocks: Clocks) -> tuple[Floats, Floats, Floats]:
-    """[pairs, clocks] times of the candidate and baseline over candidate, [pairs] calls."""
+def _paired(calls: ModelledCalls, priced: Priced) -> tuple[Floats, Floats, Floats]:
+    """[pairs, moved] times of the candidate and baseline over candidate, [pairs] calls."""
     pairs = np.array(calls.pairs)
-    ours, theirs = clocks.call_ms(calls.candidate)[pairs[:, 0]], clocks.call_ms(calls.baseline)[pairs[:, 1]]
+    ours, theirs = priced.call_ms(calls.candidate)[pairs[:, 0]], priced.call_ms(calls.baseline)[pairs[:, 1]]
     return ours, theirs / ours, pairs[:, 2].astype(np.float64)
 
 
 def _quantile(times: Floats, weights: Floats, share: float) -> Floats:
-    """[clocks] the least time that at least this share of the calls does not exceed."""
+    """[moved] the least time that at least this share of the calls does not exceed."""
     order = np.argsort(times, axis=0, kind="stable")
     reached = np.cumsum(weights[order], axis=0) >= share * weights.sum() * (1 - 1e-12)
     place = np.take_along_axis(order, reached.argmax(axis=0)[None], axis=0)
@@ -207,13 +205,13 @@ def _relative(values: Floats) -> Floats:
     return np.asarray(values / values[0])
 
 
-def _scales(service: ModelledService, clocks: Clocks) -> Floats:
-    times = np.log(clocks.call_ms(service.calls))
+def _scales(service: ModelledService, priced: Priced) -> Floats:
+    times = np.log(priced.call_ms(service.calls))
     return np.asarray(np.exp((times - times[:, :1]).mean(axis=0)))
 
 
 def _served(service: ModelledService, name: str, scale: Floats) -> Floats:
-    """[clocks] a figure over that at scale 1, on lines between logarithms, the outer ones prolonged."""
+    """[moved] a figure over that at scale 1, on lines between logarithms, the outer ones prolonged."""
     known = [(one.scale, getattr(one, name)) for one in service.scaled]
     scales = np.log([each for each, _ in known])
     values = np.array([np.nan if value is None else np.log(max(value, 1e-9)) for _, value in known])

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from workbench.prediction.host_costs.fit import LoadedRun
-from workbench.prediction.host_costs.rehearsed import Probe, Rehearsal, unexplained, with_wait, with_waking
+from workbench.prediction.host_costs.fit import LoadedRun, Probe, Rehearsal, unexplained, with_wait, with_waking
 from workbench.prediction.simulation import simulate
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings, Unexplained
 

@@ -125,7 +125,7 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelledClock:
+class TimingModel:
     """A modelled device's clock, and what is not known of it.
 
     Attributes:
@@ -152,7 +152,7 @@ class ModelledCalls:
         pairs: (place in `candidate`, place in `baseline`, calls of both fed so).
     """
 
-    clock: ModelledClock
+    clock: TimingModel
     candidate: tuple[CallCosts, ...]
     baseline: tuple[CallCosts, ...]
     pairs: tuple[tuple[int, int, int], ...]
@@ -187,7 +187,7 @@ class ModelledService:
         scaled: by ascending scale, 1 among them; between two the logarithms lie on a line.
     """
 
-    clock: ModelledClock
+    clock: TimingModel
     calls: tuple[CallCosts, ...]
     scaled: tuple[ScaledService, ...]
 
@@ -197,7 +197,7 @@ class ModelledService:
             raise ValueError("a modelled service has calls, and scales in ascending order")
 
 
-def with_known(clock: ModelledClock, measured: Mapping[str, float]) -> ModelledClock:
+def with_known(clock: TimingModel, measured: Mapping[str, float]) -> TimingModel:
     """The clock with unknowns that were measured: their values are its prices, and nothing is open about them.
 
     Args:

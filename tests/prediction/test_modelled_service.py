@@ -1,4 +1,4 @@
-"""A service whose calls have a modelled time, by other clocks and under other loads."""
+"""A service whose calls have a modelled time, with its errors and under other loads."""
 
 from dataclasses import replace
 
@@ -7,11 +7,10 @@ import pytest
 
 from tests import modelled
 from tests.prediction.simulation.services import clients, exact
-from workbench.prediction.other_clocks import with_other_clocks
-from workbench.prediction.search import best_settings
+from workbench.prediction.search import best_settings, with_modelled_errors
 from workbench.prediction.simulation import figures, simulate
-from workbench.values.clocks.ensemble import ensemble, interval
 from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
+from workbench.values.modelled_times.costs import at_errors, interval
 from workbench.values.service import HostCosts, ServiceChoices, ServiceQuestion
 
 BINS = (32,)
@@ -36,9 +35,9 @@ def relative(estimate: Estimate) -> tuple[float, float]:
 
 def test_a_service_that_waits_for_its_card_is_as_uncertain_as_the_clock() -> None:
     service, shown, host = loaded(request_ms=0.0)
-    clocks = interval(ensemble(modelled.CLOCK).call_ms([COSTS])[0])
+    clocks = interval(at_errors(modelled.CLOCK).call_ms([COSTS])[0])
 
-    found = with_other_clocks(service, shown, host, LENGTHS, BINS, seed=0)
+    found = with_modelled_errors(service, shown, host, LENGTHS, BINS, seed=0)
 
     assert found.p50_ms.value == pytest.approx(shown.p50_ms.value)
     assert relative(found.p50_ms) == pytest.approx(relative(clocks), rel=0.05)
@@ -50,7 +49,7 @@ def test_a_service_that_waits_for_its_card_is_as_uncertain_as_the_clock() -> Non
 def test_what_the_host_costs_rests_on_no_clock_of_the_card() -> None:
     service, shown, host = loaded(request_ms=200.0)
 
-    found = with_other_clocks(service, shown, host, LENGTHS, BINS, seed=0)
+    found = with_modelled_errors(service, shown, host, LENGTHS, BINS, seed=0)
 
     low, high = relative(found.p50_ms)
     assert 0.9 < low <= 1 <= high < 1.15
@@ -59,4 +58,4 @@ def test_what_the_host_costs_rests_on_no_clock_of_the_card() -> None:
 def test_a_service_without_stated_costs_keeps_its_figures() -> None:
     service, shown, host = loaded(request_ms=0.0)
 
-    assert with_other_clocks(replace(service, modelled=None), shown, host, LENGTHS, BINS, seed=0) is shown
+    assert with_modelled_errors(replace(service, modelled=None), shown, host, LENGTHS, BINS, seed=0) is shown

@@ -1,0 +1,56 @@
+"""Sweeps of evaluations with chosen numbers, judged."""
+
+from collections.abc import Mapping, Sequence
+
+from tests.evaluations import evaluation
+from workbench.evaluation.run_notes import Neighbour
+from workbench.report import Summary, summarize
+from workbench.values.objectives import Constraint, Objective
+from workbench.values.results import Evaluation
+from workbench.values.significance import Outcomes
+
+BASELINE = evaluation(accuracy=0.95)
+
+
+def judge(
+    *found: Evaluation,
+    baseline: Evaluation = BASELINE,
+    confirmed: Sequence[Evaluation] = (),
+    outcomes: Mapping[str, Outcomes] | None = None,
+    objectives: Sequence[str] = ("latency_p50_ms", "accuracy"),
+    limits: Mapping[str, float] | None = None,
+    neighbours: tuple[Neighbour, ...] = (),
+) -> Summary:
+    """Args: outcomes: on validation, by candidate; limits: by metric, half a point of accuracy unless given."""
+    bounds = {"accuracy_drop_pp": 0.5} if limits is None else limits
+    return summarize(
+        experiment_name="loans",
+        experiment_file="experiments/loans.yaml",
+        objectives=tuple(Objective(metric=metric) for metric in objectives),
+        constraints=tuple(Constraint(metric=metric, limit=limit) for metric, limit in bounds.items()),
+        evaluations=[baseline, *found],
+        confirmations={e.candidate.id: e for e in confirmed},
+        outcomes=lambda candidate_id, split: (outcomes or {}).get(candidate_id) if split == "validation" else None,
+        baseline_id=baseline.candidate.id,
+        neighbours=neighbours,
+    )
+
+
+def chosen(summary: Summary) -> str:
+    assert summary.recommended is not None
+    return summary.recommended.candidate_id
+
+
+def member(
+    speedup: float, *, drop_pp: float = 0.1, threads: int = 1, scheme: str = "static", keep_float: int = 0
+) -> Evaluation:
+    """4 ms / speedup, with a speed-up known to 2 % and a drop known to 0.3 pp."""
+    return evaluation(
+        threads=threads,
+        scheme=scheme,
+        keep_float=keep_float,
+        accuracy=0.95 - drop_pp / 100,
+        drop_pp=drop_pp,
+        p50_ms=4.0 / speedup,
+        speedup=speedup,
+    )

@@ -1,0 +1,181 @@
+"""Faults planted in a model on the emulated device: `workbench repair` finds what mends them, at the least cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+from tests.ascend_workspace import QUIET
+from tests.emulated_cann import emulated_environment, switched_on
+from tests.evaluation.test_overflow import CLASSES, COLUMNS, EXPERIMENT, MANIFEST, PLANTED, SPACE
+from tests.evaluation.test_overflow import workspace as overflowing_workspace
+from tests.targets.encoder import Array, model_of
+from workbench.api.opening import opened
+from workbench.commands.cli import app
+from workbench.evaluation.overflow import overflow_of
+from workbench.inputs.experiment import read_experiment
+from workbench.space.reader import read_space
+from workbench.space.space import build, complete
+from workbench.study.limits import Limits
+from workbench.study.repair import repair, write_repair
+from workbench.values.candidate import Precision
+from workbench.values.errors import ConfigError, MeasureError
+
+Nodes = tuple[tuple[str, str, tuple[str, ...], str], ...]
+
+LARGE_PRODUCT: Nodes = (
+    ("large", "Mul", ("h", "thousand"), "a1"),
+    ("product", "MatMul", ("a1", "w_large"), "a2"),
+    ("back", "MatMul", ("a2", "w_back"), "a"),
+)
+"""Beyond 65504, and small again behind it."""
+EXP_SUM: Nodes = (
+    ("steep", "Mul", ("h", "eight"), "b1"),
+    ("exp", "Exp", ("b1",), "b2"),
+    ("sum", "ReduceSum", ("b2", "last_axis"), "b3"),
+    ("log", "Log", ("b3",), "b"),
+)
+ROUNDED_AWAY: Nodes = (
+    ("up", "Add", ("h", "offset"), "c1"),
+    ("identity", "MatMul", ("c1", "one"), "c2"),
+    ("down", "Sub", ("c2", "offset"), "c"),
+)
+"""float16 has steps of 4 where `up` gives its result."""
+PRESETS = "presets: [{name: whole, precision.mode: must_keep_origin_dtype}]\n"
+BRANCHES = {"a": LARGE_PRODUCT, "b": EXP_SUM, "c": ROUNDED_AWAY}
+
+
+def planted(*faults: str, broken: bool = False) -> onnx.ModelProto:
+    """`x` → `logits`, the sum of a sound branch and of one for each fault.
+
+    Args:
+        broken: the float model itself divides by zero.
+    """
+    random = np.random.default_rng(0)
+    known: dict[str, Array] = {
+        "w1": (random.standard_normal((COLUMNS, COLUMNS)) / 4).astype(np.float32),
+        "w2": random.standard_normal((COLUMNS, CLASSES)).astype(np.float32),
+        "w_large": (random.standard_normal((COLUMNS, COLUMNS)) * 100).astype(np.float32),
+        "thousand": np.array(1e3, np.float32),
+        "w_back": (random.standard_normal((COLUMNS, COLUMNS)) * 1e-6).astype(np.float32),
+        "one": np.eye(COLUMNS, dtype=np.float32),
+        "eight": np.array(8.0, np.float32),
+        "offset": np.array(6000.0, np.float32),
+        "last_axis": np.array([1], np.int64),
+        "nought": np.array(0.0, np.float32),
+    }
+    parts: list[tuple[str, str, tuple[str, ...], str]] = []
+    last = "h"
+    for fault in faults:
+        parts += [*BRANCHES[fault], (f"join_{fault}", "Add", (last, fault), f"j_{fault}")]
+        last = f"j_{fault}"
+    if broken:
+        parts, last = [*parts, ("over", "Div", (last, "nought"), "over_y")], "over_y"
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["h"], name="first"),
+        *(helper.make_node(kind, list(read), [made], name=name) for name, kind, read, made in parts),
+        helper.make_node("MatMul", [last, "w2"], ["logits"], name="last"),
+    ]
+    used = {name for node in nodes for name in node.input}
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", COLUMNS])
+    y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", CLASSES])
+    return model_of(nodes, {name: array for name, array in known.items() if name in used}, [x], [y])
+
+
+def workspace(root: Path, proto: onnx.ModelProto) -> Path:
+    root.mkdir(parents=True)
+    onnx.save(proto, root / "model.onnx")
+    for seed, (split, size) in enumerate({"calibration": 8, "validation": 24, "holdout": 24}.items()):
+        random = np.random.default_rng(seed)
+        x = random.standard_normal((size, COLUMNS)).astype(np.float32)
+        np.savez(root / f"{split}.npz", x=x, label=random.integers(0, CLASSES, size))
+    (root / "labels.json").write_text(json.dumps([f"c{i}" for i in range(CLASSES)]), encoding="utf-8")
+    for name, text in (("manifest.yaml", MANIFEST), ("space.yaml", SPACE + PRESETS), ("experiment.yaml", EXPERIMENT)):
+        (root / name).write_text(text, encoding="utf-8")
+    return root / "experiment.yaml"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cann(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with switched_on(emulated_environment(tmp_path_factory.mktemp("cann"), **QUIET)):
+        yield
+
+
+def test_planted_faults_are_mended_one_after_the_other_at_the_least_cost(tmp_path: Path) -> None:
+    file = workspace(tmp_path / "w", planted("a", "b", "c"))
+    said: list[str] = []
+    with opened(file, scratch=True) as (question, bench):
+        asked = question.baseline
+        found = repair(question, bench, asked, samples=4, report=said.append)
+        written = "\n".join(write_repair(found, asked, question, tmp_path / "to"))
+        assert overflow_of(question, found.candidate, bench) == ""
+        reference = replace(asked, precision=Precision(mode="must_keep_origin_dtype"))
+
+    assert [step.setting for step in found.steps] == ["compile.keep_dtype"] * 2
+    assert [step.fault.partition(":")[0] for step in found.steps] == ["range", "rounding"]
+    kept = set(found.candidate.compile.keep_dtype)
+    assert kept > {"product", "back", "exp", "sum", "identity", "down"}
+    assert not kept & {"first", "last"}, "what is sound stays in half precision"
+    whole = next(float(s.rpartition(": ")[2].split()[0]) for s in said if "must_keep_origin_dtype" in s)
+    assert found.before_us < found.call_us < whole, "cheaper than the whole model in float32"
+    assert found.candidate.id != reference.id
+
+    space = read_space(next((tmp_path / "w").glob("space-repaired-*.yaml")))
+    assert build(space, space.presets[0].assignment).id == found.candidate.id
+    assert [preset.name for preset in space.presets] == [f"repaired-{found.candidate.short_id}", "whole"]
+    again = read_experiment(next((tmp_path / "w").glob("experiment-repaired-*.yaml")))
+    assert again.baseline.id == found.candidate.id, "nothing is measured beside a baseline that overflows"
+    assert f"workbench sweep {again.path}" in written
+    stored = json.loads((tmp_path / "to" / "repair.json").read_text(encoding="utf-8"))
+    assert (stored["asked"], stored["level"]) == (asked.id, "modelled")
+
+
+def test_an_int8_layer_that_loses_its_values_stays_in_float_and_the_preset_has_its_configuration(
+    tmp_path: Path,
+) -> None:
+    file = overflowing_workspace(tmp_path / "w", PLANTED["of a sum of INT8 products"])
+    with opened(file, scratch=True) as (question, bench):
+        asked = build(question.space, complete(question.space, {"quantization.scheme": "static"}))
+        found = repair(question, bench, asked, samples=4)
+        write_repair(found, asked, question, tmp_path / "to")
+        assert overflow_of(question, found.candidate, bench) == ""
+
+    assert found.steps[0].setting == "quantization.cfg"
+    assert 'skip_layers: "first"' in (found.candidate.quantization.cfg or "")
+    space = read_space(next((tmp_path / "w").glob("space-repaired-*.yaml")))
+    assert build(space, space.presets[0].assignment).id == found.candidate.id
+
+
+def test_what_only_held_out_data_overflow_is_found_by_the_check_of_all_samples(tmp_path: Path) -> None:
+    file = overflowing_workspace(tmp_path / "w", PLANTED["with what is held out alone"])
+
+    done = CliRunner().invoke(app, ["repair", str(file), "--to", str(tmp_path / "to")])
+
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "EMULATED" in said
+    assert "1. grow" in said
+    assert "overflow: output 0, float16: " in said
+    assert "nothing overflows in any sample" in said
+    assert "modelled" in said
+    again = CliRunner().invoke(app, ["repair", str(file), "--candidate", str(tmp_path / "to" / "candidate.json")])
+    assert again.exit_code == 0, again.output
+    assert "nothing to repair" in again.output
+
+
+def test_what_no_change_mends_leads_on(tmp_path: Path) -> None:
+    for name, proto, limits, kind, message in (
+        ("limit", planted("c"), Limits(error=1e-9), MeasureError, r"up \(Add; up\) stays, .*--most.*--single-op 'up'"),
+        ("nan", planted("c", broken=True), None, ConfigError, r"'logits' are not finite in float32 already"),
+    ):
+        file = workspace(tmp_path / name, proto)
+        with opened(file, scratch=True) as (question, bench), pytest.raises(kind, match=message):
+            repair(question, bench, question.baseline, samples=4, limits=limits, most=2)

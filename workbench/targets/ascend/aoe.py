@@ -1,0 +1,135 @@
+"""Operator tuning by the vendor's AOE (atc.md §9): it times kernels on the device, and keeps the best in a bank.
+
+Whether it tunes for offline inference on Atlas A2 the vendor's pages contradict each other on, so that a model of one
+matrix product is tried first, and what AOE itself answers is told.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from workbench.graph.read import read_model
+from workbench.targets.apart import run_apart
+from workbench.targets.ascend.atc.atc import place_model, work_directory
+from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
+from workbench.targets.ascend.flags import BANK
+from workbench.targets.ascend.installation import compiler_variables
+from workbench.targets.ascend.interface import interface_of
+from workbench.targets.ascend.om_set import write_config_files
+from workbench.targets.ascend.settings import AscendCompile
+from workbench.targets.ascend.toolchain import DEFAULT_BANK, ascend_toolchain
+from workbench.values.candidate import Candidate
+from workbench.values.documents.input_files import folder_digest
+from workbench.values.errors import CompileError, ToolchainError
+
+TIMEOUT_S = 6 * 3600.0
+_DONE = "Aoe process finished"
+_ATC_ONLY = ("soc_version", "log", "display_model_info", BANK)
+"""Flags of ATC that AOE is not told: it asks the device which chip it is [inferred]."""
+_TRIED = 64
+
+
+def tuned(lowered: Path, candidate: Candidate, bank: Path, report: Callable[[str], None]) -> Candidate:
+    """Fill a bank for every shape that the candidate compiles; returns the candidate with it.
+
+    Args:
+        bank: folder for it; made when missing. One that holds a bank is added to.
+        report: told what is tuned.
+
+    Raises:
+        ToolchainError: there is no AOE, or it does not tune on this chip; the message has its own words.
+        CompileError: it tunes the small model and not this one.
+    """
+    aoe = _find_aoe(os.environ)
+    bank.mkdir(parents=True, exist_ok=True)
+    chip = ascend_toolchain().device
+    settings = candidate.compile
+    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    with work_directory(bank.parent, "aoe") as root:
+        small = root / "small.onnx"
+        onnx.save(_small_model(), small)
+        report(f"trying {aoe} on a product of {_TRIED} x {_TRIED} matrices")
+        plain = {"framework": "5", "model": str(small), "output": str(root / "small")}
+        if said := _run(aoe, plain, root, root / "tried", root / "small.log"):
+            raise ToolchainError(
+                f"AOE does not tune on this {chip}; it was tried on one matrix product, and {said}. The vendor's pages "
+                "contradict each other on whether it does (docs/ascend.md, Tuning operators). A bank that was filled "
+                "elsewhere is taken: compile.op_bank_path in the search space."
+            )
+        interface, model = interface_of(read_model(lowered)), place_model(lowered, root)
+        files = write_config_files(settings, root)
+        for shape in shapes_of(settings, interface):
+            report(f"tuning {shape.name}")
+            flags = compile_flags(
+                candidate, shape, interface, soc_version=chip, model=model, output=root / shape.name, files=files
+            )
+            log = bank.parent / f"aoe-{shape.name}.log"
+            if said := _run(aoe, flags, root, bank, log):
+                raise CompileError(
+                    f"AOE tunes on this {chip}, but not {shape.name} of this model: it {said}.", log_path=log
+                )
+    return with_bank(candidate, bank)
+
+
+def with_bank(candidate: Candidate, bank: Path) -> Candidate:
+    """The candidate, compiled with a bank; the content of the folder is part of its key.
+
+    Raises:
+        ConfigError: no folder, or an empty one.
+    """
+    settings = candidate.compile
+    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    options = {**dict(settings.options), BANK: f"{bank.resolve()}@{folder_digest(bank)}"}
+    return replace(candidate, compile=replace(settings, options=tuple(sorted(options.items()))))
+
+
+def _find_aoe(environment: Mapping[str, str]) -> Path:
+    home = environment.get("ASCEND_HOME_PATH", "")
+    places = [shutil.which("aoe", path=environment.get("PATH", "")), *(f"{home}/{at}/aoe" for at in _BELOW if home)]
+    for place in filter(None, places):
+        if os.access(place, os.X_OK):
+            return Path(place).absolute()
+    raise ToolchainError(
+        "No aoe on PATH, nor below ASCEND_HOME_PATH. It comes with the CANN toolkit, and runs on a machine with the "
+        "card: source its set_env.sh there. A bank that was filled elsewhere is taken as it is (--bank FOLDER)."
+    )
+
+
+_BELOW = ("bin", "tools/aoe/bin")
+"""[inferred] Where the toolkit has it."""
+
+
+def _run(aoe: Path, flags: Mapping[str, str], root: Path, bank: Path, log: Path) -> str:
+    """Tune one model into the bank; '' where that is done, else what happened instead, behind a subject."""
+    home = root / "home"  # of its own: a bank in AOE's usual place would be part of every other key
+    made = home / DEFAULT_BANK
+    made.mkdir(parents=True, exist_ok=True)
+    known = {name: value for name, value in flags.items() if name not in _ATC_ONLY}
+    environment = {**compiler_variables(os.environ), "HOME": str(home)}
+    command = [str(aoe), "--job_type=2", *argument_vector(known)]
+    ended = run_apart(command, environment=environment, timeout_s=TIMEOUT_S, log=log, cwd=root)
+    if ended.code != 0:
+        return ended.words
+    if _DONE not in ended.output:
+        return f"ended with exit code 0 and without {_DONE!r}: {(ended.output.strip().splitlines() or ['nothing'])[-1]}"
+    filled = [chip for chip in made.iterdir() if any(chip.rglob("*"))]
+    for chip in filled:
+        shutil.copytree(chip, bank, dirs_exist_ok=True)
+    return "" if filled else "finished, and left no bank: it found nothing that is quicker"
+
+
+def _small_model() -> onnx.ModelProto:
+    weight = numpy_helper.from_array(np.eye(_TRIED, dtype=np.float32), "w")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [_TRIED, _TRIED]) for name in "xy"]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "small", ends[:1], ends[1:], [weight]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)

@@ -1,0 +1,136 @@
+"""Times of costed calls under prices, and what the errors of a timing model make of a figure of them.
+
+Errors of a timing model are independent of each other, each a factor on the prices that it moves. A figure is worked
+out at both ends of each; what it moves by is added in quadrature of logarithms. What two candidates have in common
+cancels in their ratio before that.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.values.measurement import Estimate
+from workbench.values.modelled_times.statement import Amounts, CallCosts, Product, TimingModel, Work
+
+Floats = npt.NDArray[np.float64]
+Prices = Mapping[str, Floats]
+"""Parameter → [moved] microseconds a unit."""
+Known = dict[tuple[Amounts, tuple[Amounts, ...], tuple[Product, ...]], Floats]
+"""Microseconds of works at some prices; candidates have most kernels in common."""
+
+
+def call_ms(calls: Sequence[CallCosts], prices: Prices, known: Known) -> Floats:
+    """[calls, moved] milliseconds of each call under each set of prices.
+
+    Args:
+        known: of these prices; what is new is added.
+
+    Raises:
+        KeyError: a call needs a parameter without a price.
+    """
+    width = len(next(iter(prices.values())))
+    found = np.zeros((len(calls), width))
+    for row, call in zip(found, calls, strict=True):
+        for work in call.works:
+            key = work.before, work.beside, work.products
+            if key not in known:
+                known[key] = _work_us(work, prices, width)
+            row += work.count / 1000 * known[key]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Priced:
+    """A timing model as it is, and moved; made by `moved`.
+
+    Attributes:
+        prices: parameter → [moved] microseconds a unit, the first as it is.
+    """
+
+    prices: Prices
+    known: Known = field(default_factory=dict)
+
+    def call_ms(self, calls: Sequence[CallCosts]) -> Floats:
+        """[calls, moved] milliseconds; what it works out is kept."""
+        return call_ms(calls, self.prices, self.known)
+
+
+def moved(clock: TimingModel, logs: Floats) -> Priced:
+    """The timing model with other prices.
+
+    Args:
+        logs: [unknowns, moved] logarithms of the factors on prices, in the order of `clock.unknowns`; zeros first.
+    """
+    prices = {name: np.full(logs.shape[1], price) for name, price in clock.prices}
+    for unknown, own in zip(clock.unknowns, logs, strict=True):
+        for parameter in unknown.moves:
+            prices[parameter] = prices[parameter] * np.exp(own)
+    return Priced(prices=prices)
+
+
+@functools.lru_cache(maxsize=16)
+def at_errors(clock: TimingModel) -> Priced:
+    """As it is, then each error by itself at the lower and at the upper end of its 95 %, which reach beyond the data
+    sheet where that says something else."""
+    count = len(clock.unknowns)
+    logs = np.zeros((count, 1 + 2 * count))
+    for place, unknown in enumerate(clock.unknowns):
+        sheet, reach = math.log(unknown.data_sheet), math.log(unknown.factor_95)
+        logs[place, 1 + 2 * place], logs[place, 2 + 2 * place] = min(0.0, sheet) - reach, max(0.0, sheet) + reach
+    return moved(clock, logs)
+
+
+def interval(values: Floats, *, stretch: float = 1.0) -> Estimate:
+    """A positive figure with 95 % of what errors leave open.
+
+    Args:
+        values: [moved] of `at_errors`.
+        stretch: how many times as wide, for more than 95 %.
+    """
+    value = float(values[0])
+    logs = np.log(values[1:] / value).reshape(-1, 2)
+    down, up = (stretch * float(np.linalg.norm(np.maximum(sign * logs, 0).max(axis=1))) for sign in (-1, 1))
+    return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
+
+
+def own_ms(clock: TimingModel, call: CallCosts) -> float:
+    """Milliseconds of a call at the model's own prices."""
+    return float(call_ms([call], {name: np.array([price]) for name, price in clock.prices}, {})[0, 0])
+
+
+def parts_us(call: CallCosts, prices: Mapping[str, float]) -> dict[str, float]:
+    """Microseconds of a call by what it waits for; of parts side by side the longest."""
+    found: dict[str, float] = {}
+    for work in call.works:
+        beside = [{name: amount * prices[name] for name, amount in part} for part in work.beside]
+        for product in work.products:
+            cuts = [max(a * prices[product.adds], b * prices[product.loads]) for a, b in product.cuts]
+            beside.append({product.adds: min(cuts)})
+        longest = max(beside, key=lambda part: sum(part.values()), default={})
+        for name, spent in (*((n, a * prices[n]) for n, a in work.before), *longest.items()):
+            found[name] = found.get(name, 0.0) + work.count * spent
+    return found
+
+
+def _work_us(work: Work, prices: Prices, width: int) -> Floats:
+    longest = np.zeros(width)
+    for part in work.beside:
+        np.maximum(longest, _paid(part, prices, width), out=longest)
+    products = np.zeros(width)
+    for product in work.products:
+        adds, loads = prices[product.adds], prices[product.loads]
+        products += np.minimum.reduce([np.maximum(a * adds, b * loads) for a, b in product.cuts])
+    return _paid(work.before, prices, width) + np.maximum(longest, products)
+
+
+def _paid(part: Amounts, prices: Prices, width: int) -> Floats:
+    found = np.zeros(width)
+    for name, amount in part:
+        found += amount * prices[name]
+    return found
