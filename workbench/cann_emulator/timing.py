@@ -330,7 +330,7 @@ def _in_rows(
     device: DeviceData,
 ) -> KernelWork:
     """How the vector cores share it; `tensor` is the largest."""
-    kind, shape, cores = device.kinds[work.kind], tuple(map(abs, tensor.shape)), device.vector_cores
+    kind, shape, cores = device.kinds[work.kind], tuple(map(abs, tensor.shape)) or (1,), device.vector_cores
     first, last = (tuple(map(abs, one[0].shape)) if one else shape for one in (inputs, outputs))
     width = ITEM_BYTES[inputs[0].dtype if inputs else tensor.dtype]
     if work.kind.endswith("_strided"):
@@ -359,19 +359,19 @@ def _in_rows(
         return replace(work, numbers=work.numbers * max(1, width / 4))
     if work.kind in ("gather_elements", "scatter_elements"):
         axis = _axes(attributes, len(shape))[-1]
-        short = shape and shape[axis] < _SHORT
+        short = shape[axis] < _SHORT
         added = attributes.get("reduction", "none") not in ("none", b"none")
         return replace(work, effort=(device.short_axis_factor if short else 1) * (device.atomic_factor if added else 1))
     if not kind.row_instructions:
         return work
     if work.kind == "top_k":
-        length = shape[_axes(attributes, len(shape))[-1]] if shape else 1
+        length = shape[_axes(attributes, len(shape))[-1]]
         turned = () if length == shape[-1] else ("transpose", "transpose")
         return replace(work, rows=max(work.numbers / length, cores), fused=("top_k", *turned))
     if work.kind == "glu":  # number by number, in pieces of what a core holds
         return replace(work, rows=max(work.numbers / max(1, shape[-1]), work.numbers * width / _TILE))
     axes = _axes(attributes, len(shape)) if work.kind == "reduce" else [len(shape) - 1]
-    found = work.numbers / max(1, prod(shape[axis] for axis in axes if shape))
+    found = work.numbers / max(1, prod(shape[axis] for axis in axes))
     # several cores share a long row, unless its places count
     return replace(
         work, rows=found if kind.error_class != "reduce" or operator.startswith("Arg") else max(found, cores)
