@@ -178,8 +178,9 @@ def test_what_only_held_out_data_overflow_is_found_by_the_check_of_all_samples(t
 
 
 def test_what_no_change_mends_leads_on(tmp_path: Path) -> None:
+    stays = r"\w+ \(\w+; \w+\) stays, .*--most.*--single-op '\w+'"
     for name, proto, limits, kind, message in (
-        ("limit", planted("c"), Limits(error=1e-9), MeasureError, r"\w+ \(\w+; \w+\) stays, .*--most.*--single-op '\w+'"),
+        ("limit", planted("c"), Limits(error=1e-9), MeasureError, stays),
         ("nan", planted("c", broken=True), None, ConfigError, r"'logits' are not finite in float32 already"),
     ):
         file = workspace(tmp_path / name, proto)
