@@ -52,6 +52,10 @@ def wrong_hosts(rng: random.Random) -> Attack:
 
 def smuggled(rng: random.Random) -> Attack:
     """Requests of which two servers could see different ones; what is behind them must never be answered."""
+    padded = [
+        _CHUNKED + b"\r\n2;" + b"x" * rng.randint(300, 100_000) + b"\r\n{}\r\n0\r\n\r\n",
+        _CHUNKED + b"\r\n" + b"0" * rng.randint(300, 100_000) + b"2\r\n{}\r\n0\r\n\r\n",
+    ]
     sent = rng.choice(
         [
             _ONE + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -62,13 +66,16 @@ def smuggled(rng: random.Random) -> Attack:
             _ONE.replace(b"HTTP/1.1", b"HTTP/2.0") + b"\r\n{}",
             _CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n0\r\n\r\n",
             _CHUNKED.replace(b"chunked", b"identity, chunked") + b"\r\n0\r\n\r\n",
-            _CHUNKED + b"\r\n2;" + b"x" * rng.randint(300, 100_000) + b"\r\n{}\r\n0\r\n\r\n",
-            _CHUNKED + b"\r\n" + b"0" * rng.randint(300, 100_000) + b"2\r\n{}\r\n0\r\n\r\n",
+            *padded,
             _CHUNKED + b"\r\n0\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
             _CHUNKED + b"\r\n" + b"1\r\n{\r\n" * 30_000 + b"0\r\n\r\n",
         ]
     )
-    return Attack(name="smuggling", parts=(sent + posted(b"{}"),), statuses=(frozenset({400}),) * 2, may_close=True)
+    # a chunk may say its size at length, within what is bounded of a body; its `{}` has no field then
+    statuses = frozenset({400, 422} if sent in padded else {400})
+    return Attack(
+        name="smuggling", parts=(sent + posted(b"{}"),), statuses=(statuses, frozenset({400})), may_close=True
+    )
 
 
 def mixed(seed: int, count: int) -> Iterator[Attack]:

@@ -10,7 +10,9 @@ import uvicorn
 
 from tests.serve.attacks import posted
 from tests.serve.sockets import WAIT_S, gone, port_of, serving, talk
+from workbench.serve import protocol
 from workbench.serve.protocol import MOST_FIELDS, MOST_HEAD_BYTES
+from workbench.serve.refusals import Refusal
 
 PATIENCE_S = 0.4
 
@@ -119,6 +121,15 @@ def test_what_two_servers_could_read_in_two_ways_is_refused_and_the_connection_c
         assert said.count(b"content-length: ") == 1, sent[:200]
         assert b"connection: close" in said, sent[:200]
         assert b'{"error": {"kind": "bad_request"' in said, sent[:200]
+
+
+def test_a_refusal_keeps_nothing_of_what_it_refused(port: int) -> None:
+    heads, chunks = posted(b"{}", head=b"X: y\r\n" * 200), CHUNKED + b"\r\n" + b"1;%s\r\nx\r\n" % (b"x" * 100) * 2000
+    for sent in (posted(b"{}") * 100, heads, chunks):
+        talk(port, sent, answers=1, wait_s=1.0)
+    constants = [one for one in vars(protocol).values() if isinstance(one, Refusal)]
+    assert constants
+    assert [one.kind for one in constants if one.__traceback__ is not None] == []
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n"

@@ -45,6 +45,11 @@ _TOO_SLOW_HEAD = Refusal("slow", "The request's head did not come in time.", clo
 _NO_ROOM = Refusal("overloaded", "There are too many connections.", 1, close=True)
 
 
+class _Refused(Exception):
+    """Ends the parser, which drops what it says: `BoundedHttp._refusal` has it. A new one each time, since one that is
+    raised again keeps the frames, and so the bytes, of every time before."""
+
+
 def bounded_http(connections: Connections, **settings: float) -> Any:
     """What uvicorn makes its connections by: a callable with uvicorn's arguments.
 
@@ -192,7 +197,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._answering:
             self._refusal = _SENT_AHEAD
-            raise _SENT_AHEAD
+            raise _Refused
         self._in_head = True
         super().on_message_begin()
 
@@ -201,7 +206,7 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if len(self.headers) == MOST_FIELDS:
             self._refusal = _HEAD_TOO_LARGE
-            raise _HEAD_TOO_LARGE
+            raise _Refused
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -209,16 +214,17 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._on_time()
+        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MOST_HEAD_BYTES:
+            self._refusal = _HEAD_TOO_LARGE
+            raise _Refused
         try:
-            if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MOST_HEAD_BYTES:
-                raise _HEAD_TOO_LARGE
             length = body_length(self.parser.get_http_version(), self.parser.get_method(), self.url, self.headers)
         except Refusal as refusal:
             self._refusal = refusal
-            raise
+            raise _Refused from None
         if length != 0 and self.parser.should_upgrade():
             self._refusal = Refusal("bad_request", "Nothing is upgraded to here.", close=True)
-            raise self._refusal
+            raise _Refused
         self._chunked = length is None
         super().on_headers_complete()
         self._in_head, self._in_body, self._asked = False, True, True
@@ -235,7 +241,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._chunked and self._bytes > _MOST_FRAMING_BYTES and not self.cycle.response_complete:
             self._refusal = _TOO_MUCH_FRAMING
-            raise _TOO_MUCH_FRAMING
+            raise _Refused
         self._on_time()
         self._in_body = False
         self._bytes = 0
