@@ -23,6 +23,24 @@ def test_the_verdict_comes_first_with_its_figures_their_evidence_and_what_to_typ
     assert said[-3:] == list(NEXT)
 
 
+def test_where_too_few_calls_were_timed_for_a_p99_the_median_stands_there() -> None:
+    found = judge(member(2.0))
+    few = found.find(chosen(found))
+    assert few is not None
+    assert few.measurement.latency is not None
+    latency = replace(few.measurement.latency, p99_ms=None)
+    said = brief(judge(replace(few, measurement=replace(few.measurement, latency=latency))))
+    assert any("P50 of one call" in line and "2.00 ms" in line for line in said)
+
+
+def test_of_several_that_cannot_be_told_apart_the_chosen_one_is_said_first() -> None:
+    found = judge(member(2.0), member(2.0, threads=2), member(2.0, threads=3))
+    assert found.recommended is not None
+    assert found.recommended.among
+    assert brief(found)[0].startswith(f"Cannot be told apart: {chosen(found)[:12]}  INT8")
+    assert "2 others, by " in " ".join(brief(found)[:2])
+
+
 def test_many_members_and_warnings_stay_within_25_lines_of_100_columns() -> None:
     found = judge(*(member(1.2 + 0.3 * i, drop_pp=0.03 * i, threads=1 + i) for i in range(14)))
     assert found.recommended is not None

@@ -9,7 +9,7 @@ from workbench.report.recommendation import headline
 from workbench.report.scored import scored
 from workbench.report.summary import Summary
 from workbench.report.text import damage_words, verdict_lines
-from workbench.report.words import drop_cell, interval
+from workbench.report.words import count_of, drop_cell, interval
 from workbench.values.evidence import Evidence, level_of
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import METRICS, asked_beside, intervals, shown_in
@@ -42,7 +42,12 @@ def brief_lines(summary: Summary, next_commands: Sequence[str] = ()) -> list[Lin
     else:
         chosen = summary.find(recommended.candidate_id)
         assert chosen is not None, "the recommended candidate was evaluated"
-        found += _sentence(headline(summary), "bold yellow" if recommended.among else "bold green", 3)
+        said, equals = headline(summary), len(recommended.among)
+        if equals:  # the one to take is said before how many others are as good
+            by = f", by {', '.join(recommended.compared)}" if recommended.compared else ""
+            name = f"{chosen.candidate.short_id}  {summary.title(chosen.candidate)}"
+            said = f"Cannot be told apart: {name} and {count_of(equals, 'other')}{by}"
+        found += _sentence(said, "bold yellow" if equals else "bold green", 3)
         found += _figures(summary, chosen)
         found += [line for warning in recommended.warnings[:1] for line in _sentence(f"Mind: {warning}", "yellow")]
         if len(recommended.warnings) > 1:
@@ -94,7 +99,9 @@ def _served(summary: Summary, evaluation: Evaluation) -> tuple[str, ...]:
         return "service_throughput_per_s", "service_p99_ms"
     if evaluation.measurement.language is not None:
         return "prefill_ms", "decode_ms"
-    return "throughput_per_s", "latency_p99_ms"
+    latency = evaluation.measurement.latency
+    few = latency is not None and latency.p99_ms is None  # too few calls were timed for a P99
+    return "throughput_per_s", "latency_p50_ms" if few else "latency_p99_ms"
 
 
 def _reading(summary: Summary, evaluation: Evaluation, name: str) -> tuple[float | Estimate | None, Evidence | None]:
@@ -147,6 +154,7 @@ _HEADS = {
     "service_throughput_per_s": "served /s",
     "service_p99_ms": "P99 ms",
     "throughput_per_s": "per s",
+    "latency_p50_ms": "P50 ms",
     "latency_p99_ms": "P99 ms",
     "prefill_ms": "prefill",
     "decode_ms": "decode",
