@@ -81,10 +81,6 @@ class Trained:
     seconds: float
 
 
-_SHARE = 0.6
-"""Of a processor for each thread; alone on two processors two threads had 0.9 and more."""
-
-
 def train(
     *,
     task: Task,
@@ -95,16 +91,13 @@ def train(
     vocabulary_size: int,
     seed: int,
     report: Callable[[str], None],
-    threads: int = 2,
 ) -> Trained:
     """Train one encoder with its head.
 
-    The same arguments give the same weights on the same machine and library versions; another thread count changes
-    the order of additions and with it the last digits. Where the machine gives the threads less than `_SHARE` of
-    themselves, one goes on alone: two that are taken away in turns wait for each other, 12 s a step instead of 0.3.
+    The same arguments give the same weights on the same machine and library versions, whatever else runs there.
     """
     started = time.perf_counter()
-    with _reproducible(seed, threads):
+    with _reproducible(seed):
         model = _new_model(task, preset, labels, vocabulary_size)
         model.train()
         batches = [batch for epoch in range(schedule.epochs) for batch in _batches(samples, schedule, seed + epoch)]
@@ -115,7 +108,6 @@ def train(
         )
         every, losses = max(1, len(batches) // 10), []
         for step, batch in enumerate(batches, start=1):
-            began, spent = time.perf_counter(), time.process_time()
             loss = model(**_tensors(batch, schedule.max_length)).loss
             optimizer.zero_grad()
             loss.backward()
@@ -123,9 +115,6 @@ def train(
             optimizer.step()
             rate.step()
             losses.append(loss.item())
-            given = (time.process_time() - spent) / (time.perf_counter() - began)
-            if given < _SHARE * torch.get_num_threads():
-                torch.set_num_threads(1)
             if step % every == 0 or step == len(batches):
                 recent = losses[-every:]
                 took_s = time.perf_counter() - started
@@ -230,13 +219,17 @@ def _turning(angles: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _reproducible(seed: int, threads: int) -> Iterator[None]:
-    """Seed torch and ask for deterministic kernels; the caller's state comes back afterwards."""
+def _reproducible(seed: int) -> Iterator[None]:
+    """Seed torch and ask for deterministic kernels; the caller's state comes back afterwards.
+
+    One thread: another number of them changes the order of additions and with it the last digits, and two that a busy
+    machine takes away in turns wait for each other, 12 s a step instead of 0.35 (two alone: 0.2).
+    """
     before_threads, before_mode = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         torch.use_deterministic_algorithms(True)
-        torch.set_num_threads(threads)
+        torch.set_num_threads(1)
         # The first steps have near one-hot attention, whose other weights are denormal numbers: computing with them
         # takes many times as long.
         torch.set_flush_denormal(True)
