@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.cann_emulator.device_data import DeviceData, load_device_data
-from workbench.cann_emulator.om import Dtype, Tensor
-from workbench.cann_emulator.timing import KernelWork, operator_work, work_us
+from workbench.cann_emulator.om import Tensor
+from workbench.values.modelled_times.device_data import DeviceData, load_device_data
+from workbench.values.modelled_times.kernels import Dtype, KernelWork, operator_work, work_us
 
 _DTYPES: Mapping[str, Dtype] = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int16": "float16"}
 _CHIPS = {"910B1": "Ascend910B1", "910B2": "Ascend910B2", "910B4": "Ascend910B4"}
@@ -60,7 +60,7 @@ def read_cases(folder: Path) -> list[Case]:
                         soc=soc,
                         time_us=float(row["time_us"]),
                         works=works,
-                        error_class=device.kinds[longest.kind].error_class if longest.kind in device.kinds else "aicpu",
+                        error_class=longest.error_class,
                     )
                 )
     return found
@@ -138,7 +138,7 @@ def _steps(
         yield work("Softmax", inputs, outputs, attributes={"axis": attrs["dim"]})
     elif op == "arg_max":
         if first.dtype == "int64":  # done number by number
-            yield KernelWork(kind="aicpu", aicpu_elements=math.prod(first.shape))
+            yield KernelWork(kind="aicpu", error_class="aicpu", aicpu_elements=math.prod(first.shape))
         else:
             yield work("ArgMax", inputs, [], attributes={"axis": attrs["dim"]})
         yield small
@@ -200,7 +200,7 @@ def _steps(
     elif op in ("top_k", "moe_gating_top_k_softmax"):
         if first.dtype in ("int8", "int32", "int64"):
             looks = 1 if first.dtype == "int64" else math.log2(attrs["k"])
-            yield KernelWork(kind="aicpu", aicpu_elements=int(math.prod(first.shape) * looks))
+            yield KernelWork(kind="aicpu", error_class="aicpu", aicpu_elements=int(math.prod(first.shape) * looks))
         else:
             yield work("TopK", [first], [], attributes={"axis": attrs.get("dim", -1)})
     elif op == "unsorted_segment_sum":

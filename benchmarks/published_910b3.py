@@ -23,10 +23,10 @@ import onnx
 
 from tests.cann_emulator.bert import BERT_SMALL, Shape, bert, tokens
 from tests.quantization.deploy_models import min_max_record
-from workbench.cann_emulator.device_data import DeviceData, load_device_data
 from workbench.cann_emulator.om import OfflineModel, Tensor, load_om
 from workbench.cann_emulator.timing import copy_us, execute_us, kernel_times
 from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.values.modelled_times.device_data import DeviceData, load_device_data
 
 LENGTH = 512
 SOC = "Ascend910B3"

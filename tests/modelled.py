@@ -18,13 +18,12 @@ from workbench.values.modelled_times.statement import (
 COMMAND = "python -m measure {} --to clock.json"
 
 
-def unknown(name: str, *moves: str, factor_95: float, data_sheet: float = 1.0, value: float = 10.0) -> Unknown:
+def unknown(name: str, *moves: str, factor_95: float, value: float = 10.0) -> Unknown:
     return Unknown(
         name=name,
         about=f"the {name} of a test",
         moves=moves,
         factor_95=factor_95,
-        data_sheet=data_sheet,
         value=value,
         unit="us" if name == "launch" else "TFLOPS",
         reads="time" if name == "launch" else "rate",
@@ -37,7 +36,7 @@ CLOCK = TimingModel(
     name="a card, tests",
     prices=(("float16", 10.0), ("int8", 5.0), ("launch", 10.0)),
     unknowns=(
-        unknown("matrix", "float16", "int8", factor_95=1.6, data_sheet=0.5),
+        unknown("matrix", "float16", "int8", factor_95=1.6),
         unknown("int8_gain", "int8", factor_95=2.0, value=2.0),
         unknown("launch", "launch", factor_95=2.0),
     ),
@@ -46,10 +45,8 @@ CLOCK = TimingModel(
 
 def call(*, launches: float = 0, **amounts: float) -> CallCosts:
     """Amounts of work by what prices it; microseconds come to 10 each, of INT8 to 5."""
-    counted = tuple((name, float(amount)) for name, amount in amounts.items())
-    return CallCosts(
-        works=(Work(count=1, before=(("launch", float(launches)),) if launches else (), beside=(counted,)),)
-    )
+    counted = {**({"launch": launches} if launches else {}), **amounts}
+    return CallCosts(works=(Work(count=1, amounts=tuple((name, float(value)) for name, value in counted.items())),))
 
 
 def latency(costs: CallCosts, baseline: CallCosts | None = None, *, clock: TimingModel = CLOCK) -> Latency:

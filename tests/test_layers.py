@@ -138,6 +138,7 @@ NAMED = {
     "evaluation/record.py": ({"amct"}, "a candidate may follow AMCT's configuration, a text of quantization/amct"),
     "space/reader.py": ({"amct"}, "the same text"),
     "values/candidate.py": ({"amct"}, "the same text"),
+    "values/modelled_times": ({"ascend", "910b", "cann", "atc"}, "the chips whose kernels were timed"),
     "graph": ({"amct", "ascend"}, "layers and names of nodes are AMCT's, so that records fit both"),
     "quantization": (
         {"amct", "ascend", "atc", "910b", "npu", "cann", "openvino"},

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cann_emulator.test_timing import elementwise, matmul, model
-from workbench.cann_emulator.cost_statement import clock_statement, execution_costs
-from workbench.cann_emulator.device_data import load_device_data, with_parameters
 from workbench.cann_emulator.om import Dtype, OfflineModel
-from workbench.cann_emulator.timing import copy_us, execute_us
+from workbench.cann_emulator.timing import copy_us, execute_us, execution_costs
 from workbench.values.modelled_times.costs import at_errors
+from workbench.values.modelled_times.device_data import load_device_data, with_parameters
+from workbench.values.modelled_times.device_model import timing_model
 from workbench.values.modelled_times.statement import with_known
 
 B3 = load_device_data("Ascend910B3")
-CLOCK = clock_statement(B3, "a test")
+CLOCK = timing_model(B3, "a test")
 SIZES = st.integers(1, 3000)
 
 
@@ -55,7 +55,7 @@ def test_what_a_benchmark_measures_is_another_price_of_the_same_costs() -> None:
     """So a measurement needs nothing compiled again."""
     found = model(matmul(1, 2048, 512, 2048, dtype="int8"), elementwise(2048, 2048))
     costs = execution_costs(found, 0, B3, copied_in=(), copied_out=())
-    own = dict(item for work in costs.works for item in work.before)
+    own = dict(item for work in costs.works for item in work.amounts)
     gain = next(unknown.value for unknown in CLOCK.unknowns if unknown.name == "int8_gain")
 
     known = with_known(CLOCK, {"int8_gain": gain / 1.7})
@@ -67,7 +67,7 @@ def test_what_a_benchmark_measures_is_another_price_of_the_same_costs() -> None:
 def test_what_a_refit_measured_is_hardly_open_any_more() -> None:
     refitted = replace(B3, origins={**B3.origins, "cube_efficiency_float16": "measured: a test"})
 
-    stated = {unknown.name: unknown for unknown in clock_statement(refitted, "a test").unknowns}
+    stated = {unknown.name: unknown for unknown in timing_model(refitted, "a test").unknowns}
 
     assert stated["matrix_float16"].factor_95 == 1.1
     assert stated["int8_gain"].factor_95 == B3.errors["int8_gain"].factor_95
@@ -76,7 +76,7 @@ def test_what_a_refit_measured_is_hardly_open_any_more() -> None:
 def test_what_costs_nothing_is_not_open() -> None:
     free = with_parameters(B3, {"gear_us": 0.0})
 
-    assert "gear" not in {unknown.name for unknown in clock_statement(free, "a test").unknowns}
+    assert "gear" not in {unknown.name for unknown in timing_model(free, "a test").unknowns}
 
 
 def test_every_error_says_what_it_was_found_on_and_how_it_is_settled() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.cann_emulator.test_timing import B3, elementwise, matmul, model
-from workbench.cann_emulator.device_data import load_device_data, with_parameters
 from workbench.cann_emulator.fit import Row, fit, main, override_text, read_op_summary
 from workbench.cann_emulator.om import OfflineModel, write_om
 from workbench.cann_emulator.timing import kernel_times, stream_us
 from workbench.values.errors import ConfigError
+from workbench.values.modelled_times.device_data import load_device_data, with_parameters
 
 HEADER = [
     "Device_id",

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.published_910b3 import BATCH, SOC, compile_models, device_ms, figures
 from tests.cann_emulator.bert import BERT_SMALL
-from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.om import OfflineModel
+from workbench.values.modelled_times.device_data import load_device_data
 
 B3 = load_device_data(SOC)
 SHAPE = replace(BERT_SMALL, vocabulary=1000)

@@ -11,7 +11,6 @@ from onnx import TensorProto, helper
 
 from tests.ascend_workspace import write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.om import load_om
 from workbench.cann_emulator.timing import stream_us
 from workbench.evaluation.bench import Bench, open_bench
@@ -27,6 +26,7 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.study.layers import plain_recipe
 from workbench.targets.profiler import KernelTime
 from workbench.values.candidate import Candidate
+from workbench.values.modelled_times.device_data import load_device_data
 
 
 def kernel(us: float, *nodes: str) -> KernelTime:

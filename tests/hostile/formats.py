@@ -24,7 +24,6 @@ from workbench.cann_emulator.atc.aipp import read_aipp
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.fusion import read_switches
 from workbench.cann_emulator.atc.precision_files import read_keep_dtype, read_mixlist
-from workbench.cann_emulator.device_data import SHIPPED, load_device_data
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.cann_emulator.fit import read_op_summary
 from workbench.cann_emulator.om import MAGIC, NotAnOm, read_om
@@ -54,6 +53,7 @@ from workbench.targets.ascend.dump.dump_file import read_dump_file
 from workbench.targets.ascend.npu_smi import parse_info, parse_mapping, parse_pairs
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.values.errors import WorkbenchError
+from workbench.values.modelled_times.device_data import SHIPPED, load_device_data
 from workbench.values.preprocess import encode, open_preprocessor
 
 OM_JSON = b'{"graph": [{"op": [{"name": "a", "type": "MatMulV2", "input_desc": [{"dtype": "DT_INT8"}]}]}]}'

@@ -98,7 +98,7 @@ def test_the_report_names_modelled_times_and_holds_recipes_against_the_presets(
     question, bench, _ = swept
     summary = summary_of(question, bench.journal)
     text = lines(summary)
-    assert "modelled by a roofline, measured nowhere" in text
+    assert "modelled, measured nowhere" in text
     assert "Every recipe that was judged in full" in text
     assert "the best preset" in text
     assert max(map(len, text.splitlines())) <= 112

@@ -23,7 +23,7 @@ from workbench.targets.ascend_llm.calibrate import CalibratedLlm
 from workbench.targets.ascend_llm.calibrate import calibrate_llm as _calibrate
 from workbench.targets.ascend_llm.judge import Alike, JudgedModel, Judgement, Judging
 from workbench.targets.ascend_llm.judge import judge as _judge
-from workbench.targets.ascend_llm.roofline import ServedShape
+from workbench.targets.ascend_llm.serving_times import ServedShape
 from workbench.targets.ascend_llm.texts import read_texts
 from workbench.values.errors import ConfigError
 from workbench.values.system.files import check_apart

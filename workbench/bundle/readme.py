@@ -152,7 +152,7 @@ def figures(manifest: Manifest) -> list[str]:
         "",
         "Brackets are 95 % intervals. The search saw validation and never holdout. "
         + (
-            "Losses were computed on a processor, in the arithmetic of the card; modelled times are a roofline's."
+            "Losses were computed on a processor, in the arithmetic of the card; modelled times are a timing model's."
             if manifest.task == LANGUAGE
             else f"Times are corrected for the drift of the machine during the sweep; raw times are in `{MANIFEST}`."
         ),

@@ -2,6 +2,6 @@
 
 It obeys the documented contract of the vendor strictly, so that what talks to it talks to the real kit unchanged.
 Nobody in `workbench` imports it: it is switched on as CANN is, by its environment (`workbench emulator env`). Every
-file it writes and every version file it shows says that it is emulated. Numbers that no source gives are in
-`ascend910b3.yaml` with their origin; `[inferred]` marks what the vendor's pages leave open.
+file it writes and every version file it shows says that it is emulated. How long kernels take is said by
+`workbench.values.modelled_times`; `[inferred]` marks what the vendor's pages leave open.
 """

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.state import state_folder
 from workbench.cann_emulator.tree import (
     CANN_VERSIONS,
@@ -26,6 +25,7 @@ from workbench.cann_emulator.tree import (
     write_tree,
 )
 from workbench.values.errors import ConfigError
+from workbench.values.modelled_times.device_data import load_device_data
 
 
 def main(argv: Sequence[str]) -> int:

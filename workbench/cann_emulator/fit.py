@@ -22,10 +22,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.cann_emulator.device_data import DeviceData, load_device_data, with_parameters
 from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, load_om
-from workbench.cann_emulator.timing import KernelWork, kernel_works, timed
+from workbench.cann_emulator.timing import kernel_works, timed
 from workbench.values.errors import ConfigError
+from workbench.values.modelled_times.device_data import DeviceData, load_device_data, with_parameters
+from workbench.values.modelled_times.kernels import KernelWork
 from workbench.values.system.files import temporary_beside
 
 _NAME, _TYPE, _DURATION, _WAIT = "Op Name", "OP Type", "Task Duration(us)", "Task Wait Time(us)"

@@ -3,7 +3,7 @@
 Widths and keys are those of public captures and of the open source of npu-smi: table rows with fixed columns, and
 `\t<key, 30 wide> : <value>` elsewhere. Load and HBM come from what processes on the emulated devices report
 (`state`); power, temperature and clock follow from the load by a straight line, [inferred] between what is known of
-idle and busy cards (`ascend910b3.yaml`, power).
+idle and busy cards (`ascend910b.yaml`, power).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from workbench.cann_emulator.device_data import DeviceData, load_device_data
 from workbench.cann_emulator.revision import emulator
 from workbench.cann_emulator.state import (
     RESERVED_HBM_MB,
@@ -27,6 +26,7 @@ from workbench.cann_emulator.state import (
 )
 from workbench.cann_emulator.tree import DRIVER_VERSION, FIRMWARE_VERSION
 from workbench.values.errors import ConfigError
+from workbench.values.modelled_times.device_data import DeviceData, load_device_data
 
 _LINE = "+---------------------------+---------------+----------------------------------------------------+"
 _DOUBLE = _LINE.replace("-", "=")

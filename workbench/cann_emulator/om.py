@@ -18,15 +18,12 @@ from typing import Literal
 
 from workbench.values.documents.canonical import canonical_json, decode, encode
 from workbench.values.documents.json_reader import loads
+from workbench.values.modelled_times.kernels import ITEM_BYTES as ITEM_BYTES
+from workbench.values.modelled_times.kernels import Dtype as Dtype
 
 MAGIC = b"EMULATED-OM-v1\0\0"
 _LENGTHS = struct.Struct("<QQ")
 
-Dtype = Literal["float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool", "uint64"]
-ITEM_BYTES: Mapping[Dtype, int] = {
-    **{"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1},
-    **{"int32": 4, "int64": 8, "uint64": 8},
-}
 Core = Literal["cube", "vector", "mix", "aicpu", "none"]
 """What executes a kernel; 'mix' is cube with vector work fused behind it, 'none' costs nothing (a view, a constant)."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from workbench.cann_emulator.device_data import load_device_data
+from workbench.values.modelled_times.device_data import load_device_data
 from workbench.values.system.files import temporary_beside
 
 SOC_VERSION = "Ascend910B3"

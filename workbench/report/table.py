@@ -19,7 +19,7 @@ from workbench.values.results import Evaluation
 
 _LANGUAGE_LEGEND = (
     "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. prefill, decode: "
-    "modelled by a roofline, measured nowhere, with what such times may be off by. int8/float counts linears. "
+    "modelled, measured nowhere, with what such times may be off by. int8/float counts linears. "
     "held-out: text the search never saw."
 )
 _LEGEND = (

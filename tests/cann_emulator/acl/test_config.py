@@ -15,11 +15,11 @@ from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import contexts, prof
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS
-from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.dump_file import parse_dump
 from workbench.cann_emulator.timing import kernel_times
 from workbench.targets.ascend.overflow import overflow_files
 from workbench.targets.ascend.profiles.read import read_profile
+from workbench.values.modelled_times.device_data import load_device_data
 
 
 def written(folder: Path, body: Any, name: str = "acl.json") -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import clock
-from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.fit import fit, read_op_summary
 from workbench.cann_emulator.timing import execute_us, kernel_times, stream_us
 from workbench.targets.ascend.profiles.read import read_profile
+from workbench.values.modelled_times.device_data import load_device_data
 
 DEVICE = load_device_data("Ascend910B3")
 COPIED = 4096

@@ -15,9 +15,9 @@ from tests.cann_emulator.acl.library import Loaded, multilayer, ok, opened, save
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import handles, streams
 from workbench.cann_emulator.acl.errors import NotEstablished
-from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.om import load_om
 from workbench.cann_emulator.timing import execute_us, stream_us
+from workbench.values.modelled_times.device_data import load_device_data
 
 X = np.random.default_rng(5).standard_normal((5, 16)).astype(np.float32)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment, switched_on
-from workbench.cann_emulator.cost_statement import clock_statement
-from workbench.cann_emulator.device_data import load_device_data
 from workbench.targets.ascend.microbenchmarks import MEASUREMENTS, main
 from workbench.values.errors import ConfigError
+from workbench.values.modelled_times.device_data import load_device_data
+from workbench.values.modelled_times.device_model import timing_model
 from workbench.values.modelled_times.measured import read_measured
 
 OTHER = """\
@@ -73,7 +73,7 @@ def test_values_of_another_device_are_not_mixed_in(device: Path, capsys: pytest.
 
 
 def test_every_micro_benchmark_settles_an_error_in_its_unit() -> None:
-    clock = clock_statement(load_device_data("Ascend910B3"), "a test")
+    clock = timing_model(load_device_data("Ascend910B3"), "a test")
 
     units = {unknown.name: unknown.unit for unknown in clock.unknowns}
     assert units.items() >= {name: unit for name, (_, unit) in MEASUREMENTS.items()}.items()

@@ -6,8 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from workbench.cann_emulator.atc.operator_types import core_of
-from workbench.cann_emulator.device_data import load_device_data
 from workbench.targets.ascend.operators import AICPU_START_US, OPERATOR_RULES, check_operators
+from workbench.values.modelled_times.device_data import load_device_data
 
 
 def model(

@@ -24,7 +24,7 @@ from workbench.targets.ascend_llm.served import read_served
 from workbench.targets.ascend_llm.tensors import stored, write_weights
 from workbench.values.errors import ConfigError, MeasureError
 
-CLOCK = "Times MODELLED, not measured (Ascend910B3, roofline)"
+CLOCK = "Times MODELLED, not measured (Ascend910B3, timing model)"
 
 
 def words(count: int, seed: int = 0) -> str:
@@ -240,7 +240,7 @@ def test_the_command_writes_json_that_holds_every_figure(tmp_path: Path, monkeyp
     found = json.loads(ended.stdout)
     assert found["checkpoints"][0]["text"]["ratio"]["low"] > 0
     assert found["checkpoints"][0]["figures"]["decode_ms"]["high"] > 0
-    assert found["clock"] == "Ascend910B3, roofline"
+    assert found["clock"] == "Ascend910B3, timing model"
 
 
 def test_a_float32_checkpoint_says_that_no_engine_runs_it(tmp_path: Path) -> None:

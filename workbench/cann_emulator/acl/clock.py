@@ -32,9 +32,9 @@ from workbench.cann_emulator.revision import PACED
 from workbench.cann_emulator.state import state_folder
 
 if TYPE_CHECKING:
-    from workbench.cann_emulator.device_data import DeviceData
     from workbench.cann_emulator.om import OfflineModel
     from workbench.cann_emulator.timing import KernelTime
+    from workbench.values.modelled_times.device_data import DeviceData
 
 
 @dataclass(slots=True)
@@ -191,9 +191,10 @@ def alone_on(physical: int) -> Iterator[None]:
 @functools.cache
 def _timing() -> tuple[ModuleType, DeviceData]:
     """The module and the device's data; imported late, as programs that never copy or execute need neither."""
-    from workbench.cann_emulator import device_data, timing
+    from workbench.cann_emulator import timing
+    from workbench.values.modelled_times.device_data import load_device_data
 
-    return timing, device_data.load_device_data(SOC_NAME)
+    return timing, load_device_data(SOC_NAME)
 
 
 def ready() -> None:

@@ -18,9 +18,10 @@ from workbench.values.documents.canonical import canonical_json
 @functools.cache
 def clock() -> str:
     """The clock that executions and copies are timed by: a `TimingModel`."""
-    from workbench.cann_emulator import cost_statement, device_data  # late, as `acl.clock` does
+    from workbench.values.modelled_times.device_data import load_device_data  # late, as `acl.clock` does
+    from workbench.values.modelled_times.device_model import timing_model
 
-    return canonical_json(cost_statement.clock_statement(device_data.load_device_data(SOC_NAME), emulator()))
+    return canonical_json(timing_model(load_device_data(SOC_NAME), emulator()))
 
 
 def execution_costs(model_id: int, copied_in: Sequence[int], copied_out: Sequence[int]) -> str | None:
@@ -29,15 +30,14 @@ def execution_costs(model_id: int, copied_in: Sequence[int], copied_out: Sequenc
     Args:
         copied_in, copied_out: bytes of each copy in front of it and behind it.
     """
-    from workbench.cann_emulator import cost_statement, device_data  # late, as `acl.clock` does
+    from workbench.cann_emulator.timing import execution_costs as costs_of  # late, as `acl.clock` does
+    from workbench.values.modelled_times.device_data import load_device_data
 
     with STANDING:
         entry = models.LOADED.get(model_id)
         if entry is None:
             return None
-        device = device_data.load_device_data(SOC_NAME)
+        device = load_device_data(SOC_NAME)
         return canonical_json(
-            cost_statement.execution_costs(
-                entry.model, entry.gear or 0, device, copied_in=copied_in, copied_out=copied_out
-            )
+            costs_of(entry.model, entry.gear or 0, device, copied_in=copied_in, copied_out=copied_out)
         )

@@ -31,14 +31,13 @@ from workbench.quantization.llm.reference import FloatReference, float_reference
 from workbench.targets.ascend_llm.execution import served_decoder, served_logits
 from workbench.targets.ascend_llm.forecast import check_memory, judging_bytes
 from workbench.targets.ascend_llm.kept import judged_key, keep_outcomes, kept_outcomes, outcomes_file
-from workbench.targets.ascend_llm.roofline import (
-    CHIP,
+from workbench.targets.ascend_llm.served import Served, read_served
+from workbench.targets.ascend_llm.serving_times import (
     ServedFigures,
     ServedShape,
-    roofline_clock,
+    card_times,
     served_figures,
 )
-from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.texts import encoder_of, prompt_ids, read_documents, read_prompts, read_tokenizer
 from workbench.targets.language import TokenWindow, WindowScores
 from workbench.values.errors import ConfigError, MeasureError
@@ -237,7 +236,7 @@ def judge(
         chance=multiple.chance(asked.questions) if asked.questions else None,
         float_accuracy=None if asked.chosen is None else multiple.accuracy(asked.questions, asked.chosen),
         shape=judging.shape,
-        clock=roofline_clock(CHIP).name,
+        clock=card_times().name,
         notes=tuple(
             f"{name} is not judged on all windows and has no part in what follows."
             for name in outcomes

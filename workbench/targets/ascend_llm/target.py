@@ -1,7 +1,7 @@
 """The target for language models: msModelSlim's checkpoints, made and executed on the host's processors.
 
-Numbers are what the card computes, as far as its documents say (`execution`); times are those of a roofline, and no
-card is asked for anything. See `workbench.targets.language`.
+Numbers are what the card computes, as far as its documents say (`execution`); times are those of the timing
+model, and no card is asked for anything. See `workbench.targets.language`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from workbench.targets.ascend_llm.forecast import checkpoint_bytes, window_ms
 from workbench.targets.ascend_llm.judge import CheckpointJudge
 from workbench.targets.ascend_llm.prompted import Prompted, compared, ids_of, prompted
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
-from workbench.targets.ascend_llm.roofline import CHIP, ServedShape, modelled_times, roofline_clock, served_size
 from workbench.targets.ascend_llm.served import Served, read_served
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine
+from workbench.targets.ascend_llm.serving_times import ServedShape, card_times, modelled_times, served_size
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.targets.ascend_llm.tensors import DESCRIPTION
 from workbench.targets.ascend_llm.texts import calibration_samples, read_texts, read_tokenizer
@@ -52,7 +52,7 @@ RECIPE = "recipe.yaml"
 _ENGINE = "See docs/llm.md on what an engine would refuse."
 _TOKENS = ("tokenizer.json", "tokenizer_config.json")
 _INTEGER = ("W8A8", "W8A8_DYNAMIC", "W8A8_MIX")
-_BASIS = "a roofline of the card by its platform file and data sheet; measured nowhere"
+_BASIS = "a timing model that was fitted to operators timed on such cards; measured nowhere"
 
 
 class AscendLlmTarget:
@@ -218,7 +218,7 @@ class AscendLlmTarget:
         times = modelled_times(config, types, quantized_cache=cache, shape=shape)
         size = served_size(config, types, quantized_cache=cache)
         return LanguageCosts(
-            clock=roofline_clock(CHIP),
+            clock=card_times(),
             prefill=times.prefill,
             decode=times.decode,
             kv_bytes_per_token=size.kv_bytes_per_token,

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.values.measurement import Estimate
-from workbench.values.modelled_times.statement import Amounts, CallCosts, Product, TimingModel, Work
+from workbench.values.modelled_times.statement import Amounts, CallCosts, TimingModel
 
 Floats = npt.NDArray[np.float64]
 Prices = Mapping[str, Floats]
 """Parameter → [moved] microseconds a unit."""
-Known = dict[tuple[Amounts, tuple[Amounts, ...], tuple[Product, ...]], Floats]
+Known = dict[Amounts, Floats]
 """Microseconds of works at some prices; candidates have most kernels in common."""
 
 
@@ -38,10 +38,9 @@ def call_ms(calls: Sequence[CallCosts], prices: Prices, known: Known) -> Floats:
     found = np.zeros((len(calls), width))
     for row, call in zip(found, calls, strict=True):
         for work in call.works:
-            key = work.before, work.beside, work.products
-            if key not in known:
-                known[key] = _work_us(work, prices, width)
-            row += work.count / 1000 * known[key]
+            if work.amounts not in known:
+                known[work.amounts] = sum((a * prices[name] for name, a in work.amounts), np.zeros(width))
+            row += work.count / 1000 * known[work.amounts]
     return found
 
 
@@ -76,13 +75,12 @@ def moved(clock: TimingModel, logs: Floats) -> Priced:
 
 @functools.lru_cache(maxsize=16)
 def at_errors(clock: TimingModel) -> Priced:
-    """As it is, then each error by itself at the lower and at the upper end of its 95 %, which reach beyond the data
-    sheet where that says something else."""
+    """As it is, then each error by itself at the lower and at the upper end of its 95 %."""
     count = len(clock.unknowns)
     logs = np.zeros((count, 1 + 2 * count))
     for place, unknown in enumerate(clock.unknowns):
-        sheet, reach = math.log(unknown.data_sheet), math.log(unknown.factor_95)
-        logs[place, 1 + 2 * place], logs[place, 2 + 2 * place] = min(0.0, sheet) - reach, max(0.0, sheet) + reach
+        reach = math.log(unknown.factor_95)
+        logs[place, 1 + 2 * place], logs[place, 2 + 2 * place] = -reach, reach
     return moved(clock, logs)
 
 
@@ -105,32 +103,9 @@ def own_ms(clock: TimingModel, call: CallCosts) -> float:
 
 
 def parts_us(call: CallCosts, prices: Mapping[str, float]) -> dict[str, float]:
-    """Microseconds of a call by what it waits for; of parts side by side the longest."""
+    """Microseconds of a call by its parts."""
     found: dict[str, float] = {}
     for work in call.works:
-        beside = [{name: amount * prices[name] for name, amount in part} for part in work.beside]
-        for product in work.products:
-            cuts = [max(a * prices[product.adds], b * prices[product.loads]) for a, b in product.cuts]
-            beside.append({product.adds: min(cuts)})
-        longest = max(beside, key=lambda part: sum(part.values()), default={})
-        for name, spent in (*((n, a * prices[n]) for n, a in work.before), *longest.items()):
-            found[name] = found.get(name, 0.0) + work.count * spent
-    return found
-
-
-def _work_us(work: Work, prices: Prices, width: int) -> Floats:
-    longest = np.zeros(width)
-    for part in work.beside:
-        np.maximum(longest, _paid(part, prices, width), out=longest)
-    products = np.zeros(width)
-    for product in work.products:
-        adds, loads = prices[product.adds], prices[product.loads]
-        products += np.minimum.reduce([np.maximum(a * adds, b * loads) for a, b in product.cuts])
-    return _paid(work.before, prices, width) + np.maximum(longest, products)
-
-
-def _paid(part: Amounts, prices: Prices, width: int) -> Floats:
-    found = np.zeros(width)
-    for name, amount in part:
-        found += amount * prices[name]
+        for name, amount in work.amounts:
+            found[name] = found.get(name, 0.0) + work.count * amount * prices[name]
     return found

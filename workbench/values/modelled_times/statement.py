@@ -1,10 +1,9 @@
 """What a target states of a device that is modelled: the clock, what is open about it, and what a call costs.
 
-    call    = Σ works: count · (Σ before + longest of beside, products)
-    product = Σ matrix products: of the ways to cut it, the least max(multiply-adds, loads)
+    call = Σ works: count · Σ amounts
 
-Every amount is in the unit of a parameter (MFLOP, MB, launches), and a price is microseconds a unit. So a call that
-was costed once has a time under any clock, and nothing is compiled again.
+Every amount is in the unit of a parameter (microseconds as modelled, MB, launches), and a price is microseconds a
+unit. So a call that was costed once has a time under any prices, and nothing is compiled again.
 """
 
 from __future__ import annotations
@@ -20,46 +19,25 @@ Amounts = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
-    """A matrix product.
-
-    Attributes:
-        adds, loads: the parameters that price the two numbers of each way to cut it.
-        cuts: (units of `adds`, units of `loads`); the quickest is taken.
-    """
-
-    adds: str
-    loads: str
-    cuts: tuple[tuple[float, float], ...]
-
-    def __post_init__(self) -> None:
-        if not self.cuts or min(min(cut) for cut in self.cuts) < 0:
-            raise ValueError("a product has at least one cut, of amounts that are not negative")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """A kernel, or a copy.
 
     Attributes:
         count: how often the call has it.
-        before: what is paid in any case, such as a launch.
-        beside: what runs side by side with the products; the longest is waited for.
+        amounts: what it is made of, each part with an error of its own.
     """
 
     count: int
-    before: Amounts = ()
-    beside: tuple[Amounts, ...] = ()
-    products: tuple[Product, ...] = ()
+    amounts: Amounts = ()
 
     def __post_init__(self) -> None:
-        if self.count < 1 or any(amount < 0 for part in (self.before, *self.beside) for _, amount in part):
+        if self.count < 1 or any(amount < 0 for _, amount in self.amounts):
             raise ValueError("a work is done at least once, and its amounts are not negative")
 
 
 def kind_of(work: Work) -> str:
     """'to_device' or 'to_host' for a copy, which pays for its megabytes under that name; else 'execution'."""
-    return next((name for name, _ in work.before if name in ("to_device", "to_host")), "execution")
+    return next((name for name, _ in work.amounts if name in ("to_device", "to_host")), "execution")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +49,10 @@ class CallCosts:
 
 def summed(works: Iterable[Work]) -> CallCosts:
     """A call of these works, equal ones counted together, in the order of their first."""
-    counts: Counter[tuple[Amounts, tuple[Amounts, ...], tuple[Product, ...]]] = Counter()
+    counts: Counter[Amounts] = Counter()
     for work in works:
-        counts[work.before, work.beside, work.products] += work.count
-    return CallCosts(
-        works=tuple(
-            Work(count=count, before=before, beside=beside, products=products)
-            for (before, beside, products), count in counts.items()
-        )
-    )
-
-
-def parameters_of(calls: Iterable[CallCosts]) -> set[str]:
-    """Whose prices decide the times of these calls."""
-    works = [work for call in calls for work in call.works]
-    paid = {name for work in works for part in (work.before, *work.beside) for name, _ in part}
-    return paid | {name for work in works for product in work.products for name in (product.adds, product.loads)}
+        counts[work.amounts] += work.count
+    return CallCosts(works=tuple(Work(count=count, amounts=amounts) for amounts, count in counts.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +62,6 @@ class Unknown:
     Attributes:
         moves: parameters whose prices it multiplies.
         factor_95: 95 % of what it may be lie within this factor of a centre, in either direction.
-        data_sheet: the data sheet's centre as a factor on our prices: 0.2 is a fifth of our time. 1 where it says
-            nothing else.
         value, unit: what our clock says, as the micro-benchmark prints it.
         reads: 'rate' where more is faster, 'time' where more is slower.
         source: where centre and factor come from, with [inferred] for a judgement of ours.
@@ -108,7 +72,6 @@ class Unknown:
     about: str
     moves: tuple[str, ...]
     factor_95: float
-    data_sheet: float
     value: float
     unit: str
     reads: Literal["rate", "time"]
@@ -116,7 +79,7 @@ class Unknown:
     settled_by: str
 
     def __post_init__(self) -> None:
-        if not (self.factor_95 >= 1 and self.data_sheet > 0 and self.value > 0 and self.moves):
+        if not (self.factor_95 >= 1 and self.value > 0 and self.moves):
             raise ValueError(f"{self.name}: a factor below 1, a value that is not positive, or nothing that it moves")
 
     def price_factor(self, measured: float) -> float:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from workbench.targets.ascend.chip import chip_of, peak_tops
 from workbench.targets.ascend.profiles.tables import Row
 from workbench.targets.ascend.profiles.tasks import product_macs
+from workbench.values.modelled_times.device_data import peak_tops
 
 
 def macs(kind: str, shapes: str, result: str, formats: str = "ND;ND") -> int:
@@ -40,4 +40,4 @@ def test_the_peak_is_cores_by_clock_by_width() -> None:
     assert peak_tops("Ascend910B3", "int8") == pytest.approx(589.824)
     assert peak_tops("Ascend910B3", "float32") is None
     assert peak_tops("Ascend310P3", "float16") is None
-    assert chip_of("Ascend 910B4") == chip_of("910B4")
+    assert peak_tops("Ascend 910B4", "float16") == peak_tops("910B4", "float16")

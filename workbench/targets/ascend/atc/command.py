@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.targets.ascend.chip import CHIPS
 from workbench.targets.ascend.flags import FILES, FOLDERS
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.settings import PRECISION_MODES, AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError, ConfigError, nearest
+from workbench.values.modelled_times.device_data import chip_names
 
 ONNX = "5"
 """Value of --framework."""
@@ -78,9 +78,9 @@ def compile_flags(
     """
     settings = candidate.compile
     assert isinstance(settings, AscendCompile)  # Candidate checks it
-    if soc_version not in CHIPS:
+    if soc_version not in (chips := chip_names()):
         raise ConfigError(
-            "is no chip of the 910B family.", key=f"--soc_version={soc_version}", hint=nearest(soc_version, CHIPS)
+            "is no chip of the 910B family.", key=f"--soc_version={soc_version}", hint=nearest(soc_version, chips)
         )
     flags = {
         "framework": ONNX,

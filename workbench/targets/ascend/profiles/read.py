@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.targets.ascend.chip import peak_tops
 from workbench.targets.ascend.profiles.idle import bubbles, device_times, small_operators, stream_uses
 from workbench.targets.ascend.profiles.tables import MOST_ROWS, Reading, rows, tables
 from workbench.targets.ascend.profiles.tasks import KINDS, PRODUCTS, Tasks, no_tasks, read_tasks
 from workbench.values.device_profile import CubeUse, DeviceProfile, OperatorTime, ProfiledTask
 from workbench.values.errors import MeasureError
+from workbench.values.modelled_times.device_data import peak_tops
 
 MOST_TASKS = 50_000
 """Of a profile, that are kept one by one."""

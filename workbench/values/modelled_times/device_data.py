@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +13,7 @@ from typing import Any, Literal
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError
 
-SHIPPED = Path(__file__).with_name("ascend910b3.yaml")
+SHIPPED = Path(__file__).with_name("ascend910b.yaml")
 OVERRIDE_VARIABLE = "CANN_EMULATOR_DEVICE_DATA"
 _KINDS = ("source", "fitted", "inferred", "measured")
 
@@ -67,10 +69,11 @@ class ErrorClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceData:
-    """Parameters of one chip; units in the names, meanings and origins in `ascend910b3.yaml`.
+    """Parameters of one chip; units in the names, meanings and origins in `ascend910b.yaml`.
 
     Attributes:
         kinds: of kernels, by name; `operators` says whose they are, 'elementwise' is all others.
+        timed: operators that the kinds were fitted on.
         errors: by class.
         origins: parameter → "kind: origin".
     """
@@ -114,6 +117,7 @@ class DeviceData:
     high_performance_factor: float
     kinds: Mapping[str, Kind]
     operators: Mapping[str, str]
+    timed: frozenset[str]
     errors: Mapping[str, ErrorClass]
     idle_w: float
     busy_w: float
@@ -123,9 +127,22 @@ class DeviceData:
         """The kind that names it; None for all others, which are element-wise."""
         return self.operators.get(operator)
 
+    def error_class(self, kind: str, operators: Sequence[str]) -> str:
+        """Whose error a kernel of this kind has: its kind's, that of others of it, or of operators that none names.
+
+        Args:
+            operators: that it covers, what gives the kernel its name first.
+        """
+        name, *covered = operators
+        own = self.kinds[kind].error_class
+        if name not in self.operators and any(one not in self.operators for one in covered or [name]):
+            return "unnamed"
+        moved = {part for error in self.errors.values() for part in error.moves}
+        return f"{own}_others" if name not in self.timed and f"{own}_others" in moved else own
+
 
 _CHIP = ("cube_cores", "vector_cores", "clock_mhz", "hbm_gib", "hbm_tb_per_s", "l2_mib")
-_REST = ("soc_version", "kinds", "operators", "errors", "idle_w", "busy_w", "origins")
+_REST = ("soc_version", "kinds", "operators", "timed", "errors", "idle_w", "busy_w", "origins")
 PARAMETERS = tuple(f.name for f in fields(DeviceData) if f.name not in (*_CHIP, *_REST))
 
 
@@ -143,8 +160,10 @@ def load_device_data(soc_version: str, override: Path | None = None, *, known: b
     """
     if override is None and (named := os.environ.get(OVERRIDE_VARIABLE)):
         override = Path(named)
-    with read_yaml(SHIPPED) as top:
-        data = _shipped(top, soc_version, known)
+    shipped, chips = _shipped()
+    if known and soc_version not in chips:
+        raise ConfigError(f"{soc_version!r} is no chip whose times are modelled: {', '.join(chips)}.")
+    data = replace(shipped, soc_version=soc_version, **chips.get(soc_version, {}))
     if override is None:
         return data
     with read_yaml(override) as top:
@@ -156,44 +175,73 @@ def load_device_data(soc_version: str, override: Path | None = None, *, known: b
     return replace(with_parameters(data, found), origins={**data.origins, **origins})
 
 
+def chip_names() -> tuple[str, ...]:
+    """As ATC spells them."""
+    return tuple(_shipped()[1])
+
+
+def peak_tops(name: str, dtype: str) -> float | None:
+    """10^12 operations a second of all cores, two for each multiply-add; None where no rate is known.
+
+    Cores × clock × multiply-adds × 2 [inferred]: 910B3 comes to 294.9 TFLOPS in FP16 and 589.8 TOPS in INT8, where 313
+    and 626 are quoted for it, so a share of the peak may be a twentieth too high.
+
+    Args:
+        name: of the chip, with or without the family before it.
+    """
+    soc_version = "Ascend" + name.replace(" ", "").removeprefix("Ascend")
+    if soc_version not in chip_names() or dtype not in ("float16", "bfloat16", "int8"):
+        return None
+    data = load_device_data(soc_version)
+    macs: float = getattr(data, f"cube_macs_{dtype}")
+    return data.cube_cores * data.clock_mhz * macs * 2 / 1e6
+
+
 def with_parameters(data: DeviceData, values: Mapping[str, float]) -> DeviceData:
     """The same chip with other values of some `PARAMETERS`."""
     changed: Mapping[str, Any] = values
     return replace(data, **changed)
 
 
-def _shipped(top: Section, soc_version: str, known: bool) -> DeviceData:
-    chips = {name: _chip(section) for name, section in top.sections("chips")}
-    if known and soc_version not in chips:
-        raise ConfigError(f"{soc_version!r} is no chip whose times are modelled: {', '.join(chips)}.")
-    values, origins = _numbers(top.section("parameters"), PARAMETERS)
-    power, power_origins = _numbers(top.section("power"), ("idle_w", "busy_w"), prefix="power.")
-    kinds = _kinds(top.sections("kinds"))
+@functools.cache
+def _shipped() -> tuple[DeviceData, Mapping[str, Mapping[str, Any]]]:
+    """910B3's parameters, and what is other for each chip."""
+    with read_yaml(SHIPPED) as top:
+        chips = {name: _chip(section) for name, section in top.sections("chips")}
+        values, origins = _numbers(top.section("parameters"), PARAMETERS)
+        power, power_origins = _numbers(top.section("power"), ("idle_w", "busy_w"), prefix="power.")
+        kinds, timed = _kinds(top.sections("kinds"))
+        errors = _errors(top.sections("errors"))
     numbers: Mapping[str, Any] = values
-    return DeviceData(
-        soc_version=soc_version,
-        **chips.get(soc_version, chips["Ascend910B3"]),
+    data = DeviceData(
+        soc_version="Ascend910B3",
+        **chips["Ascend910B3"],
         **numbers,
         kinds=kinds,
         operators={operator: name for name, kind in kinds.items() for operator in (name, *kind.operators)},
-        errors={name: _error(section) for name, section in top.sections("errors")},
+        timed=timed,
+        errors=errors,
         idle_w=power["idle_w"],
         busy_w=power["busy_w"],
         origins={**origins, **power_origins},
     )
+    return data, chips
 
 
-def _kinds(sections: Iterable[tuple[str, Section]]) -> dict[str, Kind]:
+def _kinds(sections: Iterable[tuple[str, Section]]) -> tuple[dict[str, Kind], frozenset[str]]:
     found: dict[str, Kind] = {}
+    timed: set[str] = set()
     for name, section in sections:
         like = section.text("like", default="")
         if like and like not in found:
             raise section.error("like", f"{like!r} is no kind above it.")
-        found[name] = _kind(section, like, found.get(like))
-    return found
+        seen = section.texts("operators", default=())
+        timed |= {name, *seen}
+        found[name] = _kind(section, like, found.get(like), (*seen, *section.texts("others", default=())))
+    return found, frozenset(timed)
 
 
-def _kind(section: Section, like: str, alike: Kind | None) -> Kind:
+def _kind(section: Section, like: str, alike: Kind | None, operators: tuple[str, ...]) -> Kind:
     on_cube = section.text("on_cube", choices=("", "halves")) if section.has("on_cube") else None
     launches = alike.launches if alike else None
     return Kind(
@@ -208,8 +256,29 @@ def _kind(section: Section, like: str, alike: Kind | None) -> Kind:
         of_cube=section.number("of_cube", default=1.0, minimum=0),
         error_class=section.text("error_class"),
         fitted_on=section.text("fitted_on"),
-        operators=section.texts("operators", default=()),
+        operators=operators,
     )
+
+
+def _errors(sections: Iterable[tuple[str, Section]]) -> dict[str, ErrorClass]:
+    """The errors, and behind each what operators of which no case was seen have beside it."""
+    found: dict[str, ErrorClass] = {}
+    for name, section in sections:
+        error = found[name] = _error(section)
+        if section.has("others_95"):
+            whole, own = math.log(section.number("others_95", minimum=error.factor_95)), math.log(error.factor_95)
+            found[f"{name}_others"] = replace(
+                error,
+                about=f"{error.about}, operators of which no case was timed",
+                moves=tuple(f"{part}_others" for part in error.moves),
+                median=0.0,
+                factor_95=math.exp(math.sqrt(whole**2 - own**2)),
+            )
+    unseen = {part for error in found.values() for part in error.moves if part.endswith("_others")}
+    return {
+        name: replace(error, moves=(*error.moves, *sorted(unseen & {f"{part}_others" for part in error.moves})))
+        for name, error in found.items()
+    }
 
 
 def _error(section: Section) -> ErrorClass:

@@ -1,18 +1,14 @@
-"""What the time model says of itself: what an execution costs by parts that share an error, and how large each is.
+"""What the timing model says of itself: what its parts cost, how far off each may be, and what a kernel is made of.
 
-The statement that `acl.emulated` gives to whoever asks, in the form of `values.modelled_times.statement`. A kernel is
-its start and the rest, which is a part of its class's, or of HBM's where that decides it; both in microseconds.
-Copies are MB and how often, what AI CPUs handle is millions of numbers.
+A kernel is its start and the rest, which is a part of its class's, or of HBM's where that decides it; both in
+microseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from workbench.cann_emulator.device_data import DeviceData
-from workbench.cann_emulator.om import OfflineModel
-from workbench.cann_emulator.timing import kernel_times, kernel_works
-from workbench.values.modelled_times.statement import Amounts, CallCosts, TimingModel, Unknown, Work, summed
+from workbench.values.modelled_times.device_data import DeviceData
+from workbench.values.modelled_times.kernels import KernelWork, times_us
+from workbench.values.modelled_times.statement import Amounts, TimingModel, Unknown, Work
 
 _REFITTED_95 = 1.1
 """What a refit to a device's own kernels leaves open [inferred]."""
@@ -35,11 +31,11 @@ _READ = {
 """Errors that a micro-benchmark settles: unit of its value, and whether more of it is faster."""
 
 
-def clock_statement(device: DeviceData, name: str) -> TimingModel:
+def timing_model(device: DeviceData, name: str) -> TimingModel:
     """The times of a chip.
 
     Args:
-        name: of the emulator, as it stands in toolchains.
+        name: of what takes them, such as an emulator as it stands in toolchains.
     """
     prices = {part: 1.0 for error in device.errors.values() for part in error.moves}
     prices |= {
@@ -58,28 +54,17 @@ def clock_statement(device: DeviceData, name: str) -> TimingModel:
     )
 
 
-def execution_costs(
-    model: OfflineModel, gear: int, device: DeviceData, *, copied_in: Sequence[int], copied_out: Sequence[int]
-) -> CallCosts:
-    """One execution as its caller waits for it, with the copies in front of it and behind it.
+def kernel_cost(work: KernelWork, device: DeviceData, *, beyond_start_us: float = 0.0) -> Work:
+    """A kernel by what its time has the error of.
 
     Args:
-        copied_in, copied_out: bytes of each copy.
+        beyond_start_us: what starting it takes longer than a start on the device.
     """
-    works = []
-    for time, work in zip(kernel_times(model, gear, device), kernel_works(model, gear, device), strict=True):
-        start = "aicpu_launch" if time.core == "aicpu" else "kernel_start"
-        rest = time.duration_us - time.launch_us
-        far = time.memory_us > time.compute_us and work.read_far > work.read_near + work.written
-        works.append(
-            Work(count=1, before=_amounts(**{start: time.launch_us, "far_memory" if far else time.error_class: rest}))
-        )
-    works.append(Work(count=1, before=(("execute_launch", 1.0),)))
-    if model.gear_kind and model.gear_kind != "range":
-        works.append(Work(count=1, before=(("gear", 1.0),)))
-    for parameter, copies in (("to_device", copied_in), ("to_host", copied_out)):
-        works += [Work(count=1, before=_amounts(copy_latency=1, **{parameter: size / 1e6})) for size in copies]
-    return summed(works)
+    start_us, compute_us, memory_us, rest_us = times_us(work, device)
+    start = "aicpu_launch" if work.kind == "aicpu" else "kernel_start"
+    far = memory_us > compute_us and work.read_far > work.read_near + work.written
+    parts = {start: start_us + beyond_start_us, "far_memory" if far else work.error_class: rest_us}
+    return Work(count=1, amounts=amounts(**parts))
 
 
 def _unknown(name: str, device: DeviceData) -> Unknown:
@@ -92,7 +77,6 @@ def _unknown(name: str, device: DeviceData) -> Unknown:
         about=error.about,
         moves=error.moves,
         factor_95=_REFITTED_95 if refitted else error.factor_95,
-        data_sheet=1.0,
         value=_value(name, device),
         unit=unit,
         reads="rate" if reads == "rate" else "time",
@@ -130,6 +114,6 @@ def _value(name: str, device: DeviceData) -> float:
     return values.get(name, 1.0)
 
 
-def _amounts(**units: float) -> Amounts:
+def amounts(**units: float) -> Amounts:
     """Without what is nothing."""
     return tuple((name, float(f"{amount:.7g}")) for name, amount in units.items() if amount)

@@ -1,0 +1,306 @@
+"""What a served model weighs on a card, and what a prompt and a token would take: modelled, never measured.
+
+Kernels take what `values.modelled_times.kernels` makes of them, a model that was fitted to operators timed on cards of
+this kind. A linear is one kernel, q, k and v together and gate and up together, as engines load them (msmodelslim.md
+§8); a dynamic or static input is quantized by a kernel before it. Attention is one kernel. Weights and the cache come
+from HBM, activations from L2. Nothing is added for an engine's scheduler, sampling or network, nor for several cards.
+Times come with 95 % of what errors leave open. In a ratio of two recipes the errors of what both have cancel, so that
+it is much surer than times.
+
+A float32 model is priced in float16, which is what vLLM's `dtype: auto` makes of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from workbench.quantization.llm.checkpoint import LlmModel, block_shapes, tensor_shapes
+from workbench.quantization.llm.config import LlmConfig
+from workbench.targets.ascend_llm.served import Served
+from workbench.targets.ascend_llm.settings import GROUPS
+from workbench.values.measurement import Estimate
+from workbench.values.modelled_times.costs import at_errors, interval
+from workbench.values.modelled_times.device_data import DeviceData, load_device_data
+from workbench.values.modelled_times.device_model import kernel_cost, timing_model
+from workbench.values.modelled_times.kernels import Array, Dtype, KernelWork, Sides, operator_work
+from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work, summed
+
+CHIP = "Ascend910B3"
+_FLOAT_BYTES = 2
+_SCALE_BYTES: Mapping[str, int] = {"W8A8": 4 + 4 + 2 + 2, "W8A8_MIX": 4 + 4 + 2 + 2}
+"""Bytes for each output channel beside the weights: quant_bias, deq_scale, weight_scale, weight_offset (msmodelslim.md
+§8); the other types have the last two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedShape:
+    """What a service does at once.
+
+    Attributes:
+        batch: prompts, or sequences that get a token each.
+        prompt_tokens: of each prompt.
+        context: tokens in the cache when a token is made.
+    """
+
+    batch: int = 1
+    prompt_tokens: int = 512
+    context: int = 1024
+
+    def __post_init__(self) -> None:
+        if min(self.batch, self.prompt_tokens, self.context) < 1:
+            raise ValueError("batch, prompt and context have at least one element each")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSize:
+    """Attributes:
+    weights_bytes: in the card's memory, one card; embedding and scales included.
+    kv_bytes_per_token: of keys and values of all layers, one sequence.
+    """
+
+    weights_bytes: int
+    kv_bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelledTimes:
+    """Times with 95 % of what errors leave open; modelled.
+
+    Attributes:
+        prefill_ms: until the first token, all prompts of the batch at once.
+        decode_ms: of one further token of every sequence.
+        prefill, decode: what they are made of.
+    """
+
+    prefill_ms: Estimate
+    decode_ms: Estimate
+    prefill: CallCosts
+    decode: CallCosts
+
+
+def served_size(config: LlmConfig, types: Mapping[str, str], *, quantized_cache: bool) -> ServedSize:
+    """What a card holds.
+
+    Args:
+        types: full name of every linear of the blocks → its type in the description ('FLOAT', 'W8A8' …).
+        quantized_cache: keys and values are int8 (C8), with a scale and an offset by channel.
+    """
+    total = 0
+    for name, shape in tensor_shapes(config).items():
+        if name == "lm_head.weight" and config.tied:
+            continue
+        kind = types.get(name.removesuffix(".weight"), "FLOAT")
+        elements = math.prod(shape)
+        total += elements * _FLOAT_BYTES if kind == "FLOAT" else elements + shape[0] * _SCALE_BYTES.get(kind, 4)
+    channels = 2 * config.layers * config.kv_heads * config.head_dim
+    if quantized_cache:
+        return ServedSize(weights_bytes=total + channels * 2 * _FLOAT_BYTES, kv_bytes_per_token=channels)
+    return ServedSize(weights_bytes=total, kv_bytes_per_token=channels * _FLOAT_BYTES)
+
+
+def modelled_times(
+    config: LlmConfig,
+    types: Mapping[str, str],
+    *,
+    quantized_cache: bool,
+    shape: ServedShape | None = None,
+) -> ModelledTimes:
+    """Prefill and decode of a served model.
+
+    Deterministic. Only times of one shape should be compared with each other.
+
+    Args:
+        types, quantized_cache: as for `served_size`. The linears of a fused group are priced each by its own type.
+        shape: one prompt of 512 tokens, a context of 1024, when None.
+    """
+    shape = shape or ServedShape()
+    clocks = at_errors(card_times())
+    prefill = summed(_works(config, types, quantized_cache, shape, decode=False))
+    decode = summed(_works(config, types, quantized_cache, shape, decode=True))
+    times = clocks.call_ms([prefill, decode])
+    return ModelledTimes(prefill_ms=interval(times[0]), decode_ms=interval(times[1]), prefill=prefill, decode=decode)
+
+
+def time_ratio(ours: CallCosts, theirs: CallCosts) -> Estimate:
+    """How long ours takes over theirs, with 95 % of what errors leave open; modelled."""
+    times = at_errors(card_times()).call_ms([ours, theirs])
+    return interval(times[0] / times[1])
+
+
+@functools.cache
+def card_times() -> TimingModel:
+    return timing_model(_card(), "timing model")
+
+
+@functools.cache
+def _card() -> DeviceData:
+    return load_device_data(CHIP, known=True)
+
+
+def _works(
+    config: LlmConfig, types: Mapping[str, str], quantized_cache: bool, shape: ServedShape, *, decode: bool
+) -> Iterator[Work]:
+    rows = shape.batch * (1 if decode else shape.prompt_tokens)
+    heads = config.heads + config.kv_heads
+    hidden = (rows, config.hidden)
+    yield _kernel("GatherV2", [hidden], [hidden])  # rows of the embedding
+    for index in range(config.layers):
+        yield _kernel("AddRmsNorm", [hidden, hidden], [hidden, hidden])
+        yield from _linears(config, types, index, GROUPS["qkv"], rows, decode=decode)
+        if config.qk_norm:
+            yield _kernel("RmsNorm", [(rows * heads, config.head_dim)], [(rows * heads, config.head_dim)])
+        yield _kernel("ApplyRotaryPosEmb", [(rows, heads * config.head_dim)], [(rows, heads * config.head_dim)])
+        yield _attention(config, quantized_cache, shape, decode=decode)
+        yield from _linears(config, types, index, GROUPS["o"], rows, decode=decode)
+        yield _kernel("AddRmsNorm", [hidden, hidden], [hidden, hidden])
+        yield from _linears(config, types, index, GROUPS["gate_up"], rows, decode=decode)
+        yield _kernel("SwiGlu", [(rows, 2 * config.intermediate)], [(rows, config.intermediate)])
+        yield from _linears(config, types, index, GROUPS["down"], rows, decode=decode)
+    # logits are made of the last place of each sequence alone
+    last = (shape.batch, config.hidden)
+    yield _kernel("AddRmsNorm", [last, last], [last, last])
+    yield from _product("FLOAT", shape.batch, config.hidden, config.vocabulary)
+
+
+def _linears(
+    config: LlmConfig, types: Mapping[str, str], index: int, names: tuple[str, ...], rows: int, *, decode: bool
+) -> Iterator[Work]:
+    """The kernels of linears that read one tensor; those of one type are one product."""
+    shapes = block_shapes(config)
+    by_type: dict[str, int] = {}
+    for name in names:
+        kind = types.get(f"model.layers.{index}.{name}", "FLOAT")
+        if kind == "W8A8_MIX":  # pdmix: dynamic in prefill, static in decode (msmodelslim.md §8)
+            kind = "W8A8" if decode else "W8A8_DYNAMIC"
+        by_type[kind] = by_type.get(kind, 0) + shapes[f"{name}.weight"][0]
+    inner = shapes[f"{names[0]}.weight"][1]
+    for kind, outer in by_type.items():
+        yield from _product(kind, rows, inner, outer)
+
+
+_KERNELS: Mapping[str, tuple[str, Dtype, str]] = {
+    "FLOAT": ("MatMulV3", "float16", ""),
+    "W8A16": ("WeightQuantBatchMatmulV2", "float16", ""),
+    "W8A8": ("QuantBatchMatmulV3", "int8", "AscendQuantV2"),
+    "W8A8_DYNAMIC": ("QuantBatchMatmulV3", "int8", "DynamicQuantV2"),
+}
+"""Type of a linear → its kernel, what the cube multiplies, and the kernel that quantizes its input."""
+
+
+def _product(kind: str, rows: int, inner: int, outer: int) -> Iterator[Work]:
+    """[rows, inner] × [inner, outer], with the kernel that quantizes its input where it has one."""
+    if kind not in _KERNELS:
+        raise ValueError(f"{kind!r} is no type of a linear that has a price")
+    operator, dtype, quantize = _KERNELS[kind]
+    if quantize:
+        yield _kernel(quantize, [(rows, inner)], [(rows, inner)], written=rows * inner)
+    read = rows * inner * (1 if quantize else _FLOAT_BYTES)
+    far = inner * outer * (_FLOAT_BYTES if kind == "FLOAT" else 1)
+    sides = ((1, rows, inner, outer),)
+    yield _kernel(operator, [(rows, inner)], [(rows, outer)], products=sides, dtype=dtype, far=far, near=read)
+
+
+def _attention(config: LlmConfig, quantized_cache: bool, shape: ServedShape, *, decode: bool) -> Work:
+    """Both products and the softmax of all heads, without writing scores; a prompt sees half of its square."""
+    device = _card()
+    tokens, seen = (1, shape.context) if decode else (shape.prompt_tokens, shape.prompt_tokens)
+    groups, rows = shape.batch * config.kv_heads, tokens * config.group
+    sides = ((groups, rows, config.head_dim, seen), (groups, rows, seen, config.head_dim))
+    heads = (shape.batch * tokens, config.heads * config.head_dim)
+    work = operator_work(
+        ["FusedInferAttentionScore"], [_half(heads)], [_half(heads)], device, products=sides, dtype="float16"
+    )
+    cached = 2 * groups * config.head_dim * seen
+    if not decode:  # what is masked is left out, block by block
+        work = replace(work, numbers=work.numbers * (1 + 1 / math.ceil(tokens / 128)) / 2)
+    elif quantized_cache:  # a cast: scales are by channel, so they are multiplied into queries and results
+        cast = cached * device.kinds["elementwise"].instructions / device.kinds["attention"].instructions
+        work = replace(work, numbers=work.numbers + cast)
+    given = _FLOAT_BYTES * math.prod(heads)
+    width = 1 if quantized_cache else _FLOAT_BYTES
+    far, near = (cached * width, given) if decode else (0, given + cached * _FLOAT_BYTES)
+    return _timed(replace(work, read_far=far, read_near=near))
+
+
+Shape = tuple[int, int]
+
+
+def _kernel(
+    operator: str,
+    inputs: Sequence[Shape],
+    outputs: Sequence[Shape],
+    *,
+    products: Sides = (),
+    dtype: Dtype = "float16",
+    far: int = 0,
+    near: int | None = None,
+    written: int | None = None,
+) -> Work:
+    """One kernel over tensors of halves.
+
+    Args:
+        near: bytes that it reads from L2; all of its inputs when None.
+        written: bytes; those of its outputs when None.
+    """
+    work = operator_work(
+        [operator], [*map(_half, inputs)], [*map(_half, outputs)], _card(), products=products, dtype=dtype
+    )
+    return _timed(
+        replace(
+            work,
+            read_far=far,
+            read_near=work.read_far if near is None else near,
+            written=work.written if written is None else written,
+        )
+    )
+
+
+def _timed(work: KernelWork) -> Work:
+    return kernel_cost(work, _card())
+
+
+def _half(shape: Shape) -> Array:
+    return Array(dtype="float16", shape=shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedFigures:
+    """What serving a model would take.
+
+    Attributes:
+        disk_bytes: of its weight files, as they are.
+        size: of one card's memory, by shapes and types.
+        prefill_ms, decode_ms: modelled.
+        prefill_ratio, decode_ratio: over the float model's times, modelled; None of the float model.
+    """
+
+    disk_bytes: int
+    size: ServedSize
+    prefill_ms: Estimate
+    decode_ms: Estimate
+    prefill_ratio: Estimate | None = None
+    decode_ratio: Estimate | None = None
+
+
+def served_figures(model: LlmModel, served: Served | None, shape: ServedShape) -> ServedFigures:
+    """Of a checkpoint of the model; of the model itself when None."""
+    types, cached = (served.types, bool(served.cached)) if served else ({}, False)
+    files = {held.file for held in served.tensors.values()} if served else set(model.places.values())
+    times = modelled_times(model.config, types, quantized_cache=cached, shape=shape)
+    figures = ServedFigures(
+        disk_bytes=sum(file.stat().st_size for file in files),
+        size=served_size(model.config, types, quantized_cache=cached),
+        prefill_ms=times.prefill_ms,
+        decode_ms=times.decode_ms,
+    )
+    if served is None:
+        return figures
+    base = modelled_times(model.config, {}, quantized_cache=False, shape=shape)
+    return replace(
+        figures,
+        prefill_ratio=time_ratio(times.prefill, base.prefill),
+        decode_ratio=time_ratio(times.decode, base.decode),
+    )
