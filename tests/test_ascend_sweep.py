@@ -78,11 +78,13 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture(scope="module")
 def sweeps(tmp_path_factory: pytest.TempPathFactory, emulated: Environment) -> dict[str, Swept]:
-    """Six candidates of a classifier, in a folder whose path ATC does not take, and two of a tagger."""
+    """Six candidates of a classifier, in a folder whose path ATC does not take, and two of a tagger on another chip."""
     root = tmp_path_factory.mktemp("workspace")
     files = {
         "classifier": write_ascend_workspace(root / "a b+c"),
-        "tagger": write_ascend_workspace(root / "tagger", task="ner"),
+        "tagger": write_ascend_workspace(
+            root / "tagger", task="ner", experiment=f"{EXPERIMENT}ascend: {{soc: Ascend910B4}}\n"
+        ),
     }
     trials = {"classifier": 6, "tagger": 2}
     done = side_by_side({name: (emulated, ("sweep", files[name], "--trials", trials[name])) for name in files})
@@ -330,6 +332,7 @@ def test_a_model_that_tags_every_position_is_swept_too(sweeps: dict[str, Swept])
     assert tagger.done.returncode == 0, tagger.done.stderr
     assert "accuracy stands for entity_f1" in workbench(tagger.environment, "show", tagger.file, "-v").stdout
     baseline, int8 = evaluations_of(tagger.file).values()
+    assert baseline.toolchain.device == int8.toolchain.device == "Ascend910B4"
     assert (baseline.status, int8.status) == ("complete", "complete")
     assert int8.measurement.int8_ops == len(WEIGHT_LAYERS)
 

@@ -68,6 +68,7 @@ def test_the_earlier_word_for_deferred_is_read_with_a_hint(shared: Path, caplog:
         ("version: 1", "version: 3", "3 is not supported"),
         ("about:", "target: openvino\nabout:", "openvino is not what .* is for .onnxruntime."),
         ("about:", "target: ascend\nabout:", "'ascend' is not a target that can be swept"),
+        ("about:", "ascend: {soc: Ascend910B7}\nabout:", "ascend: onnxruntime has no such device"),
         ("about:", "validation: {samples: 100000}\nabout:", "validation.samples: 100000 is more than the"),
         ("about:", "holdout: {samples: 100000}\nabout:", "holdout.samples: 100000 is more than the"),
         ("about:", "validation: {samples: 10}\nabout:", "validation.samples: 10 is less than 50"),

@@ -92,6 +92,12 @@ def open_bench(
             f"{emulated} is emulated here, and modelled times are never compared with measured ones. Sweep it in an "
             "experiment of its own, or on the device."
         )
+    for name, chain in toolchains.items():
+        if experiment.device and described(name).chosen_by and chain.device != experiment.device:
+            raise ToolchainError(
+                f"{experiment.path} asks for {experiment.device}, and here is {chain.device}. Run it on a machine with "
+                "such a device, or ask for this one."
+            )
     check_data(experiment)
     offered = {name: described(name).calibrator for name in targets}
     calibrators = {name: make(os.environ) for name, make in offered.items() if make is not None}

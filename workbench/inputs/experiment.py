@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -21,7 +21,7 @@ from workbench.space.reader import read_space, read_targets
 from workbench.space.served_bins import finest, to_service
 from workbench.space.service_reader import read_question
 from workbench.space.space import Forbidden, SearchSpace, build, complete
-from workbench.targets import described
+from workbench.targets import described, descriptions
 from workbench.targets.base import computes_in_float32
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import MOST_BATCH
@@ -87,6 +87,7 @@ class Experiment:
         warm_start: experiments whose earlier sweeps say what to expect; empty for any that fit, None for no sweep.
         service: for what load each candidate's best service settings are found; None for no service.
         load: what a language model is asked to do, for its modelled times; None of any other model.
+        device: kind of device that answers are for, by its vendor's name; empty for the one that is there.
         compile: where every shape is a compile of its own, 'deferred' compiles few shapes of a candidate, predicts the
             rest, and compiles all of those alone that may be on the front; 'all' compiles every candidate whole.
     """
@@ -111,6 +112,7 @@ class Experiment:
     service: ServiceQuestion | None = None
     load: LanguageLoad | None = None
     warm_start: tuple[str, ...] | None = ()
+    device: str = ""
     compile: CompileFirst = "deferred"
 
     @property
@@ -131,6 +133,7 @@ class Experiment:
                 "service": self.service,
                 # accuracy is said against float32, which such a baseline is not: figures against it mean another thing
                 **({} if self.load is None else {"load": self.load}),
+                **({"device": self.device} if self.device else {}),
                 **({} if computes_in_float32(self.baseline) else {"accuracy against": "float32"}),
             }
         )
@@ -200,6 +203,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             compile_first = "deferred"
             _log.warning("%s: `compile: promising` is called `compile: deferred` from the next version on.", path)
         seed = top.integer("seed", 0, minimum=0, maximum=LARGEST_SEED)
+        devices = _devices(top)
         if not model_path.exists():
             top.refuse("model", f"{model_path} does not exist.", _model_hint(model_path))
     space = read_space(space_path)
@@ -209,6 +213,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             f"{' and '.join(targets)} is not what {space_path} is for ({' and '.join(space.targets)}).",
             "Leave the key out, or name the space's targets in its order.",
         )
+    device = _choose_device(top, devices, space)
     _check_service(top, service, space, objectives, constraints)
     if service is not None and service.p99_ms is not None and all(c.metric != "service_p99_ms" for c in constraints):
         constraints += (Constraint(metric="service_p99_ms", limit=service.p99_ms),)
@@ -266,8 +271,35 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         service=service,
         load=(load or LanguageLoad()) if language else None,
         warm_start=warm_start,
+        device=device,
         compile=compile_first,  # type: ignore[arg-type]  # checked, as the sampler is
     )
+
+
+def _devices(top: Section) -> dict[str, str]:
+    """Target → the kind of device that the experiment names for it."""
+    found = {}
+    for target in descriptions():
+        if target.chosen_by is not None and top.has(target.chosen_by[0]):
+            with top.section(target.chosen_by[0]) as section:
+                found[target.name] = section.name(target.chosen_by[1])
+    return found
+
+
+def _choose_device(top: Section, devices: Mapping[str, str], space: SearchSpace) -> str:
+    """Empty where none is named."""
+    for target, device in devices.items():
+        section, key = described(target).chosen_by or ("", "")
+        if target not in space.targets:
+            raise top.error(section, f"{' and '.join(space.targets)} has no such device.", "Leave the section out.")
+        choose = described(target).choose
+        assert choose is not None  # whoever names a key says what it does
+        try:
+            choose(device)
+        except ConfigError as error:
+            raise top.section(section).error(key, error.rule, error.hint) from error
+        return device
+    return ""
 
 
 def _check_graph_question(

@@ -128,6 +128,12 @@ def _cards() -> tuple[Card, ...]:
     return tuple(Card(name=str(n), environment={VARIABLE: str(n)} if len(ids) > 1 else {}) for n in ids)
 
 
+def _choose(soc_version: str) -> None:
+    from workbench.targets.ascend.toolchain import choose_chip
+
+    choose_chip(soc_version)
+
+
 def _read_device(device: int, environment: Mapping[str, str]) -> Reader:
     from workbench.targets.ascend.npu_smi import reader_of
 
@@ -218,6 +224,8 @@ TARGET = TargetDescription(
     findings=_findings,
     space_start=_space_start,
     cards=_cards,
+    chosen_by=("ascend", "soc"),
+    choose=_choose,
     read_device=_read_device,
     cluster_resource="NPU",  # Ray's own name for them
     devices_hint="ASCEND_RT_VISIBLE_DEVICES and npu-smi",

@@ -30,7 +30,8 @@ from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, 
 from workbench.targets.ascend.settings import ASCEND
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.input_files import folder_digest
-from workbench.values.errors import ToolchainError
+from workbench.values.errors import ConfigError, ToolchainError, nearest
+from workbench.values.modelled_times.device_data import chip_names
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +62,19 @@ def ascend_toolchain() -> Toolchain:
 def forget_toolchain() -> None:
     """Ask again at the next call: after an update of the driver, or in a test."""
     _KNOWN.clear()
+
+
+def choose_chip(soc_version: str) -> None:
+    """Have the emulated kit be of this chip; a real one is what it is.
+
+    Raises:
+        ConfigError: no chip of the family.
+    """
+    if soc_version not in (chips := chip_names()):
+        raise ConfigError(f"{soc_version!r} is no chip of the 910B family.", hint=nearest(soc_version, chips))
+    if os.environ.get("CANN_EMULATOR_VERSION") and os.environ.get("CANN_EMULATOR_SOC") != soc_version:
+        os.environ["CANN_EMULATOR_SOC"] = soc_version
+        forget_toolchain()
 
 
 def device_count(environment: Mapping[str, str] = os.environ) -> int:
