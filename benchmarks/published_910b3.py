@@ -91,24 +91,29 @@ def compile_models(
     if int8:  # the scales do not touch the clock: a short sentence will do for them
         short = tokens(shape, 1, 64)
         proto = lower_deploy(proto, min_max_record(bert(shape, batch=1, length=64), dict(short)))
-    onnx.save(proto, folder / "model.onnx")
     models = {}
     for batch in batches:
-        output = folder / f"{'int8' if int8 else 'fp16'}_{batch}"
-        sizes = ";".join(f"{name}:{batch},{LENGTH}" for name in ("input_ids", "attention_mask"))
-        options = [f"--model={folder / 'model.onnx'}", "--framework=5", f"--soc_version={SOC}", f"--output={output}"]
-        done = subprocess.run(
-            [sys.executable, "-m", "workbench.cann_emulator.atc", *options, f"--input_shape={sizes}"],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        if done.returncode:
-            raise RuntimeError(f"atc failed:\n{done.stdout}{done.stderr}")
-        models[batch] = load_om(output.with_suffix(".om"))
+        shapes = ";".join(f"{name}:{batch},{LENGTH}" for name in ("input_ids", "attention_mask"))
+        models[batch] = compiled(proto, folder, shapes, SOC)
     return models
+
+
+def compiled(proto: onnx.ModelProto, folder: Path, input_shape: str, soc: str, *flags: str) -> OfflineModel:
+    """By the emulated atc."""
+    onnx.save(proto, folder / "model.onnx")
+    output = folder / "compiled"
+    options = [f"--model={folder / 'model.onnx'}", "--framework=5", f"--soc_version={soc}", f"--output={output}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cann_emulator.atc", *options, f"--input_shape={input_shape}", *flags],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    if done.returncode:
+        raise RuntimeError(f"atc failed:\n{done.stdout}{done.stderr}")
+    return load_om(output.with_suffix(".om"))
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from tests.cann_emulator.handmade import mlp, offline_model
 from tests.targets.encoder import model_of
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
-from workbench.cann_emulator.timing import copy_us, execute_us, kernel_times, stream_us
+from workbench.cann_emulator.timing import copy_us, execute_us, kernel_times, kernel_works, stream_us
 from workbench.values.modelled_times.device_data import PARAMETERS, load_device_data, with_parameters
 
 B3 = load_device_data("Ascend910B3")
@@ -136,6 +136,17 @@ def test_kernels_are_reported_by_their_parts() -> None:
     assert (found.name, found.op_type, found.core) == ("matmul0", "MatMulV2", "cube")
     assert found.duration_us == pytest.approx(found.launch_us + math.hypot(found.compute_us, found.memory_us))
     assert found.launch_us == B3.kernel_launch_us * (B3.kinds["matmul"].launches or 0.0)
+
+
+def test_integers_of_a_convolution_are_multiplied_as_such_with_the_error_of_what_nobody_timed() -> None:
+    found = {
+        dtype: replace(matmul(1, 4096, 2048, 2048, dtype=dtype), op_type="Conv2D") for dtype in ("float16", "int8")
+    }
+    (half,), (int8,) = (kernel_times(model(kernel), 0, B3) for kernel in found.values())
+    works = {dtype: kernel_works(model(kernel), 0, B3)[0] for dtype, kernel in found.items()}
+
+    assert 1.4 < half.compute_us / int8.compute_us < 2
+    assert [work.error_class for work in works.values()] == ["conv", "conv_others"]
 
 
 def test_views_cost_nothing_and_are_not_launched() -> None:

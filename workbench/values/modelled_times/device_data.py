@@ -28,7 +28,7 @@ class Kind:
         instructions: of the vector cores for each number.
         row_instructions: for each row.
         in_pieces: what rows of other lengths than whole blocks of memory cost more.
-        on_cube: None without a product; 'halves' where the cube multiplies float16 whatever the type, '' else.
+        on_cube: None without a product; 'halves' where the cube multiplies float16 whatever the float type, '' else.
         of_cube: how much of the cube's efficiency it reaches.
         error_class: of `DeviceData.errors`.
         fitted_on: operators, and how many timed cases of each.
@@ -127,18 +127,20 @@ class DeviceData:
         """The kind that names it; None for all others, which are element-wise."""
         return self.operators.get(operator)
 
-    def error_class(self, kind: str, operators: Sequence[str]) -> str:
+    def error_class(self, kind: str, operators: Sequence[str], *, int8: bool = False) -> str:
         """Whose error a kernel of this kind has: its kind's, that of others of it, or of operators that none names.
 
         Args:
             operators: that it covers, what gives the kernel its name first.
+            int8: integers are multiplied, of which kinds that multiply halves have no case.
         """
         name, *covered = operators
         own = self.kinds[kind].error_class
         if name not in self.operators and any(one not in self.operators for one in covered or [name]):
             return "unnamed"
         moved = {part for error in self.errors.values() for part in error.moves}
-        return f"{own}_others" if name not in self.timed and f"{own}_others" in moved else own
+        unseen = name not in self.timed or (int8 and self.kinds[kind].on_cube == "halves")
+        return f"{own}_others" if unseen and f"{own}_others" in moved else own
 
 
 _CHIP = ("cube_cores", "vector_cores", "clock_mhz", "hbm_gib", "hbm_tb_per_s", "l2_mib")

@@ -174,7 +174,7 @@ def operator_work(
         fused = [kind]
     work = KernelWork(
         kind=kind,
-        error_class=device.error_class(kind, operators),
+        error_class=device.error_class(kind, operators, int8=dtype == "int8"),
         products=products,
         dtype=dtype if dtype in ("float16", "bfloat16", "int8") else "float32",
         numbers=elements,
@@ -293,7 +293,7 @@ def _start_us(work: KernelWork, kind: Kind, device: DeviceData) -> float:
 def _cube_us(work: KernelWork, kind: Kind, device: DeviceData) -> float:
     if not work.products or kind.on_cube is None:
         return 0.0
-    dtype = "float16" if kind.on_cube == "halves" else work.dtype
+    dtype = "float16" if kind.on_cube == "halves" and work.dtype != "int8" else work.dtype
     peak: float = getattr(device, f"cube_macs_{dtype}")
     reached: float = getattr(device, f"cube_efficiency_{dtype}")
     macs = peak * reached * kind.of_cube
