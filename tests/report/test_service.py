@@ -169,3 +169,14 @@ def test_why_nothing_was_measured_is_said() -> None:
     best = quantized(replace(service(800), note="the device is emulated"))
 
     assert "not measured: the device is emulated" in lines(summary_of([plain(service(500)), best]))
+
+
+def test_of_candidates_that_serve_alike_the_one_whose_calls_are_measured_faster_is_recommended() -> None:
+    """Two predictions that cannot be told apart say nothing against a measurement."""
+    slow, fast = plain(service(500)), quantized(service(502))
+
+    summary = summary_of([slow, fast])
+
+    assert summary.recommended is not None
+    assert summary.recommended.candidate_id == fast.candidate.id
+    assert summary.recommended.among == ()

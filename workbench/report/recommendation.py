@@ -150,9 +150,9 @@ def _choose(summary: Summary, alike: Alike) -> _Choice | None:
     """Step by step, those stay who cannot be told apart from the best of the step; None where nobody may be chosen.
 
     All are compared by the strongest evidence that there is on a candidate besides the baseline; who has less is not
-    in question. First comes the leading objective, then the others, then accuracy and speed if they were no
-    objectives, then what else is limited, then whose figures were measured on itself, then the fewest settings. The
-    rest is point values and, last, the id, so that equal input gives an equal answer.
+    in question. First comes the leading objective, then the others, then accuracy if it was no objective, then what
+    else is limited, then the time of a call if that was no objective, then whose figures were measured on itself, then
+    the fewest settings. The rest is point values and, last, the id, so that equal input gives an equal answer.
     """
     pool = [m.evaluation for m in summary.front if not m.against]
     baseline = summary.baseline
@@ -209,11 +209,11 @@ def _criteria(summary: Summary, compared: Sequence[Evaluation]) -> list[str]:
     others = [name for name in names if name not in ACCURACY]
     order = others + [name for name in names if name in ACCURACY]
     order += [] if any(name in ACCURACY for name in names) else ["accuracy"]
-    order += [] if any(name in (*SPEED, *SERVICE) for name in names) else ["speedup"]
     limited = [c.metric for c in summary.constraints if c.metric in (*SPEED, *SERVICE)]
     further = [*limited, *(["service_p99_ms"] if summary.question.serves else [])]
     known = [name for name in further if all(name in summary.numbers(e) for e in compared)]
-    return list(dict.fromkeys((*order, *known)))
+    # last, what a call takes: it is measured where a service may be predicted only, and tells apart who serves alike
+    return list(dict.fromkeys((*order, *known, *([] if any(name in SPEED for name in names) else ["speedup"]))))
 
 
 def _may_be_recommended(summary: Summary, evaluation: Evaluation) -> bool:
