@@ -16,7 +16,7 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.prediction.host_costs.measure import USUAL_S
+from workbench.prediction.host_costs.measure import LIMIT_S
 from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.executors import ChildProcess
@@ -139,7 +139,7 @@ def test_what_serving_costs_this_host_is_counted_once_where_it_is_not_known(
         bench = open_bench(experiment, Journal(root=tmp_path), Store(tmp_path / "store"), silent)
         found.append(make_plan(experiment, bench, probe=lambda: 1.0))
 
-    assert [made.once_s for made in found] == [0.0, pytest.approx(USUAL_S, abs=3.0), 0.0]
+    assert [made.once_s for made in found] == [0.0, pytest.approx(LIMIT_S, abs=3.0), 0.0]
     assert found[1].total_s == pytest.approx(found[1].todo * found[1].candidate_s + found[1].once_s)
     said = [any("go once to what serving costs this host" in line for line in plan_lines(made)) for made in found]
     assert said == [False, True, False]

@@ -15,7 +15,6 @@ import os
 import resource
 import select
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from workbench.values.system.lifeline import die_with
 IDLE_S = 10.0
 """Without a question for so long it ends."""
 _POLL_S = 0.01
-_RUN_S = 5.0
+_RUN_S = 5
 """A first sample that takes longer is ended, and nothing is said of it: graphs may compute for long."""
 _RUN_LENGTH = 2
 """Of every axis that a model leaves open, where it is run once."""
@@ -63,7 +62,8 @@ def _in_child(request: dict[str, Any]) -> dict[str, Any]:
     while True:
         found, status, usage = os.wait4(child, os.WNOHANG)
         if found:
-            return {"returncode": os.waitstatus_to_exitcode(status), "peak_bytes": usage.ru_maxrss * 1024}
+            code = os.waitstatus_to_exitcode(status)
+            return {"returncode": 0 if code == -signal.SIGALRM else code, "peak_bytes": usage.ru_maxrss * 1024}
         if time.monotonic() > ends_at:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -125,10 +125,9 @@ def _run(path: Path, running_bytes: int, *, loops: bool) -> None:
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         resource.setrlimit(resource.RLIMIT_DATA, (running_bytes, running_bytes))
-        ending = threading.Timer(_RUN_S, setattr, (run, "terminate", True))
-        ending.daemon = True
         if not loops:
-            ending.start()
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_RUN_S)
         session.run(None, {each.name: _ones(each) for each in session.get_inputs()}, run)
     except MemoryError:
         raise

@@ -58,8 +58,10 @@ BODIES = 1000
 _FEWEST_BODIES, _MOST_NUMBERS = 8, 4_000_000
 _LONGER = (1, 4, 16)
 """Of the load's seconds: megabytes of JSON take long to read."""
-USUAL_S = 15.0
-"""That measuring takes where requests are small and nothing else runs."""
+LIMIT_S = 10.0
+"""Of the whole: what does not fit is left out, and said so. A busy machine starts services slowly."""
+_UNREPEATED = 0.2
+"""Spread of costs of which no load could be repeated [inferred]."""
 _WRITTEN_S, _READ_S = 1e-6, 0.4e-6
 """For each number of a request as JSON, roughly."""
 _SETTINGS = ServiceSettings(max_batch_size=16)
@@ -91,15 +93,15 @@ def host_costs(
     several: bool = False,
     report: Callable[[str], None] = _log.info,
 ) -> HostCosts:
-    """What serving this model and data costs this host, from the user's cache or measured now (some 15 s).
+    """What serving this model and data costs this host, from the user's cache or measured now (some 10 s).
 
     Args:
         store: keeps them where this user has no cache that can be written.
         several: also what front ends cost that are processes of their own, which is asked where cards compute.
 
     Depends on the model's inputs and outputs, the validation split's texts, this machine, and the code and libraries
-    that serve. Costs measured while others kept the machine busy say so and are kept for this day: candidates
-    of a sweep compare however often it is resumed, and a later one measures again.
+    that serve. Costs measured while others kept the machine busy, or cut to the time, say so and are kept for this day:
+    candidates of a sweep compare however often it is resumed, and a later one measures again.
 
     Raises:
         ToolchainError: the service cannot be started here, or failed under load.
@@ -109,7 +111,7 @@ def host_costs(
         known = _known(kept, key)
         if known is not None:
             return known
-        report(f"measuring what serving costs this host beside the model (some {USUAL_S:.0f} s)")
+        report(f"measuring what serving costs this host beside the model (some {LIMIT_S:.0f} s)")
         costs, quiet = measure_host_costs(model, dataset, toolchain, several=several)
         kept.put_json("host_costs", key if quiet else _today(key), encode(costs))
     if not quiet:
@@ -164,7 +166,7 @@ def measuring_s(model: Model, dataset: Dataset, store: Store, *, several: bool =
     written_s = _how_many(numbers) * numbers * _WRITTEN_S
     read_s = max(CLIENTS) * numbers * _READ_S
     longer_s = sum(LOAD_S * longer for before, longer in pairwise(_LONGER) if read_s > LOAD_S * before)
-    return USUAL_S + written_s + REPEATS * longer_s + (SEVERAL_S if several else 0.0)
+    return LIMIT_S + written_s + REPEATS * longer_s + (SEVERAL_S if several else 0.0)
 
 
 def _key(model: Model, dataset: Dataset, several: bool) -> tuple[Toolchain, dict[str, object]]:
@@ -193,47 +195,70 @@ def measure_host_costs(
     clients: Sequence[int] = CLIENTS,
     load_s: float = LOAD_S,
     several: bool = False,
+    limit_s: float = LIMIT_S,
 ) -> tuple[HostCosts, bool]:
-    """The costs, and whether the machine was quiet meanwhile.
+    """The costs, and whether they are whole and the machine was quiet meanwhile.
+
+    The first loads are made in any case, then as many of the others as fit into `limit_s`, which bounds all but the
+    front ends.
 
     Args:
         toolchain: of this machine, named as the origin.
         clients: of the closed loops that load it, the first 1.
+        limit_s: seconds.
 
     Raises:
         ToolchainError: the service cannot be started here, or failed under load.
     """
+    began = time.perf_counter()
+
+    def fits(wanted_s: float) -> bool:
+        return time.perf_counter() - began + wanted_s <= limit_s
+
     capacity = measure_capacity()
     bodies = bodies_of_dataset(dataset, most=_how_many(_numbers(dataset, model)), model=model)
     with scratch_folder("host") as folder:
         bundle = write_probe(folder, model, dataset, _SETTINGS)
+        starting = time.perf_counter()
         try:
             with running_service(bundle, log=folder / "service.log", more=("--policy", "warn"), own=True) as service:
+                loading = time.perf_counter()
                 closed = [ServiceLoad(concurrency=count) for count in clients]
-                seen = [[_load(service, bodies, load, load_s) for load in closed] for _ in range(REPEATS)]
-                rare = _seldom_loads(median(runs[0][0].p50_ms for runs in seen))
-                seldom = [_load(service, bodies, load, _SELDOM_S) for load in rare]
-            crowd = _crowd(bundle, folder / "crowd.log", bodies, load_s)
+                seen = [[_load(service, bodies, load, load_s)] for load in closed]
+                a_load_s = (time.perf_counter() - loading) / len(closed)
+                for runs, load in [*zip(seen, closed, strict=True)] * (REPEATS - 1):
+                    if fits(a_load_s):
+                        runs.append(_load(service, bodies, load, load_s))
+                rare = _seldom_loads(median(run.p50_ms for run, _ in seen[0]))
+                seldom = [
+                    _load(service, bodies, load, _SELDOM_S) for load in rare if fits(a_load_s - load_s + _SELDOM_S)
+                ]
+            crowd = []
+            if fits(loading - starting + REPEATS * a_load_s):
+                crowd = _crowd(bundle, folder / "crowd.log", bodies, load_s)
             fronts = _with_front_ends(bundle, folder / "several.log", bodies, load_s) if several else []
         except BundleError as error:
             raise ToolchainError(f"what serving costs this host cannot be measured: {error}") from error
-    best = [min(runs, key=lambda run: busy_ms(run[0])) for runs in zip(*seen, strict=True)]
+    best = [min(runs, key=lambda run: busy_ms(run[0])) for runs in seen]
     others = max(others for _, others in (*best, *crowd, *seldom))
     quiet = others < OTHERS_CPUS
     count = processors()
     words = f"measured on {toolchain.device}, {count} processor{'s' if count > 1 else ''}"
     if not quiet:
         words += f", while others (processes, or guests of the same host) kept {others:.1f} of them: too high by that"
+    cut = len(seldom) < len(rare) or any(len(runs) < REPEATS for runs in seen) or (not crowd and _crowded())
+    if cut:
+        words += f", cut to {limit_s:.0f} s"
     fitted = fit_costs(
         [run for run, _ in best],
         capacity.together,
         words,
-        spread=_spread([[run for run, _ in runs] for runs in zip(*seen, strict=True)]),
+        spread=_spread([[run for run, _ in runs] for runs in seen]),
         capacity_spread=capacity.spread,
     )
 
     lengths, text = dataset.lengths("validation"), dataset.preprocessor
-    repeated = [_rehearsal(_SETTINGS, runs) for runs in zip(*seen, strict=True)]
+    repeated = [_rehearsal(_SETTINGS, runs) for runs in seen]
     probe = Probe(
         call_ms=1000 * median(run.model_s / run.batches for run in repeated[0].runs),
         lengths=np.zeros(1, dtype=np.int64) if lengths is None else lengths,
@@ -245,7 +270,7 @@ def measure_host_costs(
     for one in crowded:
         costs = with_wait(costs, one, probe)
     costs = replace(costs, unexplained=unexplained(costs, [*repeated, *idle, *crowded], probe))
-    return with_front_ends(costs, fronts) if fronts else costs, quiet
+    return with_front_ends(costs, fronts) if fronts else costs, quiet and not cut
 
 
 def _rehearsal(settings: ServiceSettings, runs: Sequence[tuple[LoadedRun, float]]) -> Rehearsal:
@@ -276,9 +301,14 @@ def _crowd_settings() -> ServiceSettings:
     return ServiceSettings(max_batch_size=_CROWD_ROWS, workers=processors())
 
 
+def _crowded() -> bool:
+    """Whether workers of this host are measured together."""
+    return 1 < processors() <= _MOST_CROWDED
+
+
 def _crowd(bundle: Path, log: Path, bodies: Sequence[str], load_s: float) -> list[tuple[LoadedRun, float]]:
     """Loads that keep a worker on every processor busy, beside the front end and the load generator."""
-    if not 1 < processors() <= _MOST_CROWDED:
+    if not _crowded():
         return []
     with running_service(bundle, log=log, settings=_crowd_settings(), more=("--policy", "warn"), own=True) as service:
         return [_load(service, bodies, ServiceLoad(concurrency=_CROWD_CLIENTS), load_s) for _ in range(REPEATS)]
@@ -294,7 +324,12 @@ def _spread(repeated: Sequence[Sequence[LoadedRun]]) -> float:
     def above(costs: Sequence[float]) -> float:
         return median(costs) / min(costs) - 1
 
-    return median(max(above([busy_ms(run) for run in runs]), above([run.p50_ms for run in runs])) for runs in repeated)
+    spreads = [
+        max(above([busy_ms(run) for run in runs]), above([run.p50_ms for run in runs]))
+        for runs in repeated
+        if len(runs) > 1
+    ]
+    return median(spreads) if spreads else _UNREPEATED
 
 
 def _numbers(dataset: Dataset, model: Model) -> int:
