@@ -3,8 +3,8 @@
     python -m workbench.graph.opener        a request a line on standard input, an answer a line on standard output
 
 What takes time is imported once, then the program divides itself for every request: the part that opens the model gets
-its limits from the kernel and ends with it. One thread, so that dividing is safe. The libraries' words go to standard
-error.
+its limits from the kernel and ends with it. It has no thread of its own, so that dividing is safe. The libraries' words
+go to standard error.
 """
 
 from __future__ import annotations
