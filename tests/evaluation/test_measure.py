@@ -135,4 +135,4 @@ def test_running_out_of_time_is_transient_and_says_what_to_do(sessions: tuple[Se
 def test_an_impossible_protocol_is_refused() -> None:
     for wrong in ({"calls": 0}, {"rounds": 1}, {"timeout_s": -1.0}, {"minimum_warmup": 9, "maximum_warmup": 3}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            TimingProtocol(**wrong)  # type: ignore[arg-type]  # timeout_s takes the one float among them
+            TimingProtocol(**wrong)

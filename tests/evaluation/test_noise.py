@@ -66,7 +66,7 @@ def test_a_process_on_a_free_cpu_and_counters_that_the_machine_hides_are_no_susp
     hidden = {"throttled_s": None, "frequency_mhz": None}
 
     assert suspects(BEFORE, replace(ALONE, own_s=55.0, busy_s=511.0)) == []
-    assert suspects(replace(BEFORE, **hidden), replace(ALONE, **hidden)) == []  # type: ignore[arg-type]
+    assert suspects(replace(BEFORE, **hidden), replace(ALONE, **hidden)) == []
 
 
 def test_symptoms_without_a_cause_say_so() -> None:

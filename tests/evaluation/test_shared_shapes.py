@@ -42,7 +42,7 @@ def candidate(bins: tuple[int, ...], batches: tuple[int, ...] = (1,), **settings
     return Candidate(
         target=ASCEND,
         precision=Precision(mode="force_fp16"),
-        compile=AscendCompile(batches=batches, sequence_bins=bins, **settings),  # type: ignore[arg-type]  # by keyword
+        compile=AscendCompile(batches=batches, sequence_bins=bins, **settings),
         serving=Serving(batch=batches[-1]),
     )
 
@@ -123,7 +123,6 @@ def test_every_file_tells_its_story_and_its_form(lowered: Path, store: Store, tm
     artifact = assembled(one, target, lowered, store, tmp_path / "set")
 
     story = read_story(tmp_path / "set")
-    assert story is not None
     assert set(story.info) == {"b1_s8.om", "b1_s16.om"}
     assert known_form(tmp_path / "set", "b1_s8.om") == ask_om(tmp_path / "set" / "b1_s8.om", form_in)
     assert known_form(tmp_path / "set", "b1_s8.om") != known_form(tmp_path / "set", "b1_s16.om")
@@ -214,7 +213,7 @@ def test_a_target_without_the_protocol_is_asked_for_one_shape_after_the_other(
 ) -> None:
     target = _OneByOne()
 
-    artifact = assembled(candidate((8, 16)), target, lowered, store, tmp_path / "a")  # type: ignore[arg-type]
+    artifact = assembled(candidate((8, 16)), target, lowered, store, tmp_path / "a")
 
     assert target.asked == [(1, 8), (1, 16)]
     assert [file.sequence_bin for file in artifact.files] == [8, 16, None]

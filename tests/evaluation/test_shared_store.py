@@ -50,7 +50,6 @@ def test_what_one_machine_built_another_has(team: Team) -> None:
     assert (entry.path / "deep/file.bin").read_bytes() == b"content"
     assert (entry.path / "empty").read_bytes() == b""
     found = other.find("artifact", KEY)
-    assert found is not None
     assert found.path == entry.path
     assert other.unpublished == 0
 
@@ -297,7 +296,6 @@ def test_a_store_that_takes_writes_again_gets_them_without_being_asked(team: Tea
     store, said, faults = team.machine("one")
     faults.refuse_writes(PermissionError("denied"))
     publisher = store._publisher
-    assert publisher is not None
     publisher._pauses_s = (0.05,)
     store.put_json("structure", KEY, 1)
     while not any("takes no results" in words for words in said):
@@ -323,7 +321,6 @@ def test_a_store_that_is_away_is_said_once_done_without_and_asked_again_after_a_
     assert "computed here until it answers again" in said[0]
     faults.refuse = {}
     assert store.find("artifact", KEY) is None  # not yet
-    assert store.shared is not None
     store.shared._ask_again = 0.0
     assert store.find("artifact", KEY) is not None
     assert said[-1].endswith("answers again.")
@@ -370,7 +367,6 @@ def test_whenever_it_breaks_off_a_reader_has_all_or_nothing(turns: list[int], se
 
 def test_a_store_that_never_answers_holds_nobody(team: Team) -> None:
     store, said, faults = team.machine("one")
-    assert store.shared is not None
     store.shared.remote.patience_s = 0.1
     faults.hang = {"info", "cat_file", "pipe_file", "open", "makedirs"}
 
@@ -384,7 +380,6 @@ def test_a_store_that_never_answers_holds_nobody(team: Team) -> None:
 def test_calls_that_never_end_pile_up_to_a_few_and_are_asked_again_once_they_did(team: Team) -> None:
     published(team)
     store, _, faults = team.machine("two")
-    assert store.shared is not None
     remote = store.shared.remote
     remote.patience_s, faults.hang, before = 0.01, {"info"}, len(faults.calls)
     for _ in range(20):

@@ -79,7 +79,6 @@ def test_kill_9_of_writers_at_any_moment_leaves_only_what_nobody_reads(team: Tea
     found = []
     for number, wait_s in enumerate((0.0, 0.005, 0.02, 0.05)):
         victim = writer(tmp_path / f"victim-{number}", team.url, "v")
-        assert victim.stdout is not None
         assert victim.stdout.readline() == "begins\n"
         time.sleep(wait_s)  # the moment of the kill, of which there are four
         os.kill(victim.pid, signal.SIGKILL)
@@ -122,7 +121,6 @@ def test_a_writer_killed_between_its_files_is_read_by_nobody(tmp_path: Path) -> 
     victim = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "victim"), team.url, "v"], stdout=subprocess.PIPE, text=True
     )
-    assert victim.stdout is not None
     assert victim.stdout.readline() == "half\n"
     os.kill(victim.pid, signal.SIGKILL)
     victim.communicate()

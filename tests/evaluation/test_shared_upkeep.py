@@ -52,15 +52,14 @@ def test_a_file_cleaned_beside_its_publisher_is_sent_again(team: Team) -> None:
     shared = team.shared()
     put(shared, file_of(b"content"), b"content")
     real = store.shared.remote.write if store.shared is not None else None
-    assert store.shared is not None
     assert real is not None
 
     def write(path: str, blocks: object, size: int) -> None:
         if path == ENTRY:
             shared.remote.remove(file_of(b"content"))
-        real(path, blocks, size)  # type: ignore[arg-type]
+        real(path, blocks, size)
 
-    store.shared.remote.write = write  # type: ignore[method-assign,assignment]
+    store.shared.remote.write = write
     store.get_or_build("artifact", KEY, builder())
     store.close()
 

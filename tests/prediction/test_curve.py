@@ -95,31 +95,6 @@ def test_a_curve_of_a_real_session_holds_every_point_sorted_by_length_then_batch
 
 
 @pytest.mark.usefixtures("paced")
-def test_samples_that_are_no_sequences_have_length_0() -> None:
-    asked: list[Shape] = []
-
-    def tensors(batch: int, length: int) -> list[Feeds]:
-        asked.append((batch, length))
-        return [{"x": np.ones((batch, 3, 32), dtype=np.float32)}]
-
-    curve = measure_curve(Paced(), [1, 2], [0], tensors, threads=1, stepped=False, budget_s=0.05)
-
-    assert curve.lengths == (0,)
-    assert asked == [(1, 0), (2, 0)]
-
-
-@pytest.mark.usefixtures("paced")
-def test_known_times_are_found() -> None:
-    truth = {(1, 8): 0.5, (4, 8): 1.5, (1, 16): 1.0, (4, 16): 3.0}
-
-    curve = measured(Paced(of=truth), [1, 4], [8, 16])
-
-    for point in curve.points:
-        assert point.quantiles_ms[0] == pytest.approx(truth[point.batch, point.length], rel=0.1)
-        assert point.p50_ms.value == pytest.approx(truth[point.batch, point.length], rel=0.02)
-
-
-@pytest.mark.usefixtures("paced")
 def test_every_point_has_the_fewest_calls_and_cheap_ones_more_as_the_budget_allows() -> None:
     beyond = measured(Paced(of={(1, 8): 0.2, (8, 8): 4.0}), [1, 8], [8], budget_s=0.01)
     within = measured(Paced(of={(1, 8): 0.2, (8, 8): 4.0}), [1, 8], [8], budget_s=0.2)
@@ -219,20 +194,6 @@ def test_time_that_is_up_is_a_transient_failure() -> None:
     assert caught.value.transient
 
 
-def test_feeds_that_the_model_refuses_are_the_candidates_error(session: Session) -> None:
-    def wrong(batch: int, length: int) -> list[Feeds]:
-        return [{"z": np.ones((batch, length, 32), dtype=np.float32)}]
-
-    with pytest.raises(MeasureError, match="z"):
-        measure_curve(session, [1], [8], wrong, threads=1, stepped=False)
-
-
-def test_a_curve_over_nothing_is_a_mistake() -> None:
-    for batches, lengths in (([], [8]), ([1], []), ([0], [8])):
-        with pytest.raises(ValueError, match="no curve over"):
-            measured(Paced(), batches, lengths)
-
-
 # --- modelled ---------------------------------------------------------------------------------------------------
 
 
@@ -289,18 +250,3 @@ def test_startup_counts_opening_and_the_first_answer_to_every_feed(monkeypatch: 
     monkeypatch.setattr(batch_curve, "_QUICK_STARTUP_S", 0.001)
     startup_s(open_session, feeds_of(1, 8))
     assert len(opened) == 1, "a slow one is timed once"
-
-
-def test_a_session_that_fails_at_startup_is_closed_all_the_same() -> None:
-    closed: list[Session] = []
-
-    class Failing(Paced):
-        def run(self, feeds: Feeds) -> dict[str, Array]:
-            raise MeasureError("no")
-
-        def close(self) -> None:
-            closed.append(self)
-
-    with pytest.raises(MeasureError):
-        startup_s(Failing, feeds_of(1, 8))
-    assert closed

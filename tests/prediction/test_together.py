@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.prediction.simulation.services import exact
-from tests.prediction.simulation.test_intervals import HOST
 from tests.tiny_artifact import linear_artifact
 from workbench.prediction.together import host_beside, side_by_side
 from workbench.targets import open_target
@@ -17,6 +16,8 @@ from workbench.targets.base import Array, Feeds
 from workbench.values.candidate import Candidate
 from workbench.values.measurement import Estimate, Together
 from workbench.values.service import HostCosts
+
+HOST = HostCosts(request_ms=0.2, capacity=(1.0, 1.6), origin="a test")
 
 
 class Asleep:

@@ -35,7 +35,6 @@ def seen(values: Floats, axis: int | None, samples: int) -> TensorStatistics:
 def check_channels(statistics: TensorStatistics, by_channel: Floats) -> None:
     """Against [channels, values]."""
     channels, exact = statistics.channels, by_channel.astype(np.float64)
-    assert channels is not None
     np.testing.assert_array_equal(by_channel.min(axis=1), channels.minima)
     np.testing.assert_array_equal(by_channel.max(axis=1), channels.maxima)
     np.testing.assert_array_equal(np.abs(by_channel).max(axis=1), np.maximum(-channels.minima, channels.maxima))

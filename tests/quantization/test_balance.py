@@ -122,7 +122,6 @@ def test_layers_that_share_an_input_share_their_factors(encoder: tuple[Statistic
     assert factors["query"] == factors["key"] == factors["value"] != factors["out"]
     together = np.maximum.reduce([np.abs(weights[name]).max(axis=1) for name in ("query", "key", "value")])
     channels = statistics.tensors["embed_y"].channels
-    assert channels is not None
     np.testing.assert_allclose(
         factors["query"], np.sqrt(np.maximum(-channels.minima, channels.maxima) / together), rtol=1e-5
     )

@@ -102,7 +102,7 @@ def test_the_mean_error_of_every_channel_goes(proto: onnx.ModelProto, feeds: Fee
         output = node.output[0]
         expected, found = (run(showing(p, output), feeds, [output])[0] for p in (proto, fake_quantized(proto, layer)))
         axis = 1 if "Conv" in layer.op_type else -1
-        error = np.moveaxis(expected - found, axis, -1).reshape(-1, corrections[layer.layer].size)  # type: ignore[operator]
+        error = np.moveaxis(expected - found, axis, -1).reshape(-1, corrections[layer.layer].size)
         before = error.mean(axis=0)
         assert np.abs(before).max() > 1e-3
         np.testing.assert_allclose(corrections[layer.layer], before, atol=1e-5 * float(np.abs(expected).max()))
@@ -117,7 +117,6 @@ def test_corrections_belong_to_the_balanced_model(tmp_path: Path) -> None:
     (first, second) = record.layers
     activation = second.activation
     halved = replace(activation, scale=activation.scale / 2, low=activation.low / 2, high=activation.high / 2)
-    assert second.weight is not None
     doubled = replace(second.weight, scales=tuple(2 * s for s in second.weight.scales))
     balanced = replace(record, layers=(first, replace(second, activation=halved, weight=doubled, balance=(2.0,) * 6)))
 

@@ -285,7 +285,7 @@ def test_memory_does_not_grow_with_the_number_of_batches(tmp_path: Path, setting
     calibrate_exactly(model, lambda: batches(1), recipe)  # what is made once
     for count in (10, 80):  # 0.8 and 6.4 MB of activations
         tracemalloc.start()
-        calibrate_exactly(model, lambda count=count: batches(count), recipe)  # type: ignore[misc]  # bound now
+        calibrate_exactly(model, lambda count=count: batches(count), recipe)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
 

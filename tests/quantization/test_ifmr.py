@@ -25,7 +25,7 @@ tensors = hnp.arrays(np.float32, st.integers(1, 200), elements=st.floats(-1000, 
 
 
 def recipe(**changed: object) -> ActivationRecipe:
-    return ActivationRecipe(**({"algorithm": "ifmr", "symmetric": False} | changed))  # type: ignore[arg-type]  # mixed
+    return ActivationRecipe(**({"algorithm": "ifmr", "symmetric": False} | changed))
 
 
 def literal_losses(values: Floats, recipe: ActivationRecipe, low: np.float32, high: np.float32) -> list[float]:

@@ -157,7 +157,6 @@ def test_convolutions_and_pooling_have_channels_on_axis_one(
     statistics = observe(saved(model_of(nodes, weights, [x], [y]), tmp_path), [{"x": image}])
 
     channels = statistics.tensors["x"].channels
-    assert channels is not None
     np.testing.assert_array_equal(image.max(axis=(0, 2, 3)), channels.maxima)
     assert channels.rows == 3 * 25
     assert ("y" in statistics.tensors) == (op_type == "Conv")

@@ -150,7 +150,7 @@ def test_convolutions_of_every_grouping_come_closer_too(tmp_path: Path) -> None:
                     rounded = integers_of(values, layer.weight) * scales_along(layer.weight, values.shape)
                     tensor.CopyFrom(numpy_helper.from_array(rounded.astype(np.float32), tensor.name))
             found = run(showing(changed, node.output[0]), feeds, [node.output[0]])[0]
-            errors.append(float(np.mean((found - expected) ** 2)))  # type: ignore[operator]
+            errors.append(float(np.mean((found - expected) ** 2)))
         assert errors[1] < 0.95 * errors[0], before.layer
 
 

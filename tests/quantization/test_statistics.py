@@ -43,8 +43,6 @@ def test_stored_statistics_come_back_whole(encoder: Model, tmp_path: Path) -> No
         again.sample_maximum_mean,
     )
     assert seen.halves == again.halves
-    assert seen.channels is not None
-    assert again.channels is not None
     for name in ("minima", "maxima", "sums", "squares", "sums_error", "squares_error"):
         np.testing.assert_array_equal(getattr(seen.channels, name), getattr(again.channels, name))
     assert seen.channels.rows == again.channels.rows == 3 * 8

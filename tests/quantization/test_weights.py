@@ -34,7 +34,7 @@ def layer_of(shape: tuple[int, ...], op_type: str = "MatMul", groups: int = 1, t
 
 
 def recipe(algorithm: str, *, per_channel: bool = False) -> WeightRecipe:
-    return WeightRecipe(algorithm=algorithm, per_channel=per_channel)  # type: ignore[arg-type]  # a parameter's value
+    return WeightRecipe(algorithm=algorithm, per_channel=per_channel)
 
 
 def error(values: Floats, algorithm: str, *, per_channel: bool) -> npt.NDArray[np.float64]:

@@ -35,7 +35,6 @@ def test_a_damaged_linear_is_where_the_error_jumps(tmp_path: Path) -> None:
     texts = checkpoint("qwen2", "float32").parent / "texts.jsonl"
     sound = compare(checkpoint("qwen2", "float32").parent / "model", checkpoint("qwen2", "float32"), data=texts)
     found = compare(checkpoint("qwen2", "float32"), folder, data=texts)
-    assert found.first_jump is not None
     assert found.first_jump.tensor == name
     assert found.first_jump.op_type == "W8A8"
     before = next(row for row in found.rows if row.tensor == "model.layers.0")

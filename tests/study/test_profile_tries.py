@@ -37,7 +37,6 @@ def test_what_the_space_offers_is_a_candidate_of_it(space: SearchSpace, tmp_path
 
     batch, fused = tried(space, start, tmp_path, {"serving.batch": 4}, {"compile.fusions.gelu": "on"})
 
-    assert batch.candidate is not None
     assert batch.candidate.serving.batch == 4
     assert batch.missing == {}
     assert assignment_of(space, batch.candidate) is not None
@@ -47,7 +46,6 @@ def test_what_the_space_offers_is_a_candidate_of_it(space: SearchSpace, tmp_path
 def test_the_command_evaluates_the_written_candidate(space: SearchSpace, tmp_path: Path) -> None:
     (one,) = tried(space, baseline(space), tmp_path, {"serving.batch": 4})
 
-    assert one.file is not None
     assert one.command == f"workbench evaluate e.yaml --candidate {one.file}"
     assert candidate_from_json(json.loads(one.file.read_text(encoding="utf-8"))) == one.candidate
 
@@ -55,7 +53,6 @@ def test_the_command_evaluates_the_written_candidate(space: SearchSpace, tmp_pat
 def test_what_the_space_lacks_is_named(space: SearchSpace, tmp_path: Path) -> None:
     (one,) = tried(space, baseline(space), tmp_path, {"serving.batch": 2, "compile.enable_single_stream": True})
 
-    assert one.candidate is not None
     assert one.candidate.serving.batch == 2
     assert one.candidate.parameters()["compile.enable_single_stream"] is True
     assert one.missing == {"serving.batch": 2, "compile.enable_single_stream": True}
@@ -75,7 +72,6 @@ def test_a_candidate_from_elsewhere_keeps_its_own_settings(space: SearchSpace, t
 
     (one,) = tried(space, own, tmp_path, {"serving.batch": 4})
 
-    assert one.candidate is not None
     assert one.candidate.parameters()["compile.tiling_schedule_optimize"] is True
     assert one.candidate.serving.batch == 4
 
@@ -101,7 +97,6 @@ def test_a_candidate_that_follows_a_configuration_keeps_it(space: SearchSpace, t
 
     (one,) = tried(space, own, tmp_path, {"serving.batch": 4})
 
-    assert one.candidate is not None
     assert one.candidate.quantization == own.quantization
     assert one.missing["quantization.scheme"] == "cfg"
     assert "serving.batch" not in one.missing

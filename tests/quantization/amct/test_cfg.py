@@ -115,7 +115,6 @@ def test_of_a_oneof_the_later_member_wins() -> None:
         " ifmr_quantize { search_step: 0.02 } arq_quantize { channel_wise: false } }"
     ).common_config
 
-    assert config is not None
     assert config.weights == ArqQuantize(channel_wise=False)
     assert config.activations == IfmrQuantize(search_step=0.02)
 
@@ -198,7 +197,6 @@ def test_a_step_that_fills_the_range_is_taken_though_floats_disagree() -> None:
         "common_config { ifmr_quantize { search_range_start: 0.8 search_range_end: 0.9 search_step: 0.1 } }"
     )
 
-    assert config.common_config is not None
     assert config.common_config.activations == IfmrQuantize(
         search_range_start=0.8, search_range_end=0.9, search_step=0.1
     )

@@ -159,7 +159,7 @@ def test_an_override_replaces_common_config_as_a_whole() -> None:
     assert layer(text, "conv1").activation.search_step == 0.01
     assert layer(text, "conv1").dmq_balancer_param is None
     assert layer(text, "conv1").weight is not None
-    assert layer(text, "conv1").weight.channel_wise is False  # type: ignore[union-attr]  # asserted above
+    assert layer(text, "conv1").weight.channel_wise is False
 
 
 def test_asymmetric_falls_from_the_layer_to_common_config_of_the_same_algorithm_and_to_activation_offset() -> None:

@@ -125,7 +125,7 @@ def test_text_outside_the_grammar_is_refused_with_its_line(text: str, line: int,
 )
 def test_a_value_of_another_type_is_refused(read: object, text: str) -> None:
     with pytest.raises(ConfigError, match="a: is "):
-        read(only("\n\n" + text))  # type: ignore[operator]
+        read(only("\n\n" + text))
 
 
 @given(SINGLE)

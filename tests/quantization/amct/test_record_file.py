@@ -83,10 +83,8 @@ def test_a_record_is_read_with_the_models_tensors_and_axes() -> None:
     assert (record.provenance.engine, record.model_sha256, record.fold_balance) == ("amct-file", SHA, False)
     assert record.float_layers == ("scores", "up", "gemm")
     assert (first.op_type, first.activation.tensor, first.activation.zero_point) == ("Conv", "conv1.in", 3)
-    assert first.weight is not None
     assert (first.weight.axis, len(first.weight.scales)) == (0, 2)
     assert (second.weight, second.second) == (None, None)
-    assert third.weight is not None
     assert (third.weight.axis, third.activation.tensor) == (None, "fc1.mul.output0")
     assert np.array_equal(third.balance, np.array([3.0752144, 2.8546426, 3.8863168], np.float32))
 
@@ -135,7 +133,6 @@ def test_the_last_of_two_records_counts_and_an_empty_one_changes_nothing() -> No
 def test_a_transposed_convolution_has_one_scale_per_output_channel_of_all_groups() -> None:
     record = parse(entry("up", scale_w="[0.1, 0.2]", offset_w="[0, 0]", tensor_balance_factor="[1, 2, 3, 4]"))
 
-    assert record.layers[0].weight is not None
     assert record.layers[0].weight.axis == 1
     assert record.layers[0].balance == (1.0, 2.0, 3.0, 4.0)
 
@@ -149,7 +146,6 @@ def test_products_of_two_activations_survive_as_two_tensor_records() -> None:
     record = parse("\n".join(sides))
 
     (layer,) = record.layers
-    assert layer.second is not None
     assert (layer.activation.tensor, layer.second.tensor) == ("scores.a", "scores.b")
     assert parse(record_text(record)).layers == record.layers
     with pytest.raises(ConfigError, match="Add the record 'scores:0'"):

@@ -36,7 +36,7 @@ def encode(text: str) -> list[int]:
 
 def question(text: str = "2 + 2?", answer: int = 1, **changes: object) -> Question:
     fields = {"options": ("3", "4", "5"), "subject": "sums", "language": "en", "place": "f:1", **changes}
-    return Question(text=text, answer=answer, **fields)  # type: ignore[arg-type]  # of the fields above
+    return Question(text=text, answer=answer, **fields)
 
 
 def text_of(inputs: Sequence[int], texts: Sequence[str]) -> str:

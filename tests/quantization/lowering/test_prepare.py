@@ -54,7 +54,7 @@ def assert_same_function(before: onnx.ModelProto, after: onnx.ModelProto, feeds:
     onnx.checker.check_model(after, full_check=True)
     assert [n.name for n in quantizable_layers(before)] == [n.name for n in quantizable_layers(after)]
     for a, b in zip(run(before, feeds), run(after, feeds), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * float(np.abs(a).max()))  # type: ignore[arg-type]
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * float(np.abs(a).max()))
 
 
 @pytest.mark.parametrize("fold", [True, False])
@@ -231,7 +231,7 @@ def test_a_correction_is_added_to_every_output_of_its_channel(
     tensor = (adds[0] if adds else node).output[0]
     values = [run(showing(p, tensor), feeds, [tensor])[0] for p in (proto, after)]
     axis = 1 if "Conv" in node.op_type else -1
-    difference = np.moveaxis(values[1] - values[0], axis, -1)  # type: ignore[operator]
+    difference = np.moveaxis(values[1] - values[0], axis, -1)
     np.testing.assert_allclose(difference, np.broadcast_to(correction, difference.shape), atol=1e-4)
 
 
@@ -263,7 +263,7 @@ def test_a_records_correction_is_that_of_the_balanced_layer() -> None:
 
     after = prepare(proto, record(balance=factors, bias_correction=(1.0, 2.0, 3.0)))
 
-    difference = run(after, rows(3))[0] - run(proto, rows(3))[0]  # type: ignore[operator]
+    difference = run(after, rows(3))[0] - run(proto, rows(3))[0]
     np.testing.assert_allclose(difference, [[1, 2, 3]] * 3, atol=1e-5)
     assert prepare(proto, record(balance=factors)).SerializeToString() == (
         prepare(proto, record(balance=factors)).SerializeToString()

@@ -312,7 +312,7 @@ def test_amcts_own_records_give_what_its_simulation_gives(case: str) -> None:
     for batch in golden_batches(folder):
         (expected,) = plain_run(folder / "q_fake_quant_model.onnx", {amct_input(folder): batch}).values()
         (got,) = run(lowered, {lowered.graph.input[0].name: batch})
-        assert np.abs(expected - got).max() <= 1e-6 * np.abs(expected).max()  # type: ignore[operator] # floats
+        assert np.abs(expected - got).max() <= 1e-6 * np.abs(expected).max()
 
 
 def amct_input(folder: Path) -> str:
@@ -424,7 +424,6 @@ def test_biases_of_an_amct_record_lie_on_the_grid_of_the_integer_sums() -> None:
     record = record_of(layer_of("layer"))
     amct = replace(record, provenance=replace(record.provenance, engine="amct-file"))
     (layer,) = record.layers
-    assert layer.weight is not None
     step = np.float32(layer.activation.scale) * np.float32(layer.weight.scales[0])
     zero = {"x": np.zeros((1, 4), np.float32)}
 
