@@ -15,18 +15,6 @@ from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.results import Failure
 
 
-def test_an_evaluation_comes_back_equal_and_in_the_order_of_starting(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, "demo", "a" * 64)
-    second = evaluation(threads=2, started_at="2026-01-01T00:00:02+00:00")
-    first = evaluation(threads=1, started_at="2026-01-01T00:00:01+00:00")
-    journal.write(second)
-    journal.write(first)
-
-    assert list(journal.evaluations().values()) == [first, second]
-    assert journal.evaluation(first.candidate.id) == first
-    assert journal.evaluations("holdout") == {}
-
-
 def test_a_log_is_found_again_when_the_workspace_has_moved(tmp_path: Path) -> None:
     journal = open_journal(tmp_path / "here", "demo", "a" * 64)
     log = journal.log(evaluation().candidate.id, "validation")

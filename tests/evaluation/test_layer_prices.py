@@ -54,16 +54,6 @@ def test_a_layer_is_charged_with_what_is_fused_with_it_in_either_file() -> None:
     assert rest == 0
 
 
-def test_one_quantization_for_several_layers_is_shared() -> None:
-    plain = [kernel(6, "mm1"), kernel(6, "mm2")]
-    int8 = [kernel(2, "q"), kernel(3, "mm1"), kernel(3, "mm2"), kernel(1)]
-
-    found, rest = prices(plain, int8, {"q": ("mm1", "mm2")}, LAYERS)
-
-    assert found == {"mm1": (6, 4), "mm2": (6, 4)}
-    assert rest == -1  # a Cast that the compiler put in belongs to nobody
-
-
 NODES = st.sampled_from(["mm1", "mm2", "a", "b", "q1", "q2", "d"])
 KERNELS = st.lists(st.tuples(st.floats(0, 100), st.lists(NODES, max_size=3, unique=True)), max_size=8)
 

@@ -157,15 +157,6 @@ def test_a_metric_in_which_the_float_model_is_not_perfect_beside_itself_is_refus
         assert refused.value.key == "metric"
 
 
-def test_a_metric_against_labels_may_be_below_perfect_and_one_in_db_below_its_bound(tmp_path: Path) -> None:
-    score = "def f(outputs, targets):\n    return (outputs['logits'].argmax(axis=1) == np.array(targets)) * 1.0"
-    assert checked(with_metric(tmp_path / "a", score, labels=[0, 1])).startswith("f moves from")
-    ratio = "def f(outputs, reference):\n    e = np.square(outputs['logits'] - reference['logits']).sum(axis=1)\n"
-    ratio += "    return -10 * np.log10(e + 1e-6)"
-    unit = "{function: metric.py:f, bounds: [-100, 100], unit: dB}"
-    assert checked(with_metric(tmp_path / "b", ratio, unit)).startswith("f moves from 60")
-
-
 def test_a_metric_that_looks_at_an_echo_alone_is_refused(tmp_path: Path) -> None:
     experiment = with_metric(tmp_path, "def f(outputs):\n    return outputs['echo'][:, 0] % 1.0")
 

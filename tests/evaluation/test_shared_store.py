@@ -86,22 +86,6 @@ def test_what_was_built_before_there_was_a_shared_store_is_published_when_it_is_
     assert faults.calls.count("open") + faults.calls.count("pipe_file") == 3  # two files and the listing, once
 
 
-def test_of_two_writers_either_entry_is_whole(team: Team) -> None:
-    one, _, _ = team.machine("one")
-    two, _, _ = team.machine("two")
-    one.get_or_build("artifact", KEY, builder(b"from one"))
-    two_built = two.get_or_build("artifact", KEY, builder(b"from two"))
-    two.close()
-    one.close()
-    three, said, _ = team.machine("three")
-
-    content = (three.get_or_build("artifact", KEY, builder()).path / "deep/file.bin").read_bytes()
-
-    assert content in (b"from one", b"from two")
-    assert said == []
-    assert two_built.path.is_dir()
-
-
 @pytest.mark.parametrize(
     ("path", "left"),
     [
@@ -199,19 +183,6 @@ def test_an_entry_of_more_than_the_disk_holds_is_not_fetched(team: Team) -> None
     assert "pipe_file" not in faults.calls
 
 
-def test_an_entry_under_another_name_is_none(team: Team) -> None:
-    published(team)
-    shared = team.shared()
-    content = shared.remote.read(ENTRY, most=1 << 20)
-    assert content is not None
-    other = digest({"model": "other"})
-    put(shared, f"v1/entries/artifact/{other[:2]}/{other}.json", content)
-    machine, said, _ = team.machine("two")
-
-    assert machine.find("artifact", {"model": "other"}) is None
-    assert "is of another entry" in said[0]
-
-
 def test_a_link_or_a_pipe_in_a_shared_folder_is_no_file(tmp_path: Path) -> None:
     """Either could lead anywhere, or hold a reader without end."""
     (tmp_path / "team").mkdir()
@@ -230,16 +201,6 @@ def test_a_link_or_a_pipe_in_a_shared_folder_is_no_file(tmp_path: Path) -> None:
     assert len(said) == 3
     assert store.find("artifact", KEY) is not None
     team.close()
-
-
-@given(st.text(max_size=40))
-def test_a_plain_name_stays_below_its_folder(name: str) -> None:
-    folder = Path("/some/folder")
-    if plain(name):
-        joined = folder / name
-        assert joined.is_relative_to(folder)
-        assert ".." not in joined.parts
-        assert str(joined) == f"/some/folder/{name}"
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=20).filter(plain), st.binary(max_size=3), max_size=5), st.data())
@@ -276,20 +237,6 @@ def test_a_store_that_refuses_writes_costs_nothing_but_time(team: Team) -> None:
     assert (later.unpublished, said) == (0, [])
     other, _, _ = team.machine("two")
     assert [other.get_json("structure", {"number": n}) for n in range(3)] == [0, 1, 2]
-
-
-def test_what_a_process_could_not_publish_another_one_of_its_machine_does(team: Team) -> None:
-    sweep, said, _ = team.machine("one")
-    child, _, faults = team.machine("one")
-    faults.refuse_writes()
-    child.put_json("structure", KEY, 1)
-    child.close()
-    assert sweep.unpublished == 1
-
-    sweep.close()
-
-    assert (sweep.unpublished, said) == (0, [])
-    assert team.machine("two")[0].get_json("structure", KEY) == 1
 
 
 def test_a_store_that_takes_writes_again_gets_them_without_being_asked(team: Team) -> None:
@@ -375,26 +322,6 @@ def test_a_store_that_never_answers_holds_nobody(team: Team) -> None:
 
     assert "no answer within 0.1 s" in said[0]
     assert store.unpublished == 1
-
-
-def test_calls_that_never_end_pile_up_to_a_few_and_are_asked_again_once_they_did(team: Team) -> None:
-    published(team)
-    store, _, faults = team.machine("two")
-    remote = store.shared.remote
-    remote.patience_s, faults.hang, before = 0.01, {"info"}, len(faults.calls)
-    for _ in range(20):
-        with pytest.raises(Away):
-            remote.size(ENTRY)
-    assert len(faults.calls) - before == 8
-    with pytest.raises(Away, match="8 calls wait for an answer"):
-        remote.size(ENTRY)
-
-    faults.over.set()
-    for thread in remote._left:
-        thread.join(300)
-    remote.patience_s = 30.0
-
-    assert remote.size(ENTRY)
 
 
 # --- the URL -------------------------------------------------------------------------------------------------------

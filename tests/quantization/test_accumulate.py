@@ -10,20 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
-from workbench.quantization.activations import NotFiniteError
 from workbench.quantization.histogram import CHUNK
 from workbench.quantization.observe import Accumulator
-from workbench.quantization.statistics import NOTHING, TensorStatistics, merge_tensors
+from workbench.quantization.statistics import TensorStatistics, merge_tensors
 
 Floats = npt.NDArray[np.float32]
 
 
 def normal(*shape: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def flags(*values: int) -> npt.NDArray[np.bool_]:
-    return np.array(values, np.bool_)
 
 
 def seen(values: Floats, axis: int | None, samples: int) -> TensorStatistics:
@@ -77,53 +72,6 @@ def test_a_first_dimension_that_holds_batch_and_positions_is_taken_apart(axis: i
     assert values.reshape(4, -1).min(axis=1).astype(np.float64).mean() == pytest.approx(folded.sample_minimum_mean)
     if axis is not None:
         check_channels(folded, np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
-
-
-@pytest.mark.parametrize("axis", [None, -1, 1])
-def test_a_tensor_without_a_batch_dimension_is_seen_by_every_sample_and_counted_once(axis: int | None) -> None:
-    values = normal(3, 4, 5)
-
-    statistics = seen(values, axis, 2)
-
-    assert (statistics.samples, statistics.histogram.count) == (2, 60)
-    assert statistics.sample_minimum_mean == float(values.min())
-    assert statistics.stability == 0.0
-    if axis is not None:
-        check_channels(statistics, np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
-
-
-def test_the_halves_hold_the_ranges_of_their_samples() -> None:
-    values = np.array([[1, 2], [-5, 0], [3, 4]], np.float32)
-    accumulator = Accumulator({"x": -1})
-
-    accumulator.add([values[:2]], flags(0, 1))
-    accumulator.add([values[2:]], flags(0))
-
-    assert accumulator.statistics()["x"].halves == ((1.0, 4.0), (-5.0, 0.0))
-
-
-def test_nothing_seen_is_told() -> None:
-    accumulator = Accumulator({"x": -1, "y": None})
-    before = accumulator.statistics()["x"]
-    accumulator.add([np.zeros((1, 0, 4), np.float32), normal(1, 3)], flags(0))
-    after = accumulator.statistics()
-
-    for statistics in (before, after["x"]):
-        assert (statistics.samples, statistics.histogram.count, statistics.channels) == (0, 0, None)
-        assert (statistics.sample_minimum_mean, statistics.halves) == (0.0, (NOTHING, NOTHING))
-    assert after["y"].samples == 1
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("axis", [None, -1, 1])
-def test_what_is_not_finite_is_refused_with_the_tensors_name(bad: float, axis: int | None) -> None:
-    values = normal(2, 3, 4)
-    values[1, 2, 3] = bad
-
-    with pytest.raises(NotFiniteError, match="'x'") as caught:
-        seen(values, axis, 2)
-
-    assert caught.value.tensor == "x"
 
 
 def same(a: TensorStatistics, b: TensorStatistics) -> bool:

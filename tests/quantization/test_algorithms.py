@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from tests.quantization.networks import choose
-from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, tiny_encoder, value
+from tests.targets.encoder import PRODUCTS, ids, model_of, tiny_encoder, value
 from workbench.graph.read import read_model
 from workbench.quantization.algorithms import clip_range
 from workbench.quantization.lowering.normalize import normalized
@@ -52,16 +52,6 @@ def test_a_record_covers_every_layer_with_the_chosen_ranges(statistics: Statisti
     assert record.provenance.recipe["algorithm"] == recipe.algorithm
 
 
-@pytest.mark.parametrize("granularity", ["tensor", "channel"])
-@pytest.mark.parametrize("algorithm", ["minmax", "arq"])
-def test_extremes_and_values_of_a_weight_give_the_same_scale(
-    statistics: Statistics, graph: onnx.ModelProto, algorithm: str, granularity: str
-) -> None:
-    recipe = replace(EVERYTHING_INT8, weight_algorithm=algorithm, weight_granularity=granularity)
-
-    assert choose(statistics, recipe).layers == choose(statistics, recipe, proto=graph).layers
-
-
 @pytest.mark.parametrize("algorithm", ["mse", "adaround"])
 def test_weight_scales_from_values_need_the_graph(
     statistics: Statistics, graph: onnx.ModelProto, algorithm: str
@@ -78,31 +68,12 @@ def test_weight_scales_from_values_need_the_graph(
         choose(statistics, recipe)
 
 
-def test_attention_products_are_left_out_on_request(statistics: Statistics) -> None:
-    record = choose(statistics, replace(EVERYTHING_INT8, attention_matmul=False))
-
-    assert set(WEIGHT_LAYERS) == {layer.layer for layer in record.layers}
-
-
 # --- recipes per layer ---------------------------------------------------------------------------------------------
 
 
 def with_activation(recipe: ModelRecipe, layer: str, **settings: object) -> ModelRecipe:
     changed = replace(recipe.layers[layer], activation=replace(recipe.layers[layer].activation, **settings))
     return replace(recipe, layers={**recipe.layers, layer: changed})
-
-
-def test_every_layer_follows_its_own_settings(statistics: Statistics) -> None:
-    plain = recipe_of(EVERYTHING_INT8, statistics.layers)
-    mixed = with_activation(plain, "up", algorithm="mse", symmetric=True)
-
-    records = {layer.layer: layer for layer in choose(statistics, mixed).layers}
-
-    expected = clip_range(statistics.tensors[records["up"].activation.tensor], mixed.layers["up"].activation)
-    assert (records["up"].activation.low, records["up"].activation.high) == expected
-    assert records["up"].activation.zero_point == 0
-    others = {layer.layer: layer for layer in choose(statistics, plain).layers}
-    assert [name for name in records if records[name] != others[name]] == ["up"]
 
 
 def test_layers_that_share_an_input_share_its_scale_only_where_their_settings_agree(statistics: Statistics) -> None:
@@ -115,13 +86,6 @@ def test_layers_that_share_an_input_share_its_scale_only_where_their_settings_ag
     assert layers["query"].activation == layers["value"].activation
     assert layers["key"].activation.tensor == layers["query"].activation.tensor
     assert layers["key"].activation.scale < layers["query"].activation.scale
-
-
-def test_a_recipe_for_a_layer_that_is_not_there_is_refused(statistics: Statistics) -> None:
-    recipe = recipe_of(EVERYTHING_INT8, statistics.layers)
-
-    with pytest.raises(ValueError, match="names 'nowhere'"):
-        choose(statistics, replace(recipe, layers={**recipe.layers, "nowhere": recipe.layers["up"]}))
 
 
 def test_layers_without_settings_stay_in_float(statistics: Statistics) -> None:

@@ -4,9 +4,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from onnx import numpy_helper
 
 from tests.quantization.networks import showing
@@ -14,7 +11,6 @@ from tests.targets.encoder import WEIGHT_LAYERS, ids, run, tiny_encoder
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, read_model
 from workbench.quantization.balance import (
-    SMALLEST_FACTOR,
     balance_factors,
     best_strengths,
     dmq_factors,
@@ -39,30 +35,6 @@ def test_channels_of_zeros_follow_the_largest_of_the_others() -> None:
     assert factors[3] == 1
     assert factors[1] * weights[1] == max(weights[0] * factors[0], weights[4] * factors[4])
     assert activations[2] / factors[2] == max(activations[0] / factors[0], activations[4] / factors[4])
-
-
-@pytest.mark.parametrize(("activations", "weights"), [([0, 0], [1, 2]), ([1, 2], [0, 0]), ([0, 3], [3, 0])])
-def test_without_a_channel_to_compare_with_factors_are_one(activations: list[float], weights: list[float]) -> None:
-    factors = dmq_factors(np.array(activations, np.float32), np.array(weights, np.float32), 0.5)
-
-    np.testing.assert_array_equal(factors, [1, 1])
-
-
-positive = arrays.arrays(np.float32, 6, elements=st.floats(0.015625, 64, width=32))
-
-
-@given(positive, positive)
-def test_the_ends_of_the_strength_level_one_side(activations: Floats, weights: Floats) -> None:
-    everything, nothing = dmq_factors(activations, weights, 1.0), dmq_factors(activations, weights, 0.0)
-
-    np.testing.assert_allclose(activations / everything, 1, rtol=1e-6)
-    np.testing.assert_allclose(weights * nothing, 1, rtol=1e-6)
-
-
-def test_a_strength_outside_its_range_is_refused() -> None:
-    ones = np.ones(2, np.float32)
-    with pytest.raises(ValueError, match=r"1\.2 is outside"):
-        dmq_factors(ones, ones, 1.2)
 
 
 @pytest.mark.parametrize(
@@ -125,18 +97,6 @@ def test_layers_that_share_an_input_share_their_factors(encoder: tuple[Statistic
     np.testing.assert_allclose(
         factors["query"], np.sqrt(np.maximum(-channels.minima, channels.maxima) / together), rtol=1e-5
     )
-
-
-def test_only_layers_whose_recipe_asks_are_balanced(encoder: tuple[Statistics, dict[str, Floats]]) -> None:
-    statistics, weights = encoder
-
-    factors = balance_factors(
-        statistics, statistics.layers, weights, recipe_for(statistics.layers, None, up=0.5, query=0.3, key=0.6)
-    )
-
-    assert set(factors) == {"up", "query", "key"}
-    assert factors["query"] != factors["key"]
-    assert all(SMALLEST_FACTOR <= f <= 1 / SMALLEST_FACTOR for vector in factors.values() for f in vector)
 
 
 def test_the_chosen_strength_moves_outliers_and_has_a_smaller_real_error(

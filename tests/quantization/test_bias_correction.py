@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.quantization.networks import convolutions, images, perceptron, rows, saved, showing
-from tests.targets.encoder import ids, record_for, run, tiny_encoder
+from tests.targets.encoder import run
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants
 from workbench.quantization.bias_correction import bias_corrections
@@ -106,37 +106,6 @@ def test_the_mean_error_of_every_channel_goes(proto: onnx.ModelProto, feeds: Fee
         before = error.mean(axis=0)
         assert np.abs(before).max() > 1e-3
         np.testing.assert_allclose(corrections[layer.layer], before, atol=1e-5 * float(np.abs(expected).max()))
-
-
-def test_corrections_belong_to_the_balanced_model(tmp_path: Path) -> None:
-    """The record's activation is the balanced tensor: half as large where the factor is two."""
-    proto = normalized(perceptron())
-    model = saved(proto, tmp_path)
-    feeds = rows(64)
-    record = coarse_record(proto, model, feeds)
-    (first, second) = record.layers
-    activation = second.activation
-    halved = replace(activation, scale=activation.scale / 2, low=activation.low / 2, high=activation.high / 2)
-    doubled = replace(second.weight, scales=tuple(2 * s for s in second.weight.scales))
-    balanced = replace(record, layers=(first, replace(second, activation=halved, weight=doubled, balance=(2.0,) * 6)))
-
-    plain, other = (bias_corrections(model, [feeds], r)["fc2"] for r in (record, balanced))
-
-    np.testing.assert_allclose(other, plain, atol=1e-6)
-    assert np.abs(plain).max() > 1e-3
-
-
-def test_corrections_do_not_depend_on_batches(tmp_path: Path) -> None:
-    model = saved(tiny_encoder(), tmp_path)
-    feeds = ids(8, 6)
-    record = record_for(tmp_path / "model.onnx", feeds, per_channel=True)
-    apart = [{"ids": feeds["ids"][i : i + 1]} for i in range(8)]
-
-    together = bias_corrections(model, [feeds], record)
-    split = bias_corrections(model, apart, record)
-
-    for name, values in together.items():
-        np.testing.assert_allclose(split[name], values, atol=1e-7)
 
 
 def test_a_record_of_another_model_is_refused(tmp_path: Path) -> None:

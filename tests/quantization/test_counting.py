@@ -1,7 +1,5 @@
 """Counting in machine code: the same counts as with NumPy, to the last one."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from workbench.quantization import histogram
-from workbench.quantization.counting import compiled_count
 from workbench.quantization.histogram import Histogram, HistogramCounter
 
 pytest.importorskip("numba", reason="the extra [fast] is not installed")
@@ -44,10 +41,3 @@ def test_every_magnitude_is_counted_alike(largest: float, monkeypatch: pytest.Mo
     values[::7] = 0
 
     assert counted(values) == with_numpy(values, monkeypatch)
-
-
-def test_the_loop_is_compiled_to_hold_no_lock() -> None:
-    count: Any = compiled_count()
-
-    assert count.targetoptions["nogil"]  # what timing would show on an idle machine only
-    assert count.nopython_signatures

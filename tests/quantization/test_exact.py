@@ -22,7 +22,6 @@ from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -104,42 +103,6 @@ def test_later_layers_see_quantized_weights_and_float_activations(tmp_path: Path
     assert record.layers[1].activation.high == pytest.approx(float(hidden.max()), rel=1e-6)
     assert record.layers[1].activation.high != pytest.approx(
         float(np.maximum(inputs @ values["fc1.weight"].T + values["fc1.bias"], 0).max()), rel=1e-6
-    )
-
-
-def test_balance_factors_come_from_the_first_batch_alone(tmp_path: Path) -> None:
-    model = written(tmp_path, mlp())
-    recipe = amct_recipe(model, IFMR, 0.5)
-    other = [feeds()[0], {"x": 5 * data((16, 8), 7)}]
-
-    records = [calibrate_exactly(model, batches, recipe).layers for batches in (feeds, lambda: other)]
-
-    first, second = ([layer.balance for layer in record] for record in records)
-    assert first == second
-    assert None not in first
-
-
-def test_the_recorded_tensors_are_those_of_the_prepared_model(tmp_path: Path) -> None:
-    model = written(tmp_path, mlp())
-    record = calibrate_exactly(model, feeds, amct_recipe(model, IFMR, 0.5))
-
-    prepared = prepare(load_graph(model), record)
-
-    assert {layer.name: layer.activation for layer in quantizable_layers(prepared)} == {
-        layer.layer: layer.activation.tensor for layer in record.layers
-    }
-
-
-def test_ifmr_does_not_depend_on_how_the_data_is_batched(tmp_path: Path) -> None:
-    model = written(tmp_path, wide())
-    rows = np.random.default_rng(0).standard_t(3, (48, 400)).astype(np.float32)
-    whole = [{"x": rows}]
-    pieces = [{"x": rows[start : start + 6]} for start in range(42, -1, -6)]
-    recipe = amct_recipe(model, IFMR)
-
-    assert (
-        calibrate_exactly(model, lambda: whole, recipe).layers
-        == calibrate_exactly(model, lambda: pieces, recipe).layers
     )
 
 
@@ -260,16 +223,6 @@ def test_batches_that_change_between_the_passes_are_refused(tmp_path: Path) -> N
 
     with pytest.raises(CalibrationError, match=r"1200 values in the first pass .* and 1600 in the last one"):
         calibrate_exactly(model, lambda: [{"x": np.ones((next(rows), 400), np.float32)}], amct_recipe(model, IFMR))
-
-
-def test_a_recipe_for_another_model_is_refused(tmp_path: Path) -> None:
-    model = written(tmp_path, wide())
-    settings = LayerRecipe(activation=ActivationRecipe(**IFMR), weight=None)
-
-    with pytest.raises(ValueError, match="'nowhere', which is no quantizable layer"):
-        calibrate_exactly(model, list, ModelRecipe(layers={"nowhere": settings}))
-    with pytest.raises(CalibrationError, match="leaves every layer in float"):
-        calibrate_exactly(model, list, ModelRecipe(layers={}))
 
 
 @pytest.mark.parametrize("settings", [IFMR, HFMG, IFMR | {"max_percentile": 0.9}], ids=["ifmr", "hfmg", "deep ifmr"])

@@ -71,13 +71,6 @@ def test_batching_threads_and_order_do_not_change_the_statistics(tmp_path: Path,
     assert whole.digest == pieces.digest
 
 
-def test_a_fixed_batch_is_run_as_it_is(tmp_path: Path) -> None:
-
-    statistics = observe(perceptron(tmp_path, batch=6), [{"x": rows(6)}, {"x": rows(6, 1)}])
-
-    assert statistics.samples == 12
-
-
 def test_no_samples_is_an_error(encoder: Model) -> None:
     with pytest.raises(CalibrationError, match="no calibration samples"):
         observe(encoder, [])
@@ -124,23 +117,6 @@ def test_feeds_that_the_model_refuses_are_an_error_with_the_sample(tmp_path: Pat
         observe(perceptron(tmp_path), [{"x": rows(3)}, feeds])
 
 
-def test_another_graph_can_be_observed_in_the_models_place(tmp_path: Path) -> None:
-    model, x = perceptron(tmp_path), rows(6)
-    proto = load_graph(model)
-    first = next(t for t in proto.graph.initializer if t.name == "w1")
-    first.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(first) * 2, "w1"))
-    before = proto.SerializeToString()
-
-    plain, changed = observe(model, [{"x": x}]), observe(model, [{"x": x}], proto=proto, variant="doubled")
-
-    assert changed.variant == "doubled"
-    assert plain.model_sha256 == changed.model_sha256
-    assert plain.digest != changed.digest
-    assert changed.tensors["b"].histogram.maximum == 2 * plain.tensors["b"].histogram.maximum
-    assert changed.weights["first"].maxima.tolist() == (2 * plain.weights["first"].maxima).tolist()
-    assert proto.SerializeToString() == before
-
-
 @pytest.mark.parametrize(
     ("op_type", "weight"), [("Conv", (6, 3, 3, 3)), ("ConvTranspose", (3, 4, 2, 2)), ("AveragePool", None)]
 )
@@ -160,27 +136,3 @@ def test_convolutions_and_pooling_have_channels_on_axis_one(
     np.testing.assert_array_equal(image.max(axis=(0, 2, 3)), channels.maxima)
     assert channels.rows == 3 * 25
     assert ("y" in statistics.tensors) == (op_type == "Conv")
-
-
-def test_the_halves_do_not_depend_on_the_order_of_the_samples(tmp_path: Path) -> None:
-    model, x = perceptron(tmp_path), rows(12)
-
-    forward, backward = observe(model, [{"x": x}]), observe(model, [{"x": x[::-1]}])
-
-    assert forward.tensors["x"].halves == backward.tensors["x"].halves
-    even, odd = forward.tensors["x"].halves
-    assert (min(even[0], odd[0]), max(even[1], odd[1])) == (float(x.min()), float(x.max()))
-    assert even != odd
-
-
-def test_a_grouped_transposed_convolution_has_one_weight_range_per_output_channel(tmp_path: Path) -> None:
-    weight = np.random.default_rng(0).normal(size=(4, 3, 2, 2)).astype(np.float32)
-    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], name="layer", group=2)]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, 5, 5])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 6, 6, 6])
-    image = np.ones((1, 4, 5, 5), np.float32)
-
-    statistics = observe(saved(model_of(nodes, {"w": weight}, [x], [y]), tmp_path), [{"x": image}])
-
-    expected = [weight[group * 2 : group * 2 + 2, channel].min() for group in range(2) for channel in range(3)]
-    assert expected == statistics.weights["layer"].minima.tolist()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from workbench.quantization import order_statistics
-from workbench.quantization.order_statistics import KEPT, OrderStatistics
+from workbench.quantization.order_statistics import OrderStatistics
 
 Floats = npt.NDArray[np.float32]
 
@@ -44,20 +44,3 @@ def test_ranks_are_those_of_the_sorted_values(values: Floats, pieces: int, data:
         assert ranks.largest(largest) == ordered[-largest]
         assert ranks.smallest(smallest) == ordered[smallest - 1]
         assert ranks.count == values.size
-
-
-def test_ranks_near_the_ends_need_one_pass() -> None:
-    ranks = OrderStatistics()
-    ranks.add(np.arange(3 * KEPT, dtype=np.float32))
-
-    assert not ranks.prepare(KEPT, KEPT)
-    assert (ranks.largest(KEPT), ranks.smallest(KEPT)) == (2 * KEPT, KEPT - 1)
-    assert ranks.prepare(KEPT + 1, 1)
-
-
-@pytest.mark.parametrize("rank", [0, 4])
-def test_ranks_that_do_not_exist_are_refused(rank: int) -> None:
-    ranks = fed([np.zeros(3, np.float32)], 1, 1)
-
-    with pytest.raises(ValueError, match=f"no value of rank {rank} among 3"):
-        ranks.smallest(rank)

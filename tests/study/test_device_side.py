@@ -190,18 +190,6 @@ def test_one_operator_by_itself_tells_whether_it_or_its_inputs_are_at_fault(
     assert all(Path(file).is_file() for file in single.files)
 
 
-def test_an_int8_operator_by_itself_is_told_from_half_precision(tmp_path: Path, environment: dict[str, str]) -> None:
-    planted = PLANTED["a wrecked scale in a text model"]
-    om = planted.compiled(tmp_path / "om", environment, {})
-
-    found = planted.against(om, tmp_path / "run", single_operator="up")
-
-    single = found.device.single
-    # what it reads was cut off before it: on those inputs it computes well
-    assert (single.fault, single.operator) == ("inputs", "down.quant")
-    assert single.inputs_error > 0.5
-
-
 def test_an_int8_operator_whose_weights_are_wrecked_is_at_fault_itself(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -282,14 +270,6 @@ def test_tensors_that_are_missing_are_not_compared_and_inputs_are_asked_for(
         again(folder, dump, tmp_path / "to2")
 
 
-def test_a_graph_that_is_no_json_of_a_model_is_refused(copied: tuple[Path, Path], tmp_path: Path) -> None:
-    folder, dump = copied
-    (dump / "model.json").write_text('{"graph": [{"op": [{"name": 1}]}]}')
-
-    with pytest.raises(ConfigError, match="no graph of a compiled model"):
-        again(folder, dump, tmp_path / "to")
-
-
 def test_names_with_odd_characters_are_found_again(tmp_path: Path, environment: dict[str, str]) -> None:
     proto = image_model(overflowing=True)
     renamed = {node.name: f"/вес {index}/a.b:c\\d" for index, node in enumerate(proto.graph.node)}
@@ -303,25 +283,6 @@ def test_names_with_odd_characters_are_found_again(tmp_path: Path, environment: 
     assert bad.operator == renamed["relu2"]
     assert bad.nodes == (renamed["conv2"], renamed["relu2"])
     assert bad.mends[0].lines == tuple(renamed[name] for name in ("conv2", "relu2", "pool", "shrink"))
-
-
-def test_random_values_that_fit_no_compiled_length_ask_for_real_ones(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    proto = text_model()
-    for value in proto.graph.input:
-        value.type.tensor_type.shape.dim[1].dim_param = "length"
-    free = Planted(model=proto, feeds=TEXT_FEEDS, operator="", tensor="", lines=())
-    om = compile_om(text_model(), tmp_path / "om", environment)
-
-    with pytest.raises(ConfigError, match=r"it does not run on random values.*longer than every compiled shape"):
-        free.against(om, tmp_path / "run", data=None)
-
-
-def test_what_means_something_for_compiled_files_only_is_refused_elsewhere(tmp_path: Path) -> None:
-    onnx.save(image_model(), tmp_path / "m.onnx")
-    with pytest.raises(ConfigError, match="means something for compiled files only"):
-        compare(tmp_path / "m.onnx", tmp_path / "m.onnx", single_operator="conv1")
 
 
 def test_rows_are_filled_up_as_the_device_was_fed(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -17,14 +17,6 @@ from workbench.targets.ascend_llm.calibrate import calibrate_llm
 from workbench.values.errors import ConfigError
 
 
-def test_a_model_is_equal_to_itself() -> None:
-    model = checkpoint().parent / "model"
-    found = compare(model, model, data=model.parent / "texts.jsonl")
-    assert found.equal
-    assert found.passed
-    assert [(judgement.metric, judgement.b) for judgement in found.meaning] == [("kl", 0.0), ("top1_agreement", 1.0)]
-
-
 def test_a_damaged_linear_is_where_the_error_jumps(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(checkpoint("qwen2", "float32"), tmp_path / "damaged"))
     file = next(folder.glob("*.safetensors"))

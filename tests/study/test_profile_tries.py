@@ -58,24 +58,6 @@ def test_what_the_space_lacks_is_named(space: SearchSpace, tmp_path: Path) -> No
     assert one.missing == {"serving.batch": 2, "compile.enable_single_stream": True}
 
 
-def test_a_quantized_candidate_gets_the_rest_of_its_recipe_from_the_space(space: SearchSpace, tmp_path: Path) -> None:
-    (one,) = tried(space, baseline(space), tmp_path, {"quantization.scheme": "static"})
-
-    assert one.candidate == baseline(space, **{"quantization.scheme": "static"})
-    assert one.missing == {}
-
-
-def test_a_candidate_from_elsewhere_keeps_its_own_settings(space: SearchSpace, tmp_path: Path) -> None:
-    body = baseline(space).to_json()
-    own = candidate_from_json({**body, "compile": {**body["compile"], "tiling_schedule_optimize": True}})
-    assert assignment_of(space, own) is None
-
-    (one,) = tried(space, own, tmp_path, {"serving.batch": 4})
-
-    assert one.candidate.parameters()["compile.tiling_schedule_optimize"] is True
-    assert one.candidate.serving.batch == 4
-
-
 def test_what_cannot_be_is_refused_with_its_reason(space: SearchSpace, tmp_path: Path) -> None:
     (one,) = tried(space, baseline(space), tmp_path, {"serving.batch": 16, "compile.batches": "8"})
 

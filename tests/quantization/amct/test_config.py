@@ -7,8 +7,8 @@ import pytest
 from tests.data import AMCT, AMCT_CASES
 from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, product
 from workbench.graph.layers import Layer
-from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, read_cfg
-from workbench.quantization.amct.config import expand, parse_config, unsupported
+from workbench.quantization.amct.cfg import parse_cfg, read_cfg
+from workbench.quantization.amct.config import expand, unsupported
 from workbench.quantization.amct.json_form import ExpandedConfig, LayerConfig, config_json, parse_config_json
 from workbench.values.errors import ConfigError
 
@@ -99,19 +99,6 @@ def test_real_json_is_written_to_the_byte(case: str) -> None:
     assert config_json(parse_config_json(wanted)) == wanted
 
 
-def test_without_a_cfg_the_arguments_count() -> None:
-    config = expand(None, CNN, batch_num=2, activation_offset=False, skip_layers=["fc"])
-
-    assert config.batch_num == 2
-    assert config.layers["conv1"].activation.asymmetric is False
-    assert {name: each.quant_enable for name, each in config.layers.items()} == {
-        "conv1": True,
-        "dw": True,
-        "pool": True,
-        "fc": False,
-    }
-
-
 def test_keys_that_only_some_configurations_have_stand_where_amct_puts_them() -> None:
     text = (
         'fakequant_precision_mode: FORCE_FP16_QUANT joint_quant: false skip_fusion_layers: "conv1"'
@@ -192,32 +179,6 @@ def test_channel_wise_in_common_config_fails_where_a_layer_cannot_have_it_even_i
     assert expanded("common_config { arq_quantize { channel_wise: true } }", (conv("conv1"),)).layers
 
 
-def test_balancing_reaches_only_layers_that_can_be_balanced() -> None:
-    layers = (conv("conv"), pool("pool"), product("scores"), matmul("fc"))
-
-    config = expanded("common_config { dmq_balancer { migration_strength: 0.4 } }", layers)
-
-    balanced = {name: each.dmq_balancer_param for name, each in config.layers.items()}
-    assert balanced == {"conv": 0.4, "fc": 0.4, "pool": None, "scores": None}
-
-
-def test_learned_rounding_in_common_config_leaves_layers_without_it_to_arq() -> None:
-    text = "common_config { ada_quantize { num_iteration: 100 } }"
-    data = json.loads(config_json(expanded(text)))
-
-    assert list(data["fc"]["weight_quant_params"]) == [
-        "num_bits",
-        "reg_param",
-        "warm_start",
-        "num_iteration",
-        "beta_range",
-        "channel_wise",
-        "wts_algo",
-    ]
-    assert data["fc"]["weight_quant_params"]["beta_range"] == [20.0, 2.0]
-    assert "weight_quant_params" not in data["pool"]
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -275,8 +236,3 @@ def test_layers_with_a_shared_weight_or_other_dimensions_stay_out_and_may_not_be
 def test_a_layer_named_like_a_key_of_the_configuration_is_refused() -> None:
     with pytest.raises(ConfigError, match="Rename the node"):
         expand(None, [matmul("batch_num")])
-
-
-def test_the_form_is_told_by_the_first_character() -> None:
-    assert isinstance(parse_config("batch_num: 2"), AmctConfig)
-    assert isinstance(parse_config(" \n" + MLP_JSON), ExpandedConfig)

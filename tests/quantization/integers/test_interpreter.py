@@ -52,15 +52,6 @@ def test_an_encoder_stays_close_to_float_at_any_batch_and_length(merge_bias: boo
         assert cosine > 0.99
 
 
-def test_float_operators_run_in_as_few_sessions_as_the_chain_of_layers_allows() -> None:
-    """Longest chain: query and its equals, scores, context, out, up, down, classifier; floats before and between."""
-    proto = tiny_encoder()
-
-    interpreter = Interpreter(lower_deploy(proto, min_max_record(proto, ids(4, 7))))
-
-    assert interpreter.sessions == 7
-
-
 def test_equal_feeds_give_equal_bits_whatever_is_asked_for_besides() -> None:
     proto = tiny_encoder()
     model = lower_deploy(proto, min_max_record(proto, ids(4, 7)))
@@ -225,14 +216,6 @@ def test_what_a_deploy_model_does_not_have_is_refused_by_name(changes: dict[str,
 
     with pytest.raises(LoweringError, match=message):
         Interpreter(quantized_matmul(**arguments))
-
-
-def test_a_float_operator_on_integers_is_refused_by_name() -> None:
-    model = quantized_matmul(np.eye(2, dtype=np.int8), words(1.0))
-    model.graph.node[1].op_type = "Mul"
-
-    with pytest.raises(LoweringError, match=r"layer: Mul on int8 values is not part of a deploy model"):
-        Interpreter(model)
 
 
 def test_feeds_and_names_that_do_not_fit_are_refused() -> None:

@@ -16,7 +16,6 @@ from tests.quantization.deploy_models import golden_batches, golden_float_model,
 from tests.targets.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
-    WIDTH,
     Array,
     ids,
     model_of,
@@ -274,21 +273,6 @@ def test_average_pooling_reads_a_quantized_input() -> None:
     assert np.allclose(expected, got, rtol=1e-6, atol=1e-6)
 
 
-def test_factors_and_corrections_of_the_record_are_applied() -> None:
-    random = np.random.default_rng(3)
-    w, x = random.normal(size=(4, 3)).astype(np.float32), random.normal(size=(5, 4)).astype(np.float32)
-    layer = replace(
-        layer_of("layer", x="layer.mul.output0", weight=WeightScale(scales=(0.11,), axis=None)),
-        balance=(0.5, 1.0, 2.0, 4.0),
-        bias_correction=(10.0, -20.0, 30.0),
-    )
-    record = replace(record_of(layer), fold_balance=False)
-
-    (got,) = run(lower_static(one_matmul(w), record), {"x": x})
-
-    assert np.allclose(x @ w + np.array([10, -20, 30], np.float32), got, atol=0.8)
-
-
 def test_weights_and_biases_are_the_integers_of_the_deploy_form() -> None:
     random = np.random.default_rng(4)
     w, b = random.normal(size=(4, 2, 3, 3)).astype(np.float32), random.normal(size=4).astype(np.float32)
@@ -318,34 +302,6 @@ def test_amcts_own_records_give_what_its_simulation_gives(case: str) -> None:
 def amct_input(folder: Path) -> str:
     name: str = onnx.load(folder / "q_fake_quant_model.onnx").graph.input[0].name
     return name
-
-
-def test_a_weight_of_several_layers_is_stored_once_and_stays_where_one_reads_it_in_float() -> None:
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"], name="first"),
-        helper.make_node("MatMul", ["h", "w"], ["y"], name="second"),
-    ]
-    proto = model_of(nodes, {"w": np.eye(4, dtype=np.float32)}, [value("x", ["n", 4])], [value("y", ["n", 4])])
-
-    both = lower_static(proto, record_of(layer_of("first"), layer_of("second", x="h")))
-    one = lower_static(proto, record_of(layer_of("first")))
-
-    matrices = [[t.name for t in lowered.graph.initializer if len(t.dims) == 2] for lowered in (both, one)]
-    assert (matrices[0], set(matrices[1])) == (["w_int8"], {"w", "w_int8"})
-
-
-def test_interface_and_domains_stay_and_the_argument_is_not_changed(encoder: Path, loaded: onnx.ModelProto) -> None:
-    before = loaded.SerializeToString(deterministic=True)
-
-    record = record_for(encoder, ids(2, 5), products=True)
-    lowered, again = lower_static(loaded, record), lower_static(loaded, record)
-
-    assert lowered.SerializeToString(deterministic=True) == again.SerializeToString(deterministic=True)
-    assert not {f"{name}_w" for name in WEIGHT_LAYERS} & {tensor.name for tensor in lowered.graph.initializer}
-    assert loaded.SerializeToString(deterministic=True) == before
-    assert list(lowered.graph.input) == list(loaded.graph.input)
-    assert list(lowered.graph.output) == list(loaded.graph.output)
-    assert list(lowered.opset_import) == list(loaded.opset_import)
 
 
 def test_new_names_step_aside_for_names_of_the_model() -> None:
@@ -398,21 +354,6 @@ def test_a_record_of_another_model_is_refused() -> None:
             lower_static(one_matmul(np.eye(4, dtype=np.float32)), record_of(layer))
 
 
-def test_a_layer_with_a_scale_of_its_own_gets_its_own_integers() -> None:
-    nodes = [helper.make_node("MatMul", ["x", "w"], [y], name=y) for y in ("y", "z", "u")]
-    outputs = [value(name, ["n", 4]) for name in ("y", "z", "u")]
-    proto = model_of(nodes, {"w": np.eye(4, dtype=np.float32)}, [value("x", ["n", 4])], outputs)
-    other = replace(layer_of("z"), activation=scale_of("x", scale=0.07))
-
-    lowered = lower_static(proto, record_of(layer_of("y"), other, layer_of("u")))
-
-    assert sum(node.op_type == "QuantizeLinear" for node in lowered.graph.node) == 2
-    x = np.full((1, 4), 0.3, np.float32)
-    y, z, u = run(lowered, {"x": x}, ["y", "z", "u"])
-    assert np.array_equal(y, u)
-    assert not np.array_equal(y, z)
-
-
 def test_biases_of_an_amct_record_lie_on_the_grid_of_the_integer_sums() -> None:
     weight = np.eye(4, dtype=np.float32)
     bias = np.array([0.1234567, -0.2345678, 0.3456789, 0.0043210], np.float32)
@@ -445,23 +386,6 @@ def test_weights_that_are_no_numbers_are_refused(bad: float) -> None:
         lower_dynamic(one_matmul(w), "tensor")
 
 
-def test_weights_in_another_precision_are_refused() -> None:
-    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="layer")
-    half = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, [4, 4]) for n in ("x", "y")]
-    proto = model_of([node], {"w": np.eye(4, dtype=np.float16)}, half[:1], half[1:])
-
-    with pytest.raises(LoweringError, match="w is FLOAT16, only FLOAT can be quantized"):
-        lower_static(proto, record_of(layer_of("layer")))
-
-
-def test_external_data_that_was_not_loaded_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    onnx.save(one_matmul(np.ones((64, 64), np.float32)), path, save_as_external_data=True, size_threshold=0)
-
-    with pytest.raises(LoweringError, match="w: its external data was not loaded"):
-        lower_static(onnx.load(path, load_external_data=False), record_of(layer_of("layer")))
-
-
 # --- dynamic -------------------------------------------------------------------------------------------------------
 
 
@@ -479,16 +403,6 @@ def test_a_dynamic_encoder_stays_close_to_the_float_one(loaded: onnx.ModelProto,
     read = Counter(n.input[0] for n in lowered.graph.node if n.op_type == "DynamicQuantizeLinear")
     assert set(read.values()) == {1}
     assert len(read) == 5  # query, key and value read one tensor
-
-
-def test_a_channel_of_zeros_stays_zero() -> None:
-    w = np.ones((WIDTH, 3), np.float32)
-    w[:, 1] = 0
-
-    (got,) = run(lower_dynamic(one_matmul(w), "channel"), {"x": np.ones((2, WIDTH), np.float32)})
-
-    assert got[:, 1].tolist() == [0.0, 0.0]
-    assert np.allclose(got[:, 0], WIDTH, rtol=0.01)
 
 
 def test_a_model_without_layers_cannot_be_dynamic() -> None:
