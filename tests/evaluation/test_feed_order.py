@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evaluation.feeds import feeds_of
-from workbench.evaluation.feed_order import scattered
+from workbench.evaluation.measure import scattered
 
 
 @given(st.integers(0, 56))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.prediction.fleets import HOST
 from tests.prediction.simulation.services import exact
-from workbench.prediction.front_ends import front_ends_for, with_front_ends
+from workbench.prediction.highest_rate import front_ends_for, with_front_ends
 from workbench.prediction.simulation import simulate
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.prediction.simulation.services import exact, served, trace_ms
 from tests.session_clock import Clock
-from workbench.prediction import idle
+from workbench.prediction import together
 from workbench.prediction.curve import at_first_speed
-from workbench.prediction.idle import slower_after_idle
+from workbench.prediction.together import slower_after_idle
 from workbench.targets.base import Array, Feeds
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.measurement import AfterIdle, BatchCurve
@@ -34,7 +34,7 @@ class Dozing:
 
 def test_a_session_that_dozes_off_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(idle, "time", clock)  # the clock that calls are timed by
+    monkeypatch.setattr(together, "time", clock)  # the clock that calls are timed by
 
     shorter, longer = slower_after_idle(Dozing(clock), [{}], waits_ms=(1.0, 25.0), repeats=3)
 
