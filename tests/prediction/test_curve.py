@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.evaluations import latency
 from tests.session_clock import Clock
 from tests.tiny_artifact import linear_artifact
 from workbench.prediction import curve as batch_curve
@@ -26,7 +27,7 @@ from workbench.targets.base import Array, Feeds, Session
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import MeasureError
-from workbench.values.measurement import BatchCurve, Estimate, Latency
+from workbench.values.measurement import BatchCurve
 from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work
 
 Shape = tuple[int, int]
@@ -144,32 +145,13 @@ def test_drift_is_the_baselines_median_now_over_the_first_one() -> None:
     assert len(baseline.calls) >= FEWEST_CALLS
 
 
-def at_speed(drift: float) -> Latency:
-    one = Estimate(value=1.0, low=1.0, high=1.0)
-    return Latency(
-        batch=1,
-        samples=50,
-        warmup_calls=1,
-        p50_ms=one,
-        p95_ms=1.0,
-        p99_ms=None,
-        mean_ms=1.0,
-        throughput_per_s=1000.0,
-        speedup=one,
-        baseline_p50_ms=drift,
-        quiet=True,
-        verdict="",
-        drift=drift,
-    )
-
-
 def test_a_slow_baseline_counts_as_far_as_both_looks_at_it_agree() -> None:
     curve = BatchCurve(points=(), stepped=False, threads=1, clock="host", drift=1.2, speed_spread=0.2)
     for own, other, agreed in ((2.5, 1.2, 1.2), (1.1, 1.3, 1.1), (0.9, 0.8, 0.9), (1.3, 0.9, 1.0)):
-        found = with_agreed_drift(replace(curve, drift=own, speed_spread=1.0), at_speed(other))
+        found = with_agreed_drift(replace(curve, drift=own, speed_spread=1.0), latency(1.0, 1.0, drift=other))
         assert found.drift == pytest.approx(agreed)
         assert found.speed_spread > abs(math.log(own / other)) / 2
-    same = with_agreed_drift(curve, at_speed(1.2))
+    same = with_agreed_drift(curve, latency(1.0, 1.0, drift=1.2))
     assert (same.drift, same.speed_spread) == pytest.approx((1.2, 0.2))
 
 

@@ -63,17 +63,6 @@ def test_extremes_of_the_samples_are_averaged(axis: int | None) -> None:
     assert (statistics.channels is None) == (axis is None)
 
 
-@pytest.mark.parametrize("axis", [None, -1, 1])
-def test_a_first_dimension_that_holds_batch_and_positions_is_taken_apart(axis: int | None) -> None:
-    values = normal(4 * 7, 3, 5)
-
-    folded = seen(values, axis, 4)
-
-    assert values.reshape(4, -1).min(axis=1).astype(np.float64).mean() == pytest.approx(folded.sample_minimum_mean)
-    if axis is not None:
-        check_channels(folded, np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
-
-
 def same(a: TensorStatistics, b: TensorStatistics) -> bool:
     figures = ("histogram", "samples", "sample_minimum_mean", "sample_maximum_mean", "halves")
     if any(getattr(a, name) != getattr(b, name) for name in figures):

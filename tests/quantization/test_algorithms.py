@@ -8,22 +8,13 @@ import pytest
 from onnx import helper
 
 from tests.quantization.networks import choose
-from tests.targets.encoder import PRODUCTS, ids, model_of, tiny_encoder, value
+from tests.targets.encoder import ids, model_of, tiny_encoder, value
 from workbench.graph.read import read_model
-from workbench.quantization.algorithms import clip_range
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.statistics import Statistics
-from workbench.quantization.weights import weight_scale, weights_of
-from workbench.values.candidate import EVERYTHING_INT8, Quantization
-
-ALGORITHMS = ("minmax", "moving_average", "percentile", "kl", "mse", "ifmr", "hfmg")
-RECIPES = [
-    replace(EVERYTHING_INT8, algorithm=algorithm, percentile=99.9 if algorithm == "percentile" else None)
-    for algorithm in ALGORITHMS
-]
-NAMES = ALGORITHMS
+from workbench.values.candidate import EVERYTHING_INT8
 
 
 @pytest.fixture(scope="module")
@@ -36,36 +27,6 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> Statistics:
 @pytest.fixture(scope="module")
 def graph() -> onnx.ModelProto:
     return normalized(tiny_encoder())
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=NAMES)
-def test_a_record_covers_every_layer_with_the_chosen_ranges(statistics: Statistics, recipe: Quantization) -> None:
-    record = choose(statistics, recipe)
-
-    assert [layer.name for layer in statistics.layers] == [layer.layer for layer in record.layers]
-    for layer in record.layers:
-        settings = recipe_of(recipe, statistics.layers).layers[layer.layer].activation
-        seen = statistics.tensors[layer.activation.tensor]
-        assert clip_range(seen, settings) == (layer.activation.low, layer.activation.high)
-        assert (layer.layer in PRODUCTS) == (layer.second is not None)
-    assert statistics.digest == record.provenance.statistics
-    assert record.provenance.recipe["algorithm"] == recipe.algorithm
-
-
-@pytest.mark.parametrize("algorithm", ["mse", "adaround"])
-def test_weight_scales_from_values_need_the_graph(
-    statistics: Statistics, graph: onnx.ModelProto, algorithm: str
-) -> None:
-    recipe = replace(EVERYTHING_INT8, weight_algorithm=algorithm)
-
-    record = choose(statistics, recipe, proto=graph)
-
-    values = weights_of(graph, statistics.layers)["up"]
-    layer = next(layer for layer in statistics.layers if layer.name == "up")
-    settings = recipe_of(recipe, statistics.layers).layers["up"].weight
-    assert [r.weight for r in record.layers if r.layer == "up"] == [weight_scale(values, settings, layer)]
-    with pytest.raises(ValueError, match=f"layer 'query': .* by '{algorithm}' needs the weight's values"):
-        choose(statistics, recipe)
 
 
 # --- recipes per layer ---------------------------------------------------------------------------------------------

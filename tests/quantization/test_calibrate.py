@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
 
-from tests.quantization.networks import choose, perceptron, rows
+from tests.quantization.networks import choose, convolutions, images, perceptron, rows, saved
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, save, tiny_encoder
 from workbench.graph.read import constants, read_model
 from workbench.quantization.calibrate import derive_record
@@ -109,16 +110,20 @@ def test_balancing_helps_where_one_channel_dwarfs_the_others(layers: Model) -> N
         assert squared_error(layers, record, data) < plain / 2
 
 
-def test_bias_correction_takes_the_mean_error_away_and_reads_the_data_once(layers: Model) -> None:
-    data = lopsided()
-    plain = derived(layers, data, EVERYTHING_INT8)
+@pytest.mark.parametrize("network", ["gemm", "matmul", "convolutions"])
+def test_bias_correction_takes_the_mean_error_away_and_reads_the_data_once(tmp_path: Path, network: str) -> None:
+    data = Data([images(4, seed) for seed in range(4)]) if network == "convolutions" else lopsided()
+    model = saved(convolutions() if network == "convolutions" else perceptron(gemm=network == "gemm"), tmp_path)
+    plain = derived(model, data, EVERYTHING_INT8)
 
-    corrected = derived(layers, data, replace(EVERYTHING_INT8, bias_correction=True))
+    corrected = derived(model, data, replace(EVERYTHING_INT8, bias_correction=True))
 
     assert data.passes == 1
     assert [replace(layer, bias_correction=None) for layer in corrected.layers] == list(plain.layers)
-    before, after = (changes(layers, record, data).mean(axis=0) for record in (plain, corrected))
-    assert np.abs(after).sum() < np.abs(before).sum() / 2
+    channels = 1 if network == "convolutions" else -1
+    errors = (np.moveaxis(changes(model, record, data), channels, -1) for record in (plain, corrected))
+    before, after = (each.reshape(-1, each.shape[-1]).mean(axis=0) for each in errors)
+    assert np.abs(after).sum() < np.abs(before).sum() * 2 / 3
 
 
 def test_every_step_together_reads_the_data_three_times_and_stays_close_to_float(encoder: Model) -> None:

@@ -115,24 +115,3 @@ def test_a_bad_weight_is_named(tmp_path: Path) -> None:
 def test_feeds_that_the_model_refuses_are_an_error_with_the_sample(tmp_path: Path, feeds: Feeds) -> None:
     with pytest.raises(CalibrationError, match="calibration sample 3"):
         observe(perceptron(tmp_path), [{"x": rows(3)}, feeds])
-
-
-@pytest.mark.parametrize(
-    ("op_type", "weight"), [("Conv", (6, 3, 3, 3)), ("ConvTranspose", (3, 4, 2, 2)), ("AveragePool", None)]
-)
-def test_convolutions_and_pooling_have_channels_on_axis_one(
-    tmp_path: Path, op_type: str, weight: tuple[int, ...] | None
-) -> None:
-    weights = {} if weight is None else {"w": np.random.default_rng(0).normal(size=weight).astype(np.float32)}
-    shape = {} if weight is not None else {"kernel_shape": [2, 2]}
-    nodes = [helper.make_node(op_type, ["x", *weights], ["y"], name="layer", **shape)]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 5, 5])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", None, None, None])
-    image = np.random.default_rng(1).normal(size=(3, 3, 5, 5)).astype(np.float32)
-
-    statistics = observe(saved(model_of(nodes, weights, [x], [y]), tmp_path), [{"x": image}])
-
-    channels = statistics.tensors["x"].channels
-    np.testing.assert_array_equal(image.max(axis=(0, 2, 3)), channels.maxima)
-    assert channels.rows == 3 * 25
-    assert ("y" in statistics.tensors) == (op_type == "Conv")

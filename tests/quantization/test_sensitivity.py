@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.quantization.networks import choose, saved
+from tests.quantization.networks import CONVOLUTIONS, choose, convolutions, images, saved
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, run, tiny_encoder
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
@@ -118,6 +118,16 @@ def test_a_layer_with_an_outlier_channel_is_the_most_sensitive(tmp_path: Path) -
     assert ranking[0].unit == "outlier"
     assert ranking[0].sqnr_db < ranking[1].sqnr_db - 10
     assert all(item.kl is None for item in ranking)
+
+
+def test_convolutions_of_every_grouping_are_ranked(tmp_path: Path) -> None:
+    model, feeds = saved(convolutions(), tmp_path), [images(4)]
+
+    ranking = rank_layers(model, observe(model, feeds), EVERYTHING_INT8, feeds)
+
+    assert {item.unit for item in ranking} == set(CONVOLUTIONS)
+    assert all(15 < item.sqnr_db < 60 for item in ranking)
+    assert all(item.first_order_db == pytest.approx(item.sqnr_db, abs=20) for item in ranking)
 
 
 def test_no_samples_is_an_error(encoder: tuple[Model, Statistics]) -> None:

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from tests.ascend_workspace import QUIET
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.evaluation.test_overflow import CLASSES, EXPERIMENT, MANIFEST, PLANTED, SPACE
-from tests.evaluation.test_overflow import workspace as overflowing_workspace
+from tests.evaluation.overflowing import CLASSES, EXPERIMENT, MANIFEST, PLANTED, SPACE
+from tests.evaluation.overflowing import workspace as overflowing_workspace
 from tests.targets.encoder import Array, model_of
 from workbench.api.opening import opened
 from workbench.commands.cli import app

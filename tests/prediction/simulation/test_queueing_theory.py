@@ -15,16 +15,6 @@ from workbench.values.service import HostCosts
 MANY = 400_000
 
 
-def test_exponential_calls_at_one_server_give_exponential_latencies() -> None:
-    load = 0.7
-
-    simulated = served(exponential(1.0), poisson(1000 * load), requests=MANY)
-
-    mean_ms = 1 / (1 - load)
-    assert simulated.latency_ms.mean() == pytest.approx(mean_ms, rel=0.03)
-    assert np.percentile(simulated.latency_ms, [50, 90, 99]) == pytest.approx(mean_ms * np.log([2, 10, 100]), rel=0.05)
-
-
 def test_two_workers_wait_as_erlang_says() -> None:
     rate, servers = 1.4, 2
     waits = rate**2 / 2 / (1 - rate / servers)

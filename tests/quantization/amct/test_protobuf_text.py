@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tests.quantization.amct_files import PEERS
 from workbench.quantization.amct.protobuf_text import (
     Field,
-    Message,
     parse,
     quoted,
     shortest,
@@ -23,23 +22,6 @@ SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 def only(text: str) -> Field:
     (field,) = parse(text).fields
     return field
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a { b: 1 c: 2 }",
-        "a: { b: 1, c: 2 }",
-        "a < b: 1; c: 2; >",
-        "a: <b:1 c:2>",
-        "# first\na { # second\n b: 1 c\n:\n2 }",
-    ],
-)
-def test_the_ways_to_write_one_message_are_equal(text: str) -> None:
-    (field,) = parse(text).fields
-
-    assert isinstance(field.value, Message)
-    assert [(inner.name, inner.value.text) for inner in field.value.fields] == [("b", "1"), ("c", "2")]
 
 
 @pytest.mark.parametrize(

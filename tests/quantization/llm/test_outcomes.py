@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import float_logits
-from workbench.quantization.llm.outcomes import TextOutcomes, Window, float_outcomes, text_outcomes, windows_of
+from workbench.quantization.llm.outcomes import TextOutcomes, Window, float_outcomes, text_outcomes
 from workbench.quantization.llm.reference import float_reference
 from workbench.values.errors import MeasureError
 
@@ -75,20 +75,6 @@ def test_a_logit_that_is_no_number_is_an_error_that_names_window_and_checkpoint(
         text_outcomes("static", cut, ours, theirs, numbered_from=4)
     with pytest.raises(MeasureError, match="the float model: 1 logits of window 1"):
         float_outcomes(cut, theirs)
-
-
-def test_perplexity_of_a_model_is_that_of_its_logits(tmp_path: Path) -> None:
-    model = open_model(write_model(tmp_path / "m", "qwen3", "float32"))
-    text = torch.randint(0, VOCABULARY, (1, 50), generator=torch.Generator().manual_seed(3))
-    cut = windows_of(text, window=16, stride=16)
-    ids = [each.ids for each in cut]
-    reference = float_reference(model, ids)
-    found = float_outcomes(cut, reference.logits())
-    nll = sum(
-        float(F.cross_entropy(logits[0, :-1], window.ids[0, 1:], reduction="sum"))
-        for logits, window in zip(float_logits(model)(ids), cut, strict=True)
-    )
-    assert found.perplexity == pytest.approx(math.exp(nll / 46), rel=1e-6)
 
 
 def test_kept_states_are_read_again_and_give_logits_to_the_bit(tmp_path: Path) -> None:

@@ -91,18 +91,6 @@ def encoder() -> tuple[onnx.ModelProto, QuantizationRecord]:
     return proto, min_max_record(proto, ids(4, 7))
 
 
-def test_a_product_of_activations_has_two_quantizations_and_the_product_of_their_scales(encoder: tuple) -> None:
-    proto, record = encoder
-    layer = next(each for each in record.layers if each.layer == "scores")
-
-    model = lower_deploy(proto, record)
-
-    nodes = nodes_of(model)
-    assert list(nodes["scores"].input) == ["scores.quant.output0", "scores.quant1.output0"]
-    factor = np.float32(layer.activation.scale) * np.float32(layer.second.scale)
-    assert integer_constants(model, "scores")["factors"].tolist() == [int(factor.view(np.uint32))]
-
-
 def test_a_bias_added_from_the_left_stays_float_as_in_amct_unless_it_is_merged(encoder: tuple) -> None:
     proto, record = encoder  # the encoder adds its biases from the left, as torch's exporter does
 

@@ -70,21 +70,6 @@ def test_a_balanced_model_computes_the_same(case: str, fold: bool) -> None:
         assert len(added_muls(after)) == len(names)
 
 
-def test_without_folding_nodes_and_tensors_are_named_as_amcts() -> None:
-    """amct.md §4.5, and the deploy model of §11's G6."""
-    proto = normalized(perceptron())
-
-    after = balanced(proto, factors_for(proto, ("fc1", "fc2")), fold=False)
-
-    kinds = {node.name: (node.op_type, list(node.input), list(node.output)) for node in after.graph.node}
-    factor = "fc1.tensor_balance_factor"
-    assert kinds[factor] == ("Constant", [], [f"{factor}.output0"])
-    assert kinds["fc1.mul"] == ("Mul", ["x", f"{factor}.output0"], ["fc1.mul.output0"])
-    assert list(constants(after)[f"{factor}.output0"].dims) == [1, 8]
-    conv = balanced(convolutions(), factors_for(convolutions(), ("first",)), fold=False)
-    assert list(constants(conv)["first.tensor_balance_factor.output0"].dims) == [1, 4, 1, 1]
-
-
 def test_factors_fold_through_attention_into_the_projection_of_the_values() -> None:
     proto = normalized(tiny_encoder())
 
