@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,8 @@ from tests.targets.encoder import save
 from tests.targets.masked_encoder import masked_encoder
 from tests.tiny import bench_of
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.padding_check import offered_lengths
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.pipeline import evaluate
-from workbench.values.candidate import Serving
 from workbench.values.errors import ConfigError
 
 ASCEND = """
@@ -119,18 +116,6 @@ def test_a_model_that_lets_a_little_through_is_warned_of(opened: Open, caplog: p
 
     (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.evaluation.padding_check"]
     assert "Candidates with other lengths or batches differ by as much" in said
-
-
-def test_lengths_of_candidates_without_bins_of_their_own_count_too(opened: Open) -> None:
-    question, _ = opened(masked_encoder(), bins="[32, 48]")
-    conditional = tuple(
-        replace(p, when={"quantization.scheme": ("none",)}) if p.name.startswith("serving.") else p
-        for p in question.space.parameters
-    )
-
-    assert offered_lengths(question) == (8, 24, 48)
-    assert offered_lengths(replace(question, space=replace(question.space, parameters=conditional))) == (8, 24, 32, 48)
-    assert question.baseline.serving == Serving(sequence_bins=(48,))
 
 
 @pytest.mark.parametrize("sound", [True, False])

@@ -80,14 +80,6 @@ def test_the_key_is_its_content_whatever_the_order_or_the_type_and_a_kind_is_a_p
             store.find(kind, KEY)
 
 
-def test_json_values_come_back_and_the_first_one_stays(store: Store) -> None:
-    assert store.get_json("memory", KEY) is None
-    store.put_json("memory", KEY, {"peak": 3})
-    store.put_json("memory", KEY, {"peak": 4})
-
-    assert store.get_json("memory", KEY) == {"peak": 3}
-
-
 def test_an_exception_of_the_builder_goes_through_and_leaves_nothing(store: Store) -> None:
     for error in (KeyError("mine"), PermissionError(errno.EACCES, "Permission denied", "/somewhere/else")):
 

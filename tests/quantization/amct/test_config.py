@@ -14,50 +14,6 @@ from workbench.values.errors import ConfigError
 
 CNN = (conv("conv1"), conv("dw", (4, 1, 3, 3), groups=4), pool("pool"), matmul("fc", op_type="Gemm"))
 ENCODER = (matmul("query"), product("scores"), matmul("up"), matmul("down"))
-MLP_JSON = """{
-    "version":1,
-    "batch_num":3,
-    "activation_offset":true,
-    "do_fusion":true,
-    "skip_fusion_layers":[],
-    "fc1":{
-        "quant_enable":true,
-        "dmq_balancer_param":0.5,
-        "activation_quant_params":{
-            "num_bits":8,
-            "max_percentile":0.999999,
-            "min_percentile":0.999999,
-            "search_range":[
-                0.7,
-                1.3
-            ],
-            "search_step":0.01,
-            "act_algo":"ifmr",
-            "asymmetric":true
-        },
-        "weight_quant_params":{
-            "num_bits":8,
-            "channel_wise":false,
-            "wts_algo":"arq_quantize"
-        }
-    },
-    "fc2":{
-        "quant_enable":false,
-        "dmq_balancer_param":0.5,
-        "activation_quant_params":{
-            "num_bits":8,
-            "act_algo":"hfmg",
-            "asymmetric":true,
-            "num_of_bins":1024
-        },
-        "weight_quant_params":{
-            "num_bits":8,
-            "channel_wise":false,
-            "wts_algo":"arq_quantize"
-        }
-    }
-}"""
-"""The layout of amct.md §2.1: a balanced layer, and a skipped one with a histogram of its own."""
 
 
 def expanded(text: str, layers: tuple[Layer, ...] = CNN) -> ExpandedConfig:
@@ -77,16 +33,6 @@ def layers_of(config: str) -> list[Layer]:
         elif isinstance(settings, dict):
             found.append(conv(name) if settings["weight_quant_params"]["channel_wise"] else matmul(name))
     return found[::-1]  # the order in the graph must not matter: AMCT sorts by name
-
-
-def test_the_json_has_amcts_layout_key_order_and_no_last_line_break() -> None:
-    text = (
-        'batch_num: 3 skip_layers: "fc2" common_config { dmq_balancer { } }'
-        'override_layer_configs { layer_name: "fc2" calibration_config {'
-        " hfmg_quantize { num_of_bins: 1024 } dmq_balancer { } } }"
-    )
-
-    assert config_json(expand(parse_cfg(text), [matmul("fc2"), matmul("fc1")])) == MLP_JSON
 
 
 @pytest.mark.parametrize("case", AMCT_CASES)

@@ -153,25 +153,6 @@ def test_a_gemm_without_an_int8_form_is_refused() -> None:
             lower_static(proto, record_of(layer_of("g", "Gemm")))
 
 
-@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
-def test_a_convolution_gets_quantized_output_and_int32_bias(tmp_path: Path, per_channel: bool) -> None:
-    random = np.random.default_rng(2)
-    w, b = random.normal(size=(4, 3, 3, 3)).astype(np.float32), random.normal(size=4).astype(np.float32)
-    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv", pads=[1, 1, 1, 1])
-    proto = model_of([node], {"w": w, "b": b}, [value("x", ["n", 3, 8, 8])], [value("y", ["n", 4, 8, 8])])
-    path = save(proto, tmp_path / "conv.onnx")
-    feeds: dict[str, Array] = {"x": random.normal(size=(2, 3, 8, 8)).astype(np.float32)}
-
-    lowered = lower_static(proto, record_for(path, feeds, per_channel=per_channel))
-
-    onnx.checker.check_model(lowered, full_check=True)
-    (expected,), (got,) = run(proto, feeds), run(lowered, feeds)
-    types = {tensor.name: tensor.data_type for tensor in lowered.graph.initializer}
-    (conv,) = [n for n in lowered.graph.node if n.op_type == "Conv"]
-    assert types[producers(lowered)[conv.input[2]].input[0]] == TensorProto.INT32
-    assert np.abs(expected - got).max() < 0.05 * np.abs(expected).max()
-
-
 def one_convolution(op_type: str, w: Array, b: Array | None, groups: int = 1, **attributes: Any) -> onnx.ModelProto:
     """`x` [n, Cin, h, w] → `y`; the layer is called "conv"."""
     inputs = ["x", "w"] + ["b"] * (b is not None)
