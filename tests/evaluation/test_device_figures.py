@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from workbench.evaluation.device_figures import device_figures
-from workbench.evaluation.measure import TimingProtocol
+from workbench.evaluation.measure import TimingProtocol, device_figures
 from workbench.evaluation.modelled_clock import time_modelled
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
 from workbench.values.errors import MeasureError
