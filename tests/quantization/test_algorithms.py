@@ -8,25 +8,18 @@ import pytest
 from onnx import helper
 
 from tests.quantization.networks import choose
-from tests.targets.encoder import ids, model_of, tiny_encoder, value
+from tests.targets.encoder import ids, model_of, value
 from workbench.graph.read import read_model
-from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.statistics import Statistics
 from workbench.values.candidate import EVERYTHING_INT8
+from workbench.values.model import Model
 
 
 @pytest.fixture(scope="module")
-def statistics(tmp_path_factory: pytest.TempPathFactory) -> Statistics:
-    path = tmp_path_factory.mktemp("encoder") / "model.onnx"
-    onnx.save(tiny_encoder(), path)
-    return observe(read_model(path), [ids(4, 8), ids(4, 12, seed=1)])
-
-
-@pytest.fixture(scope="module")
-def graph() -> onnx.ModelProto:
-    return normalized(tiny_encoder())
+def statistics(encoder: Model) -> Statistics:
+    return observe(encoder, [ids(4, 8), ids(4, 12, seed=1)])
 
 
 # --- recipes per layer ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from tests.quantization.networks import choose, convolutions, images, perceptron, rows, saved
-from tests.targets.encoder import WEIGHT_LAYERS, ids, run, save, tiny_encoder
+from tests.targets.encoder import WEIGHT_LAYERS, ids, run, save
 from workbench.graph.read import constants, read_model
 from workbench.quantization.calibrate import derive_record
 from workbench.quantization.lowering.normalize import normalized
@@ -32,11 +32,6 @@ class Data:
     def __call__(self) -> Iterator[Feeds]:
         self.passes += 1
         return iter(self.batches)
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return read_model(save(tiny_encoder(), tmp_path_factory.mktemp("encoder") / "model.onnx"))
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import golden_batches, golden_float_model, golden_record
 from tests.quantization.golden import data, mlp
-from tests.targets.encoder import model_of, save
+from tests.quantization.literal_ifmr import literal_search
+from tests.targets.encoder import model_of, save, value
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.amct.config import parse_config
@@ -115,7 +116,7 @@ def shared_weight() -> onnx.ModelProto:
         helper.make_node("MatMul", ["t", "w"], ["y"], name="b"),
     ]
     weight = np.random.default_rng(0).normal(size=(6, 6)).astype(np.float32)
-    given, result = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 6]) for name in "xy")
+    given, result = (value(name, [4, 6]) for name in "xy")
     return model_of(nodes, {"w": weight}, [given], [result])
 
 
@@ -130,8 +131,8 @@ def test_every_kind_of_convolution_and_pooling_goes_through(tmp_path: Path) -> N
         "w1": random.normal(size=(4, 1, 2, 2)).astype(np.float32),
         "w2": (random.normal(size=(4, 3, 2, 2)) * [[[[1]]], [[[1]]], [[[9]]], [[[9]]]]).astype(np.float32),
     }
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, 6, 6])
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 6, 5, 5])
+    given = value("x", ["batch", 4, 6, 6])
+    result = value("y", ["batch", 6, 5, 5])
     model = written(tmp_path, model_of(nodes, weights, [given], [result]))
     feeds = [{"x": random.normal(size=(3, 4, 6, 6)).astype(np.float32)}]
 
@@ -162,31 +163,18 @@ def test_percentiles_that_need_another_pass_are_exact(tmp_path: Path, symmetric:
 
 def wide() -> onnx.ModelProto:
     node = helper.make_node("MatMul", ["x", "w"], ["y"], name="fc")
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 400])
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 2])
+    given = value("x", ["rows", 400])
+    result = value("y", ["rows", 2])
     return model_of([node], {"w": np.ones((400, 2), np.float32)}, [given], [result])
 
 
 def plain_ifmr(values: Floats, recipe: ActivationRecipe) -> tuple[float, int]:
-    """AMCT's search as it is written down (amct.md §4.2): all values at once, one candidate after another."""
+    """AMCT's search as it is written down (amct.md §4.2): all values at once."""
     ordered = np.sort(values)
     top = values.size - int(recipe.max_percentile * values.size) or 1
     bottom = values.size - int(recipe.min_percentile * values.size) or 1
     high, low = max(ordered[-top], np.float32(0)), min(ordered[bottom - 1], np.float32(0))
-    losses, scales = [], []
-    for factor in np.arange(recipe.search_start, recipe.search_end, recipe.search_step).astype(np.float32):
-        if recipe.symmetric:
-            clip = factor * max(high, -low)
-            scale = clip / np.float32(128 if -low > high else 127)
-            clipped = np.clip(values, -clip, clip)
-        else:
-            clip = factor * high
-            scale = (clip - low) / np.float32(255)
-            clipped = np.clip(values, low, clip)
-        quantized = np.rint(clipped / scale) * scale
-        losses.append(float(np.square(quantized - values).astype(np.float64).mean()))
-        scales.append(scale)
-    best = scales[int(np.argmin(losses))]
+    best, _ = min(literal_search(values, recipe, low, high), key=lambda tried: tried[1])
     return float(best), 0 if recipe.symmetric else -int(np.rint(low / best)) - 128
 
 

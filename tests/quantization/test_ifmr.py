@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
+from tests.quantization.literal_ifmr import literal_search
 from workbench.quantization.ifmr import (
     candidates,
     ifmr_range,
@@ -26,20 +27,7 @@ def recipe(**changed: object) -> ActivationRecipe:
 
 
 def literal_losses(values: Floats, recipe: ActivationRecipe, low: np.float32, high: np.float32) -> list[float]:
-    """Σ (q - x)² of every candidate as AMCT's search writes it, in float32 (amct.md §4.2)."""
-    losses = []
-    for factor in search_factors(recipe):
-        if recipe.symmetric:
-            clip = factor * max(high, -low)
-            scale = clip / np.float32(128 if -low > high else 127)
-            clipped = np.clip(values, -clip, clip)
-        else:
-            clip = factor * high
-            scale = (clip - low) / np.float32(255)
-            clipped = np.clip(values, low, clip)
-        scale = scale if scale >= np.float32(1.1920929e-7) else np.float32(1)
-        losses.append(float(np.square(np.rint(clipped / scale) * scale - values).astype(np.float64).sum()))
-    return losses
+    return [loss for _, loss in literal_search(values, recipe, low, high)]
 
 
 @settings(max_examples=40)

@@ -9,7 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.quantization.networks import convolutions, images, perceptron, showing
-from tests.targets.encoder import WEIGHT_LAYERS, ids, record_for, run, tiny_encoder
+from tests.targets.encoder import WEIGHT_LAYERS, ids, record_for, run, tiny_encoder, value
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants, load_graph, read_model
 from workbench.quantization.lowering.normalize import normalized
@@ -54,7 +54,7 @@ def test_every_layer_of_an_encoder_comes_closer_to_its_float_output(tmp_path: Pa
         assert before.weight is not None
         assert after.weight is not None
         assert replace(after.weight, rounding=None) == before.weight
-        shown.graph.output.append(onnx.helper.make_tensor_value_info(layer.activation, onnx.TensorProto.FLOAT, None))
+        shown.graph.output.append(value(layer.activation, None))
         x = run(shown, feeds, [layer.activation])[0].reshape(-1, layer.weight_shape[1 if layer.transposed else 0])
         w = numpy_helper.to_array(known[layer.weight or ""])
         errors = []

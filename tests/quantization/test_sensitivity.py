@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from tests.quantization.networks import CONVOLUTIONS, choose, convolutions, images, saved
-from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, run, tiny_encoder
+from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, run, tiny_encoder, value
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import LayerRecord
@@ -108,9 +108,7 @@ def test_a_layer_with_an_outlier_channel_is_the_most_sensitive(tmp_path: Path) -
         helper.make_node("Tanh", ["c"], ["d"]),
         helper.make_node("MatMul", ["d", "w3"], ["y"], name="last"),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 8])
-    model = saved(model_of(nodes, weights, [x], [y]), tmp_path)
+    model = saved(model_of(nodes, weights, [value("x", ["batch", 8])], [value("y", ["batch", 8])]), tmp_path)
     feeds = [{"x": random.normal(size=(16, 8)).astype(np.float32)}]
 
     ranking = rank_layers(model, observe(model, feeds), replace(EVERYTHING_INT8, weight_granularity="tensor"), feeds)

@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
-from tests.targets.encoder import ids, tiny_encoder
-from workbench.graph.read import read_model
+from tests.targets.encoder import ids
 from workbench.quantization.observe import observe
 from workbench.quantization.statistics import (
     load_statistics,
@@ -15,13 +13,6 @@ from workbench.quantization.statistics import (
 )
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    path = tmp_path_factory.mktemp("encoder") / "model.onnx"
-    onnx.save(tiny_encoder(), path)
-    return read_model(path)
 
 
 def test_stored_statistics_come_back_whole(encoder: Model, tmp_path: Path) -> None:

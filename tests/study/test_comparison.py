@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.targets.encoder import Array, ids, model_of, record_for, run, save, tiny_encoder
+from tests.targets.encoder import Array, ids, model_of, record_for, run, save, tiny_encoder, value
 from tests.tiny import HIDDEN, write_model
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -43,9 +43,7 @@ def linear(path: Path, *, rows: int = 6, columns: int = 5, seed: int = 0) -> Pat
     weight = (rng.integers(-127, 128, (rows, columns)) / 127).astype(np.float32)
     weight[0] = 1
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="dense")]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", rows])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", columns])
-    return save(model_of(nodes, {"w": weight}, [x], [y]), path)
+    return save(model_of(nodes, {"w": weight}, [value("x", ["batch", rows])], [value("y", ["batch", columns])]), path)
 
 
 def normal(shape: tuple[int, ...], seed: int = 0) -> dict[str, Array]:
@@ -186,9 +184,7 @@ def masked_attention(path: Path, mask: float, scale: float) -> Path:
         helper.make_node("Softmax", ["masked"], ["p"], name="softmax", axis=-1),
         helper.make_node("MatMul", ["p", "v"], ["y"], name="out"),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 6])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
-    return save(model_of(nodes, weights, [x], [y]), path)
+    return save(model_of(nodes, weights, [value("x", ["batch", 6])], [value("y", ["batch", 3])]), path)
 
 
 @pytest.mark.parametrize("mask", [-1e4, float(np.finfo(np.float32).min), -math.inf])
@@ -278,10 +274,10 @@ def test_whole_numbers_and_outputs_of_other_length_are_compared_and_counted(tmp_
         graph = helper.make_graph(
             nodes,
             "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+            [value("x", ["n", 4])],
             [
                 helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"]),
-                helper.make_tensor_value_info("some", TensorProto.FLOAT, ["n", "m"]),
+                value("some", ["n", "m"]),
             ],
             [
                 numpy_helper.from_array(np.array([0, 0, 0, bias], np.float32), "bias"),

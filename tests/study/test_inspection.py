@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
 from tests.graph.intake.graphs import port, rate_dependent, write
+from tests.targets.encoder import value
 from tests.tiny import write_model
 from workbench.study.inspection import MOST_OPENED, inspect_model, inspection_table
 from workbench.targets.openvino import check as openvino_check
@@ -30,8 +31,8 @@ def attention(path: Path, *, shape: tuple[object, object, int] = ("batch", "leng
     graph = helper.make_graph(
         nodes,
         "attention",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [value("x", shape)],
+        [value("y", shape)],
         [numpy_helper.from_array(weight, "W")],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
@@ -170,7 +171,7 @@ def test_a_model_with_integer_layers_is_said_to_be_quantized_already(tmp_path: P
 def test_a_graph_of_very_many_nodes_is_not_compiled_for_a_look_and_that_is_said(tmp_path: Path) -> None:
     count = MOST_OPENED + 1
     nodes = [helper.make_node("Relu", [f"t{i}" if i else "x"], [f"t{i + 1}"]) for i in range(count)]
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in ("x", f"t{count}")]
+    ports = [value(name, ["n", 2]) for name in ("x", f"t{count}")]
     proto = helper.make_model(
         helper.make_graph(nodes, "g", ports[:1], ports[1:]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
     )

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from typer.testing import CliRunner
 
 from tests.ascend_workspace import QUIET
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.evaluation.overflowing import CLASSES, EXPERIMENT, MANIFEST, PLANTED, SPACE
 from tests.evaluation.overflowing import workspace as overflowing_workspace
-from tests.targets.encoder import Array, model_of
+from tests.targets.encoder import Array, model_of, value
 from workbench.api.opening import opened
 from workbench.commands.cli import app
 from workbench.evaluation.overflow import overflow_of
@@ -91,8 +91,8 @@ def planted(*faults: str, broken: bool = False) -> onnx.ModelProto:
         helper.make_node("MatMul", [last, "w2"], ["logits"], name="last"),
     ]
     used = {name for node in nodes for name in node.input}
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", COLUMNS])
-    y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", CLASSES])
+    x = value("x", ["batch", COLUMNS])
+    y = value("logits", ["batch", CLASSES])
     return model_of(nodes, {name: array for name, array in known.items() if name in used}, [x], [y])
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.quantization.deploy_models import plain_run
-from tests.targets.encoder import model_of
+from tests.targets.encoder import model_of, value
 from workbench.quantization.integers.kernels import (
     EXACT_FLOAT32,
     average_pool,
@@ -24,7 +24,7 @@ def by_onnxruntime(op_type: str, x: np.ndarray, weight: np.ndarray | None, attri
     inputs = ["x"] if weight is None else ["x", "w"]
     node = helper.make_node(op_type, inputs, ["y"], name="node", **attributes)
     values = {} if weight is None else {"w": weight.astype(np.float32)}
-    x_info = helper.make_tensor_value_info("x", TensorProto.FLOAT, list(x.shape))
+    x_info = value("x", list(x.shape))
     model: onnx.ModelProto = model_of([node], values, [x_info], [onnx.ValueInfoProto(name="y")], opset=19)
     return plain_run(model, {"x": x.astype(np.float32)})["y"]
 

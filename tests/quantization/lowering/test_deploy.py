@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from tests.data import AMCT, AMCT_CASES
 from tests.model_zoo import BERTS, ZOO
@@ -18,7 +18,7 @@ from tests.quantization.deploy_models import (
     plain_run,
 )
 from tests.quantization.networks import convolutions, images, perceptron, rows
-from tests.targets.encoder import ids, model_of, tiny_encoder
+from tests.targets.encoder import ids, model_of, tiny_encoder, value
 from workbench.graph.nodes import attributes_of, copied
 from workbench.graph.read import constants, load_graph, read_model
 from workbench.quantization.integers.interpreter import Interpreter
@@ -153,9 +153,7 @@ def test_constants_that_other_nodes_read_are_not_changed_under_them() -> None:
         helper.make_node("Add", ["r", "b"], ["s"], name="two_bias"),
         helper.make_node("Mul", ["s", "b"], ["y"], name="scale"),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])
-    proto = model_of(nodes, dict(weights), [x], [y])
+    proto = model_of(nodes, dict(weights), [value("x", ["n", 3])], [value("y", ["n", 3])])
     feeds = {"x": np.float32([[1, 2, 3], [-1, 0, 2]])}
 
     model = lower_deploy(proto, min_max_record(proto, feeds))
@@ -166,7 +164,7 @@ def test_constants_that_other_nodes_read_are_not_changed_under_them() -> None:
 
 def test_a_layer_whose_output_is_also_an_output_of_the_model_keeps_that_name() -> None:
     proto = perceptron()
-    proto.graph.output.extend([helper.make_tensor_value_info("fc1_y", TensorProto.FLOAT, ["batch", 6])])
+    proto.graph.output.extend([value("fc1_y", ["batch", 6])])
     feeds = rows(5)
 
     model = lower_deploy(proto, min_max_record(proto, feeds))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from tests.targets.encoder import model_of, run, tiny_encoder
+from tests.targets.encoder import model_of, run, tiny_encoder, value
 from workbench.graph.layers import quantizable_layers
 from workbench.quantization.lowering.normalize import normalized
 
@@ -30,9 +30,7 @@ def graph_of(
     nodes: list[NodeProto], weights: dict[str, Array], shape: list[int | str], *, opset: int = 17
 ) -> onnx.ModelProto:
     """Nodes between the float input `x` and the output `y`."""
-    x = helper.make_tensor_value_info("x", FLOAT, shape)
-    y = helper.make_tensor_value_info("y", FLOAT, None)
-    return model_of(named(nodes), weights, [x], [y], opset=opset)
+    return model_of(named(nodes), weights, [value("x", shape)], [value("y", None)], opset=opset)
 
 
 def assert_same_results(before: onnx.ModelProto, after: onnx.ModelProto, feeds: dict[str, Array]) -> None:
@@ -132,7 +130,7 @@ def test_any_chain_of_constants_folds_to_what_the_runtime_computes(
 ) -> None:
     nodes, weights, shape = chain
     proto = graph_of([*nodes, helper.make_node("MatMul", ["x", "w"], ["y"])], weights, ["batch", shape[0]])
-    proto.graph.output.append(helper.make_tensor_value_info("w", FLOAT, None))
+    proto.graph.output.append(value("w", None))
 
     after = normalized(proto)
 
@@ -184,13 +182,13 @@ def test_a_weight_that_a_branch_reads_keeps_its_name() -> None:
         [helper.make_node("MatMul", ["x", "w"], ["inner"])],
         "then",
         [],
-        [helper.make_tensor_value_info("inner", FLOAT, None)],
+        [value("inner", None)],
     )
     other = helper.make_graph(
         [helper.make_node("Identity", ["m"], ["outer"])],
         "else",
         [],
-        [helper.make_tensor_value_info("outer", FLOAT, None)],
+        [value("outer", None)],
     )
     nodes = [
         helper.make_node("Transpose", ["c"], ["w"]),
@@ -255,7 +253,7 @@ def test_batch_normalization_moves_into_the_convolution_before_it(
 
 def test_a_convolution_that_others_read_keeps_its_batch_normalization() -> None:
     def branch(kind: str, x: str) -> onnx.GraphProto:
-        output = helper.make_tensor_value_info(kind, FLOAT, None)
+        output = value(kind, None)
         return helper.make_graph([helper.make_node(kind, [x], [kind])], kind, [], [output])
 
     conv, weights = helper.make_node("Conv", ["x", "w"], ["c"]), {"w": values(3, 3, 1, 1), **norm_weights(3)}
@@ -265,7 +263,7 @@ def test_a_convolution_that_others_read_keeps_its_batch_normalization() -> None:
         proto = graph_of(nodes, {**weights, "yes": np.array(True)}, ["batch", 3, 4, 4])
         assert normalized(proto) is proto, reader.op_type
     as_output = graph_of([conv, norm("c", "y")], weights, ["batch", 3, 4, 4])
-    as_output.graph.output.append(helper.make_tensor_value_info("c", FLOAT, None))
+    as_output.graph.output.append(value("c", None))
     assert normalized(as_output) is as_output
 
 

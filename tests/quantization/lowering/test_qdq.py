@@ -21,10 +21,9 @@ from tests.targets.encoder import (
     model_of,
     record_for,
     run,
-    save,
-    tiny_encoder,
+    value,
 )
-from workbench.graph.read import load_graph, read_model
+from workbench.graph.read import load_graph
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.qdq import lower_static
@@ -36,12 +35,9 @@ from workbench.quantization.record import (
     WeightScale,
 )
 from workbench.values.errors import LoweringError
+from workbench.values.model import Model
 
 Floats = npt.NDArray[np.float32]
-
-
-def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
 def record_of(*layers: LayerRecord) -> QuantizationRecord:
@@ -73,16 +69,6 @@ def producers(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
     return {name: node for node in proto.graph.node for name in node.output}
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(tiny_encoder(), tmp_path_factory.mktemp("encoder") / "model.onnx")
-
-
-@pytest.fixture(scope="module")
-def loaded(encoder: Path) -> onnx.ModelProto:
-    return load_graph(read_model(encoder))
-
-
 @given(
     seed=st.integers(0, 2**32 - 1),
     scale=st.floats(1e-3, 1.0),
@@ -110,10 +96,8 @@ def test_the_lowered_layer_computes_what_the_integers_say(
     assert np.allclose(expected, got, rtol=1e-5, atol=1e-6 * np.abs(expected).max())  # sums in float32 may cancel
 
 
-def test_a_lowered_encoder_shares_quantizations_and_keeps_residuals_in_float(
-    encoder: Path, loaded: onnx.ModelProto
-) -> None:
-    lowered = lower_static(loaded, record_for(encoder, ids(2, 5), per_channel=True, products=True))
+def test_a_lowered_encoder_shares_quantizations_and_keeps_residuals_in_float(encoder: Model) -> None:
+    lowered = lower_static(load_graph(encoder), record_for(encoder.path, ids(2, 5), per_channel=True, products=True))
 
     made, types = producers(lowered), {tensor.name: tensor.data_type for tensor in lowered.graph.initializer}
     read = Counter(node.input[0] for node in lowered.graph.node if node.op_type == "QuantizeLinear")
@@ -371,8 +355,8 @@ def test_weights_that_are_no_numbers_are_refused(bad: float) -> None:
 
 
 @pytest.mark.parametrize("granularity", ["tensor", "channel"])
-def test_a_dynamic_encoder_stays_close_to_the_float_one(loaded: onnx.ModelProto, granularity: str) -> None:
-    feeds = ids(4, 7)
+def test_a_dynamic_encoder_stays_close_to_the_float_one(encoder: Model, granularity: str) -> None:
+    feeds, loaded = ids(4, 7), load_graph(encoder)
 
     lowered = lower_dynamic(loaded, "tensor" if granularity == "tensor" else "channel")
 
