@@ -13,30 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.evaluation.shared_places import (
-    ENTRY,
-    KEY,
-    NAME,
-    Faults,
-    Team,
-    builder,
-    file_of,
-    published,
-    put,
-    s3_endpoint,
-    sha,
-    stored,
-    team,
-    url,
-)
+from tests.evaluation.shared_places import ENTRY, KEY, NAME, Faults, Team, builder, file_of, published, put, sha, stored
 from workbench.evaluation.shared_store import Away, open_shared_store
 from workbench.evaluation.shared_store.listing import Listed, plain, read, written
 from workbench.evaluation.shared_store.remote import checked_url, words_of
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.sealed_json import Unsound, sealed
 from workbench.values.errors import ConfigError
-
-__all__ = ["s3_endpoint", "team", "url"]
 
 
 def test_what_one_machine_built_another_has(team: Team) -> None:

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.shared_places import Team, on_its_own_mount, s3_endpoint, stored, team, url
+from tests.evaluation.shared_places import Team, on_its_own_mount, stored
 from workbench.evaluation.shared_store import clean
 from workbench.values.errors import ToolchainError
 from workbench.values.system.files import lock_file
-
-__all__ = ["s3_endpoint", "team", "url"]
 
 PUBLISH = """
     import os, pathlib, sys, time

@@ -1,21 +1,7 @@
 """Making room in a shared store, beside those who read and write it."""
 
-from tests.evaluation.shared_places import (
-    ENTRY,
-    KEY,
-    Team,
-    builder,
-    file_of,
-    published,
-    put,
-    s3_endpoint,
-    stored,
-    team,
-    url,
-)
+from tests.evaluation.shared_places import ENTRY, KEY, Team, builder, file_of, published, put, stored
 from workbench.evaluation.shared_store import Cleaned, clean, usage_of
-
-__all__ = ["s3_endpoint", "team", "url"]
 
 
 def test_cleaning_takes_what_no_entry_names_and_nothing_else(team: Team) -> None:
