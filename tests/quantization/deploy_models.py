@@ -16,13 +16,7 @@ from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.record import (
-    ActivationScale,
-    LayerRecord,
-    Provenance,
-    QuantizationRecord,
-    WeightScale,
-)
+from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 
 Array = npt.NDArray[np.generic]
 

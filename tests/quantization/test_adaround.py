@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.quantization.rounding import (
-    Rounding,
-    best_rounding,
-    losses,
-    nearest,
-    problem,
-)
+from workbench.quantization.rounding import Rounding, best_rounding, losses, nearest, problem
 
 Floats = npt.NDArray[np.float32]
 

@@ -9,13 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
 from tests.quantization.literal_ifmr import literal_search
-from workbench.quantization.ifmr import (
-    candidates,
-    ifmr_range,
-    search_factors,
-    squared_errors,
-    tail_rank,
-)
+from workbench.quantization.ifmr import candidates, ifmr_range, search_factors, squared_errors, tail_rank
 from workbench.quantization.recipe import ActivationRecipe
 
 Floats = npt.NDArray[np.float32]

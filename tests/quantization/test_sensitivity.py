@@ -14,11 +14,7 @@ from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of,
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import LayerRecord
-from workbench.quantization.sensitivity import (
-    Sensitivity,
-    measure_sensitivity,
-    ranked,
-)
+from workbench.quantization.sensitivity import Sensitivity, measure_sensitivity, ranked
 from workbench.quantization.statistics import Statistics
 from workbench.values.candidate import EVERYTHING_INT8, Quantization
 from workbench.values.errors import CalibrationError

@@ -7,10 +7,7 @@ import pytest
 
 from tests.targets.encoder import ids
 from workbench.quantization.observe import observe
-from workbench.quantization.statistics import (
-    load_statistics,
-    save_statistics,
-)
+from workbench.quantization.statistics import load_statistics, save_statistics
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 

@@ -16,16 +16,7 @@ import pytest
 
 from tests.ascend_workspace import write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.study.planted import (
-    BATCH,
-    IMAGE_FEEDS,
-    TEXT_FEEDS,
-    Array,
-    compile_om,
-    image_model,
-    int8_form,
-    text_model,
-)
+from tests.study.planted import BATCH, IMAGE_FEEDS, TEXT_FEEDS, Array, compile_om, image_model, int8_form, text_model
 from workbench.api.study import compare
 from workbench.graph.read import read_model
 from workbench.report.device_words import device_words

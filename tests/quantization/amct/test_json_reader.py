@@ -5,12 +5,7 @@ from typing import Any
 
 import pytest
 
-from workbench.quantization.amct.json_form import (
-    ActivationQuantParams,
-    ExpandedConfig,
-    LayerConfig,
-    parse_config_json,
-)
+from workbench.quantization.amct.json_form import ActivationQuantParams, ExpandedConfig, LayerConfig, parse_config_json
 from workbench.values.errors import ConfigError
 
 

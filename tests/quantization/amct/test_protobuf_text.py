@@ -7,13 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.quantization.amct_files import PEERS
-from workbench.quantization.amct.protobuf_text import (
-    Field,
-    parse,
-    quoted,
-    shortest,
-    string,
-)
+from workbench.quantization.amct.protobuf_text import Field, parse, quoted, shortest, string
 from workbench.values.errors import ConfigError
 
 SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -10,14 +10,7 @@ import torch
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.choices import (
-    AskedQuestion,
-    accuracy,
-    answers,
-    asked,
-    chance,
-    compare_answers,
-)
+from workbench.quantization.llm.choices import AskedQuestion, accuracy, answers, asked, chance, compare_answers
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.questions import Question

@@ -11,12 +11,7 @@ from onnx import helper, numpy_helper
 
 from tests.data import AMCT, AMCT_CASES
 from tests.model_zoo import BERTS, ZOO
-from tests.quantization.deploy_models import (
-    golden_float_model,
-    golden_record,
-    min_max_record,
-    plain_run,
-)
+from tests.quantization.deploy_models import golden_float_model, golden_record, min_max_record, plain_run
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder, value
 from workbench.graph.nodes import attributes_of, copied
