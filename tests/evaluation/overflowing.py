@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,13 +51,15 @@ files: {calibration: calibration.npz, validation: validation.npz, holdout: holdo
 columns: {label: label}
 labels: labels.json
 """
+Part = tuple[str, str, tuple[str, ...], str]
+"""Name, operator, what it reads, what it makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
     """Attributes: nodes: between `h`, of the first product, and `c`, which the second reads. named: what has to be."""
 
-    nodes: tuple[tuple[str, str, tuple[str, ...], str], ...]
+    nodes: tuple[Part, ...]
     named: str
     scale: float = 1.0
     holdout: float = 1.0  # factor on one sample that is held out
@@ -98,30 +101,32 @@ def model(planted: Planted) -> onnx.ModelProto:
         "million": np.array(1e6, np.float32),
         "millionth": np.array(1e-6, np.float32),
     }
-    nodes = [
-        helper.make_node("MatMul", ["x", "w1"], ["h"], name="first"),
-        *(helper.make_node(kind, list(read), [made], name=name) for name, kind, read, made in planted.nodes),
-        helper.make_node("MatMul", ["c", "w2"], ["logits"], name="last"),
-    ]
-    used = {name for node in nodes for name in node.input}
-    return model_of(
-        nodes,
-        {name: array for name, array in known.items() if name in used},
-        [value("x", ["batch", COLUMNS])],
-        [value("logits", ["batch", CLASSES])],
-    )
+    parts = (("first", "MatMul", ("x", "w1"), "h"), *planted.nodes, ("last", "MatMul", ("c", "w2"), "logits"))
+    return built(parts, known, COLUMNS)
+
+
+def built(parts: Iterable[Part], known: dict[str, Array], columns: int) -> onnx.ModelProto:
+    """`x` [batch, columns] → `logits` [batch, CLASSES], with those of the known constants that a part reads."""
+    nodes = [helper.make_node(kind, list(read), [made], name=name) for name, kind, read, made in parts]
+    used = {name: array for name, array in known.items() if any(name in node.input for node in nodes)}
+    return model_of(nodes, used, [value("x", ["batch", columns])], [value("logits", ["batch", CLASSES])])
 
 
 def workspace(root: Path, planted: Planted) -> Path:
+    return write_workspace(root, model(planted), holdout=planted.holdout)
+
+
+def write_workspace(root: Path, proto: onnx.ModelProto, *, space: str = SPACE, holdout: float = 1.0) -> Path:
     root.mkdir(parents=True)
-    onnx.save(model(planted), root / "model.onnx")
+    onnx.save(proto, root / "model.onnx")
+    columns = proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value
     for seed, (split, size) in enumerate({"calibration": 8, "validation": 24, "holdout": 24}.items()):
         random = np.random.default_rng(seed)
-        x = random.standard_normal((size, COLUMNS)).astype(np.float32)
+        x = random.standard_normal((size, columns)).astype(np.float32)
         if split == "holdout":
-            x[-1] *= planted.holdout
+            x[-1] *= holdout
         np.savez(root / f"{split}.npz", x=x, label=random.integers(0, CLASSES, size))
     (root / "labels.json").write_text(json.dumps([f"c{i}" for i in range(CLASSES)]), encoding="utf-8")
-    for name, text in (("manifest.yaml", MANIFEST), ("space.yaml", SPACE), ("experiment.yaml", EXPERIMENT)):
+    for name, text in (("manifest.yaml", MANIFEST), ("space.yaml", space), ("experiment.yaml", EXPERIMENT)):
         (root / name).write_text(text, encoding="utf-8")
     return root / "experiment.yaml"
