@@ -167,5 +167,5 @@ def test_every_metric_ranks_by_its_own_sense_of_bad(metric: str, order: str) -> 
 def test_a_ranking_by_kl_needs_logits() -> None:
     unit = Sensitivity(unit="a", layers=("a",), sqnr_db=1.0, cosine=0.9, kl=None, first_order_db=1.0)
 
-    with pytest.raises(ValueError, match="needs an output called 'logits'"):
+    with pytest.raises(CalibrationError, match="needs an output called 'logits'"):
         ranked([unit], "kl")

@@ -134,10 +134,10 @@ def ranked(sensitivities: Sequence[Sensitivity], metric: SensitivityMetric) -> t
     the order of the first-order estimate, and equals stay in theirs.
 
     Raises:
-        ValueError: the metric is 'kl' and the model has no output called 'logits'.
+        CalibrationError: the metric is 'kl' and the model has no output called 'logits'.
     """
     if metric == "kl" and any(item.kl is None for item in sensitivities):
-        raise ValueError("ranking by kl needs an output called 'logits'. Rank by sqnr, or rename the output.")
+        raise CalibrationError("ranking by kl needs an output called 'logits'. Rank by sqnr, or rename the output.")
     keys = {
         "sqnr": lambda item: item.sqnr_db,
         "cosine": lambda item: item.cosine,
