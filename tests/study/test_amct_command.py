@@ -75,23 +75,6 @@ def test_fewer_batches_than_asked_for_is_an_error_and_leaves_nothing(mlp: tuple[
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("batch_num: 3\ncommon_config { arq_quantise { } }\n", r"x\.cfg:2: .*arq_quantise.*'arq_quantize'"),
-        ('skip_layers: "fc9"\nbatch_num: 3\n', "fc9"),
-        ("batch_num: three\n", r"x\.cfg:1"),
-    ],
-)
-def test_a_bad_configuration_is_named_with_its_line(
-    mlp: tuple[Path, Path], tmp_path: Path, content: str, message: str
-) -> None:
-    (tmp_path / "x.cfg").write_text(content)
-
-    with pytest.raises(ConfigError, match=message):
-        calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "x.cfg")
-
-
 def test_without_data_and_without_a_record_nothing_can_be_done(mlp: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="calibration needs data"):
         calibrate_model(mlp[0], tmp_path / "out", data=None)

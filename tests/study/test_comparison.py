@@ -229,14 +229,6 @@ def test_different_shapes_are_an_error_that_names_the_tensor(tmp_path: Path) -> 
         compare(side_of(str(wide)), side_of(str(narrow)), [normal((4, 6))], data="x")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("tensorrt:x.onnx", "'tensorrt' is not an engine"), ("absent.onnx", "no such")]
-)
-def test_a_side_that_does_not_exist_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        side_of(text)
-
-
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from Linux's /proc")
 def test_memory_does_not_grow_with_the_number_of_batches(encoder: Path) -> None:
     resident: list[int] = []

@@ -40,14 +40,9 @@ def test_what_the_space_offers_is_a_candidate_of_it(space: SearchSpace, tmp_path
     assert batch.candidate.serving.batch == 4
     assert batch.missing == {}
     assert assignment_of(space, batch.candidate) is not None
+    assert batch.command == f"workbench evaluate e.yaml --candidate {batch.file}"
+    assert candidate_from_json(json.loads(batch.file.read_text(encoding="utf-8"))) == batch.candidate
     assert fused.candidate == baseline(space)
-
-
-def test_the_command_evaluates_the_written_candidate(space: SearchSpace, tmp_path: Path) -> None:
-    (one,) = tried(space, baseline(space), tmp_path, {"serving.batch": 4})
-
-    assert one.command == f"workbench evaluate e.yaml --candidate {one.file}"
-    assert candidate_from_json(json.loads(one.file.read_text(encoding="utf-8"))) == one.candidate
 
 
 def test_what_the_space_lacks_is_named(space: SearchSpace, tmp_path: Path) -> None:
