@@ -1,6 +1,7 @@
-"""Accumulators: every figure against NumPy in float64, for every layout, order and split."""
+"""Accumulators: every figure against NumPy in float64, for every layout, order and split; sums exact in any order."""
 
 import functools
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from tests.quantization.histograms import histogram_of
 from workbench.quantization.histogram import CHUNK
 from workbench.quantization.observe import Accumulator
-from workbench.quantization.statistics import TensorStatistics, merge_tensors
+from workbench.quantization.statistics import TensorStatistics, add_pairs, add_rows, merge_tensors
 
 Floats = npt.NDArray[np.float32]
 
@@ -100,3 +101,32 @@ def test_any_order_any_split_and_any_thread_give_equal_statistics(
     merged = functools.reduce(merge_tensors, (thread.statistics()["x"] for thread in threads))
 
     assert same(whole.statistics()["x"], merged)
+
+
+Doubles = npt.NDArray[np.float64]
+activations = hnp.arrays(
+    np.float64, st.integers(1, 60), elements=st.floats(-(2.0**20), 2.0**20, width=32, allow_subnormal=False)
+).map(lambda values: np.where(np.abs(values) < 2.0**-40, 0.0, values))
+"""Float32 values over 60 binary orders of magnitude, both signs: what sums over activations meet at worst."""
+
+
+def zero() -> tuple[Doubles, Doubles]:
+    return np.zeros(1), np.zeros(1)
+
+
+def summed(values: Doubles) -> tuple[Doubles, Doubles]:
+    pair = zero()
+    add_rows(pair, values[:, None])
+    return pair
+
+
+@given(values=activations, data=st.data())
+def test_sums_are_rounded_once_whatever_the_order_and_the_split(values: Doubles, data: st.DataObject) -> None:
+    shuffled = np.array(data.draw(st.permutations(values.tolist())))
+    cuts = sorted(data.draw(st.lists(st.integers(0, values.size), max_size=3)))
+    pair = zero()
+    for part in np.split(shuffled, cuts):
+        pair = add_pairs(pair, summed(part))
+
+    assert pair[0][0] == math.fsum(values.tolist())
+    assert add_pairs(summed(values), zero())[0][0] == pair[0][0]
