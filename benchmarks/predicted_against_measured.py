@@ -61,9 +61,8 @@ from workbench.load.service_process import running_service
 from workbench.prediction.curve import measure_curve
 from workbench.prediction.host_costs import measure_host_costs
 from workbench.prediction.host_costs.capacity import processors
-from workbench.prediction.idle import slower_after_idle
 from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
-from workbench.prediction.together import SideBySide, host_beside, side_by_side
+from workbench.prediction.together import SideBySide, host_beside, side_by_side, slower_after_idle
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
 from workbench.values.candidate import Candidate, Quantization

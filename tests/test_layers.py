@@ -50,7 +50,7 @@ EVALUATION = (
     ("modelled_clock", "sweep_folders"),
     ("journal", "measure", "memory", "profiling", "shared_inputs", "shared_shapes"),
     (
-        *("data_check", "device_figures", "device_lock", "reuse", "feed_order", "journal_entries"),
+        *("data_check", "device_lock", "reuse", "journal_entries"),
         *("noise", "raw_times", "replay", "run_notes", "store"),
     ),
     ("carried", "entry_files", "shared_store"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.evaluations import evaluation
-from tests.prediction.test_capacity import served
+from tests.prediction.fleets import served
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.prediction.test_capacity import served
+from tests.prediction.fleets import served
 from tests.tiny import write_workspace
 from workbench.commands.capacity import plan_capacity
 from workbench.commands.console import out

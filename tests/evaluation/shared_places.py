@@ -1,6 +1,5 @@
 """Where a shared store may lie, for one suite over all of them; and faults put between it and the workbench."""
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -9,7 +8,7 @@ import sys
 import textwrap
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,31 +18,6 @@ import pytest
 from workbench.evaluation.shared_store import SharedStore, open_shared_store
 from workbench.evaluation.store import Store
 from workbench.values.documents.canonical import digest
-
-PLACES = ("folder", "memory", "s3")
-
-
-@pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    """An S3 server in this process."""
-    pytest.importorskip("s3fs", reason="the extra [cluster] is not installed")
-    server_module = pytest.importorskip("moto.server", reason="no S3 server to speak to: moto is not installed")
-    server = server_module.ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture(params=PLACES)
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A new and empty place of each kind."""
-    if request.param == "folder":
-        (tmp_path / "team").mkdir()
-        return str(tmp_path / "team")
-    if request.param == "memory":
-        return f"memory://{uuid.uuid4().hex}"
-    return bucket(request.getfixturevalue("s3_endpoint"), monkeypatch)
 
 
 def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -132,12 +106,6 @@ class Team:
             faults.refuse, faults.hang = {}, set()
         for store in self._open:
             store.close()
-
-
-@pytest.fixture
-def team(url: str, tmp_path: Path) -> Iterator[Team]:
-    with contextlib.closing(Team(url, tmp_path)) as opened:
-        yield opened
 
 
 def builder(content: bytes = b"content", *, at: str = "deep/file.bin") -> "Builder":

@@ -10,13 +10,10 @@ import pytest
 
 from tests.evaluation.workplace import CFG, LENGTH, PLAIN, Workplace
 from tests.targets.encoder import CLASSES, ids, run
-from workbench.evaluation.build import _handed, artifact_of
+from workbench.evaluation.build import artifact_of
 from workbench.evaluation.record import record_of
 from workbench.quantization.record import read_record
-from workbench.targets.ascend import config_files
-from workbench.targets.ascend.config_files import FUSION_GROUPS
-from workbench.targets.ascend.settings import ASCEND, AscendCompile
-from workbench.values.candidate import Candidate, Precision, Quantization
+from workbench.values.candidate import Candidate, Quantization
 from workbench.values.system import source_closure
 from workbench.values.system.source_closure import closure_digest
 
@@ -85,18 +82,3 @@ def test_an_artifact_is_made_again_when_a_module_it_depends_on_changed_and_kept_
         monkeypatch.undo()
         for cached in caches:
             cached.cache_clear()
-
-
-def test_the_texts_of_files_that_atc_reads_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    candidate = Candidate(
-        target=ASCEND,
-        precision=Precision(mode="force_fp16"),
-        compile=AscendCompile(disabled_fusions=("gelu",)),
-    )
-    before = _handed(candidate)["fusion_switch_file"]
-    changed = {**FUSION_GROUPS, "gelu": replace(FUSION_GROUPS["gelu"], graph=("AnotherPass",))}
-    monkeypatch.setattr(config_files, "FUSION_GROUPS", changed)
-    after = _handed(candidate)["fusion_switch_file"]
-    assert before != after
-    assert "AnotherPass" in after[1]
-    assert _handed(replace(candidate, compile=AscendCompile())) == {}

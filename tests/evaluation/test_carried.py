@@ -71,15 +71,6 @@ def test_single_steps_carry_the_states_that_the_float_model_reached(tmp_path: Pa
     assert [feeds["x"].shape for feeds in timed] == [(3, 2)] * 5
 
 
-def test_a_fixed_batch_is_filled_up_and_cut_again(tmp_path: Path) -> None:
-    model = recurrent(tmp_path / "m.onnx", batch=3)
-    dataset = sequences(tmp_path, model)
-    session = whole_samples(open_reference(model), dataset.interface, model)
-    shapes = [session.run(batch.feeds)["y"].shape[0] for batch in dataset.batches("validation", 3)]
-    assert shapes == [3, 1]
-    assert all(len(feeds["x"]) == 3 for feeds in calibration_feeds(dataset, model, batch=8, samples=4))
-
-
 def test_a_state_that_cannot_be_carried_is_refused(tmp_path: Path) -> None:
     model = recurrent(tmp_path / "m.onnx", state="past")
     dataset = sequences(tmp_path, recurrent(tmp_path / "n.onnx"))

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from workbench.evaluation.device_figures import device_figures
-from workbench.evaluation.measure import TimingProtocol
-from workbench.evaluation.modelled_clock import ModelledCall, time_modelled
+from workbench.evaluation.measure import TimingProtocol, device_figures
+from workbench.evaluation.modelled_clock import time_modelled
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
 from workbench.values.errors import MeasureError
 from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work
@@ -65,17 +64,6 @@ def test_the_time_of_each_shape_stands_for_all_of_its_calls() -> None:
         lengths = np.array([16, 32, 16, 64])[raw.feed]
         assert np.allclose(times, lengths * factor + 0.75)
     assert 1.9 < latency.speedup.value < 2.0
-
-
-def test_times_that_are_known_are_not_asked_for_again() -> None:
-    candidate, baseline = Clocked(0.5), Clocked(1.0)
-    known: dict[tuple[str, str], ModelledCall] = {}
-
-    first, _ = time_modelled(candidate, baseline, FEEDS, 1, TimingProtocol(calls=100), known=known)
-    second, _ = time_modelled(candidate, baseline, FEEDS[:2], 1, TimingProtocol(calls=100), known=known)
-
-    assert (candidate.calls, baseline.calls) == (3, 3)
-    assert second.p95_ms <= first.p95_ms
 
 
 def test_a_session_that_states_no_costs_cannot_be_modelled_whatever_its_events_tell() -> None:

@@ -32,7 +32,6 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         cwd=Path(__file__).parents[2],
     )
     with process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process
         process.kill()

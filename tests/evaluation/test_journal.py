@@ -15,18 +15,6 @@ from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.results import Failure
 
 
-def test_an_evaluation_comes_back_equal_and_in_the_order_of_starting(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, "demo", "a" * 64)
-    second = evaluation(threads=2, started_at="2026-01-01T00:00:02+00:00")
-    first = evaluation(threads=1, started_at="2026-01-01T00:00:01+00:00")
-    journal.write(second)
-    journal.write(first)
-
-    assert list(journal.evaluations().values()) == [first, second]
-    assert journal.evaluation(first.candidate.id) == first
-    assert journal.evaluations("holdout") == {}
-
-
 def test_a_log_is_found_again_when_the_workspace_has_moved(tmp_path: Path) -> None:
     journal = open_journal(tmp_path / "here", "demo", "a" * 64)
     log = journal.log(evaluation().candidate.id, "validation")
@@ -38,7 +26,6 @@ def test_a_log_is_found_again_when_the_workspace_has_moved(tmp_path: Path) -> No
 
     moved = open_journal(tmp_path / "there", "demo", "a" * 64)
     (found,) = moved.evaluations().values()
-    assert found.failure is not None
     assert found.failure.log_path is not None
     assert Path(found.failure.log_path).read_text() == "what the compiler said"
 
@@ -80,7 +67,6 @@ def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(journal.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert holder.stdout is not None
     assert holder.stdin is not None
     with holder:
         assert holder.stdout.readline() == "held\n"
@@ -111,7 +97,6 @@ def test_a_writer_killed_at_any_moment_leaves_whole_files_only(tmp_path: Path) -
         cwd=Path(__file__).parents[2],
     )
     with writer:
-        assert writer.stdout is not None
         writer.stdout.readline()
         folder = journal.root / "evaluations"
         while len(list(folder.glob("[!.]*.json"))) < 20:

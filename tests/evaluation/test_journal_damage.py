@@ -135,7 +135,6 @@ def test_a_candidate_with_a_damaged_file_is_not_handed_over_and_the_words_name_t
     question, bench = swept.copy(tmp_path)
     journal = bench.journal
     recommended = summary_of(question, journal).recommended
-    assert recommended is not None
     candidate = find_candidate(recommended.candidate_id, journal)
     journal.outcomes(candidate.id, "holdout").write_bytes(b"")
 
@@ -197,21 +196,6 @@ def test_a_study_that_was_lost_is_told_again_what_is_known(swept: Swept, tmp_pat
     values = {json.loads(line).get("user_attr", {}).get("candidate") for line in study.read_text().splitlines()}
     assert set(known) <= values
     assert bench.journal.damage() == ()
-
-
-def test_a_confirmation_that_was_lost_is_made_again(swept: Swept, tmp_path: Path) -> None:
-    question, bench = swept.copy(tmp_path)
-    journal = bench.journal
-    before = journal.evaluations("holdout")
-    lost = next(iter(before))
-    (journal.root / "confirmations" / f"{lost}.json").write_bytes(b"{}")
-
-    journal.set_aside()
-    again = confirm(question, bench, front_of(question, journal.evaluations()))
-
-    assert set(again) == set(before)
-    assert {i for i in again if again[i] != before[i]} == {lost}
-    assert journal.damage() == ()
 
 
 def test_the_more_is_damaged_the_more_is_said(swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

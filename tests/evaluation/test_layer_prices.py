@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
 
 from tests.ascend_workspace import write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
@@ -17,7 +15,7 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import calibration_feeds
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.layer_prices import layer_prices, owners_of, prices
+from workbench.evaluation.layer_prices import layer_prices, prices
 from workbench.evaluation.store import Store
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
@@ -54,16 +52,6 @@ def test_a_layer_is_charged_with_what_is_fused_with_it_in_either_file() -> None:
     assert rest == 0
 
 
-def test_one_quantization_for_several_layers_is_shared() -> None:
-    plain = [kernel(6, "mm1"), kernel(6, "mm2")]
-    int8 = [kernel(2, "q"), kernel(3, "mm1"), kernel(3, "mm2"), kernel(1)]
-
-    found, rest = prices(plain, int8, {"q": ("mm1", "mm2")}, LAYERS)
-
-    assert found == {"mm1": (6, 4), "mm2": (6, 4)}
-    assert rest == -1  # a Cast that the compiler put in belongs to nobody
-
-
 NODES = st.sampled_from(["mm1", "mm2", "a", "b", "q1", "q2", "d"])
 KERNELS = st.lists(st.tuples(st.floats(0, 100), st.lists(NODES, max_size=3, unique=True)), max_size=8)
 
@@ -79,24 +67,6 @@ def test_prices_and_the_rest_add_up_to_the_difference_of_the_files(
     difference = sum(us for us, _ in plain) - sum(us for us, _ in int8)
     assert rest + sum(a - b for a, b in found.values()) == pytest.approx(difference, abs=1e-6)
     assert found.keys() <= LAYERS
-
-
-def test_added_nodes_belong_to_the_layers_they_feed_or_come_from() -> None:
-    nodes = [
-        helper.make_node("Q", ["x"], ["xq"], name="q"),
-        helper.make_node("MatMul", ["xq", "w"], ["a"], name="mm1"),
-        helper.make_node("Add", ["a", "bias"], ["ab"], name="bias"),
-        helper.make_node("D", ["ab"], ["af"], name="d1"),
-        helper.make_node("MatMul", ["xq", "v"], ["b"], name="mm2"),
-        helper.make_node("D", ["b"], ["bf"], name="d2"),
-        helper.make_node("Add", ["af", "bf"], ["y"], name="sum"),
-    ]
-    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])
-    graph = onnx.helper.make_model(helper.make_graph(nodes, "g", [value], []))
-
-    found = owners_of(graph, LAYERS, {"mm1", "mm2", "bias", "sum"})
-
-    assert found == {"q": ("mm1", "mm2"), "d1": ("mm1",), "d2": ("mm2",)}
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +15,10 @@ from tests.targets.encoder import save
 from tests.targets.masked_encoder import masked_encoder
 from tests.tiny import bench_of
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.padding_check import covering, offered_lengths
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.pipeline import evaluate
-from workbench.space.space import build, combinations
-from workbench.targets.base import Array, Feeds
-from workbench.targets.onnxruntime.target import OnnxRuntimeSession
-from workbench.values.candidate import Serving
 from workbench.values.errors import ConfigError
 
-OWN_BINS = 'serving.sequence_bins: {choices: ["optimal 1", "optimal 3"]}'
-ONE_LENGTH = SPACE.replace('"optimal 1", "optimal 3"', "48")
-NO_BINS = SPACE.replace(OWN_BINS, "serving.batch: {choices: [1, 4]}")
 ASCEND = """
 version: 1
 target: ascend910b3
@@ -89,13 +80,6 @@ def test_a_mean_over_padding_stops_before_anything_is_scored(opened: Open) -> No
     assert "export again; or offer one length only: sequence_bins: {choices: [48]} in bins.yaml" in said
 
 
-def test_bins_of_the_manifest_count_where_the_space_offers_none(opened: Open) -> None:
-    question, bench = opened(mean_over_all_positions(), NO_BINS, "[8, 24, 48]")
-
-    with pytest.raises(ConfigError, match="Texts run at 8 24 48"):
-        evaluate(question, question.baseline, bench)
-
-
 def test_the_one_short_text_among_long_ones_is_found(opened: Open, tmp_path: Path) -> None:
     """Long texts are alone what they are in company; only the short one, which does not come first, is padded."""
     lists = SPACE.replace('"optimal 1", "optimal 3"', '"48", "8 48"')
@@ -117,14 +101,6 @@ def test_the_one_short_text_among_long_ones_is_found(opened: Open, tmp_path: Pat
         evaluate(question, question.baseline, bench)
 
 
-def test_texts_that_cover_all_lengths_are_chosen() -> None:
-    tokens = np.array([40, 41, 42, 9, 43, 12, 3, 48, 5])
-
-    assert covering(tokens, (8, 16, 24, 48), 3) == [0, 3, 6, 7]  # shortest of 48, of 16, of 8; the longest
-    assert covering(tokens, (8, 16, 24, 48), 6) == [0, 1, 2, 3, 6, 7]
-    assert covering(np.array([7, 7]), (8, 16), 5) == [0, 1]
-
-
 def test_a_sound_model_passes_without_a_word(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     question, bench = opened(masked_encoder())
 
@@ -140,45 +116,6 @@ def test_a_model_that_lets_a_little_through_is_warned_of(opened: Open, caplog: p
 
     (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.evaluation.padding_check"]
     assert "Candidates with other lengths or batches differ by as much" in said
-
-
-@pytest.mark.parametrize(("space", "bins"), [(ONE_LENGTH, "[8, 48]"), (NO_BINS, "[48]")])
-def test_with_one_length_a_mask_makes_no_difference_and_nothing_more_is_run(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, space: str, bins: str
-) -> None:
-    question, bench = opened(mean_over_all_positions(), space, bins)
-    fed: set[int] = set()
-    run = OnnxRuntimeSession.run
-
-    def noted(session: OnnxRuntimeSession, feeds: Feeds) -> dict[str, Array]:
-        fed.add(len(feeds["input_ids"]))
-        return run(session, feeds)
-
-    monkeypatch.setattr(OnnxRuntimeSession, "run", noted)
-
-    assert offered_lengths(question) == (48,)
-    assert evaluate(question, question.baseline, bench).status == "complete"
-    assert fed == {1}, "the check runs its texts in one batch"
-
-
-def test_only_the_baseline_is_asked(opened: Open) -> None:
-    question, bench = opened(mean_over_all_positions())
-    other = [build(question.space, assignment) for assignment in combinations(question.space)][1]
-
-    assert evaluate(question, other, bench, gates=False).status == "complete"
-    assert evaluate(question, question.baseline, bench, split="holdout").status == "complete"
-
-
-def test_lengths_of_candidates_without_bins_of_their_own_count_too(opened: Open) -> None:
-    question, _ = opened(masked_encoder(), bins="[32, 48]")
-    conditional = tuple(
-        replace(p, when={"quantization.scheme": ("none",)}) if p.name.startswith("serving.") else p
-        for p in question.space.parameters
-    )
-
-    assert offered_lengths(question) == (8, 24, 48)
-    assert offered_lengths(replace(question, space=replace(question.space, parameters=conditional))) == (8, 24, 32, 48)
-    assert question.baseline.serving == Serving(sequence_bins=(48,))
 
 
 @pytest.mark.parametrize("sound", [True, False])

@@ -1,13 +1,10 @@
 """Raw times: the speedup, on arrays whose truth is known, and their file."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from workbench.evaluation.raw_times import RawTimes, save_raw_times, speedup
+from workbench.evaluation.raw_times import RawTimes, speedup
 from workbench.targets.base import Array
-from workbench.values.errors import ToolchainError
 
 
 def raw_times(candidate_ms: Array, baseline_ms: Array) -> RawTimes:
@@ -46,25 +43,3 @@ def test_the_interval_of_the_speedup_holds_one_for_equal_models_as_often_as_it_s
         held += found.low <= 1.0 <= found.high
 
     assert held / 200 >= 0.91
-
-
-def test_raw_times_are_kept_as_they_were(tmp_path: Path) -> None:
-    raw = raw_times(np.full((3, 4), 1.25), np.full((3, 4), 2.5))
-
-    save_raw_times(raw, tmp_path / "times.npz")
-    with np.load(tmp_path / "times.npz", allow_pickle=False) as found:
-        for name in ("candidate_ms", "baseline_ms", "feed", "round"):
-            assert found[name].dtype == getattr(raw, name).dtype
-            assert np.array_equal(found[name], getattr(raw, name))
-    assert [p.name for p in tmp_path.iterdir()] == ["times.npz"]
-    with pytest.raises(ToolchainError, match="raw times cannot be written"):
-        save_raw_times(raw, tmp_path / "absent" / "times.npz")
-
-
-def test_a_time_that_is_no_time_and_rounds_of_different_sizes_are_refused() -> None:
-    for value in (np.nan, np.inf, 0.0, -1.0):
-        with pytest.raises(ValueError, match="not a positive number"):
-            raw_times(np.full((2, 2), value), np.ones((2, 2)))
-    ones = np.ones(3, dtype=np.float32)
-    with pytest.raises(ValueError, match="every round"):
-        RawTimes(candidate_ms=ones, baseline_ms=ones, feed=np.zeros(3, np.int32), round=np.array([0, 0, 1], np.int32))

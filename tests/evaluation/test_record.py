@@ -35,17 +35,6 @@ def test_records_that_read_the_data_again_are_kept(work: Workplace, changes: dic
             assert added is not None
 
 
-def test_a_kept_record_belongs_to_its_recipe_alone(work: Workplace) -> None:
-    minmax = work.record(bias_correction=True)
-
-    kl = work.record(algorithm="percentile", percentile=90.0, bias_correction=True)
-    fewer = work.record(bias_correction=True, keep_float=1)
-
-    assert work.entries("record") == 3
-    assert [layer.activation for layer in kl.layers] != [layer.activation for layer in minmax.layers]
-    assert len(fewer.layers) == len(minmax.layers) - 1
-
-
 def test_an_amct_configuration_follows_amcts_procedure_on_its_own_batches(work: Workplace) -> None:
     candidate = Candidate(target="onnxruntime", quantization=Quantization(scheme="cfg", cfg=CFG))
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from tests.evaluations import candidate, estimate, evaluation, latency, service
-from workbench.evaluation.reuse import AUDITED, doubtful, instead_of, is_audited, reusable_for, stopped_kinds
-from workbench.values.candidate import Candidate, Serving
+from workbench.evaluation.reuse import doubtful, reusable_for, stopped_kinds
 from workbench.values.measurement import Latency
 from workbench.values.prediction import Prediction
 from workbench.values.results import Evaluation, Stop, evaluation_from_json
-from workbench.values.reuse import BETWEEN, Audit, Reuse, audit_of_curve, audit_of_latency, between
+from workbench.values.reuse import BETWEEN, Audit, Reuse, audit_of_latency, between
 
 KEY, OTHER_KEY = "a" * 64, "b" * 64
 
@@ -82,16 +81,6 @@ def test_a_wrong_reuse_stops_its_kind_and_what_was_reused_is_doubtful() -> None:
         assert stopped_kinds(others.values()) == doubtful(tuple(others.values())) == ()
 
 
-def test_a_seeded_share_is_audited() -> None:
-    candidates = [Candidate(target="onnxruntime", serving=Serving(batch=number)) for number in range(1, 401)]
-
-    drawn = [is_audited(each, seed=7) for each in candidates]
-
-    assert AUDITED - 0.08 < sum(drawn) / len(drawn) < AUDITED + 0.08
-    assert drawn == [is_audited(each, seed=7) for each in candidates]
-    assert drawn != [is_audited(each, seed=8) for each in candidates]
-
-
 def test_an_audit_compares_what_no_drift_touches() -> None:
     """The machine ran at half its speed: times are twice as long, the speed-up is what it was."""
     first, slower = latency(4.0, 1.5), latency(8.0, 1.5, drift=2.0)
@@ -102,15 +91,6 @@ def test_an_audit_compares_what_no_drift_touches() -> None:
     noisy = replace(latency(4.0, 1.5), quiet=False)
     found = [audit_of_latency(noisy, latency(4.0, speedup), "x").agrees for speedup in (2.0, 1.5, 6.0)]
     assert found == [None, None, False], "noise finds only gross differences"
-
-
-def test_curves_are_compared_over_all_their_points() -> None:
-    reused = service().curve
-    slower = replace(reused, points=tuple(replace(p, p50_ms=estimate(p.p50_ms.value * 1.3)) for p in reused.points))
-
-    assert audit_of_curve(reused, reused, "x").agrees is True
-    assert audit_of_curve(slower, reused, "x").agrees is False
-    assert audit_of_curve(slower, reused, "x").ratio.value == pytest.approx(1.3)
 
 
 def test_an_honest_class_is_hardly_ever_stopped_and_a_false_one_is_found() -> None:
@@ -137,13 +117,6 @@ def test_a_sweep_that_repeats_itself_badly_asks_more_of_an_audit() -> None:
     own, reused = latency(4.0, 1.5), latency(4.0, 1.2)
     assert audit_of_latency(own, reused, "x").agrees is False
     assert audit_of_latency(own, reused, "x", between=between(unsteady)).agrees is True
-
-
-def test_what_replaces_a_wrongly_reused_measurement_says_so() -> None:
-    (reuse,) = instead_of((REUSED,), (own(),))
-
-    assert reuse.replaces == FIRST.candidate.id
-    assert instead_of((), (own(),)) == (own(),)
 
 
 def test_reuse_is_stored_with_its_evaluation_and_read_under_its_earlier_names() -> None:

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tests.evaluation.shared_places import put
-from tests.tiny import EXPERIMENT, write_workspace
+from tests.tiny import write_workspace
 from workbench.evaluation.shared_inputs import materialize_inputs, publish_inputs
 from workbench.evaluation.shared_store import SharedStore, open_shared_store
 from workbench.inputs.experiment import read_experiment
@@ -111,21 +111,9 @@ def test_a_prepared_model_goes_along(tmp_path: Path, shared: SharedStore) -> Non
     assert {path: path.stat().st_mtime_ns for path in made} == made
 
 
-def test_a_text_that_happens_to_be_no_path_of_ours_is_left_as_it_is(tmp_path: Path, shared: SharedStore) -> None:
-    file = write_workspace(tmp_path / "home", experiment=EXPERIMENT + "seed: 3\n")
-    said: list[str] = []
-    name = publish_inputs(read_experiment(file), shared, report=said.append)
-
-    laid = materialize_inputs(shared, name, tmp_path / "node")
-
-    assert laid.read_text() == file.read_text()
-    assert said[0].startswith("8 files of tiny, ")
-
-
 def test_inputs_that_were_changed_in_the_store_are_not_laid_out(tmp_path: Path, shared: SharedStore) -> None:
     name = publish_inputs(read_experiment(write_workspace(tmp_path / "home")), shared)
     listing = shared.listing("inputs", name)
-    assert listing is not None
     sha256 = listing["files/experiments/tiny.yaml"].sha256
     other = (tmp_path / "home/experiments/tiny.yaml").read_bytes().replace(b"samples: 32", b"samples: 16")
     put(shared, f"v1/files/{sha256[:2]}/{sha256}", other)

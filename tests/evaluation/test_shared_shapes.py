@@ -3,7 +3,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,10 +11,7 @@ from tests.targets.encoder import ids, save, tiny_encoder
 from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_shapes
 from workbench.evaluation.store import Store
 from workbench.graph.read import read_model
-from workbench.targets.ascend import om_set
 from workbench.targets.ascend.acl import process as acl_process
-from workbench.targets.ascend.atc.compile_story import known_form, read_story
-from workbench.targets.ascend.atc.om_json import ask_om, form_in
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.values.artifact import Artifact
@@ -42,7 +38,7 @@ def candidate(bins: tuple[int, ...], batches: tuple[int, ...] = (1,), **settings
     return Candidate(
         target=ASCEND,
         precision=Precision(mode="force_fp16"),
-        compile=AscendCompile(batches=batches, sequence_bins=bins, **settings),  # type: ignore[arg-type]  # by keyword
+        compile=AscendCompile(batches=batches, sequence_bins=bins, **settings),
         serving=Serving(batch=batches[-1]),
     )
 
@@ -117,19 +113,6 @@ def test_only_shapes_that_no_other_set_has_are_compiled(lowered: Path, store: St
     assert target.asked[4:] == [((1,), (8,))] * 2, "other settings and models share nothing"
 
 
-def test_every_file_tells_its_story_and_its_form(lowered: Path, store: Store, tmp_path: Path) -> None:
-    one, target = candidate((8, 16)), AscendTarget()
-
-    artifact = assembled(one, target, lowered, store, tmp_path / "set")
-
-    story = read_story(tmp_path / "set")
-    assert story is not None
-    assert set(story.info) == {"b1_s8.om", "b1_s16.om"}
-    assert known_form(tmp_path / "set", "b1_s8.om") == ask_om(tmp_path / "set" / "b1_s8.om", form_in)
-    assert known_form(tmp_path / "set", "b1_s8.om") != known_form(tmp_path / "set", "b1_s16.om")
-    assert [file.file for file in artifact.files] == ["b1_s8.om", "b1_s16.om", "interface.json"]
-
-
 def test_a_failed_compile_keeps_nothing_and_says_why(store: Store, place: None, tmp_path: Path) -> None:
     damaged = tmp_path / "lowered.onnx"
     damaged.write_bytes(b"not a model at all")
@@ -138,30 +121,6 @@ def test_a_failed_compile_keeps_nothing_and_says_why(store: Store, place: None, 
         assembled(candidate((8,)), Watched(), damaged, store, tmp_path / "a")
 
     assert [usage for usage in store.usage() if usage.entries] == []
-
-
-def test_files_that_were_complete_before_another_failed_are_kept(
-    lowered: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, complete = candidate((8, 16, 32)), om_set._compile
-
-    def last_one_fails(job: Any, shape: Any) -> Any:
-        if shape.sequence_bin == 32:
-            raise CompileError("ATC died", transient=True)
-        return complete(job, shape)
-
-    monkeypatch.setattr(om_set, "_compile", last_one_fails)  # the real one, but for the last shape
-    monkeypatch.setattr(om_set, "parallel_compiles", lambda files: 1)  # in a known order
-    with pytest.raises(CompileError, match="ATC died"):
-        assembled(one, AscendTarget(), lowered, store, tmp_path / "a")
-    monkeypatch.undo()
-    counted: list[int] = []
-    (tmp_path / "b").mkdir()
-    compile_missing_shapes(
-        one, AscendTarget(), lowered, tmp_path / "b", store, {"lowered": "x"}, lambda: counted.append(1)
-    )
-
-    assert len(counted) == 1
 
 
 KILLED = """
@@ -193,31 +152,6 @@ def test_a_kill_loses_only_the_file_in_flight(lowered: Path, tmp_path: Path) -> 
     assert target.asked == [((1,), (16, 32))]
     assert [file.sequence_bin for file in artifact.files] == [8, 16, 32, None]
     store.close()
-
-
-class _OneByOne:
-    """A target that says nothing of `compile_each`."""
-
-    name = ASCEND
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[int, ...]] = []
-
-    def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
-        assert isinstance(candidate.compile, AscendCompile)
-        self.asked.append((*candidate.compile.batches, *candidate.compile.sequence_bins))
-        return AscendTarget().compile(lowered, candidate, to)
-
-
-def test_a_target_without_the_protocol_is_asked_for_one_shape_after_the_other(
-    lowered: Path, store: Store, tmp_path: Path
-) -> None:
-    target = _OneByOne()
-
-    artifact = assembled(candidate((8, 16)), target, lowered, store, tmp_path / "a")  # type: ignore[arg-type]
-
-    assert target.asked == [(1, 8), (1, 16)]
-    assert [file.sequence_bin for file in artifact.files] == [8, 16, None]
 
 
 def test_gears_and_other_targets_are_compiled_as_they_are() -> None:

@@ -13,30 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.evaluation.shared_places import (
-    ENTRY,
-    KEY,
-    NAME,
-    Faults,
-    Team,
-    builder,
-    file_of,
-    published,
-    put,
-    s3_endpoint,
-    sha,
-    stored,
-    team,
-    url,
-)
+from tests.evaluation.shared_places import ENTRY, KEY, NAME, Faults, Team, builder, file_of, published, put, sha, stored
 from workbench.evaluation.shared_store import Away, open_shared_store
 from workbench.evaluation.shared_store.listing import Listed, plain, read, written
 from workbench.evaluation.shared_store.remote import checked_url, words_of
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.sealed_json import Unsound, sealed
 from workbench.values.errors import ConfigError
-
-__all__ = ["s3_endpoint", "team", "url"]
 
 
 def test_what_one_machine_built_another_has(team: Team) -> None:
@@ -50,7 +33,6 @@ def test_what_one_machine_built_another_has(team: Team) -> None:
     assert (entry.path / "deep/file.bin").read_bytes() == b"content"
     assert (entry.path / "empty").read_bytes() == b""
     found = other.find("artifact", KEY)
-    assert found is not None
     assert found.path == entry.path
     assert other.unpublished == 0
 
@@ -85,22 +67,6 @@ def test_what_was_built_before_there_was_a_shared_store_is_published_when_it_is_
 
     assert ENTRY in stored(shared, "v1")
     assert faults.calls.count("open") + faults.calls.count("pipe_file") == 3  # two files and the listing, once
-
-
-def test_of_two_writers_either_entry_is_whole(team: Team) -> None:
-    one, _, _ = team.machine("one")
-    two, _, _ = team.machine("two")
-    one.get_or_build("artifact", KEY, builder(b"from one"))
-    two_built = two.get_or_build("artifact", KEY, builder(b"from two"))
-    two.close()
-    one.close()
-    three, said, _ = team.machine("three")
-
-    content = (three.get_or_build("artifact", KEY, builder()).path / "deep/file.bin").read_bytes()
-
-    assert content in (b"from one", b"from two")
-    assert said == []
-    assert two_built.path.is_dir()
 
 
 @pytest.mark.parametrize(
@@ -200,19 +166,6 @@ def test_an_entry_of_more_than_the_disk_holds_is_not_fetched(team: Team) -> None
     assert "pipe_file" not in faults.calls
 
 
-def test_an_entry_under_another_name_is_none(team: Team) -> None:
-    published(team)
-    shared = team.shared()
-    content = shared.remote.read(ENTRY, most=1 << 20)
-    assert content is not None
-    other = digest({"model": "other"})
-    put(shared, f"v1/entries/artifact/{other[:2]}/{other}.json", content)
-    machine, said, _ = team.machine("two")
-
-    assert machine.find("artifact", {"model": "other"}) is None
-    assert "is of another entry" in said[0]
-
-
 def test_a_link_or_a_pipe_in_a_shared_folder_is_no_file(tmp_path: Path) -> None:
     """Either could lead anywhere, or hold a reader without end."""
     (tmp_path / "team").mkdir()
@@ -231,16 +184,6 @@ def test_a_link_or_a_pipe_in_a_shared_folder_is_no_file(tmp_path: Path) -> None:
     assert len(said) == 3
     assert store.find("artifact", KEY) is not None
     team.close()
-
-
-@given(st.text(max_size=40))
-def test_a_plain_name_stays_below_its_folder(name: str) -> None:
-    folder = Path("/some/folder")
-    if plain(name):
-        joined = folder / name
-        assert joined.is_relative_to(folder)
-        assert ".." not in joined.parts
-        assert str(joined) == f"/some/folder/{name}"
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=20).filter(plain), st.binary(max_size=3), max_size=5), st.data())
@@ -279,25 +222,10 @@ def test_a_store_that_refuses_writes_costs_nothing_but_time(team: Team) -> None:
     assert [other.get_json("structure", {"number": n}) for n in range(3)] == [0, 1, 2]
 
 
-def test_what_a_process_could_not_publish_another_one_of_its_machine_does(team: Team) -> None:
-    sweep, said, _ = team.machine("one")
-    child, _, faults = team.machine("one")
-    faults.refuse_writes()
-    child.put_json("structure", KEY, 1)
-    child.close()
-    assert sweep.unpublished == 1
-
-    sweep.close()
-
-    assert (sweep.unpublished, said) == (0, [])
-    assert team.machine("two")[0].get_json("structure", KEY) == 1
-
-
 def test_a_store_that_takes_writes_again_gets_them_without_being_asked(team: Team) -> None:
     store, said, faults = team.machine("one")
     faults.refuse_writes(PermissionError("denied"))
     publisher = store._publisher
-    assert publisher is not None
     publisher._pauses_s = (0.05,)
     store.put_json("structure", KEY, 1)
     while not any("takes no results" in words for words in said):
@@ -323,7 +251,6 @@ def test_a_store_that_is_away_is_said_once_done_without_and_asked_again_after_a_
     assert "computed here until it answers again" in said[0]
     faults.refuse = {}
     assert store.find("artifact", KEY) is None  # not yet
-    assert store.shared is not None
     store.shared._ask_again = 0.0
     assert store.find("artifact", KEY) is not None
     assert said[-1].endswith("answers again.")
@@ -370,7 +297,6 @@ def test_whenever_it_breaks_off_a_reader_has_all_or_nothing(turns: list[int], se
 
 def test_a_store_that_never_answers_holds_nobody(team: Team) -> None:
     store, said, faults = team.machine("one")
-    assert store.shared is not None
     store.shared.remote.patience_s = 0.1
     faults.hang = {"info", "cat_file", "pipe_file", "open", "makedirs"}
 
@@ -379,27 +305,6 @@ def test_a_store_that_never_answers_holds_nobody(team: Team) -> None:
 
     assert "no answer within 0.1 s" in said[0]
     assert store.unpublished == 1
-
-
-def test_calls_that_never_end_pile_up_to_a_few_and_are_asked_again_once_they_did(team: Team) -> None:
-    published(team)
-    store, _, faults = team.machine("two")
-    assert store.shared is not None
-    remote = store.shared.remote
-    remote.patience_s, faults.hang, before = 0.01, {"info"}, len(faults.calls)
-    for _ in range(20):
-        with pytest.raises(Away):
-            remote.size(ENTRY)
-    assert len(faults.calls) - before == 8
-    with pytest.raises(Away, match="8 calls wait for an answer"):
-        remote.size(ENTRY)
-
-    faults.over.set()
-    for thread in remote._left:
-        thread.join(300)
-    remote.patience_s = 30.0
-
-    assert remote.size(ENTRY)
 
 
 # --- the URL -------------------------------------------------------------------------------------------------------

@@ -1,21 +1,7 @@
 """Making room in a shared store, beside those who read and write it."""
 
-from tests.evaluation.shared_places import (
-    ENTRY,
-    KEY,
-    Team,
-    builder,
-    file_of,
-    published,
-    put,
-    s3_endpoint,
-    stored,
-    team,
-    url,
-)
+from tests.evaluation.shared_places import ENTRY, KEY, Team, builder, file_of, published, put, stored
 from workbench.evaluation.shared_store import Cleaned, clean, usage_of
-
-__all__ = ["s3_endpoint", "team", "url"]
 
 
 def test_cleaning_takes_what_no_entry_names_and_nothing_else(team: Team) -> None:
@@ -52,15 +38,14 @@ def test_a_file_cleaned_beside_its_publisher_is_sent_again(team: Team) -> None:
     shared = team.shared()
     put(shared, file_of(b"content"), b"content")
     real = store.shared.remote.write if store.shared is not None else None
-    assert store.shared is not None
     assert real is not None
 
     def write(path: str, blocks: object, size: int) -> None:
         if path == ENTRY:
             shared.remote.remove(file_of(b"content"))
-        real(path, blocks, size)  # type: ignore[arg-type]
+        real(path, blocks, size)
 
-    store.shared.remote.write = write  # type: ignore[method-assign,assignment]
+    store.shared.remote.write = write
     store.get_or_build("artifact", KEY, builder())
     store.close()
 

@@ -29,14 +29,3 @@ def test_recipes_with_equal_balance_factors_share_a_pass_of_their_own(work: Work
 
     assert (halved, other) == (SAMPLES, SAMPLES)
     assert work.entries("statistics") == 3
-
-
-def test_an_automatic_strength_needs_no_pass_to_be_found(work: Workplace) -> None:
-    work.record()
-
-    read = work.samples_read(lambda: work.record(algorithm="mse", balance="auto"))
-
-    assert read == SAMPLES
-    record = work.record(algorithm="mse", balance="auto")
-    assert any(layer.balance is not None for layer in record.layers)
-    assert record.provenance.recipe["balance"] == "auto"

@@ -4,12 +4,13 @@ import json
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.evaluations import evaluation
+from tests.evaluations import evaluation, figures
+from tests.prediction.fleets import HOST, served
+from tests.prediction.simulation.services import NO_LENGTHS
 from workbench.prediction.capacity import (
     CapacityPlan,
     Demand,
@@ -22,59 +23,11 @@ from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
-from workbench.values.measurement import BatchCurve, CurvePoint, DeviceFigures, Estimate, ServiceFigures, ServiceResult
+from workbench.values.measurement import DeviceFigures
 from workbench.values.results import Evaluation
-from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceSettings
+from workbench.values.service import HostCosts, ServiceChoices
 
-NO_LENGTHS = np.zeros(1, dtype=np.int64)
-HOST = HostCosts(request_ms=0.01, capacity=(1.0, 2.0, 3.0, 4.0), client_ms=5.0, origin="assumed in a test")
 ONE_BY_ONE = ServiceChoices()
-
-
-def exactly(value: float) -> Estimate:
-    return Estimate(value=value, low=value, high=value)
-
-
-def curve(call_ms: dict[int, float]) -> BatchCurve:
-    """Batch → time of a call, always the same."""
-    return BatchCurve(
-        points=tuple(
-            CurvePoint(batch=batch, length=0, calls=15, p50_ms=exactly(ms), mean_ms=ms, quantiles_ms=(ms, ms))
-            for batch, ms in call_ms.items()
-        ),
-        stepped=False,
-        threads=1,
-        clock="host",
-    )
-
-
-def figures(throughput_per_s: float, p99_ms: float, *, host: HostCosts | None = HOST) -> ServiceFigures:
-    return ServiceFigures(
-        kind="predicted" if host is not None else "measured",
-        settings=ServiceSettings(),
-        load=ServiceLoad(concurrency=8),
-        requests=1000,
-        throughput_per_s=exactly(throughput_per_s),
-        p50_ms=exactly(p99_ms / 2),
-        p95_ms=exactly(p99_ms),
-        p99_ms=exactly(p99_ms),
-        mean_batch=1.0,
-        padding_share=0.0,
-        host=host,
-    )
-
-
-def served(call_ms: dict[int, float], *, host: HostCosts = HOST, **changes: object) -> Evaluation:
-    found = evaluation(threads=1)
-    service = ServiceResult(
-        curve=curve(call_ms),
-        best=figures(100.0, 40.0, host=host),
-        closest=figures(100.0, 40.0, host=host),
-        untuned=figures(50.0, 80.0, host=host),
-        tried=3,
-        simulated_s=0.1,
-    )
-    return replace(found, measurement=replace(found.measurement, service=service, **changes))
 
 
 def planned(
@@ -88,7 +41,7 @@ def planned(
         bins={e.candidate.id: () for e in evaluations},
         titles={e.candidate.id: "a candidate" for e in evaluations},
         baseline_id="none of them",
-        **options,  # type: ignore[arg-type]  # host and seed
+        **options,
     )
 
 
@@ -97,45 +50,14 @@ def test_cards_follow_from_the_highest_rate_of_one_and_each_of_them_then_keeps_t
 
     member = planned([served({1: 10.0})], demand).members[0]
 
-    assert member.highest is not None
     highest = member.highest.load.rate_per_s
     assert highest is not None
     assert 50 < highest < 100, "a call takes 10 ms, so no worker answers 100 a second"
     assert member.highest.p99_ms.value <= 60
     assert member.cards == math.ceil(1250 / highest) == cards_needed(demand, highest)
-    assert member.planned is not None
     assert member.planned.keeps
     assert member.planned.rate_per_s == pytest.approx(1000 / member.cards)
     assert member.planned.p99_ms.value < member.highest.p99_ms.value
-
-
-def test_a_queue_in_front_of_constant_calls_is_as_long_as_queueing_theory_says() -> None:
-    """M/D/1: the highest rate is the one that a bisection over Crommelin's formula finds."""
-    limit_ms, call_ms = 50.0, 10.0
-    highest = planned([served({1: call_ms}, host=replace(HOST, request_ms=0.0))], Demand(rate_per_s=1, p99_ms=limit_ms))
-
-    member = highest.members[0]
-    assert member.highest is not None
-    expected = _highest_rate_md1(call_ms / 1000, (limit_ms - call_ms) / 1000, 0.99)
-    assert member.highest.throughput_per_s.value == pytest.approx(expected, rel=0.05)
-
-
-def _highest_rate_md1(call_s: float, wait_s: float, probability: float) -> float:
-    """Requests per second at which P(wait <= wait_s) is `probability` (Crommelin 1932)."""
-
-    def below(rate: float) -> float:
-        turns = math.floor(wait_s / call_s)
-        terms = (
-            (rate * (k * call_s - wait_s)) ** k / math.factorial(k) * math.exp(-rate * (k * call_s - wait_s))
-            for k in range(turns + 1)
-        )
-        return (1 - rate * call_s) * math.fsum(terms)
-
-    low, high = 0.0, 1 / call_s
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if below(middle) > probability else (low, middle)
-    return low
 
 
 def test_one_card_lost_is_simulated_and_overload_is_called_so() -> None:
@@ -144,7 +66,6 @@ def test_one_card_lost_is_simulated_and_overload_is_called_so() -> None:
     member = planned([served({1: 10.0})], demand).members[0]
 
     assert member.cards == 2
-    assert member.one_lost is not None
     assert (member.one_lost.cards, member.one_lost.reliable, member.one_lost.keeps) == (1, False, False)
     assert member.one_lost.share > 1
     assert member.cards_to_lose_one == 3
@@ -170,7 +91,6 @@ def on_a_card(call_ms: dict[int, float], **changes: object) -> Evaluation:
     found = served(call_ms, **changes)
     candidate = Candidate(target=ASCEND, precision=Precision(mode="force_fp16"), compile=AscendCompile(batches=(1, 4)))
     service = found.measurement.service
-    assert service is not None
     modelled = replace(service, curve=replace(service.curve, stepped=True, threads=0, clock="modelled"))
     return replace(found, candidate=candidate, measurement=replace(found.measurement, service=modelled))
 
@@ -187,7 +107,6 @@ def test_cards_stand_in_servers_and_a_whole_server_may_be_lost() -> None:
     assert member.clock == "modelled"
     assert member.cards is not None
     assert member.servers == math.ceil(member.cards / 2)
-    assert member.server_lost is not None
     assert member.server_lost.cards == member.cards - 2
     assert member.memory_per_card_bytes == 2 * 500_000_000, "two workers, a session each"
     assert (member.power_w, member.power_basis) == (None, "not measured")
@@ -201,18 +120,7 @@ def test_what_limits_a_card_is_named() -> None:
     limit = planned([served({1: 10.0})], replace(demand, p99_ms=21.0)).members[0]
 
     assert [m.limited_by for m in (model, front, limit)] == ["the model", "the front end", "the limit on P99"]
-    assert front.planned is not None
     assert front.planned.front_end_busy == pytest.approx(front.planned.rate_per_s * 10.0 / 1000)
-
-
-def test_settings_are_chosen_for_this_limit_and_not_taken_from_the_sweep() -> None:
-    choices = ServiceChoices(max_batch_size=(1, 8), batch_timeout_ms=(0.0,))
-
-    member = planned([served({1: 10.0, 8: 20.0})], Demand(rate_per_s=1000.0, p99_ms=100.0), choices).members[0]
-
-    assert member.settings.max_batch_size == 8
-    assert member.highest is not None
-    assert member.highest.throughput_per_s.value > 200, "eight in 20 ms are 400 a second"
 
 
 def test_power_is_measured_or_assumed_or_said_to_be_unknown() -> None:
@@ -251,7 +159,6 @@ def test_streaming_users_are_a_rate_and_know_whether_answers_keep_up() -> None:
 
     assert demand.rate_per_s == 1000.0
     member = plan.members[0]
-    assert member.planned is not None
     assert member.real_time_factor == pytest.approx(member.planned.p99_ms.value / 500)
     assert any("500 users" in sentence for sentence in plan.assumptions)
 
@@ -273,7 +180,7 @@ def test_a_prediction_that_was_put_to_the_test_shows_its_error() -> None:
     found = served({1: 10.0})
     service = found.measurement.service
     assert service is not None
-    tested = replace(service, confirmed=figures(90.0, 50.0, host=None))
+    tested = replace(service, confirmed=figures(90.0, 50.0, measured=True))
     found = replace(found, measurement=replace(found.measurement, service=tested))
 
     member = planned([found], Demand(rate_per_s=100.0, p99_ms=60.0)).members[0]
@@ -325,5 +232,4 @@ def test_a_card_that_waits_for_its_front_end_is_planned_with_several_where_they_
     assert one.cards is not None
     assert several.cards is not None
     assert several.cards < one.cards / 2
-    assert several.server_front_ends is not None
     assert several.server_front_ends.count >= several.front_ends

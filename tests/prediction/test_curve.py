@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.evaluations import latency
 from tests.session_clock import Clock
 from tests.tiny_artifact import linear_artifact
 from workbench.prediction import curve as batch_curve
@@ -26,7 +27,7 @@ from workbench.targets.base import Array, Feeds, Session
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import MeasureError
-from workbench.values.measurement import BatchCurve, Estimate, Latency
+from workbench.values.measurement import BatchCurve
 from workbench.values.modelled_times.statement import CallCosts, TimingModel, Work
 
 Shape = tuple[int, int]
@@ -95,31 +96,6 @@ def test_a_curve_of_a_real_session_holds_every_point_sorted_by_length_then_batch
 
 
 @pytest.mark.usefixtures("paced")
-def test_samples_that_are_no_sequences_have_length_0() -> None:
-    asked: list[Shape] = []
-
-    def tensors(batch: int, length: int) -> list[Feeds]:
-        asked.append((batch, length))
-        return [{"x": np.ones((batch, 3, 32), dtype=np.float32)}]
-
-    curve = measure_curve(Paced(), [1, 2], [0], tensors, threads=1, stepped=False, budget_s=0.05)
-
-    assert curve.lengths == (0,)
-    assert asked == [(1, 0), (2, 0)]
-
-
-@pytest.mark.usefixtures("paced")
-def test_known_times_are_found() -> None:
-    truth = {(1, 8): 0.5, (4, 8): 1.5, (1, 16): 1.0, (4, 16): 3.0}
-
-    curve = measured(Paced(of=truth), [1, 4], [8, 16])
-
-    for point in curve.points:
-        assert point.quantiles_ms[0] == pytest.approx(truth[point.batch, point.length], rel=0.1)
-        assert point.p50_ms.value == pytest.approx(truth[point.batch, point.length], rel=0.02)
-
-
-@pytest.mark.usefixtures("paced")
 def test_every_point_has_the_fewest_calls_and_cheap_ones_more_as_the_budget_allows() -> None:
     beyond = measured(Paced(of={(1, 8): 0.2, (8, 8): 4.0}), [1, 8], [8], budget_s=0.01)
     within = measured(Paced(of={(1, 8): 0.2, (8, 8): 4.0}), [1, 8], [8], budget_s=0.2)
@@ -169,32 +145,13 @@ def test_drift_is_the_baselines_median_now_over_the_first_one() -> None:
     assert len(baseline.calls) >= FEWEST_CALLS
 
 
-def at_speed(drift: float) -> Latency:
-    one = Estimate(value=1.0, low=1.0, high=1.0)
-    return Latency(
-        batch=1,
-        samples=50,
-        warmup_calls=1,
-        p50_ms=one,
-        p95_ms=1.0,
-        p99_ms=None,
-        mean_ms=1.0,
-        throughput_per_s=1000.0,
-        speedup=one,
-        baseline_p50_ms=drift,
-        quiet=True,
-        verdict="",
-        drift=drift,
-    )
-
-
 def test_a_slow_baseline_counts_as_far_as_both_looks_at_it_agree() -> None:
     curve = BatchCurve(points=(), stepped=False, threads=1, clock="host", drift=1.2, speed_spread=0.2)
     for own, other, agreed in ((2.5, 1.2, 1.2), (1.1, 1.3, 1.1), (0.9, 0.8, 0.9), (1.3, 0.9, 1.0)):
-        found = with_agreed_drift(replace(curve, drift=own, speed_spread=1.0), at_speed(other))
+        found = with_agreed_drift(replace(curve, drift=own, speed_spread=1.0), latency(1.0, 1.0, drift=other))
         assert found.drift == pytest.approx(agreed)
         assert found.speed_spread > abs(math.log(own / other)) / 2
-    same = with_agreed_drift(curve, at_speed(1.2))
+    same = with_agreed_drift(curve, latency(1.0, 1.0, drift=1.2))
     assert (same.drift, same.speed_spread) == pytest.approx((1.2, 0.2))
 
 
@@ -217,20 +174,6 @@ def test_time_that_is_up_is_a_transient_failure() -> None:
         measure_curve(Paced(5.0), [1, 2], [8], feeds_of, threads=1, stepped=False, timeout_s=0.02)
 
     assert caught.value.transient
-
-
-def test_feeds_that_the_model_refuses_are_the_candidates_error(session: Session) -> None:
-    def wrong(batch: int, length: int) -> list[Feeds]:
-        return [{"z": np.ones((batch, length, 32), dtype=np.float32)}]
-
-    with pytest.raises(MeasureError, match="z"):
-        measure_curve(session, [1], [8], wrong, threads=1, stepped=False)
-
-
-def test_a_curve_over_nothing_is_a_mistake() -> None:
-    for batches, lengths in (([], [8]), ([1], []), ([0], [8])):
-        with pytest.raises(ValueError, match="no curve over"):
-            measured(Paced(), batches, lengths)
 
 
 # --- modelled ---------------------------------------------------------------------------------------------------
@@ -289,18 +232,3 @@ def test_startup_counts_opening_and_the_first_answer_to_every_feed(monkeypatch: 
     monkeypatch.setattr(batch_curve, "_QUICK_STARTUP_S", 0.001)
     startup_s(open_session, feeds_of(1, 8))
     assert len(opened) == 1, "a slow one is timed once"
-
-
-def test_a_session_that_fails_at_startup_is_closed_all_the_same() -> None:
-    closed: list[Session] = []
-
-    class Failing(Paced):
-        def run(self, feeds: Feeds) -> dict[str, Array]:
-            raise MeasureError("no")
-
-        def close(self) -> None:
-            closed.append(self)
-
-    with pytest.raises(MeasureError):
-        startup_s(Failing, feeds_of(1, 8))
-    assert closed

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.prediction.test_capacity import HOST, curve
-from workbench.prediction.front_ends import front_ends_for, with_front_ends
+from tests.prediction.fleets import HOST
+from tests.prediction.simulation.services import exact
+from workbench.prediction.highest_rate import front_ends_for, with_front_ends
 from workbench.prediction.simulation import simulate
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
@@ -18,7 +19,7 @@ MEASURED = replace(
 def rate_per_s(host: HostCosts) -> float:
     """Of a closed loop whose cards answer 40 requests in a millisecond: what limits it is the host."""
     settings, load = ServiceSettings(max_batch_size=32), ServiceLoad(concurrency=400)
-    quick = replace(curve({1: 0.1, 32: 0.1}), threads=0, clock="device")
+    quick = replace(exact(lambda *_: 0.1, batches=(1, 32), threads=0), clock="device")
     one = simulate(quick, settings, load, host, np.zeros(1, dtype=np.int64), (), devices=8, requests=4000, seed=0)
     return one.throughput_per_s
 
@@ -36,11 +37,8 @@ def test_each_front_end_adds_its_own_rate_until_the_process_with_the_queues_is_f
 def test_front_ends_are_counted_for_a_rate_and_cards_are_divided_where_the_queues_are_full() -> None:
     few, more, most = (front_ends_for(rate, MEASURED, 16.0) for rate in (3_000.0, 12_000.0, 40_000.0))
 
-    assert few is not None
     assert (few.count, few.services, round(few.one_per_s)) == (1, 1, 5_000)
-    assert more is not None
     assert (more.count, more.services) == (4, 1), "12,000 of 3,200 each"
-    assert most is not None
     assert (most.count, most.services) == (15, 3), "three times 13,333 of 16,000 that queues hand on"
 
 

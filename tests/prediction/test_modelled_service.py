@@ -24,7 +24,6 @@ def loaded(request_ms: float) -> tuple[ServiceResult, ServiceFigures, HostCosts]
     host = HostCosts(request_ms=request_ms, origin="a test")
     choices, question = ServiceChoices(max_batch_size=(1,)), ServiceQuestion(load=clients(1))
     found = best_settings(CURVE, choices, question, host, LENGTHS, BINS, seed=0)
-    assert found.best is not None
     simulated = simulate(CURVE, found.best.settings, clients(1), host, LENGTHS, BINS, devices=1, requests=2_000, seed=0)
     return replace(found, modelled=modelled.service(COSTS).modelled), figures(simulated), host
 

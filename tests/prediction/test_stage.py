@@ -10,14 +10,12 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.prediction.curve import at_first_speed
 from workbench.search.confirmation import confirm
 from workbench.search.front import is_feasible
 from workbench.search.pipeline import evaluate
 from workbench.shipping.service_confirmation import confirm_services
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.errors import ConfigError
-from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
 from workbench.values.metrics import metrics
 from workbench.values.service import ServiceSettings
 
@@ -51,12 +49,9 @@ def test_the_last_stage_finds_the_best_settings_and_says_what_untuned_ones_give(
 
     assert (found.status, found.stage_reached) == ("complete", "service")
     service, numbers = found.measurement.service, metrics(found)
-    assert service is not None
-    assert service.best is not None
     assert service.tried == 10  # 2 without batching, 2 x 2 x 2 with
     assert service.untuned.settings == ServiceSettings()
     assert service.best.throughput_per_s.value >= service.untuned.throughput_per_s.value
-    assert service.best.host is not None
     assert "assumed" in service.best.host.origin
     assert (service.curve.batches, service.curve.lengths) == ((1, 4, 8), (0,))
     assert numbers["service_throughput_per_s"] == service.best.throughput_per_s.value
@@ -68,7 +63,6 @@ def test_the_last_stage_finds_the_best_settings_and_says_what_untuned_ones_give(
 def test_held_out_data_choose_nothing_and_the_front_is_served_and_loaded(opened: Opened) -> None:
     question, bench = opened
     searched = bench.journal.evaluation(INT8.id, "validation")
-    assert searched is not None
     front = [searched]
     said: list[str] = []
 
@@ -76,12 +70,7 @@ def test_held_out_data_choose_nothing_and_the_front_is_served_and_loaded(opened:
     confirm_services(question, bench, bench.journal, front, report=said.append)
 
     before, confirmed = searched.measurement.service, bench.journal.evaluation(INT8.id, "holdout")
-    assert confirmed is not None
     after = confirmed.measurement.service
-    assert before is not None
-    assert before.best is not None
-    assert after is not None
-    assert after.best is not None
     assert after.best.settings == before.best.settings
     assert after.confirmed is not None, after.note
     assert after.confirmed.kind == "measured"
@@ -92,17 +81,6 @@ def test_held_out_data_choose_nothing_and_the_front_is_served_and_loaded(opened:
 
     confirm_services(question, bench, bench.journal, front, report=said.append)
     assert len(said) == 4, "what was measured is not measured again"
-
-
-def test_a_curve_is_brought_to_the_speed_the_sweep_began_with() -> None:
-    half = Estimate(value=2.0, low=1.0, high=4.0)
-    point = CurvePoint(batch=1, length=0, calls=20, p50_ms=half, mean_ms=2.0, quantiles_ms=(1.0, 2.0, 4.0))
-    slow = BatchCurve(points=(point,), stepped=False, threads=1, clock="host", drift=2.0)
-
-    found = at_first_speed(slow).points[0]
-
-    assert (found.p50_ms.value, found.p50_ms.high, found.mean_ms) == (1.0, 2.0, 1.0)
-    assert found.quantiles_ms == (0.5, 1.0, 2.0)
 
 
 def test_a_service_needs_both_files(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.prediction.search import best_settings
-from workbench.prediction.surface import Points, chosen_points, curve_at, fitted, interpolated
+from workbench.prediction.surface import Points, chosen_points, curve_at, fitted
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
 from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
@@ -76,15 +76,6 @@ def test_a_measured_point_stays_as_it_is_and_nothing_is_extrapolated() -> None:
         curve_at(surface, (16, 300))
 
 
-def test_a_cubic_between_values_is_monotone_and_exact_for_a_line() -> None:
-    at, steps = [1, 2, 4, 8], np.array([1.0, 1.0, 5.0, 5.5])
-
-    found = [float(interpolated(at, steps, x)) for x in np.linspace(1, 8, 50)]
-    assert found == sorted(found)
-    assert float(interpolated(at, 2.0 * np.array(at), 3)) == pytest.approx(6)
-    assert float(interpolated([5], np.array([7.0]), 5)) == 7
-
-
 def test_bins_of_the_service_are_chosen_like_a_curve_at_them_would_choose() -> None:
     surface, _ = surface_of(encoder_ms)
     lengths = np.random.default_rng(0).integers(8, 200, 500)
@@ -106,10 +97,8 @@ def test_bins_of_the_service_are_chosen_like_a_curve_at_them_would_choose() -> N
         for bins in offered
     ]
 
-    assert both.best is not None
-    assert both.at_untuned_bins is not None
     assert both.best.settings.sequence_bins == (64, 128, 256)
-    assert both.best.throughput_per_s == alone[1].best.throughput_per_s  # type: ignore[union-attr]
+    assert both.best.throughput_per_s == alone[1].best.throughput_per_s
     assert both.untuned.settings == ServiceSettings(sequence_bins=(256,))
     assert both.untuned.throughput_per_s == alone[0].untuned.throughput_per_s
     assert both.at_untuned_bins.settings == replace(both.best.settings, sequence_bins=(256,))

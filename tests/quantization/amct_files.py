@@ -1,5 +1,7 @@
 """What the tests of AMCT's files share: layers by hand, and protobuf's own parser as a peer."""
 
+from dataclasses import replace
+
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from workbench.graph.layers import Layer
@@ -19,16 +21,7 @@ def conv(name: str, shape: tuple[int, ...] = (4, 3, 3, 3), groups: int = 1) -> L
 
 
 def conv_transpose(name: str, shape: tuple[int, ...] = (4, 2, 3, 3), groups: int = 1) -> Layer:
-    return Layer(
-        name=name,
-        op_type="ConvTranspose",
-        activation=f"{name}.in",
-        output=f"{name}.out",
-        weight=f"{name}.weight",
-        weight_shape=shape,
-        output_axis=1,
-        groups=groups,
-    )
+    return replace(conv(name, shape, groups), op_type="ConvTranspose", output_axis=1)
 
 
 def matmul(

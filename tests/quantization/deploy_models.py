@@ -8,21 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from tests.quantization.golden import cnn, data, mlp
-from tests.targets.encoder import model_of
+from tests.targets.encoder import model_of, value
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.record import (
-    ActivationScale,
-    LayerRecord,
-    Provenance,
-    QuantizationRecord,
-    WeightScale,
-)
+from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 
 Array = npt.NDArray[np.generic]
 
@@ -143,6 +137,4 @@ def quantized_matmul(
         weights["b"] = bias
         nodes.insert(2, helper.make_node("Add", ["p", "b"], ["s"], name="bias"))
         nodes[3].input[0] = "s"
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", weight.shape[0]])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", weight.shape[1]])
-    return model_of(nodes, weights, [x], [y])
+    return model_of(nodes, weights, [value("x", ["n", weight.shape[0]])], [value("y", ["n", weight.shape[1]])])

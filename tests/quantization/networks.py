@@ -106,7 +106,7 @@ def showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
     shown = onnx.ModelProto()
     shown.CopyFrom(proto)
     if tensor not in {output.name for output in proto.graph.output}:
-        shown.graph.output.append(onnx.helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, None))
+        shown.graph.output.append(value(tensor, None))
     return shown
 
 

@@ -1,6 +1,7 @@
-"""Accumulators: every figure against NumPy in float64, for every layout, order and split."""
+"""Accumulators: every figure against NumPy in float64, for every layout, order and split; sums exact in any order."""
 
 import functools
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -10,20 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
-from workbench.quantization.activations import NotFiniteError
 from workbench.quantization.histogram import CHUNK
 from workbench.quantization.observe import Accumulator
-from workbench.quantization.statistics import NOTHING, TensorStatistics, merge_tensors
+from workbench.quantization.statistics import TensorStatistics, add_pairs, add_rows, merge_tensors
 
 Floats = npt.NDArray[np.float32]
 
 
 def normal(*shape: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def flags(*values: int) -> npt.NDArray[np.bool_]:
-    return np.array(values, np.bool_)
 
 
 def seen(values: Floats, axis: int | None, samples: int) -> TensorStatistics:
@@ -35,7 +31,6 @@ def seen(values: Floats, axis: int | None, samples: int) -> TensorStatistics:
 def check_channels(statistics: TensorStatistics, by_channel: Floats) -> None:
     """Against [channels, values]."""
     channels, exact = statistics.channels, by_channel.astype(np.float64)
-    assert channels is not None
     np.testing.assert_array_equal(by_channel.min(axis=1), channels.minima)
     np.testing.assert_array_equal(by_channel.max(axis=1), channels.maxima)
     np.testing.assert_array_equal(np.abs(by_channel).max(axis=1), np.maximum(-channels.minima, channels.maxima))
@@ -67,64 +62,6 @@ def test_extremes_of_the_samples_are_averaged(axis: int | None) -> None:
     assert samples.min(axis=1).mean() == pytest.approx(statistics.sample_minimum_mean, rel=1e-15)
     assert samples.max(axis=1).mean() == pytest.approx(statistics.sample_maximum_mean, rel=1e-15)
     assert (statistics.channels is None) == (axis is None)
-
-
-@pytest.mark.parametrize("axis", [None, -1, 1])
-def test_a_first_dimension_that_holds_batch_and_positions_is_taken_apart(axis: int | None) -> None:
-    values = normal(4 * 7, 3, 5)
-
-    folded = seen(values, axis, 4)
-
-    assert values.reshape(4, -1).min(axis=1).astype(np.float64).mean() == pytest.approx(folded.sample_minimum_mean)
-    if axis is not None:
-        check_channels(folded, np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
-
-
-@pytest.mark.parametrize("axis", [None, -1, 1])
-def test_a_tensor_without_a_batch_dimension_is_seen_by_every_sample_and_counted_once(axis: int | None) -> None:
-    values = normal(3, 4, 5)
-
-    statistics = seen(values, axis, 2)
-
-    assert (statistics.samples, statistics.histogram.count) == (2, 60)
-    assert statistics.sample_minimum_mean == float(values.min())
-    assert statistics.stability == 0.0
-    if axis is not None:
-        check_channels(statistics, np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
-
-
-def test_the_halves_hold_the_ranges_of_their_samples() -> None:
-    values = np.array([[1, 2], [-5, 0], [3, 4]], np.float32)
-    accumulator = Accumulator({"x": -1})
-
-    accumulator.add([values[:2]], flags(0, 1))
-    accumulator.add([values[2:]], flags(0))
-
-    assert accumulator.statistics()["x"].halves == ((1.0, 4.0), (-5.0, 0.0))
-
-
-def test_nothing_seen_is_told() -> None:
-    accumulator = Accumulator({"x": -1, "y": None})
-    before = accumulator.statistics()["x"]
-    accumulator.add([np.zeros((1, 0, 4), np.float32), normal(1, 3)], flags(0))
-    after = accumulator.statistics()
-
-    for statistics in (before, after["x"]):
-        assert (statistics.samples, statistics.histogram.count, statistics.channels) == (0, 0, None)
-        assert (statistics.sample_minimum_mean, statistics.halves) == (0.0, (NOTHING, NOTHING))
-    assert after["y"].samples == 1
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("axis", [None, -1, 1])
-def test_what_is_not_finite_is_refused_with_the_tensors_name(bad: float, axis: int | None) -> None:
-    values = normal(2, 3, 4)
-    values[1, 2, 3] = bad
-
-    with pytest.raises(NotFiniteError, match="'x'") as caught:
-        seen(values, axis, 2)
-
-    assert caught.value.tensor == "x"
 
 
 def same(a: TensorStatistics, b: TensorStatistics) -> bool:
@@ -164,3 +101,32 @@ def test_any_order_any_split_and_any_thread_give_equal_statistics(
     merged = functools.reduce(merge_tensors, (thread.statistics()["x"] for thread in threads))
 
     assert same(whole.statistics()["x"], merged)
+
+
+Doubles = npt.NDArray[np.float64]
+activations = hnp.arrays(
+    np.float64, st.integers(1, 60), elements=st.floats(-(2.0**20), 2.0**20, width=32, allow_subnormal=False)
+).map(lambda values: np.where(np.abs(values) < 2.0**-40, 0.0, values))
+"""Float32 values over 60 binary orders of magnitude, both signs: what sums over activations meet at worst."""
+
+
+def zero() -> tuple[Doubles, Doubles]:
+    return np.zeros(1), np.zeros(1)
+
+
+def summed(values: Doubles) -> tuple[Doubles, Doubles]:
+    pair = zero()
+    add_rows(pair, values[:, None])
+    return pair
+
+
+@given(values=activations, data=st.data())
+def test_sums_are_rounded_once_whatever_the_order_and_the_split(values: Doubles, data: st.DataObject) -> None:
+    shuffled = np.array(data.draw(st.permutations(values.tolist())))
+    cuts = sorted(data.draw(st.lists(st.integers(0, values.size), max_size=3)))
+    pair = zero()
+    for part in np.split(shuffled, cuts):
+        pair = add_pairs(pair, summed(part))
+
+    assert pair[0][0] == math.fsum(values.tolist())
+    assert add_pairs(summed(values), zero())[0][0] == pair[0][0]

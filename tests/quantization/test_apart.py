@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.large_models import Shape, write
-from tests.model_zoo import Feeds, tokens
+from tests.quantization.networks import saved
+from tests.targets.encoder import ids, tiny_encoder
 from workbench.graph import apart
 from workbench.graph.apart import kept_aside
 from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import load_graph, read_model
+from workbench.graph.read import load_graph
 from workbench.graph.write import is_apart, write_model
 from workbench.quantization.amct.cfg import AmctConfig
 from workbench.quantization.amct.recipe import recipe_of_config
@@ -26,7 +26,7 @@ from workbench.quantization.sensitivity import measure_sensitivity
 from workbench.values.candidate import EVERYTHING_INT8
 from workbench.values.model import Model
 
-BATCHES: tuple[Feeds, ...] = (tokens(3, 0), tokens(2, 1))
+BATCHES = (ids(3, 7), ids(2, 9, seed=1))
 
 
 def results(model: Model, folder: Path) -> tuple[tuple[object, ...], bool]:
@@ -52,12 +52,11 @@ def results(model: Model, folder: Path) -> tuple[tuple[object, ...], bool]:
 
 
 def test_weights_apart_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(Shape(layers=1, hidden=32, heads=2, vocabulary=200, positions=32), tmp_path / "encoder.onnx")
-    model = read_model(tmp_path / "encoder.onnx")
+    model = saved(tiny_encoder(), tmp_path)
 
     usual, held_apart = results(model, tmp_path / "usual")
     monkeypatch.setattr(apart, "FROM_BYTES", 0)
-    monkeypatch.setattr(apart, "LARGE_BYTES", 1024)
+    monkeypatch.setattr(apart, "LARGE_BYTES", 512)
     found, all_apart = results(model, tmp_path / "apart")
 
     assert (held_apart, all_apart) == (False, True)

@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import golden_batches, golden_float_model, golden_record
 from tests.quantization.golden import data, mlp
-from tests.targets.encoder import model_of, save
+from tests.quantization.literal_ifmr import literal_search
+from tests.targets.encoder import model_of, save, value
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -30,13 +30,6 @@ from workbench.values.model import Model
 Floats = npt.NDArray[np.float32]
 IFMR = {"algorithm": "ifmr", "symmetric": False}
 HFMG = {"algorithm": "hfmg", "symmetric": False}
-WIDEST = IFMR | {
-    "max_percentile": 1.0,
-    "min_percentile": 1.0,
-    "search_start": 1.0,
-    "search_end": 1.5,
-    "search_step": 0.5,
-}
 """The extremes themselves: the only factor that is tried is 1."""
 
 
@@ -90,59 +83,6 @@ def amct_recipe(model: Model, settings: dict[str, Any], balance: float | None = 
 # --- order of work -------------------------------------------------------------------------------------------------
 
 
-def test_later_layers_see_quantized_weights_and_float_activations(tmp_path: Path) -> None:
-    model = written(tmp_path, mlp())
-
-    record = calibrate_exactly(model, feeds, amct_recipe(model, WIDEST))
-
-    proto = load_graph(model)
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
-    scale = np.float32(record.layers[0].weight.scales[0])
-    weight = np.clip(np.rint(values["fc1.weight"] / scale), -128, 127) * scale
-    inputs = np.concatenate([each["x"] for each in feeds()])
-    hidden = np.maximum(inputs @ weight.T + values["fc1.bias"], 0)
-    assert record.layers[1].activation.high == pytest.approx(float(hidden.max()), rel=1e-6)
-    assert record.layers[1].activation.high != pytest.approx(
-        float(np.maximum(inputs @ values["fc1.weight"].T + values["fc1.bias"], 0).max()), rel=1e-6
-    )
-
-
-def test_balance_factors_come_from_the_first_batch_alone(tmp_path: Path) -> None:
-    model = written(tmp_path, mlp())
-    recipe = amct_recipe(model, IFMR, 0.5)
-    other = [feeds()[0], {"x": 5 * data((16, 8), 7)}]
-
-    records = [calibrate_exactly(model, batches, recipe).layers for batches in (feeds, lambda: other)]
-
-    first, second = ([layer.balance for layer in record] for record in records)
-    assert first == second
-    assert None not in first
-
-
-def test_the_recorded_tensors_are_those_of_the_prepared_model(tmp_path: Path) -> None:
-    model = written(tmp_path, mlp())
-    record = calibrate_exactly(model, feeds, amct_recipe(model, IFMR, 0.5))
-
-    prepared = prepare(load_graph(model), record)
-
-    assert {layer.name: layer.activation for layer in quantizable_layers(prepared)} == {
-        layer.layer: layer.activation.tensor for layer in record.layers
-    }
-
-
-def test_ifmr_does_not_depend_on_how_the_data_is_batched(tmp_path: Path) -> None:
-    model = written(tmp_path, wide())
-    rows = np.random.default_rng(0).standard_t(3, (48, 400)).astype(np.float32)
-    whole = [{"x": rows}]
-    pieces = [{"x": rows[start : start + 6]} for start in range(42, -1, -6)]
-    recipe = amct_recipe(model, IFMR)
-
-    assert (
-        calibrate_exactly(model, lambda: whole, recipe).layers
-        == calibrate_exactly(model, lambda: pieces, recipe).layers
-    )
-
-
 def test_force_fp16_rounds_the_scales_and_marks_the_record(tmp_path: Path) -> None:
     model = written(tmp_path, mlp())
     recipe = amct_recipe(model, IFMR)
@@ -176,7 +116,7 @@ def shared_weight() -> onnx.ModelProto:
         helper.make_node("MatMul", ["t", "w"], ["y"], name="b"),
     ]
     weight = np.random.default_rng(0).normal(size=(6, 6)).astype(np.float32)
-    given, result = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 6]) for name in "xy")
+    given, result = (value(name, [4, 6]) for name in "xy")
     return model_of(nodes, {"w": weight}, [given], [result])
 
 
@@ -191,8 +131,8 @@ def test_every_kind_of_convolution_and_pooling_goes_through(tmp_path: Path) -> N
         "w1": random.normal(size=(4, 1, 2, 2)).astype(np.float32),
         "w2": (random.normal(size=(4, 3, 2, 2)) * [[[[1]]], [[[1]]], [[[9]]], [[[9]]]]).astype(np.float32),
     }
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, 6, 6])
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 6, 5, 5])
+    given = value("x", ["batch", 4, 6, 6])
+    result = value("y", ["batch", 6, 5, 5])
     model = written(tmp_path, model_of(nodes, weights, [given], [result]))
     feeds = [{"x": random.normal(size=(3, 4, 6, 6)).astype(np.float32)}]
 
@@ -223,31 +163,18 @@ def test_percentiles_that_need_another_pass_are_exact(tmp_path: Path, symmetric:
 
 def wide() -> onnx.ModelProto:
     node = helper.make_node("MatMul", ["x", "w"], ["y"], name="fc")
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 400])
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 2])
+    given = value("x", ["rows", 400])
+    result = value("y", ["rows", 2])
     return model_of([node], {"w": np.ones((400, 2), np.float32)}, [given], [result])
 
 
 def plain_ifmr(values: Floats, recipe: ActivationRecipe) -> tuple[float, int]:
-    """AMCT's search as it is written down (amct.md §4.2): all values at once, one candidate after another."""
+    """AMCT's search as it is written down (amct.md §4.2): all values at once."""
     ordered = np.sort(values)
     top = values.size - int(recipe.max_percentile * values.size) or 1
     bottom = values.size - int(recipe.min_percentile * values.size) or 1
     high, low = max(ordered[-top], np.float32(0)), min(ordered[bottom - 1], np.float32(0))
-    losses, scales = [], []
-    for factor in np.arange(recipe.search_start, recipe.search_end, recipe.search_step).astype(np.float32):
-        if recipe.symmetric:
-            clip = factor * max(high, -low)
-            scale = clip / np.float32(128 if -low > high else 127)
-            clipped = np.clip(values, -clip, clip)
-        else:
-            clip = factor * high
-            scale = (clip - low) / np.float32(255)
-            clipped = np.clip(values, low, clip)
-        quantized = np.rint(clipped / scale) * scale
-        losses.append(float(np.square(quantized - values).astype(np.float64).mean()))
-        scales.append(scale)
-    best = scales[int(np.argmin(losses))]
+    best, _ = min(literal_search(values, recipe, low, high), key=lambda tried: tried[1])
     return float(best), 0 if recipe.symmetric else -int(np.rint(low / best)) - 128
 
 
@@ -260,16 +187,6 @@ def test_batches_that_change_between_the_passes_are_refused(tmp_path: Path) -> N
 
     with pytest.raises(CalibrationError, match=r"1200 values in the first pass .* and 1600 in the last one"):
         calibrate_exactly(model, lambda: [{"x": np.ones((next(rows), 400), np.float32)}], amct_recipe(model, IFMR))
-
-
-def test_a_recipe_for_another_model_is_refused(tmp_path: Path) -> None:
-    model = written(tmp_path, wide())
-    settings = LayerRecipe(activation=ActivationRecipe(**IFMR), weight=None)
-
-    with pytest.raises(ValueError, match="'nowhere', which is no quantizable layer"):
-        calibrate_exactly(model, list, ModelRecipe(layers={"nowhere": settings}))
-    with pytest.raises(CalibrationError, match="leaves every layer in float"):
-        calibrate_exactly(model, list, ModelRecipe(layers={}))
 
 
 @pytest.mark.parametrize("settings", [IFMR, HFMG, IFMR | {"max_percentile": 0.9}], ids=["ifmr", "hfmg", "deep ifmr"])
@@ -285,7 +202,7 @@ def test_memory_does_not_grow_with_the_number_of_batches(tmp_path: Path, setting
     calibrate_exactly(model, lambda: batches(1), recipe)  # what is made once
     for count in (10, 80):  # 0.8 and 6.4 MB of activations
         tracemalloc.start()
-        calibrate_exactly(model, lambda count=count: batches(count), recipe)  # type: ignore[misc]  # bound now
+        calibrate_exactly(model, lambda count=count: batches(count), recipe)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
 

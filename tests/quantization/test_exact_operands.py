@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.targets.encoder import value
 from workbench.graph.apart import FROM_BYTES, kept_aside, tensor_of
 from workbench.graph.write import is_apart
 from workbench.quantization.exact_operands import exact
@@ -227,7 +228,7 @@ def test_a_signed_activation_is_quantized_unsigned_at_once() -> None:
     read_twice = graph_of(
         [nodes[0], helper.make_node("DequantizeLinear", ["q", "s", "z"], ["also"]), nodes[1]], numbers, {"x": x}
     )
-    read_twice.graph.output.append(helper.make_tensor_value_info("also", TensorProto.FLOAT, None))
+    read_twice.graph.output.append(value("also", None))
 
     rewritten = exact(model)
 

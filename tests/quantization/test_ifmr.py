@@ -8,41 +8,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.quantization.histograms import histogram_of
-from workbench.quantization.ifmr import (
-    candidates,
-    clip_ends,
-    ifmr_range,
-    parameters,
-    search_factors,
-    squared_errors,
-    tail_rank,
-)
+from tests.quantization.literal_ifmr import literal_search
+from workbench.quantization.ifmr import candidates, ifmr_range, search_factors, squared_errors, tail_rank
 from workbench.quantization.recipe import ActivationRecipe
-from workbench.quantization.scales import int8_parameters
 
 Floats = npt.NDArray[np.float32]
 tensors = hnp.arrays(np.float32, st.integers(1, 200), elements=st.floats(-1000, 1000, width=32))
 
 
 def recipe(**changed: object) -> ActivationRecipe:
-    return ActivationRecipe(**({"algorithm": "ifmr", "symmetric": False} | changed))  # type: ignore[arg-type]  # mixed
+    return ActivationRecipe(**({"algorithm": "ifmr", "symmetric": False} | changed))
 
 
 def literal_losses(values: Floats, recipe: ActivationRecipe, low: np.float32, high: np.float32) -> list[float]:
-    """Σ (q - x)² of every candidate as AMCT's search writes it, in float32 (amct.md §4.2)."""
-    losses = []
-    for factor in search_factors(recipe):
-        if recipe.symmetric:
-            clip = factor * max(high, -low)
-            scale = clip / np.float32(128 if -low > high else 127)
-            clipped = np.clip(values, -clip, clip)
-        else:
-            clip = factor * high
-            scale = (clip - low) / np.float32(255)
-            clipped = np.clip(values, low, clip)
-        scale = scale if scale >= np.float32(1.1920929e-7) else np.float32(1)
-        losses.append(float(np.square(np.rint(clipped / scale) * scale - values).astype(np.float64).sum()))
-    return losses
+    return [loss for _, loss in literal_search(values, recipe, low, high)]
 
 
 @settings(max_examples=40)
@@ -73,17 +52,6 @@ def test_losses_of_many_values_agree_with_the_literal_ones(symmetric: bool, shif
     assert squared_errors(values, tried) == pytest.approx(literal, rel=5e-6)
 
 
-def test_a_constant_is_represented_exactly_by_the_first_factor_that_does() -> None:
-    """255 steps at factor 1.00, 250 at 1.02: both exact up to the last digit, in which AMCT sees no difference."""
-    values = np.full(100, 16, np.float32)
-    tried = candidates(0.0, 16.0, recipe())
-
-    losses = squared_errors(values, tried)
-
-    assert losses[30] == 0.0
-    assert int(np.argmin(losses)) == 30
-
-
 def test_the_default_search_tries_61_factors_and_a_shorter_end_the_60_of_the_other_variant() -> None:
     factors = search_factors(recipe())
 
@@ -100,39 +68,6 @@ def test_the_default_search_tries_61_factors_and_a_shorter_end_the_60_of_the_oth
 )
 def test_the_rank_of_the_start_is_n_minus_int_of_the_share(count: int, share: float, rank: int) -> None:
     assert tail_rank(count, share) == rank
-
-
-@given(
-    low=st.floats(-1000, 1000, width=32),
-    high=st.floats(-1000, 1000, width=32),
-    symmetric=st.booleans(),
-)
-def test_the_recorded_range_gives_the_recorded_scale(low: float, high: float, symmetric: bool) -> None:
-    low, high = min(low, high), max(low, high)
-    tried = candidates(low, high, recipe(symmetric=symmetric))
-    for best in (0, 17, 60):
-        scale, zero_point = parameters(tried, best)
-
-        again, point = int8_parameters(*clip_ends(tried, best), symmetric=symmetric)
-
-        assert again == pytest.approx(scale, rel=1e-6)
-        assert abs(point - zero_point) <= 1  # round(-128 - low / scale) and -round(low / scale) - 128 differ at a half
-
-
-def test_only_the_maximum_is_searched() -> None:
-    tried = candidates(-3.0, 1.0, recipe())
-
-    assert tried.low == -3.0
-    assert np.unique(tried.clips).size == 61
-    assert {clip_ends(tried, best)[0] for best in range(61)} == {-3.0}
-
-
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("values", [[0.0] * 4, [1e-45, -1e-44], [1e-9]], ids=["zeros", "denormal", "tiny"])
-def test_next_to_nothing_gets_scale_one(values: list[float], symmetric: bool) -> None:
-    tried = candidates(min(values), max(values), recipe(symmetric=symmetric))
-
-    assert parameters(tried, 0) == (1.0, 0 if symmetric else -128)
 
 
 # --- on a histogram ------------------------------------------------------------------------------------------------
@@ -163,12 +98,3 @@ def test_the_histogram_finds_a_range_as_good_as_the_values_do(values: Floats, sy
         values, candidates(*found, recipe(symmetric=symmetric, search_start=1.0, search_end=1.5, search_step=0.5))
     )
     assert costs[0] <= losses.min() * 1.02
-
-
-@given(values=tensors)
-def test_zeros_count_in_the_ranks(values: Floats) -> None:
-    """AMCT ranks all values; an asymmetric start from the 40 % of a tensor that is mostly zero is zero."""
-    mostly_zero = np.concatenate([values, np.zeros(2 * values.size, np.float32)])
-    chosen = recipe(max_percentile=0.6, min_percentile=0.6)
-
-    assert ifmr_range(histogram_of(mostly_zero), chosen) == (0.0, 0.0)

@@ -26,12 +26,6 @@ def test_scales_follow_amcts_rule(low: float, high: float, symmetric: bool, scal
     assert (float(np.float32(scale)), zero_point) == int8_parameters(low, high, symmetric=symmetric)
 
 
-def test_every_step_is_rounded_to_float32() -> None:
-    low, high = np.float32(-0.7123), np.float32(1.9377)
-
-    assert int8_parameters(float(low), float(high), symmetric=False)[0] == float((high - low) / np.float32(255))
-
-
 @given(
     low=st.floats(-(2.0**127), 0, width=32),
     high=st.floats(0, 2.0**127, width=32),

@@ -34,7 +34,7 @@ def layer_of(shape: tuple[int, ...], op_type: str = "MatMul", groups: int = 1, t
 
 
 def recipe(algorithm: str, *, per_channel: bool = False) -> WeightRecipe:
-    return WeightRecipe(algorithm=algorithm, per_channel=per_channel)  # type: ignore[arg-type]  # a parameter's value
+    return WeightRecipe(algorithm=algorithm, per_channel=per_channel)
 
 
 def error(values: Floats, algorithm: str, *, per_channel: bool) -> npt.NDArray[np.float64]:
@@ -53,17 +53,6 @@ def test_minmax_uses_127_and_arq_the_side_that_dominates() -> None:
     assert weight_scale(values, recipe("arq", per_channel=True), layer).scales == (2 / 128, float(np.float32(1 / 127)))
 
 
-@pytest.mark.parametrize("algorithm", ["minmax", "arq", "mse"])
-@given(values=matrices)
-def test_per_channel_of_one_channel_is_per_tensor(algorithm: str, values: Floats) -> None:
-    column = values[:, :1]
-    layer = layer_of(column.shape)
-
-    per_channel = weight_scale(column, recipe(algorithm, per_channel=True), layer)
-
-    assert per_channel.scales == weight_scale(column, recipe(algorithm), layer).scales
-
-
 @given(values=matrices, per_channel=st.booleans())
 def test_mse_is_never_worse_than_the_other_rules(values: Floats, per_channel: bool) -> None:
     least = error(values, "mse", per_channel=per_channel)
@@ -73,19 +62,6 @@ def test_mse_is_never_worse_than_the_other_rules(values: Floats, per_channel: bo
             assert least.sum() <= compared.sum() * (1 + 1e-4) + 1e-12
         else:
             assert np.all(least <= compared * (1 + 1e-4) + 1e-12)
-
-
-def test_mse_is_within_five_percent_of_a_fine_search() -> None:
-    values = np.random.default_rng(0).standard_t(4, (400, 3)).astype(np.float32)
-
-    for channel in range(3):
-        column = values[:, channel : channel + 1]
-        widest = float(np.abs(column).max()) / 127
-        best = min(
-            float(np.square(np.clip(np.rint(column / s), -128, 127) * s - column).sum())
-            for s in np.geomspace(widest, widest / 6, 2000)
-        )
-        assert error(values, "mse", per_channel=True)[channel] <= best * 1.05
 
 
 @pytest.mark.parametrize("algorithm", ["minmax", "arq", "mse"])
@@ -108,15 +84,6 @@ def test_degenerate_channels_have_a_usable_scale(algorithm: str, per_channel: bo
 
     assert all(0 < s < np.inf for s in scale.scales)
     assert np.abs(fake_quantized(values, scale, layer) - values).max() <= max(float(np.abs(values).max()) / 200, 1e-6)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("algorithm", ["minmax", "mse"])
-def test_values_that_are_not_finite_are_refused(algorithm: str, bad: float) -> None:
-    values = np.array([[1.0, bad]], np.float32)
-
-    with pytest.raises(ValueError, match="weight 'w' of layer 'fc' holds NaN or infinity"):
-        weight_scale(values, recipe(algorithm), layer_of(values.shape))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from workbench.api.opening import summary_of
 from workbench.evaluation import measure
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.prediction import curve, idle
+from workbench.prediction import curve, together
 from workbench.search.deferred import audit_failed, audit_words, dominates, is_deferred
 from workbench.search.pipeline import evaluate
 from workbench.search.stages import dominated
@@ -211,7 +211,7 @@ FEW_MS = 4.2
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    for module in (measure, curve, idle):
+    for module in (measure, curve, together):
         monkeypatch.setattr(module, "time", found)  # the clock that calls are timed by, and nothing else
     return found
 

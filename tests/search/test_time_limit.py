@@ -20,15 +20,16 @@ from workbench.prediction.host_costs.measure import LIMIT_S
 from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.executors import ChildProcess
+from workbench.search.forecast import Cost
 from workbench.search.front import front_of
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
-from workbench.search.time_limit import Cost, RunTime, divided, fitting, known_cost
+from workbench.search.time_limit import RunTime, divided, fitting, known_cost
 from workbench.values.results import Evaluation, StageTiming
 from workbench.values.reuse import Reuse
 
-COST = Cost(fixed_s=2.0, calls_s=8.0, samples_s=10.0, curve_s=6.0, load_s=17.0, asked_load_s=8.0)
+COST = Cost(opening_s=2.0, calls_s=8.0, samples_s=10.0, curve_s=6.0, load_s=17.0, asked_load_s=8.0)
 
 
 def test_a_limit_keeps_a_part_for_the_confirmation_and_says_how_much_of_it_fits() -> None:
@@ -36,16 +37,16 @@ def test_a_limit_keeps_a_part_for_the_confirmation_and_says_how_much_of_it_fits(
 
     assert ample.search_s + ample.confirmation_s + ample.report_s == pytest.approx(3600.0)
     assert (ample.members, ample.effort) == (5, FULL)
-    assert ample.confirmation_s == pytest.approx(6 * COST.at(FULL))
+    assert ample.confirmation_s == pytest.approx(6 * COST.confirmed_s(FULL))
     assert short.search_s + short.confirmation_s + short.report_s == pytest.approx(120.0)
     assert (short.members, short.effort) == (1, EFFORTS[-1])
 
 
 def test_less_effort_comes_before_fewer_members_and_costs_less() -> None:
-    costs = [COST.at(effort) for effort in EFFORTS]
+    costs = [COST.confirmed_s(effort) for effort in EFFORTS]
 
     assert costs == sorted(costs, reverse=True)
-    assert fitting([COST] * 3, 3 * COST.at(FULL)) == (FULL, 3)
+    assert fitting([COST] * 3, 3 * COST.confirmed_s(FULL)) == (FULL, 3)
     assert fitting([COST] * 3, 3 * costs[1]) == (EFFORTS[1], 3)
     assert fitting([COST] * 3, 2 * costs[-1]) == (EFFORTS[-1], 2)
     assert fitting([COST] * 3, 1.0) == (EFFORTS[-1], 0)
@@ -162,7 +163,7 @@ def test_what_was_reused_costs_a_confirmation_what_it_cost_its_source(question: 
     reused, own = (known_cost(question, each, known) for each in (reuser, source))
 
     assert reused.calls_s >= own.calls_s > 0
-    assert reused.fixed_s >= 0
+    assert reused.opening_s >= 0
 
 
 def test_a_limit_shortens_measurements_before_it_has_no_room_for_two_int8_candidates(tmp_path: Path) -> None:

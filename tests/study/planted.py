@@ -74,7 +74,6 @@ def wrecked(record: QuantizationRecord, layer: str, factor: float, *, weights: b
     for each in record.layers:
         changed = each
         if each.layer == layer and weights:
-            assert each.weight is not None
             scales = tuple(scale * factor for scale in each.weight.scales)
             changed = replace(each, weight=replace(each.weight, scales=scales))
         elif each.layer == layer:

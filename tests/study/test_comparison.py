@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.targets.encoder import Array, ids, model_of, record_for, run, save, tiny_encoder
+from tests.targets.encoder import Array, ids, model_of, record_for, run, save, tiny_encoder, value
 from tests.tiny import HIDDEN, write_model
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -43,9 +43,7 @@ def linear(path: Path, *, rows: int = 6, columns: int = 5, seed: int = 0) -> Pat
     weight = (rng.integers(-127, 128, (rows, columns)) / 127).astype(np.float32)
     weight[0] = 1
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="dense")]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", rows])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", columns])
-    return save(model_of(nodes, {"w": weight}, [x], [y]), path)
+    return save(model_of(nodes, {"w": weight}, [value("x", ["batch", rows])], [value("y", ["batch", columns])]), path)
 
 
 def normal(shape: tuple[int, ...], seed: int = 0) -> dict[str, Array]:
@@ -70,7 +68,6 @@ def test_a_damaged_weight_is_named_as_the_first_jump(encoder: Path, tmp_path: Pa
 
     found = compare(side_of(str(encoder)), side_of(str(damaged)), FEEDS, data="ids")
 
-    assert found.first_jump is not None
     assert found.first_jump.tensor == tensor
     assert found.first_beyond_limits is found.first_jump
     before = found.rows[: found.rows.index(found.first_jump)]
@@ -92,16 +89,6 @@ def test_the_numbers_are_those_of_the_tensors_themselves(encoder: Path, tmp_path
     assert row.max_abs == pytest.approx(float(np.abs(a - b).max()), rel=1e-5)
     assert row.mae == pytest.approx(float(np.abs(a - b).mean()), rel=1e-5)
     assert row.sqnr_db == pytest.approx(10 * math.log10(float(a @ a) / float((a - b) @ (a - b))), rel=1e-5)
-
-
-def test_limits_decide_whether_outputs_pass(encoder: Path, tmp_path: Path) -> None:
-    damaged = changed(encoder, "down_w", 0.99, tmp_path / "damaged.onnx")
-    sides = side_of(str(encoder)), side_of(str(damaged))
-
-    strict = compare(*sides, FEEDS, data="ids")
-    loose = compare(*sides, FEEDS, data="ids", limits=Limits(cosine=0.9, max_abs=1.0, mae=1.0))
-
-    assert (strict.passed, loose.passed) == (False, True)
 
 
 def test_float_against_int8_shows_quantization_noise_in_every_layer(encoder: Path, tmp_path: Path) -> None:
@@ -176,9 +163,8 @@ def test_nan_in_one_model_is_named_where_it_appears_and_never_passes(encoder: Pa
         side_of(str(encoder)), side_of(str(broken)), FEEDS, data="ids", limits=Limits(cosine=-2, max_abs=9, mae=9)
     )
 
-    assert found.first_jump is not None
     assert found.first_jump.tensor == "up_bias_y"
-    assert found.first_jump.not_finite == found.first_beyond_limits.not_finite > 0  # type: ignore[union-attr]  # not None
+    assert found.first_jump.not_finite == found.first_beyond_limits.not_finite > 0
     assert not found.passed
     assert next(row for row in found.rows if row.is_output).not_finite > 0
 
@@ -198,9 +184,7 @@ def masked_attention(path: Path, mask: float, scale: float) -> Path:
         helper.make_node("Softmax", ["masked"], ["p"], name="softmax", axis=-1),
         helper.make_node("MatMul", ["p", "v"], ["y"], name="out"),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 6])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
-    return save(model_of(nodes, weights, [x], [y]), path)
+    return save(model_of(nodes, weights, [value("x", ["batch", 6])], [value("y", ["batch", 3])]), path)
 
 
 @pytest.mark.parametrize("mask", [-1e4, float(np.finfo(np.float32).min), -math.inf])
@@ -214,7 +198,6 @@ def test_masked_positions_do_not_hide_the_error_of_the_others(tmp_path: Path, ma
     assert masked.elements == 8 * 4
     assert masked.not_finite == 0
     assert masked.relative_error == pytest.approx(1 - 0.81, rel=1e-3)
-    assert found.first_jump is not None
     assert found.first_jump.tensor == "scores"
 
 
@@ -239,42 +222,11 @@ def test_a_scale_moved_into_the_next_weight_is_no_error(tmp_path: Path) -> None:
     assert found.passed
 
 
-def test_a_damaged_layer_is_no_rescaled_one(tmp_path: Path) -> None:
-    write_model(tmp_path / "a.onnx")
-    damaged = changed(tmp_path / "a.onnx", "w0", 0.5, tmp_path / "b.onnx")
-
-    found = compare(side_of(str(tmp_path / "a.onnx")), side_of(str(damaged)), [normal((32, 16))], data="x")
-
-    assert not any(row.rescaled for row in found.rows)
-    assert found.first_jump is not None
-    assert found.first_jump.tensor == "a0"
-
-
 def test_different_shapes_are_an_error_that_names_the_tensor(tmp_path: Path) -> None:
     wide, narrow = linear(tmp_path / "wide.onnx"), linear(tmp_path / "narrow.onnx", columns=4)
 
     with pytest.raises(ConfigError, match=r"'y' has shape \[\w+, 5\] in A and \[\w+, 4\] in B"):
         compare(side_of(str(wide)), side_of(str(narrow)), [normal((4, 6))], data="x")
-
-
-def test_models_without_a_common_output_are_refused(encoder: Path, tmp_path: Path) -> None:
-    other = linear(tmp_path / "other.onnx")
-
-    with pytest.raises(ConfigError, match="share no output"):
-        compare(side_of(str(encoder)), side_of(str(other)), FEEDS, data="ids")
-
-
-def test_no_data_is_refused(encoder: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing to compare"):
-        compare(side_of(str(encoder)), side_of(str(encoder)), [], data="none")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"), [("tensorrt:x.onnx", "'tensorrt' is not an engine"), ("absent.onnx", "no such")]
-)
-def test_a_side_that_does_not_exist_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        side_of(text)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from Linux's /proc")
@@ -291,17 +243,6 @@ def test_memory_does_not_grow_with_the_number_of_batches(encoder: Path) -> None:
     one_batch_bytes = 4 * sum(row.elements for row in found.rows) // found.batches
     assert one_batch_bytes > 5e6
     assert resident[-1] - resident[4] < 4 * one_batch_bytes  # 35 batches of two models would be 70 times that
-
-
-def test_json_holds_numbers_only_and_repeats_the_answer(encoder: Path, tmp_path: Path) -> None:
-    damaged = changed(encoder, "value_w", math.nan, tmp_path / "nan.onnx")
-
-    data = compare(side_of(str(encoder)), side_of(str(damaged)), FEEDS, data="ids").to_json()
-
-    numbers = [value for row in data["rows"] for value in row.values() if isinstance(value, float)]
-    assert all(map(math.isfinite, numbers))
-    assert data["first_jump"] == "value_bias_y"
-    assert data["passed"] is False
 
 
 def save_unchecked(proto: onnx.ModelProto, path: Path) -> Path:
@@ -325,10 +266,10 @@ def test_whole_numbers_and_outputs_of_other_length_are_compared_and_counted(tmp_
         graph = helper.make_graph(
             nodes,
             "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+            [value("x", ["n", 4])],
             [
                 helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"]),
-                helper.make_tensor_value_info("some", TensorProto.FLOAT, ["n", "m"]),
+                value("some", ["n", "m"]),
             ],
             [
                 numpy_helper.from_array(np.array([0, 0, 0, bias], np.float32), "bias"),

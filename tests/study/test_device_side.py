@@ -16,16 +16,7 @@ import pytest
 
 from tests.ascend_workspace import write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.study.planted import (
-    BATCH,
-    IMAGE_FEEDS,
-    TEXT_FEEDS,
-    Array,
-    compile_om,
-    image_model,
-    int8_form,
-    text_model,
-)
+from tests.study.planted import BATCH, IMAGE_FEEDS, TEXT_FEEDS, Array, compile_om, image_model, int8_form, text_model
 from workbench.api.study import compare
 from workbench.graph.read import read_model
 from workbench.report.device_words import device_words
@@ -116,10 +107,8 @@ def test_a_planted_fault_is_named_with_its_operator_and_the_printed_lines_mend_i
     found = planted.against(planted.compiled(tmp_path / "om", environment, {}), tmp_path / "bad")
 
     assert not found.passed
-    assert found.device is not None
     assert found.device.emulated
     bad = found.device.first_bad
-    assert bad is not None
     assert (bad.operator, bad.tensor) == (planted.operator, planted.tensor)
     assert bad.cause == ("integers" if planted.int8 else "range")
     assert bad.relative_error > 0.5
@@ -139,7 +128,6 @@ def test_a_planted_fault_is_named_with_its_operator_and_the_printed_lines_mend_i
     again = planted.against(mended, tmp_path / "good")
 
     assert again.passed
-    assert again.device is not None
     assert again.device.first_bad is None
     assert all(row.within_limits for row in again.rows)
 
@@ -163,15 +151,11 @@ def test_a_dump_is_compared_without_the_device_that_made_it(overflowing: tuple[P
     found = again(folder, dump, tmp_path)
 
     assert found.data == "what the device was fed"
-    assert found.device is not None
-    assert found.device.first_bad is not None
     assert found.device.first_bad.operator == "grow"
     # what vendors write beside results is enough to name operators where nobody kept the compiler's graph
     (alone,) = dump.glob("dump/*")
     shutil.copytree(alone, tmp_path / "bare" / alone.name)
     bare = again(folder, tmp_path / "bare", tmp_path / "bare-to")
-    assert bare.device is not None
-    assert bare.device.first_bad is not None
     assert (bare.device.first_bad.operator, bare.device.first_bad.tensor) == ("grow", "residual_y")
 
 
@@ -186,9 +170,7 @@ def test_one_operator_by_itself_tells_whether_it_or_its_inputs_are_at_fault(
 
     found = again(folder, dump, tmp_path, single_operator=node)
 
-    assert found.device is not None
     single = found.device.single
-    assert single is not None
     assert (single.operator, single.fault) == (operator, fault)
     assert [run.about for run in single.runs] == ["float32", "float16", "as compiled"]
     assert not any(run.failed for run in single.runs)
@@ -199,20 +181,6 @@ def test_one_operator_by_itself_tells_whether_it_or_its_inputs_are_at_fault(
     assert all(Path(file).is_file() for file in single.files)
 
 
-def test_an_int8_operator_by_itself_is_told_from_half_precision(tmp_path: Path, environment: dict[str, str]) -> None:
-    planted = PLANTED["a wrecked scale in a text model"]
-    om = planted.compiled(tmp_path / "om", environment, {})
-
-    found = planted.against(om, tmp_path / "run", single_operator="up")
-
-    assert found.device is not None
-    single = found.device.single
-    assert single is not None
-    # what it reads was cut off before it: on those inputs it computes well
-    assert (single.fault, single.operator) == ("inputs", "down.quant")
-    assert single.inputs_error > 0.5
-
-
 def test_an_int8_operator_whose_weights_are_wrecked_is_at_fault_itself(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -221,9 +189,7 @@ def test_an_int8_operator_whose_weights_are_wrecked_is_at_fault_itself(
 
     found = planted.against(om, tmp_path / "run", single_operator="conv2")
 
-    assert found.device is not None
     single = found.device.single
-    assert single is not None
     assert (single.fault, single.operator) == ("operator", "relu2")
     half, compiled = single.runs[1:]
     assert (half.relative_error or 0.0) < single.limit < (compiled.relative_error or 0.0)
@@ -287,21 +253,12 @@ def test_tensors_that_are_missing_are_not_compared_and_inputs_are_asked_for(
     found = again(folder, dump, tmp_path / "to")
 
     assert "softmax_y" not in {row.tensor for row in found.rows}
-    assert found.device is not None
     assert found.device.first_bad is not None
     with pytest.raises(ConfigError, match="no operator on the device covers 'softmax'"):
         again(folder, dump, tmp_path / "to", single_operator="softmax")
     operator_file(dump, "Data.ids").unlink()
     with pytest.raises(ConfigError, match="input 'ids' is not in the dump"):
         again(folder, dump, tmp_path / "to2")
-
-
-def test_a_graph_that_is_no_json_of_a_model_is_refused(copied: tuple[Path, Path], tmp_path: Path) -> None:
-    folder, dump = copied
-    (dump / "model.json").write_text('{"graph": [{"op": [{"name": 1}]}]}')
-
-    with pytest.raises(ConfigError, match="no graph of a compiled model"):
-        again(folder, dump, tmp_path / "to")
 
 
 def test_names_with_odd_characters_are_found_again(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -313,31 +270,10 @@ def test_names_with_odd_characters_are_found_again(tmp_path: Path, environment: 
 
     found = planted.against(planted.compiled(tmp_path / "om", environment, {}), tmp_path / "run")
 
-    assert found.device is not None
     bad = found.device.first_bad
-    assert bad is not None
     assert bad.operator == renamed["relu2"]
     assert bad.nodes == (renamed["conv2"], renamed["relu2"])
     assert bad.mends[0].lines == tuple(renamed[name] for name in ("conv2", "relu2", "pool", "shrink"))
-
-
-def test_random_values_that_fit_no_compiled_length_ask_for_real_ones(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    proto = text_model()
-    for value in proto.graph.input:
-        value.type.tensor_type.shape.dim[1].dim_param = "length"
-    free = Planted(model=proto, feeds=TEXT_FEEDS, operator="", tensor="", lines=())
-    om = compile_om(text_model(), tmp_path / "om", environment)
-
-    with pytest.raises(ConfigError, match=r"it does not run on random values.*longer than every compiled shape"):
-        free.against(om, tmp_path / "run", data=None)
-
-
-def test_what_means_something_for_compiled_files_only_is_refused_elsewhere(tmp_path: Path) -> None:
-    onnx.save(image_model(), tmp_path / "m.onnx")
-    with pytest.raises(ConfigError, match="means something for compiled files only"):
-        compare(tmp_path / "m.onnx", tmp_path / "m.onnx", single_operator="conv1")
 
 
 def test_rows_are_filled_up_as_the_device_was_fed(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -370,5 +306,4 @@ def test_a_candidate_is_compared_with_the_float_model_of_its_experiment(
     assert found.batches == 1
     # the texts have 7 tokens, the file is compiled for 8, and so many are compared
     assert next(row for row in found.rows if row.tensor == "embed_y").elements == 8 * 16
-    assert found.device is not None
     assert found.device.emulated

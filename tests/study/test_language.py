@@ -17,14 +17,6 @@ from workbench.targets.ascend_llm.calibrate import calibrate_llm
 from workbench.values.errors import ConfigError
 
 
-def test_a_model_is_equal_to_itself() -> None:
-    model = checkpoint().parent / "model"
-    found = compare(model, model, data=model.parent / "texts.jsonl")
-    assert found.equal
-    assert found.passed
-    assert [(judgement.metric, judgement.b) for judgement in found.meaning] == [("kl", 0.0), ("top1_agreement", 1.0)]
-
-
 def test_a_damaged_linear_is_where_the_error_jumps(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(checkpoint("qwen2", "float32"), tmp_path / "damaged"))
     file = next(folder.glob("*.safetensors"))
@@ -35,7 +27,6 @@ def test_a_damaged_linear_is_where_the_error_jumps(tmp_path: Path) -> None:
     texts = checkpoint("qwen2", "float32").parent / "texts.jsonl"
     sound = compare(checkpoint("qwen2", "float32").parent / "model", checkpoint("qwen2", "float32"), data=texts)
     found = compare(checkpoint("qwen2", "float32"), folder, data=texts)
-    assert found.first_jump is not None
     assert found.first_jump.tensor == name
     assert found.first_jump.op_type == "W8A8"
     before = next(row for row in found.rows if row.tensor == "model.layers.0")

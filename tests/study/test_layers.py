@@ -7,17 +7,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import onnx
 import pytest
 
 from tests.targets.encoder import CLASSES, VOCABULARY, run, save, tiny_encoder
 from tests.tiny import SPACE, bench_of, write_workspace
 from workbench.evaluation.bench import Bench
-from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import load_graph
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.quantization.amct.cfg import parse_cfg
-from workbench.quantization.lowering.normalize import normalized
 from workbench.report.layers_page import sensitivity_html
 from workbench.search.pipeline import evaluate
 from workbench.study.layers import LayerStudy, plain_recipe, study_layers, write_recipe
@@ -109,27 +105,14 @@ def test_the_ladder_keeps_the_most_sensitive_layers_and_measures_every_rung(stud
         assert rung.evaluation.candidate.quantization.keep_float == rung.kept
 
 
-def test_the_chosen_rung_is_the_first_that_cannot_be_told_from_float(study: LayerStudy) -> None:
-    def enough(kept: int) -> bool:
-        rung = next(rung for rung in study.rungs if rung.kept == kept)
-        accuracy = rung.evaluation.measurement.accuracy
-        assert accuracy is not None
-        assert accuracy.comparison is not None
-        return rung.feasible and accuracy.comparison.drop_pp.low <= 0
-
-    expected = next((kept for kept in (0, 1, 2) if enough(kept)), None)
-
-    assert (None if study.chosen is None else study.chosen.kept) == expected
-    assert study.to_json()["chosen"] == expected
-    json.dumps(study.to_json(), allow_nan=False)
-
-
 def test_the_recipe_is_a_candidate_that_runs_and_a_configuration_that_skips_the_same_layers(
     tiny: tuple[Experiment, Bench], study: LayerStudy, tmp_path: Path
 ) -> None:
     question, bench = tiny
     chosen = study.chosen
     assert chosen is not None, "the tiny classifier keeps its accuracy in INT8"
+    assert study.to_json()["chosen"] == chosen.kept
+    assert replace(study, rungs=tuple(replace(rung, feasible=False) for rung in study.rungs)).chosen is None
 
     said = write_recipe(study, question, bench, tmp_path)
 
@@ -139,21 +122,6 @@ def test_the_recipe_is_a_candidate_that_runs_and_a_configuration_that_skips_the_
     config = parse_cfg((tmp_path / "amct.cfg").read_text(encoding="utf-8"), file="amct.cfg")
     assert set(config.skip_layers) == set(chosen.units)
     assert str(tmp_path / "candidate.json") in said[0]
-
-
-def test_a_study_with_a_unit_in_float_skips_exactly_its_layers_for_amct(
-    tiny: tuple[Experiment, Bench], tmp_path: Path
-) -> None:
-    question, bench = tiny
-    study = study_layers(question, bench, plain_recipe(), unit="layer", ladder=(1,))
-    assert study.chosen is not None, "more of the model in float keeps its accuracy too"
-
-    write_recipe(study, question, bench, tmp_path)
-
-    config = parse_cfg((tmp_path / "amct.cfg").read_text(encoding="utf-8"), file="amct.cfg")
-    names = {layer.name for layer in quantizable_layers(normalized(load_graph(question.model)))}
-    assert tuple(config.skip_layers) == (study.layers[0].sensitivity.unit,)
-    assert set(config.skip_layers) < names
 
 
 def test_layers_whose_int8_gains_no_time_on_the_device_are_a_candidate_in_float(
@@ -185,12 +153,6 @@ def test_nothing_is_written_of_prices_of_the_host_where_all_gain_or_where_none_d
     assert any("the float file is the faster one" in line for line in said) is (by == "device" and share < 0)
 
 
-def test_units_that_the_recipe_leaves_in_float_are_no_step_of_the_ladder(encoder_study: LayerStudy) -> None:
-    assert encoder_study.float_by_recipe == ("scores", "context")
-    assert {"block 0 / scores", "block 0 / context"} <= {unit.sensitivity.unit for unit in encoder_study.groups}
-    assert encoder_study.samples == 24
-
-
 def test_every_group_of_an_encoder_is_ranked_and_its_costs_are_those_of_its_layers(encoder_study: LayerStudy) -> None:
     groups = {unit.sensitivity.unit: unit for unit in encoder_study.groups}
     layers = {unit.sensitivity.unit: unit for unit in encoder_study.layers}
@@ -211,14 +173,6 @@ def test_every_group_of_an_encoder_is_ranked_and_its_costs_are_those_of_its_laye
     assert encoder_study.chosen is None
 
 
-def test_products_of_activations_count_their_multiplications(encoder_study: LayerStudy) -> None:
-    macs = {unit.sensitivity.unit: unit.macs_share for unit in encoder_study.layers}
-
-    # at 12 positions: query 12 x 16 x 16, scores 2 heads x 12 x 12 x 8
-    assert macs["scores"] / macs["query"] == pytest.approx((2 * 12 * 12 * 8) / (12 * 16 * 16))
-    assert macs["context"] == pytest.approx(macs["scores"])
-
-
 def test_the_page_shows_both_sides_of_every_unit_and_loads_nothing(
     encoder_study: LayerStudy, study: LayerStudy
 ) -> None:
@@ -230,11 +184,3 @@ def test_the_page_shows_both_sides_of_every_unit_and_loads_nothing(
     assert "speed-up over float" not in encoder
     assert "src=" not in measured.split("<body>")[0]
     assert 'src="http' not in measured
-
-
-def test_the_model_of_the_study_is_left_as_it_was(tiny: tuple[Experiment, Bench], study: LayerStudy) -> None:
-    before = tiny[0].model.sha256
-
-    assert read_experiment(tiny[0].path).model.sha256 == before
-    assert len(onnx.load(tiny[0].model.path).graph.node) == 8
-    assert study.experiment == "tiny"

@@ -43,26 +43,6 @@ def test_arrays_come_in_the_order_of_their_numbers_again_and_again(one_input: Mo
     assert [feeds["x"][0, 0] for feeds in data.first(2)()] == [0, 1]
 
 
-def test_a_file_of_samples_serves_as_it_does_in_a_dataset(two_inputs: Model, tmp_path: Path) -> None:
-    rows = np.arange(21, dtype=np.float32).reshape(7, 3)
-    np.savez(tmp_path / "data.npz", a=rows, b=rows, labels=np.arange(7))
-
-    data = open_data(tmp_path / "data.npz", two_inputs, batch=4, samples=6)
-
-    found = list(data.read())
-    assert [len(feeds["a"]) for feeds in found] == [4, 2]
-    np.testing.assert_array_equal(np.concatenate([feeds["b"] for feeds in found]), rows[:6])
-
-
-def test_a_model_with_several_inputs_has_an_array_of_each(two_inputs: Model, tmp_path: Path) -> None:
-    a, b = batches((2, 3), (2, 3)), batches((2, 3), (2, 3))
-    np.savez(tmp_path / "data.npz", a_0=a[0], b_0=b[0], b_1=b[1], a_1=a[1])
-
-    data = open_data(tmp_path / "data.npz", two_inputs, batch=4, samples=8)
-
-    assert [sorted(feeds) for feeds in data.read()] == [["a", "b"], ["a", "b"]]
-
-
 def test_samples_named_as_the_inputs_are_batched_by_their_size(two_inputs: Model, tmp_path: Path) -> None:
     both = np.arange(18, dtype=np.float32).reshape(6, 3)
     np.savez(tmp_path / "data.npz", a=both, b=both, labels=np.arange(6))
@@ -106,13 +86,6 @@ def test_arrays_that_do_not_fit_are_refused(
 
     with pytest.raises(ConfigError, match=message):
         open_data(tmp_path / "data.npz", one_input, batch=4, samples=8)
-
-
-def test_one_of_several_inputs_missing_in_a_batch_is_refused(two_inputs: Model, tmp_path: Path) -> None:
-    np.savez(tmp_path / "data.npz", a_0=np.zeros((2, 3), np.float32), a_1=np.zeros((2, 3), np.float32))
-
-    with pytest.raises(ConfigError, match="b_0 is missing"):
-        open_data(tmp_path / "data.npz", two_inputs, batch=4, samples=8)
 
 
 def test_integers_of_another_width_are_converted_when_nothing_is_lost(tmp_path: Path) -> None:

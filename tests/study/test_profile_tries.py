@@ -37,47 +37,20 @@ def test_what_the_space_offers_is_a_candidate_of_it(space: SearchSpace, tmp_path
 
     batch, fused = tried(space, start, tmp_path, {"serving.batch": 4}, {"compile.fusions.gelu": "on"})
 
-    assert batch.candidate is not None
     assert batch.candidate.serving.batch == 4
     assert batch.missing == {}
     assert assignment_of(space, batch.candidate) is not None
+    assert batch.command == f"workbench evaluate e.yaml --candidate {batch.file}"
+    assert candidate_from_json(json.loads(batch.file.read_text(encoding="utf-8"))) == batch.candidate
     assert fused.candidate == baseline(space)
-
-
-def test_the_command_evaluates_the_written_candidate(space: SearchSpace, tmp_path: Path) -> None:
-    (one,) = tried(space, baseline(space), tmp_path, {"serving.batch": 4})
-
-    assert one.file is not None
-    assert one.command == f"workbench evaluate e.yaml --candidate {one.file}"
-    assert candidate_from_json(json.loads(one.file.read_text(encoding="utf-8"))) == one.candidate
 
 
 def test_what_the_space_lacks_is_named(space: SearchSpace, tmp_path: Path) -> None:
     (one,) = tried(space, baseline(space), tmp_path, {"serving.batch": 2, "compile.enable_single_stream": True})
 
-    assert one.candidate is not None
     assert one.candidate.serving.batch == 2
     assert one.candidate.parameters()["compile.enable_single_stream"] is True
     assert one.missing == {"serving.batch": 2, "compile.enable_single_stream": True}
-
-
-def test_a_quantized_candidate_gets_the_rest_of_its_recipe_from_the_space(space: SearchSpace, tmp_path: Path) -> None:
-    (one,) = tried(space, baseline(space), tmp_path, {"quantization.scheme": "static"})
-
-    assert one.candidate == baseline(space, **{"quantization.scheme": "static"})
-    assert one.missing == {}
-
-
-def test_a_candidate_from_elsewhere_keeps_its_own_settings(space: SearchSpace, tmp_path: Path) -> None:
-    body = baseline(space).to_json()
-    own = candidate_from_json({**body, "compile": {**body["compile"], "tiling_schedule_optimize": True}})
-    assert assignment_of(space, own) is None
-
-    (one,) = tried(space, own, tmp_path, {"serving.batch": 4})
-
-    assert one.candidate is not None
-    assert one.candidate.parameters()["compile.tiling_schedule_optimize"] is True
-    assert one.candidate.serving.batch == 4
 
 
 def test_what_cannot_be_is_refused_with_its_reason(space: SearchSpace, tmp_path: Path) -> None:
@@ -101,7 +74,6 @@ def test_a_candidate_that_follows_a_configuration_keeps_it(space: SearchSpace, t
 
     (one,) = tried(space, own, tmp_path, {"serving.batch": 4})
 
-    assert one.candidate is not None
     assert one.candidate.quantization == own.quantization
     assert one.missing["quantization.scheme"] == "cfg"
     assert "serving.batch" not in one.missing

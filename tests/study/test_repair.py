@@ -10,14 +10,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from tests.ascend_workspace import QUIET
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.evaluation.test_overflow import CLASSES, EXPERIMENT, MANIFEST, PLANTED, SPACE
-from tests.evaluation.test_overflow import workspace as overflowing_workspace
-from tests.targets.encoder import Array, model_of
+from tests.evaluation.overflowing import CLASSES, PLANTED, SPACE, Part, built, workspace, write_workspace
+from tests.targets.encoder import Array
 from workbench.api.opening import opened
 from workbench.commands.cli import app
 from workbench.evaluation.overflow import overflow_of
@@ -29,23 +27,21 @@ from workbench.study.repair import repair, write_repair
 from workbench.values.candidate import Precision
 from workbench.values.errors import ConfigError, MeasureError
 
-Nodes = tuple[tuple[str, str, tuple[str, ...], str], ...]
-
 COLUMNS, SOUND = 768, 8
 """Wide and deep enough that float32 costs more in what is sound than the casts around what is not."""
-LARGE_PRODUCT: Nodes = (
+LARGE_PRODUCT: tuple[Part, ...] = (
     ("large", "Mul", (f"h_{SOUND}", "thousand"), "a1"),
     ("product", "MatMul", ("a1", "w_large"), "a2"),
     ("back", "MatMul", ("a2", "w_back"), "a"),
 )
 """Beyond 65504, and small again behind it."""
-EXP_SUM: Nodes = (
+EXP_SUM: tuple[Part, ...] = (
     ("steep", "Mul", (f"h_{SOUND}", "eight"), "b1"),
     ("exp", "Exp", ("b1",), "b2"),
     ("sum", "ReduceSum", ("b2", "last_axis"), "b3"),
     ("log", "Log", ("b3",), "b"),
 )
-ROUNDED_AWAY: Nodes = (
+ROUNDED_AWAY: tuple[Part, ...] = (
     ("up", "Add", (f"h_{SOUND}", "offset"), "c1"),
     ("identity", "MatMul", ("c1", "one"), "c2"),
     ("down", "Sub", ("c2", "offset"), "c"),
@@ -77,36 +73,17 @@ def planted(*faults: str, broken: bool = False) -> onnx.ModelProto:
         "last_axis": np.array([1], np.int64),
         "nought": np.array(0.0, np.float32),
     }
-    parts: list[tuple[str, str, tuple[str, ...], str]] = []
+    parts = [
+        ("first", "MatMul", ("x", "w_0"), "h_0"),
+        *((f"sound_{i}", "MatMul", (f"h_{i}", f"w_{i + 1}"), f"h_{i + 1}") for i in range(SOUND)),
+    ]
     last = f"h_{SOUND}"
     for fault in faults:
         parts += [*BRANCHES[fault], (f"join_{fault}", "Add", (last, fault), f"j_{fault}")]
         last = f"j_{fault}"
     if broken:
         parts, last = [*parts, ("over", "Div", (last, "nought"), "over_y")], "over_y"
-    nodes = [
-        helper.make_node("MatMul", ["x", "w_0"], ["h_0"], name="first"),
-        *(helper.make_node("MatMul", [f"h_{i}", f"w_{i + 1}"], [f"h_{i + 1}"]) for i in range(SOUND)),
-        *(helper.make_node(kind, list(read), [made], name=name) for name, kind, read, made in parts),
-        helper.make_node("MatMul", [last, "w2"], ["logits"], name="last"),
-    ]
-    used = {name for node in nodes for name in node.input}
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", COLUMNS])
-    y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", CLASSES])
-    return model_of(nodes, {name: array for name, array in known.items() if name in used}, [x], [y])
-
-
-def workspace(root: Path, proto: onnx.ModelProto) -> Path:
-    root.mkdir(parents=True)
-    onnx.save(proto, root / "model.onnx")
-    for seed, (split, size) in enumerate({"calibration": 8, "validation": 24, "holdout": 24}.items()):
-        random = np.random.default_rng(seed)
-        x = random.standard_normal((size, COLUMNS)).astype(np.float32)
-        np.savez(root / f"{split}.npz", x=x, label=random.integers(0, CLASSES, size))
-    (root / "labels.json").write_text(json.dumps([f"c{i}" for i in range(CLASSES)]), encoding="utf-8")
-    for name, text in (("manifest.yaml", MANIFEST), ("space.yaml", SPACE + PRESETS), ("experiment.yaml", EXPERIMENT)):
-        (root / name).write_text(text, encoding="utf-8")
-    return root / "experiment.yaml"
+    return built([*parts, ("last", "MatMul", (last, "w2"), "logits")], known, COLUMNS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -116,7 +93,7 @@ def _cann(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def test_planted_faults_are_mended_one_after_the_other_at_the_least_cost(tmp_path: Path) -> None:
-    file = workspace(tmp_path / "w", planted("a", "b", "c"))
+    file = write_workspace(tmp_path / "w", planted("a", "b", "c"), space=SPACE + PRESETS)
     said: list[str] = []
     with opened(file, scratch=True) as (question, bench):
         asked = question.baseline
@@ -147,7 +124,7 @@ def test_planted_faults_are_mended_one_after_the_other_at_the_least_cost(tmp_pat
 def test_an_int8_layer_that_loses_its_values_stays_in_float_and_the_preset_has_its_configuration(
     tmp_path: Path,
 ) -> None:
-    file = overflowing_workspace(tmp_path / "w", PLANTED["of a sum of INT8 products"])
+    file = workspace(tmp_path / "w", PLANTED["of a sum of INT8 products"])
     with opened(file, scratch=True) as (question, bench):
         asked = build(question.space, complete(question.space, {"quantization.scheme": "static"}))
         found = repair(question, bench, asked, samples=4)
@@ -161,7 +138,7 @@ def test_an_int8_layer_that_loses_its_values_stays_in_float_and_the_preset_has_i
 
 
 def test_what_only_held_out_data_overflow_is_found_by_the_check_of_all_samples(tmp_path: Path) -> None:
-    file = overflowing_workspace(tmp_path / "w", PLANTED["with what is held out alone"])
+    file = workspace(tmp_path / "w", PLANTED["with what is held out alone"])
 
     done = CliRunner().invoke(app, ["repair", str(file), "--to", str(tmp_path / "to")])
 
@@ -183,6 +160,6 @@ def test_what_no_change_mends_leads_on(tmp_path: Path) -> None:
         ("limit", planted("c"), Limits(error=1e-9), MeasureError, stays),
         ("nan", planted("c", broken=True), None, ConfigError, r"'logits' are not finite in float32 already"),
     ):
-        file = workspace(tmp_path / name, proto)
+        file = write_workspace(tmp_path / name, proto, space=SPACE + PRESETS)
         with opened(file, scratch=True) as (question, bench), pytest.raises(kind, match=message):
             repair(question, bench, question.baseline, samples=4, limits=limits, most=2)

@@ -26,7 +26,7 @@ from workbench.targets.feeds import filled, of_one_size
 from workbench.values.errors import ConfigError, MeasureError, nearest
 from workbench.values.interface import AxisUse, Interface
 from workbench.values.measurement import Split
-from workbench.values.model import Model, TensorSpec
+from workbench.values.model import Model, TensorSpec, axes_text
 
 STEPS_TAKEN = 8
 """Steps of every sequence that calibration sees: neighbours in time say nearly the same."""
@@ -112,13 +112,16 @@ def _sizes(
     if len(given.shape) == len(spec.shape):  # what the output always has, the input has from the beginning
         for axis, (size, out) in enumerate(zip(spec.shape, given.shape, strict=True)):
             if axis and isinstance(size, int) and isinstance(out, int) and size != out:
-                raise ConfigError(f"{given.name!r} has the shape {_said(given)}, {spec.name!r} {_said(spec)}.", key=key)
+                raise ConfigError(
+                    f"{given.name!r} has the shape {axes_text(given.shape)}, {spec.name!r} {axes_text(spec.shape)}.",
+                    key=key,
+                )
             known[axis] = size if isinstance(size, int) else out if isinstance(out, int) else size
     free = [axis for axis, size in enumerate(known) if axis and not isinstance(size, int)]
     if len(free) > 1:
         raise ConfigError(
-            f"input {spec.name!r} has the shape {_said(spec)}: a state grows along one axis, and here {len(free)} have "
-            "no size before the first step.",
+            f"input {spec.name!r} has the shape {axes_text(spec.shape)}: a state grows along one axis, and here "
+            f"{len(free)} have no size before the first step.",
             key=key,
             hint=f"Write the others' sizes: inputs: {{{spec.name}: {{axes: [batch, SIZE, ...]}}}}.",
         )
@@ -337,7 +340,3 @@ def _drawn(row: int, steps: int, taken: int, most: int | None) -> list[int]:
     if within <= taken:
         return list(range(within))
     return sorted(np.random.default_rng(row).choice(within, taken, replace=False).tolist())
-
-
-def _said(spec: TensorSpec) -> str:
-    return "[" + ", ".join("?" if size is None else str(size) for size in spec.shape) + "]"

@@ -13,19 +13,21 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.evaluation.feed_order import scattered, shape_ranks, side_by_side
 from workbench.evaluation.noise import ratios_hold, read_counters, steadiness, verdict
 from workbench.evaluation.raw_times import RawTimes, Times, latency_of
-from workbench.targets.base import Feeds, Session
+from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds, Session, times_of
 from workbench.values.errors import MeasureError
-from workbench.values.measurement import Latency
+from workbench.values.measurement import DeviceFigures, Latency
 
 _WINDOW_CALLS = 5
 """Calls of one warm-up window."""
+LOAD_S = 4.0
+"""a vendor's tool takes about a second for an answer [inferred], so a few of them need some seconds of load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +95,8 @@ def time_against_baseline(
     Raises:
         MeasureError: a call failed, or (transient) the protocol's time is up.
     """
-    if not feeds:
-        raise ValueError("no feeds to time")
     wanted = protocol.calls if calls is None else calls
-    block = math.ceil(wanted / (2 * protocol.rounds))
-    theirs_fed = feeds if baseline_feeds is None else baseline_feeds
-    order = scattered(side_by_side(feeds, theirs_fed))
+    block, theirs_fed, order = planned(feeds, baseline_feeds, protocol, wanted)
     deadline = _Deadline(protocol.timeout_s, wanted)
     warmup_calls, settled = _warm_up(candidate, feeds, order, protocol, deadline)
     if baseline is not candidate:
@@ -128,6 +126,47 @@ def time_against_baseline(
     quiet, words = verdict(steady, before, after, settled=settled)
     holds = ratios_hold(steady, before, after)
     return latency_of(raw, batch, warmup_calls, quiet, words, protocol.seed, holds=holds), raw
+
+
+def planned(
+    feeds: Sequence[Feeds], baseline_feeds: Sequence[Feeds] | None, protocol: TimingProtocol, calls: int
+) -> tuple[int, Sequence[Feeds], list[int]]:
+    """(feeds of half a round, what the baseline is fed, the order of the feeds)."""
+    if not feeds:
+        raise ValueError("no feeds to time")
+    theirs = feeds if baseline_feeds is None else baseline_feeds
+    return math.ceil(calls / (2 * protocol.rounds)), theirs, scattered(_side_by_side(feeds, theirs))
+
+
+def shape_ranks(feeds: Sequence[Feeds]) -> npt.NDArray[np.int64]:
+    """[feeds] numbers, equal for feeds of equal shapes, ascending with their size."""
+    shapes = [tuple(sorted((name, array.shape) for name, array in feed.items())) for feed in feeds]
+    sizes = {shape: sum(math.prod(dimensions) for _, dimensions in shape) for shape in shapes}
+    ranks = {shape: rank for rank, shape in enumerate(sorted(sizes, key=lambda shape: (sizes[shape], shape)))}
+    return np.array([ranks[shape] for shape in shapes], dtype=np.int64)
+
+
+def _side_by_side(feeds: Sequence[Feeds], others: Sequence[Feeds]) -> Sequence[Feeds]:
+    """Feeds that are as large as what both sessions are fed: one order serves both."""
+    if others is feeds:
+        return feeds
+    return [
+        {**mine, **{f"{name} of the other": array for name, array in theirs.items()}}
+        for mine, theirs in zip(feeds, others, strict=True)
+    ]
+
+
+def golden(count: int) -> npt.NDArray[np.float64]:
+    """The golden ratio's multiples modulo 1, which fill the unit interval evenly at every length."""
+    return (np.arange(count) * (math.sqrt(5) - 1) / 2) % 1
+
+
+def scattered(feeds: Sequence[Feeds]) -> list[int]:
+    """All feeds once, so that any stretch of neighbours holds short and long ones in fair shares: picked by the golden
+    ratio from the feeds sorted by size."""
+    by_size = np.argsort(shape_ranks(feeds), kind="stable")
+    places = np.argsort(np.argsort(golden(len(feeds)), kind="stable"), kind="stable")
+    return [int(i) for i in by_size[places]]
 
 
 class _Deadline:
@@ -208,3 +247,34 @@ def _warm_up(
         if calls >= protocol.minimum_warmup and len(last) == 3 and max(last) <= 1.1 * min(last):
             return calls, True
     return calls, False
+
+
+def device_figures(session: DeviceSession, feeds: Sequence[Feeds], *, load_s: float = LOAD_S) -> DeviceFigures:
+    """Medians over calls of each feed in turn, outside of the timing that ranks candidates.
+
+    Reading events and asking the driver costs host time, so it never happens between calls whose latency counts.
+
+    Args:
+        load_s: the device is kept busy so long, and at least for one call of each feed; 0 does not ask for its load,
+            of which a modelled device has none.
+
+    Raises:
+        MeasureError: a call failed.
+    """
+    times: list[DeviceTimes] = []
+    end_s = time.monotonic() + load_s
+    with session.watched() if load_s else contextlib.nullcontext() as watch:
+        while not times or time.monotonic() < end_s:
+            for feed in feeds:
+                session.run(feed)
+                times.append(times_of(session))
+    load = watch.load() if watch is not None else DeviceLoad()
+    return DeviceFigures(
+        host_to_device_ms=median(t.host_to_device_ms for t in times),
+        execute_ms=median(t.execute_ms for t in times),
+        device_to_host_ms=median(t.device_to_host_ms for t in times),
+        memory_bytes=session.device_memory_bytes(),
+        power_w=load.power_w,
+        utilization_percent=load.utilization_percent,
+        temperature_c=load.temperature_c,
+    )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.evaluation.feed_order import scattered, shape_ranks, side_by_side
-from workbench.evaluation.measure import TimingProtocol
+from workbench.evaluation.measure import TimingProtocol, planned, shape_ranks
 from workbench.evaluation.raw_times import RawTimes, Times, latency_of
 from workbench.targets.base import Feeds, Session, StatesCosts
 from workbench.values.errors import MeasureError
@@ -55,12 +53,8 @@ def time_modelled(
     Raises:
         MeasureError: a call failed, or a session states no costs.
     """
-    if not feeds:
-        raise ValueError("no feeds to time")
     wanted = protocol.calls if calls is None else calls
-    block = math.ceil(wanted / (2 * protocol.rounds))
-    theirs_fed = feeds if baseline_feeds is None else baseline_feeds
-    order = scattered(side_by_side(feeds, theirs_fed))
+    block, theirs_fed, order = planned(feeds, baseline_feeds, protocol, wanted)
     shapes, their_shapes = shape_ranks(feeds), shape_ranks(theirs_fed)
     calls_known = {} if known is None else known
     ours = _modelled(candidate, names[0], feeds, shapes, calls_known)

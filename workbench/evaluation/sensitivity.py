@@ -78,10 +78,7 @@ def kept_in_float(
     assert q.sensitivity is not None
     applicable = recipe_of(q, statistics.layers).layers
     found = sensitivity_of(experiment, bench, statistics, q.keep_float_unit)
-    try:
-        ranking = [unit for unit in ranked(found, q.sensitivity) if any(name in applicable for name in unit.layers)]
-    except ValueError as error:
-        raise CalibrationError(str(error)) from error
+    ranking = [unit for unit in ranked(found, q.sensitivity) if any(name in applicable for name in unit.layers)]
     if q.keep_float > len(ranking):
         raise CalibrationError(
             f"{q.keep_float} {q.keep_float_unit}s are to stay in float, the model has {len(ranking)}. Lower keep_float."

@@ -29,19 +29,15 @@ def statistics_of(
         statistics = observe(experiment.model, calibration_batches(experiment)(), proto=proto, variant=variant)
         save_statistics(statistics, to / "statistics.npz")
 
-    entry = bench.store.get_or_build("statistics", _statistics_key(experiment, variant), build)
+    entry = bench.store.get_or_build("statistics", {**data_key(experiment), "variant": variant}, build)
     clock.cached = entry.cached
     return load_statistics(entry.path / "statistics.npz")
 
 
 def observed_statistics(experiment: Experiment, bench: Bench) -> Statistics | None:
     """The float model's statistics where some candidate needed them already; never observes."""
-    entry = bench.store.find("statistics", _statistics_key(experiment, ""))
+    entry = bench.store.find("statistics", {**data_key(experiment), "variant": ""})
     return None if entry is None else load_statistics(entry.path / "statistics.npz")
-
-
-def _statistics_key(experiment: Experiment, variant: str) -> dict[str, object]:
-    return {**data_key(experiment), "variant": variant}
 
 
 def data_key(experiment: Experiment, *code: str) -> dict[str, object]:

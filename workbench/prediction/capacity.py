@@ -7,7 +7,7 @@ balancer:
     cards = ceil(rate * (1 + headroom) / highest rate of one card)
 
 Where the front end is what limits a card, and the sweep measured what several cost, the card is simulated with as many
-as let its own time limit it (`front_ends`).
+as let its own time limit it (`highest_rate`).
 Then one card is simulated again at its share of the demand, with all cards and with one of them, or a whole server,
 lost. Nothing here was measured under load; `CapacityPlan.assumptions` says in words what the figures rest on.
 """
@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from workbench.inputs.dataset.batch import IntArray
-from workbench.prediction.front_ends import FrontEnds, front_ends_for, with_front_ends
 from workbench.prediction.highest_rate import (
+    FrontEnds,
     LimitedBy,
     OneCard,
+    front_ends_for,
     host_ms_of_a_request,
     limited_by,
     on_its_curve,
@@ -31,6 +32,7 @@ from workbench.prediction.highest_rate import (
     predicted_with,
     rate_of,
     service_of,
+    with_front_ends,
 )
 from workbench.targets import described
 from workbench.values.errors import ConfigError
@@ -250,12 +252,7 @@ def _plan_member(
         return plan
     rate_per_card = rate_of(highest)
     cards = cards_needed(demand, rate_per_card)
-    only = ServiceChoices(
-        max_batch_size=(chosen.max_batch_size,),
-        batch_timeout_ms=(chosen.batch_timeout_ms,),
-        workers=(chosen.workers,),
-        sequence_bins=(chosen.sequence_bins,) if chosen.sequence_bins else (),
-    )
+    only = ServiceChoices.only(chosen)
 
     def loaded(left: int) -> CardLoad | None:
         if left < 1:

@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from workbench.evaluation.measure import collection_paused
+from workbench.evaluation.measure import collection_paused, golden
 from workbench.evaluation.modelled_clock import modelled_call
 from workbench.evaluation.noise import UNSTEADY, Counters, ratios_hold, read_counters, steadiness, suspects
 from workbench.prediction.surface import Look
@@ -205,17 +205,7 @@ def modelled_curve(session: Session, batches: Sequence[int], lengths: Sequence[i
     points, calls = [], []
     for batch, length in _shapes(batches, lengths):
         calls.append(modelled_call(session, feeds_of(batch, length)[0]))
-        time_ms = calls[-1].ms
-        points.append(
-            CurvePoint(
-                batch=batch,
-                length=length,
-                calls=1,
-                p50_ms=Estimate(value=time_ms, low=time_ms, high=time_ms),
-                mean_ms=time_ms,
-                quantiles_ms=(time_ms, time_ms),
-            )
-        )
+        points.append(CurvePoint.exact(batch, length, calls[-1].ms))
     return BatchCurve(
         points=tuple(points),
         stepped=True,
@@ -290,13 +280,9 @@ def _visits(costs_ms: Sequence[float], round_ms: float) -> list[int]:
 
 
 def _scattered(visits: Sequence[int]) -> list[int]:
-    """Every point as often as it is visited, its visits spread over the round.
-
-    The golden ratio's multiples modulo 1 fill the unit interval evenly at every length.
-    """
+    """Every point as often as it is visited, its visits spread over the round."""
     points = np.repeat(np.arange(len(visits)), visits)
-    golden = (np.arange(len(points)) * (math.sqrt(5) - 1) / 2) % 1
-    return [int(point) for point in points[np.argsort(golden, kind="stable")]]
+    return [int(point) for point in points[np.argsort(golden(len(points)), kind="stable")]]
 
 
 def _point(batch: int, length: int, rounds: Floats, seed: int) -> CurvePoint:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -100,7 +99,7 @@ def read_capacity(path: Path) -> Capacity:
     own = {name: _with_todays_names(body.pop(name)) for name in _OWN} | {"command": body.pop("command", "")}
     try:
         plan = decode(CapacityPlan, body, "plan") if body else None
-        return decode(Capacity, {"plan": None, **own}, "capacity") if plan is None else _joined(plan, own)
+        return replace(decode(Capacity, {"plan": None, **own}, "capacity"), plan=plan)
     except DecodeError as error:
         raise ConfigError(f"is no plan of capacity of this workbench: {error}.", file=path) from error
 
@@ -110,10 +109,6 @@ def _with_todays_names(value: Any) -> Any:
     if isinstance(value, dict):
         return {"what_if" if key == "lever" else key: _with_todays_names(each) for key, each in value.items()}
     return [_with_todays_names(each) for each in value] if isinstance(value, list) else value
-
-
-def _joined(plan: CapacityPlan, own: Mapping[str, Any]) -> Capacity:
-    return replace(decode(Capacity, {"plan": None, **own}, "capacity"), plan=plan)
 
 
 def _cost(

@@ -1,12 +1,18 @@
-"""The highest rate of requests that one card carries within a limit on P99, by its batch curve; and what limits it."""
+"""The highest rate of requests that one card carries within a limit on P99, by its batch curve; and what limits it.
+
+Front ends are a resource too. Requests of all of them wait in the same queues, so only the time before and after the
+queues changes: the simulated front end stands for the slower of two stages, so many front ends side by side and the one
+process with the queues, and what the other stage takes is waiting that occupies nobody. Its processors are not shared
+with the model's, as where cards compute.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from workbench.inputs.dataset.batch import IntArray
-from workbench.prediction.front_ends import with_front_ends
 from workbench.prediction.search import best_settings
 from workbench.values.errors import ConfigError
 from workbench.values.measurement import ServiceFigures, ServiceResult
@@ -18,9 +24,67 @@ LimitedBy = Literal["the model", "the front end", "the limit on P99"]
 _MOST_FRONT_ENDS = 8
 _WORTH = 1.02
 """Times the rate that one more front end must give."""
+FRONT_ENDS_BUSY = 0.8
+"""Share of its time that a front end, or the process with the queues, may work in the mean: requests come unevenly."""
 BUSY = 0.6
 """Share of its time above which the busiest part of a service counts as what limits it: by queueing in front of it a
 request waits as long as it is served. Below it, a limit on P99 leaves little room beyond a lone request's time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontEnds:
+    """What a service of several cards needs of front ends.
+
+    Attributes:
+        one_per_s: requests a second that one front end answers at most, by its processor time.
+        count: that keep each below FRONT_ENDS_BUSY of it; 1 is the process that has the queues as well.
+        queues_per_s: requests a second that the process with the queues hands on at most; None with one front end.
+        services: how many services the cards are to be divided among, so that no process with queues is above that.
+    """
+
+    one_per_s: float
+    count: int
+    queues_per_s: float | None
+    services: int
+
+
+def front_ends_for(rate_per_s: float, host: HostCosts, mean_batch: float) -> FrontEnds | None:
+    """For so many requests a second on one host; None where one does not suffice and several were not measured."""
+    alone_ms = host.request_ms + host.batch_ms / mean_batch
+    if rate_per_s * alone_ms / 1000 <= FRONT_ENDS_BUSY:
+        one = 1000 / alone_ms if alone_ms else math.inf
+        return FrontEnds(one_per_s=one, count=1, queues_per_s=None, services=1)
+    if not host.front_end_ms:
+        return None
+    queue_ms = host.passed_row_ms + host.passed_batch_ms / mean_batch
+    services = max(1, math.ceil(rate_per_s * queue_ms / 1000 / FRONT_ENDS_BUSY))
+    each = math.ceil(rate_per_s / services * host.front_end_ms / 1000 / FRONT_ENDS_BUSY)
+    return FrontEnds(
+        one_per_s=1000 / host.front_end_ms,
+        count=services * max(2, each),
+        queues_per_s=1000 / queue_ms if queue_ms else None,
+        services=services,
+    )
+
+
+def with_front_ends(host: HostCosts, count: int) -> HostCosts:
+    """Costs by which a service with so many front ends is simulated as one with one.
+
+    Raises:
+        ValueError: several are wanted, and what they cost was not measured.
+    """
+    if count == 1:
+        return host
+    if not host.front_end_ms:
+        raise ValueError("what several front ends cost was not measured")
+    taken_ms, stage_ms = host.front_end_ms + host.passed_row_ms, host.front_end_ms / count
+    return replace(
+        host,
+        request_ms=max(stage_ms, host.passed_row_ms),
+        batch_ms=host.passed_batch_ms,
+        network_ms=host.network_ms + taken_ms - max(stage_ms, host.passed_row_ms),
+        origin=f"{host.origin}; {count} front ends",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +136,7 @@ def one_card(
     return OneCard(
         service=service,
         p99_ms=p99_ms,
-        host=_fleet_host(host or predicted_with(service)),
+        host=replace(host or predicted_with(service), client_ms=0.0),  # a fleet's clients compute elsewhere
         lengths=lengths,
         bins=bins,
         seed=seed,
@@ -125,8 +189,3 @@ def predicted_with(service: ServiceResult) -> HostCosts:
     if host is None:
         raise ConfigError("the sweep does not say what serving costs its host.", hint="Sweep again.")
     return host
-
-
-def _fleet_host(host: HostCosts) -> HostCosts:
-    """A fleet's clients compute elsewhere."""
-    return replace(host, client_ms=0.0)

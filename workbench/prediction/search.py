@@ -105,7 +105,7 @@ def best_settings(
     )
 
 
-def _at_scale(
+def _at_scales(
     curve: BatchCurve,
     settings: ServiceSettings,
     question: ServiceQuestion,
@@ -113,32 +113,39 @@ def _at_scale(
     lengths: IntArray,
     bins: tuple[int, ...],
     *,
-    scale: float,
     seed: int,
-) -> ScaledService:
-    """What a service does at these settings where every call takes `scale` times as long, the host's costs as they are.
+) -> tuple[ScaledService, ...]:
+    """What a service does at these settings where every call takes so many times as long, the host's costs as they are.
 
     With few requests: for how a figure moves, not for the figure.
     """
-    slower = at_first_speed(replace(curve, drift=1 / scale))
-    curves = {settings.sequence_bins: curve_at(slower, settings.sequence_bins)}
-    service = _Service(curves=curves, host=host, lengths=lengths, bins=bins, question=question, seed=seed)
-    if question.load is not None:
-        found = service.tried(settings, question.load, _SEEKING)
-    else:
-        capacity = service.capacity_per_s(settings)
-        rate = service.highest_rate(settings, capacity)
-        found = (
-            service.at_lowest_rate(settings, capacity) if rate is None else service.at_rate(settings, rate, _SEEKING)
+    scaled = []
+    for scale in _SCALES:
+        slower = at_first_speed(replace(curve, drift=1 / scale))
+        curves = {settings.sequence_bins: curve_at(slower, settings.sequence_bins)}
+        service = _Service(curves=curves, host=host, lengths=lengths, bins=bins, question=question, seed=seed)
+        if question.load is not None:
+            found = service.tried(settings, question.load, _SEEKING)
+            keeps = found.keeps
+        else:
+            capacity = service.capacity_per_s(settings)
+            rate = service.highest_rate(settings, capacity)
+            keeps = rate is not None
+            found = (
+                service.at_rate(settings, rate, _SEEKING)
+                if rate is not None
+                else service.at_lowest_rate(settings, capacity)
+            )
+        figures = found.figures
+        scaled.append(
+            ScaledService(
+                scale=scale,
+                throughput_per_s=figures.throughput_per_s.value if keeps else None,
+                p50_ms=figures.p50_ms.value,
+                p99_ms=figures.p99_ms.value,
+            )
         )
-        found = replace(found, keeps=rate is not None)
-    figures = found.figures
-    return ScaledService(
-        scale=scale,
-        throughput_per_s=figures.throughput_per_s.value if found.keeps else None,
-        p50_ms=figures.p50_ms.value,
-        p99_ms=figures.p99_ms.value,
-    )
+    return tuple(scaled)
 
 
 def at_other_speeds(
@@ -166,10 +173,7 @@ def at_other_speeds(
     return ModelledService(
         clock=clock,
         calls=tuple(calls),
-        scaled=tuple(
-            _at_scale(service.curve, shown.settings, question, host, lengths, bins, scale=scale, seed=seed)
-            for scale in _SCALES
-        ),
+        scaled=_at_scales(service.curve, shown.settings, question, host, lengths, bins, seed=seed),
     )
 
 
@@ -188,10 +192,7 @@ def with_modelled_errors(
     if service.modelled is None:
         return shown
     question = ServiceQuestion(load=shown.load, devices=shown.devices, host=host)
-    scaled = tuple(
-        _at_scale(service.curve, shown.settings, question, host, lengths, bins, scale=scale, seed=seed)
-        for scale in _SCALES
-    )
+    scaled = _at_scales(service.curve, shown.settings, question, host, lengths, bins, seed=seed)
     asked = replace(
         service, best=shown, closest=shown, confirmed=None, modelled=replace(service.modelled, scaled=scaled)
     )

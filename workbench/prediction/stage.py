@@ -24,10 +24,9 @@ from workbench.prediction.curve import (
 )
 from workbench.prediction.host_costs import assumed_costs, host_costs
 from workbench.prediction.host_costs.capacity import processors
-from workbench.prediction.idle import slower_after_idle
 from workbench.prediction.search import at_other_speeds, best_settings
 from workbench.prediction.surface import chosen_points, fitted
-from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side
+from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side, slower_after_idle
 from workbench.space.served_bins import choices_of
 from workbench.targets import described
 from workbench.targets.base import DeviceSession, Feeds, Session
@@ -36,7 +35,7 @@ from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
 from workbench.values.measurement import BatchCurve, ServiceResult, Split
 from workbench.values.modelled_times.figures import served_with_intervals
-from workbench.values.service import ServiceChoices, ServiceQuestion, ServiceSettings
+from workbench.values.service import ServiceChoices, ServiceQuestion
 
 CURVE_FEEDS = 4
 """Distinct feeds of each shape: real texts, cut and padded to it."""
@@ -208,9 +207,9 @@ def best_service(
     if found is None:
         result = best_settings(curve, choices, question, host, lengths, bins, seed=experiment.seed)
     else:
-        chosen = only((found.best or found.closest).settings)
+        chosen = ServiceChoices.only((found.best or found.closest).settings)
         result = best_settings(curve, chosen, question, host, lengths, bins, seed=experiment.seed)
-        before = only(choices.untuned)
+        before = ServiceChoices.only(choices.untuned)
         today = best_settings(curve, before, question, host, lengths, bins, seed=experiment.seed)
         result = replace(result, untuned=today.untuned, untuned_missed=today.untuned_missed)
         result = replace(result, untuned_is_today=choices.today is not None)
@@ -229,16 +228,6 @@ def searched_service(candidate: Candidate, bench: Bench) -> ServiceResult | None
     """What the search predicted of its service; None where it did not."""
     searched = bench.journal.evaluation(candidate.id, "validation")
     return searched.measurement.service if searched is not None else None
-
-
-def only(settings: ServiceSettings) -> ServiceChoices:
-    """No choice but these settings."""
-    return ServiceChoices(
-        max_batch_size=(settings.max_batch_size,),
-        batch_timeout_ms=(settings.batch_timeout_ms,),
-        workers=(settings.workers,),
-        sequence_bins=(settings.sequence_bins,) if settings.sequence_bins else (),
-    )
 
 
 def measured_startup_s(

@@ -167,12 +167,12 @@ def what_ifs(baseline: Candidate, chosen: Candidate, timed: Mapping[str, Timed])
     groups = differing_groups(baseline, chosen)
     start, goal = timed[baseline.id], timed[chosen.id]
     today = start.choices.untuned
-    steps = [_step("today", start, _only(today, today.sequence_bins))]
+    steps = [_step("today", start, ServiceChoices.only(today))]
     best = goal.card.asked(None, on_its_curve(goal.choices, goal.card.service))
     bins = (best.best or best.closest).settings.sequence_bins or today.sequence_bins
     lengths = _between(baseline, chosen, groups, ("lengths",))
     if "lengths" in groups or bins != today.sequence_bins:
-        steps.append(_at(lengths, timed, "bins", lambda one: _only(today, bins)))
+        steps.append(_at(lengths, timed, "bins", lambda one: ServiceChoices.only(replace(today, sequence_bins=bins))))
     else:
         steps.append(_nothing("bins", lengths))
     batched = _between(baseline, chosen, groups, ("lengths", "batch"))
@@ -201,15 +201,6 @@ def _between(
     baseline: Candidate, chosen: Candidate, groups: Sequence[Group], wanted: Sequence[Group]
 ) -> Candidate | None:
     return between(baseline, chosen, [group for group in wanted if group in groups])
-
-
-def _only(settings: ServiceSettings, bins: tuple[int, ...]) -> ServiceChoices:
-    return ServiceChoices(
-        max_batch_size=(settings.max_batch_size,),
-        batch_timeout_ms=(settings.batch_timeout_ms,),
-        workers=(settings.workers,),
-        sequence_bins=(bins,) if bins else (),
-    )
 
 
 def _batched(one: Timed, bins: tuple[int, ...]) -> ServiceChoices:

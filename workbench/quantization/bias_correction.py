@@ -20,8 +20,7 @@ from workbench.quantization.lowering.prepare import balanced_as
 from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.observe import Feeds
 from workbench.quantization.record import ActivationScale, QuantizationRecord
-from workbench.quantization.rounding import integers_of
-from workbench.quantization.weights import scales_along
+from workbench.quantization.rounding import rounded_weight
 from workbench.quantization.windows import windows
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -71,8 +70,7 @@ def bias_corrections(model: Model, batches: Iterable[Feeds], record: Quantizatio
             assert layer.weight is not None
             assert weight is not None
             values_ = float_constant(layer.weight, known[layer.weight], name)
-            integers = integers_of(values_, weight)
-            quantized = (integers * scales_along(weight, values_.shape)).astype(np.float32)
+            quantized = rounded_weight(values_, weight, layer)
             error = _mean_output(values_, layer, means) - _mean_output(quantized, layer, rounded_means)
             found[name] = error.astype(np.float32)
     return {name: found[name] for name in wanted}

@@ -23,7 +23,7 @@ from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import LayerRecord, QuantizationRecord, WeightScale
-from workbench.quantization.weights import scales_along
+from workbench.quantization.weights import scale_groups, scales_along, scales_over
 from workbench.quantization.windows import patches
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -117,6 +117,12 @@ def integers_of(values: _Floats, scale: WeightScale, groups: int = 1) -> npt.NDA
         rounded = np.floor(quotients) + _bits(scale.rounding, values.size).reshape(values.shape)
     integers: npt.NDArray[np.int8] = np.clip(rounded, -128, 127).astype(np.int8)
     return integers
+
+
+def rounded_weight(values: _Floats, scale: WeightScale, layer: Layer) -> _Floats:
+    """The weight that an INT8 layer multiplies with, in float32, as stored; see `integers_of`."""
+    rounded: _Floats = integers_of(values, scale, scale_groups(layer)) * scales_over(scale, values.shape, layer)
+    return rounded
 
 
 def encoded_bits(bits: npt.NDArray[np.bool_]) -> str:

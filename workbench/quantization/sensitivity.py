@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 
 from workbench.graph.apart import array_of, kept_aside, refers_apart, tensor_of
 from workbench.graph.layers import Layer
-from workbench.graph.nodes import copied, replace_nodes
+from workbench.graph.nodes import attributes_of, copied, replace_nodes
 from workbench.graph.read import constants, load_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.algorithms import choose, expected_error
@@ -28,7 +28,7 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Array, Feeds
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, WeightScale
-from workbench.quantization.rounding import integers_of
+from workbench.quantization.rounding import integers_of, rounded_weight
 from workbench.quantization.sessions import open_session
 from workbench.quantization.statistics import Statistics
 from workbench.quantization.weights import scales_along
@@ -134,10 +134,10 @@ def ranked(sensitivities: Sequence[Sensitivity], metric: SensitivityMetric) -> t
     the order of the first-order estimate, and equals stay in theirs.
 
     Raises:
-        ValueError: the metric is 'kl' and the model has no output called 'logits'.
+        CalibrationError: the metric is 'kl' and the model has no output called 'logits'.
     """
     if metric == "kl" and any(item.kl is None for item in sensitivities):
-        raise ValueError("ranking by kl needs an output called 'logits'. Rank by sqnr, or rename the output.")
+        raise CalibrationError("ranking by kl needs an output called 'logits'. Rank by sqnr, or rename the output.")
     keys = {
         "sqnr": lambda item: item.sqnr_db,
         "cosine": lambda item: item.cosine,
@@ -169,7 +169,7 @@ def _noise_shares(statistics: Statistics, records: Sequence[LayerRecord], proto:
         layer = layers[record.layer]
         assert layer.weight is not None
         values = array_of(known[layer.weight])
-        errors = integers_of(values, record.weight) * scales_along(record.weight, values.shape) - values
+        errors = rounded_weight(values, record.weight, layer) - values
         power = _input_power(statistics, record.activation.tensor, layer, rounding[0])
         noise = float(np.sum(_by_input(errors, layer) * power)) + rounding[1] * float(np.sum(np.square(values)))
         shares[record.layer] = _ratio(noise, float(np.sum(_by_input(values, layer) * power)))
@@ -340,7 +340,8 @@ def _quantized_branch(
     if record.second is not None:
         second = _fake_quantized(node.input[1], f"{prefix}.second", record.second, nodes, tensors)
     elif record.weight is not None and weight is not None:
-        second = _stored_weight(f"{prefix}.weight", array_of(weight), record.weight, nodes, tensors)
+        groups = int(attributes_of(node).get("group", 1)) if node.op_type == "ConvTranspose" else 1
+        second = _stored_weight(f"{prefix}.weight", array_of(weight), record.weight, groups, nodes, tensors)
     quantized = onnx.NodeProto()
     quantized.CopyFrom(node)
     quantized.input[0], quantized.input[1], quantized.output[0] = first, second, f"{prefix}.int8"
@@ -370,10 +371,10 @@ def _fake_quantized(
 
 
 def _stored_weight(
-    prefix: str, values: Array, scale: WeightScale, nodes: list[onnx.NodeProto], tensors: list[TensorProto]
+    prefix: str, values: Array, scale: WeightScale, groups: int, nodes: list[onnx.NodeProto], tensors: list[TensorProto]
 ) -> str:
     """The weight as int8 in the file; Cast and Mul, as DequantizeLinear knows no channels before opset 13."""
-    integers, scales = integers_of(values, scale), scales_along(scale, values.shape)
+    integers, scales = integers_of(values, scale, groups), scales_along(scale, values.shape, groups)
     tensors.append(tensor_of(integers, f"{prefix}.int8"))
     tensors.append(tensor_of(scales, f"{prefix}.scales"))
     nodes.append(helper.make_node("Cast", [f"{prefix}.int8"], [f"{prefix}.float"], to=TensorProto.FLOAT))

@@ -117,7 +117,12 @@ def fake_quantized(values: Floats, scale: WeightScale, layer: Layer) -> Floats:
 
 def scales_over(scale: WeightScale, shape: tuple[int, ...], layer: Layer) -> Floats:
     """The float32 scales in a shape that broadcasts over the weight as stored."""
-    return scales_along(scale, shape, layer.groups if layer.op_type == "ConvTranspose" else 1)
+    return scales_along(scale, shape, scale_groups(layer))
+
+
+def scale_groups(layer: Layer) -> int:
+    """Groups that the scales of a weight run through: those of a ConvTranspose, 1 of every other layer."""
+    return layer.groups if layer.op_type == "ConvTranspose" else 1
 
 
 def scales_along(scale: WeightScale, shape: tuple[int, ...], groups: int = 1) -> Floats:

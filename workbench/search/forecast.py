@@ -12,7 +12,7 @@ compiled files alone, so here it is told by the settings, over candidates drawn 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
@@ -21,8 +21,9 @@ from workbench.evaluation.reuse import AUDITED
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FEWEST_CALLS
 from workbench.prediction.stage import SURFACE_ROUNDS, service_choices, serving_lengths, surface_shapes
-from workbench.search.effort import Effort
+from workbench.search.effort import FULL, Effort
 from workbench.search.stages.dominated import may_be_told
+from workbench.shipping.load_confirmation import LOAD_START_S, SHORTEST_LOAD_S
 from workbench.space.space import Forbidden, build, compile_key, draw, size
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, encode
@@ -61,40 +62,54 @@ class Distinct:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """Seconds of each stage of a candidate that shares nothing."""
+class Cost:
+    """Seconds of measuring one candidate, by what an `Effort` cuts: in the search, where it shares nothing with others,
+    and where it is confirmed.
 
-    opening_s: float
-    accuracy_s: float
-    short_s: float
-    full_s: float
-    service_s: float
-    simulation_s: float
+    Attributes:
+        opening_s: of building, opening and checks; it stays whatever the effort, as do `memory_s`, `short_s` (the
+            search's short look) and `simulation_s` (of its service settings).
+        calls_s, samples_s, curve_s: of timed calls, of scoring, of a batch curve.
+        row_s: of what one call of each shape computes, where times are modelled: the host computes it all the same.
+        load_s: of load in full, which may be longer than the experiment asks for (`asked_load_s`), to know a P99.
+    """
+
+    opening_s: float = 0.0
+    samples_s: float = 0.0
+    short_s: float = 0.0
+    calls_s: float = 0.0
+    memory_s: float = 0.0
+    curve_s: float = 0.0
+    simulation_s: float = 0.0
     row_s: float = 0.0
-    """Of what one call of each shape computes, where times are modelled: the host computes it all the same."""
+    load_s: float = 0.0
+    asked_load_s: float = 0.0
 
-    def at(self, effort: Effort) -> Costs:
-        """With less effort; opening, the short look and simulations stay."""
-        return replace(
-            self,
-            accuracy_s=self.accuracy_s * effort.samples,
-            full_s=MEMORY_S + max(0.0, self.full_s - MEMORY_S) * effort.calls if self.full_s else 0.0,
-            service_s=self.service_s * effort.calls,
-        )
-
-    def mean_s(self, distinct: Distinct) -> float:
-        """Of one of so many candidates, with what they share paid for once."""
+    def searched_s(self, effort: Effort, distinct: Distinct) -> float:
+        """Of one of so many candidates of a search, with what they share paid for once."""
         if not distinct.candidates:
             return 0.0
         outputs = distinct.outputs / distinct.candidates
         reusing = (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
         known = min(1.0, KNOWN / max(1, distinct.structures))
         whole = 1 - DOMINATED * (1 - known) * (1 - AUDITED) if distinct.told_early else 1.0
-        timing_s = self.short_s + (self.full_s + self.service_s) * whole + self.row_s * distinct.rows
+        full_s = self.memory_s + (self.calls_s + self.curve_s) * effort.calls
+        timing_s = self.short_s + full_s * whole + self.row_s * distinct.rows
         files = distinct.compiler_runs / distinct.candidates if distinct.one_file_a_shape else 1.0
-        return (
-            self.opening_s * max(1.0, files) + self.accuracy_s * outputs + timing_s * (1 - reusing) + self.simulation_s
-        )
+        scoring_s = self.samples_s * effort.samples * outputs
+        return self.opening_s * max(1.0, files) + scoring_s + timing_s * (1 - reusing) + self.simulation_s
+
+    def confirmed_s(self, effort: Effort) -> float:
+        """Of its confirmation."""
+        curve_s = self.curve_s if effort.curve else 0.0
+        measured_s = self.opening_s + self.memory_s + self.calls_s * effort.calls + self.samples_s * effort.samples
+        return measured_s + curve_s + self.loaded_s(effort)
+
+    def loaded_s(self, effort: Effort) -> float:
+        """The part of it for serving and loading."""
+        if not self.load_s:
+            return 0.0
+        return LOAD_START_S + (self.load_s if effort == FULL else max(SHORTEST_LOAD_S, self.asked_load_s * effort.load))
 
 
 def distinct_among(experiment: Experiment, wanted: int) -> Distinct:
@@ -153,20 +168,21 @@ def _compiler_runs(candidate: Candidate) -> set[str]:
     return {digest(body | {"compile": encode(settings.for_shapes(*shape))}) for shape in shapes}
 
 
-def forecast_costs(experiment: Experiment, call_ms: float, opening_s: float, *, timed: bool) -> Costs:
-    """From one call of the float model.
+def search_cost(experiment: Experiment, call_ms: float, opening_s: float, *, timed: bool) -> Cost:
+    """Of a candidate in the search, from one call of the float model.
 
     Args:
         timed: False where times are modelled, which takes a call of each shape.
     """
     settings, both_s = experiment.measure, (1 + CALL_SHARE) * call_ms / 1000
     samples = experiment.dataset.size("validation") * experiment.dataset.calls_a_sample
-    return Costs(
+    return Cost(
         opening_s=opening_s,
-        accuracy_s=samples * CALL_SHARE * call_ms / 1000,
+        samples_s=samples * CALL_SHARE * call_ms / 1000,
         short_s=(settings.short_calls + UNTIMED_CALLS) * both_s * timed,
-        full_s=((settings.calls + UNTIMED_CALLS) * both_s + MEMORY_S) * timed,
-        service_s=curve_s(experiment, CALL_SHARE * call_ms) * timed if experiment.service is not None else 0.0,
+        calls_s=(settings.calls + UNTIMED_CALLS) * both_s * timed,
+        memory_s=MEMORY_S * timed,
+        curve_s=curve_s(experiment, CALL_SHARE * call_ms) * timed if experiment.service is not None else 0.0,
         simulation_s=SIMULATION_S if experiment.service is not None else 0.0,
         row_s=0.0 if timed else CALL_SHARE * call_ms / 1000 / experiment.baseline.serving.batch,
     )

@@ -24,17 +24,16 @@ from workbench.prediction.host_costs import measuring_s
 from workbench.prediction.stage import on_cards
 from workbench.search.effort import EFFORTS, FULL, Effort, effort_of_search
 from workbench.search.first_look import FIRST
-from workbench.search.forecast import Distinct, distinct_among, forecast_costs
+from workbench.search.forecast import Cost, Distinct, distinct_among, search_cost
 from workbench.search.limits import too_fine
 from workbench.search.memory import check_memory, memory_of
 from workbench.search.refusals import check_targets
 from workbench.search.time_limit import (
     REPORT_S,
     USUAL_FRONT,
-    Cost,
     Division,
+    confirmation_cost,
     divided,
-    forecast_cost,
     known_cost,
     least_limit_s,
     mean_cost,
@@ -183,14 +182,14 @@ def make_plan(
         language = experiment.model.is_language_model
         timed = not (language or bench.toolchain(experiment.baseline).emulated)
         opened_s = quantizing_s(experiment, call_ms) if language else opening_s(experiment)
-        costs = forecast_costs(experiment, call_ms, opened_s, timed=timed)
-        cost = forecast_cost(experiment, costs, call_ms, distinct.rows)
-        division, least_s = divided(limit_s, cost), costs.at(EFFORTS[-1]).mean_s(distinct)
+        searched = search_cost(experiment, call_ms, opened_s, timed=timed)
+        cost = confirmation_cost(experiment, searched, call_ms, distinct.rows)
+        division, least_s = divided(limit_s, cost), searched.searched_s(EFFORTS[-1], distinct)
         if not known and not language:
             room_s = (division.search_s - once_s) / _SPARE
-            fitting = (each for each in EFFORTS if wanted * costs.at(each).mean_s(distinct) <= room_s)
+            fitting = (each for each in EFFORTS if wanted * searched.searched_s(each, distinct) <= room_s)
             effort = next(fitting, EFFORTS[-1])
-        candidate_s = costs.at(effort).mean_s(distinct)
+        candidate_s = searched.searched_s(effort, distinct)
         probed = "one block" if language else f"{PROBE_CALLS} calls"
         basis = f"a probe of {probed} of the float model"
     # every card is fed by its host: with fewer processors than cards they wait for each other
@@ -249,7 +248,7 @@ def _whole_s(division: Division, search_s: float, cost: Cost, gone_s: float) -> 
     """Of a run that is not over when its plan is made; nothing where nothing is to be searched."""
     if not search_s:
         return 0.0
-    confirmation_s = min((1 + USUAL_FRONT) * cost.at(FULL), division.confirmation_s)
+    confirmation_s = min((1 + USUAL_FRONT) * cost.confirmed_s(FULL), division.confirmation_s)
     wanted_s = gone_s + min(search_s, division.search_s) + confirmation_s + min(REPORT_S, division.report_s)
     return min(wanted_s, division.limit_s)
 

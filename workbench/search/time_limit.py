@@ -9,15 +9,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from workbench.inputs.experiment import Experiment
 from workbench.load.result import P99_ANSWERS
 from workbench.search.effort import EFFORTS, FULL, Effort
-from workbench.search.forecast import MEMORY_S, Costs
+from workbench.search.forecast import Cost
 from workbench.search.front import front_of
 from workbench.search.stages.fidelity import SEARCHED
-from workbench.shipping.load_confirmation import LOAD_START_S, LONGEST_LOAD, SHORTEST_LOAD_S, load_seconds
+from workbench.shipping.load_confirmation import LONGEST_LOAD, load_seconds
 from workbench.values.evidence import source_of
 from workbench.values.results import Evaluation
 
@@ -33,51 +33,23 @@ TIMING = 1.1
 """Calls that are made for every one that counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """Seconds that confirming one candidate takes in full, by what an `Effort` cuts.
-
-    Attributes:
-        load_s: of load in full, which may be longer than the experiment asks for (`asked_load_s`), to know a P99.
-    """
-
-    fixed_s: float
-    calls_s: float
-    samples_s: float
-    curve_s: float
-    load_s: float
-    asked_load_s: float
-
-    def at(self, effort: Effort) -> float:
-        """What it takes with less effort."""
-        curve_s = self.curve_s if effort.curve else 0.0
-        measured_s = self.fixed_s + self.calls_s * effort.calls + self.samples_s * effort.samples + curve_s
-        return measured_s + self.loaded_s(effort)
-
-    def loaded_s(self, effort: Effort) -> float:
-        """The part of it for serving and loading."""
-        if not self.load_s:
-            return 0.0
-        return LOAD_START_S + (self.load_s if effort == FULL else max(SHORTEST_LOAD_S, self.asked_load_s * effort.load))
-
-
-def forecast_cost(experiment: Experiment, costs: Costs, call_ms: float, rows: float) -> Cost:
+def confirmation_cost(experiment: Experiment, searched: Cost, call_ms: float, rows: float) -> Cost:
     """Before anything is measured, of the baseline and the members of a usual front in the mean.
 
     Args:
+        searched: of a candidate in the search.
         call_ms: of the float model.
         rows: of mean length, that one call of each shape of a candidate computes.
     """
     service, sizes = experiment.service, [experiment.dataset.size(split) for split in ("holdout", "validation")]
     load_s = 0.0
-    if service is not None and costs.full_s:
+    if service is not None and searched.calls_s:
         slowest_s = min(max(service.confirm_s, 1.5 * P99_ANSWERS * call_ms / 1000), LONGEST_LOAD * service.confirm_s)
         load_s = (slowest_s + USUAL_FRONT * service.confirm_s) / (1 + USUAL_FRONT)
-    return Cost(
-        fixed_s=costs.opening_s + min(costs.full_s, MEMORY_S),
-        calls_s=max(0.0, costs.full_s - MEMORY_S),
-        samples_s=costs.accuracy_s * (sizes[0] + _compared(sizes[0]) + rows) / sizes[1],
-        curve_s=0.0 if load_s else costs.service_s + costs.row_s * rows,
+    return replace(
+        searched,
+        samples_s=searched.samples_s * (sizes[0] + _compared(sizes[0]) + rows) / sizes[1],
+        curve_s=0.0 if load_s else searched.curve_s + searched.row_s * rows,
         load_s=load_s,
         asked_load_s=service.confirm_s if service is not None else 0.0,
     )
@@ -89,7 +61,7 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
     it cost its sources."""
     latency = evaluation.measurement.latency if evaluation is not None else None
     if evaluation is None or latency is None:
-        return Cost(fixed_s=0.0, calls_s=0.0, samples_s=0.0, curve_s=0.0, load_s=0.0, asked_load_s=0.0)
+        return Cost()
     took = {stage.stage: stage.seconds for stage in evaluation.stages}
     call_ms = latency.mean_ms + latency.baseline_p50_ms
     calls_s = experiment.measure.calls * call_ms * TIMING / 1000
@@ -111,7 +83,7 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
     elif source_of(evaluation, "curve") is None:
         curve_s = min(took.get("service", 0.0), curve_s)
     return Cost(
-        fixed_s=sum(took.get(stage, 0.0) for stage in ("check", "smoke")) + around_s,
+        opening_s=sum(took.get(stage, 0.0) for stage in ("check", "smoke")) + around_s,
         calls_s=calls_s,
         samples_s=max(scored_s, size * experiment.dataset.calls_a_sample * latency.mean_ms / latency.batch / 1000),
         curve_s=curve_s,
@@ -154,11 +126,11 @@ def fitting(costs: Sequence[Cost], left_s: float) -> tuple[Effort, int]:
         costs: of the candidates, the most important first.
     """
     for effort in EFFORTS:
-        if sum(cost.at(effort) for cost in costs) <= left_s:
+        if sum(cost.confirmed_s(effort) for cost in costs) <= left_s:
             return effort, len(costs)
     least, count, total = EFFORTS[-1], 0, 0.0
     for cost in costs:
-        total += cost.at(least)
+        total += cost.confirmed_s(least)
         if total > left_s:
             break
         count += 1
@@ -185,7 +157,7 @@ def divided(limit_s: float, cost: Cost) -> Division:
     """The division of a limit where confirming one candidate costs so much."""
     report_s = _report_s(limit_s)
     work_s = limit_s - report_s
-    wanted_s = (1 + FRONT) * cost.at(FULL)
+    wanted_s = (1 + FRONT) * cost.confirmed_s(FULL)
     confirmation_s = min(wanted_s, CONFIRMATION_SHARE * work_s)
     effort, count = fitting([cost] * (1 + FRONT), confirmation_s)
     return Division(
@@ -200,7 +172,7 @@ def divided(limit_s: float, cost: Cost) -> Division:
 
 def least_limit_s(search_s: float, cost: Cost) -> float:
     """The shortest limit with so much time for the search and for confirming the baseline and one member in full."""
-    confirmation_s = 2 * cost.at(FULL)
+    confirmation_s = 2 * cost.confirmed_s(FULL)
     return max(search_s + confirmation_s, search_s / (1 - CONFIRMATION_SHARE)) + REPORT_S
 
 
@@ -244,7 +216,7 @@ class RunTime:
         members = [e for e in front_of(experiment, known) if e is not baseline] or [baseline]
         # until INT8 is measured, its measurement comes before a confirmation in full
         effort = FULL if has_int8(known) else EFFORTS[-1]
-        wanted_s = sum(known_cost(experiment, e, known).at(effort) for e in (baseline, *members))
+        wanted_s = sum(known_cost(experiment, e, known).confirmed_s(effort) for e in (baseline, *members))
         return self.end - min(wanted_s, CONFIRMATION_SHARE * (self.end - self.began))
 
     def may_begin(self, experiment: Experiment, known: Mapping[str, Evaluation]) -> bool:

@@ -56,8 +56,8 @@ class FirstBad:
         magnitude: largest |value| of the float model there.
         not_finite, relative_error: of the device's values.
         kept: operators that a half cannot hold; itself where it rounds too much.
-    layers: quantized ones behind it; those whose scales lose values, where there are such.
-    scales: those of its INT8 inputs and outputs that lose values; empty where others are to blame, as weights.
+        layers: quantized ones behind it; those whose scales lose values, where there are such.
+        scales: those of its INT8 inputs and outputs that lose values; empty where others are to blame, as weights.
         files: NPY files of its inputs and outputs as the device had them, and of the float model's.
     """
 

@@ -79,9 +79,10 @@ class DeviceSide:
 
     def limits(self) -> Limits:
         """The usual ones for the coarsest type that an operator computes in."""
-        kinds = {t.dtype for call in self.recording.calls for op in call.operators for t in (*op.inputs, *op.outputs)}
-        if kinds & {"int8", "uint8"}:
+        operators = [operator for call in self.recording.calls for operator in call.operators]
+        if any(operator.whole for operator in operators):
             return INT8
+        kinds = {tensor.dtype for operator in operators for tensor in (*operator.inputs, *operator.outputs)}
         return HALF if kinds & {"float16", "bfloat16"} else FLOAT
 
 

@@ -110,3 +110,10 @@ class Differences:
         self._dd += float(np.dot(difference, difference))
         self._absolute += float(difference.sum())
         self.largest = max(self.largest, float(difference.max()))
+
+
+def differences_of(a: Array, b: Array) -> Differences:
+    """Of one pair, `b` in the shape of `a`."""
+    total = Differences()
+    total.add(a, b.reshape(a.shape))
+    return total

@@ -17,7 +17,7 @@ from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.comparison import Side, reference_values
 from workbench.study.device_findings import BadScale, Cause, FirstBad, Mend
 from workbench.study.device_side import DeviceSide, compared
-from workbench.study.differences import Differences
+from workbench.study.differences import differences_of
 from workbench.study.limits import INT8
 from workbench.targets.inside import DeviceCall, DeviceOperator, DeviceTensor, LooksInside
 from workbench.values.system.files import temporary_beside
@@ -99,8 +99,7 @@ def _call_of(device: DeviceSide, name: str) -> tuple[int, DeviceCall]:
 def _cause(operator: DeviceOperator, row: TensorComparison, out_of_range: list[DeviceOperator]) -> Cause:
     if row.not_finite or any(each.name == operator.name for each in out_of_range):
         return "range"
-    integers = any(tensor.dtype in ("int8", "uint8") for tensor in (*operator.inputs, *operator.outputs))
-    return "integers" if integers or operator.layers else "rounding"
+    return "integers" if operator.whole or operator.layers else "rounding"
 
 
 def _hiding(a: Side, device: DeviceSide, call_index: int, flow: Flow) -> set[str]:
@@ -143,9 +142,8 @@ def _bad_scales(
         with np.errstate(over="ignore", invalid="ignore"):
             stored = np.clip(np.rint(exact * np.float32(tensor.scale)) + np.float32(tensor.offset), low, high)
         kept = (stored - np.float32(tensor.offset)) / np.float32(tensor.scale)
-        total = Differences()
-        total.add(exact, kept)
-        if total.relative_error() < limit:
+        error = differences_of(exact, kept).relative_error()
+        if error < limit:
             continue
         read = tensor in operator.inputs
         ends = (float((low - tensor.offset) / tensor.scale), float((high - tensor.offset) / tensor.scale))
@@ -156,7 +154,7 @@ def _bad_scales(
                 low=ends[0],
                 high=ends[1],
                 magnitude=float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)),
-                relative_error=total.relative_error(),
+                relative_error=error,
             )
             for layer in (_computed(operator) if read else _readers(operator, call))
         ]

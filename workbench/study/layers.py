@@ -42,7 +42,7 @@ from workbench.search.pipeline import evaluate
 from workbench.targets import described
 from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode
-from workbench.values.errors import CalibrationError, ConfigError
+from workbench.values.errors import ConfigError
 from workbench.values.evidence import Evidence
 from workbench.values.metrics import metrics
 from workbench.values.objectives import feasible
@@ -184,10 +184,7 @@ def study_layers(
     found: dict[FloatUnit, tuple[Sensitivity, ...]] = {}
     for kind in ("layer", "group"):
         report(f"quantizing every {kind} alone")
-        try:
-            found[kind] = ranked(sensitivity_of(experiment, bench, seen, kind), metric)
-        except ValueError as error:
-            raise CalibrationError(str(error)) from error
+        found[kind] = ranked(sensitivity_of(experiment, bench, seen, kind), metric)
     rows = experiment.baseline.serving.batch
     feeds = next(calibration_feeds(experiment.dataset, experiment.model, batch=rows, samples=1))
     values = values_of(experiment, seen.layers, feeds)

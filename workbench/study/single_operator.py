@@ -19,7 +19,7 @@ from workbench.graph.read import constants, load_graph, read_model
 from workbench.study.comparison import Side, reference_values
 from workbench.study.device_findings import Alone, Fault, SingleOperator
 from workbench.study.device_side import DeviceSide, compared, operator_named
-from workbench.study.differences import Differences
+from workbench.study.differences import differences_of
 from workbench.study.first_bad import bad_tensor, write_values
 from workbench.study.limits import HALF, INT8, Limits
 from workbench.targets import REFERENCE, open_target
@@ -64,7 +64,7 @@ def run_alone(name: str, a: Side, device: DeviceSide, looker: LooksInside, limit
     bound = _bound(limits, operator)
     runs = [Alone(about=FLOAT32, relative_error=0.0), _in_half(looker, file, feeds, tensor, exact, to / "half")]
     runs.append(_alone(COMPILED, exact, compiled))
-    inputs_error = _differences(whole, exact).relative_error()
+    inputs_error = differences_of(whole, exact).relative_error()
     own = runs[-1].relative_error or 0.0
     files = write_values(operator, to, {f"float32.{tensor}": exact, f"model.{tensor}": whole})
     return SingleOperator(
@@ -75,7 +75,7 @@ def run_alone(name: str, a: Side, device: DeviceSide, looker: LooksInside, limit
         tensor=tensor,
         runs=tuple(runs),
         inputs_error=inputs_error,
-        whole_error=_differences(whole, compiled).relative_error(),
+        whole_error=differences_of(whole, compiled).relative_error(),
         limit=bound,
         fault=_FAULTS[own >= bound, inputs_error >= bound],
         files=files,
@@ -94,8 +94,7 @@ def _bound(limits: Limits, operator: DeviceOperator) -> float:
     """The relative error that counts as none for the types it computes in, where the limits name none."""
     if limits.error is not None:
         return limits.error
-    integers = any(tensor.dtype in ("int8", "uint8") for tensor in (*operator.inputs, *operator.outputs))
-    return (INT8 if integers else HALF).error or 0.0
+    return (INT8 if operator.whole else HALF).error or 0.0
 
 
 def _in_half(looker: LooksInside, part: Path, feeds: Feeds, tensor: str, exact: Array, to: Path) -> Alone:
@@ -110,14 +109,8 @@ def _in_half(looker: LooksInside, part: Path, feeds: Feeds, tensor: str, exact: 
 def _alone(about: str, exact: Array, values: Array) -> Alone:
     """Where float32 has no number either, the inputs are to blame, and nothing is held against the operator."""
     known = np.isfinite(exact)
-    found = _differences(np.where(known, exact, 0), np.where(known, np.asarray(values).reshape(exact.shape), 0))
+    found = differences_of(np.where(known, exact, 0), np.where(known, values.reshape(exact.shape), 0))
     return Alone(about=about, relative_error=found.relative_error(), not_finite=found.not_finite)
-
-
-def _differences(a: Array, b: Array) -> Differences:
-    total = Differences()
-    total.add(a, np.asarray(b).reshape(a.shape))
-    return total
 
 
 def _given(operator: DeviceOperator, call: DeviceCall) -> dict[str, Array]:

@@ -77,6 +77,11 @@ class DeviceOperator:
         read = dict.fromkeys(t.dtype for t in self.inputs)
         return f"{', '.join(read)} → {', '.join(dict.fromkeys(t.dtype for t in self.outputs))}"
 
+    @property
+    def whole(self) -> bool:
+        """Whether it reads or gives integers of 8 bits."""
+        return any(tensor.dtype in ("int8", "uint8") for tensor in (*self.inputs, *self.outputs))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCall:

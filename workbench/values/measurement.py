@@ -167,6 +167,12 @@ class CurvePoint:
     mean_ms: float
     quantiles_ms: tuple[float, ...]
 
+    @classmethod
+    def exact(cls, batch: int, length: int, ms: float, *, calls: int = 1) -> CurvePoint:
+        """Of calls that always take as long."""
+        time = Estimate(value=ms, low=ms, high=ms)
+        return cls(batch=batch, length=length, calls=calls, p50_ms=time, mean_ms=ms, quantiles_ms=(ms, ms))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:

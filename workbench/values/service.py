@@ -123,6 +123,16 @@ class ServiceChoices:
                         found[one] = None
         return tuple(found)
 
+    @classmethod
+    def only(cls, settings: ServiceSettings) -> ServiceChoices:
+        """No choice but these settings."""
+        return cls(
+            max_batch_size=(settings.max_batch_size,),
+            batch_timeout_ms=(settings.batch_timeout_ms,),
+            workers=(settings.workers,),
+            sequence_bins=(settings.sequence_bins,) if settings.sequence_bins else (),
+        )
+
     @property
     def untuned(self) -> ServiceSettings:
         """What is run today, or the first choices where that is not said."""

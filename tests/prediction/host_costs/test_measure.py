@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -11,7 +10,7 @@ from tests.prediction.host_costs.data import classification, entities
 from workbench.evaluation.store import Store
 from workbench.inputs.dataset import Dataset
 from workbench.prediction.host_costs import host_costs, measure
-from workbench.prediction.host_costs.measure import measure_host_costs, taken_s
+from workbench.prediction.host_costs.measure import measure_host_costs
 from workbench.targets import open_target
 from workbench.values.errors import ToolchainError
 from workbench.values.model import Model
@@ -53,16 +52,6 @@ def test_what_serving_costs_is_found_and_leaves_no_process_behind(measured: Host
     # the program that opens models of others belongs to whoever read a model here, and ends by itself
     started = [" ".join(p.cmdline()) for p in alive]
     assert not [words for words in started if "workbench" in words and "workbench.graph.opener" not in words]
-
-
-@pytest.mark.parametrize(("alone_ms", "rates"), [(3.0, (60.0, 20.0)), (100.0, (4.0, 4 / 3))])
-def test_seldom_loads_leave_a_slow_service_idle_as_they_leave_a_quick_one(
-    alone_ms: float, rates: tuple[float, ...]
-) -> None:
-    loads = measure._seldom_loads(alone_ms)
-
-    assert [load.rate_per_s for load in loads] == pytest.approx(rates)
-    assert {load.arrivals for load in loads} == {"poisson"}
 
 
 @pytest.mark.parametrize("home", ["cache", "file"])
@@ -109,7 +98,7 @@ def test_a_service_that_cannot_start_is_the_machines_fault(tmp_path: Path, monke
     written = measure.write_probe
 
     def damaged(to: Path, model: Model, dataset: Dataset, settings: object) -> Path:
-        bundle = written(to, model, dataset, settings)  # type: ignore[arg-type]  # passed on
+        bundle = written(to, model, dataset, settings)
         for file in (bundle / "model").iterdir():
             file.write_bytes(b"no model")
         return bundle
@@ -119,11 +108,3 @@ def test_a_service_that_cannot_start_is_the_machines_fault(tmp_path: Path, monke
 
     with pytest.raises(ToolchainError, match="what serving costs this host cannot be measured"):
         measure_host_costs(model, dataset, open_target("onnxruntime").toolchain(), clients=(1, 2), load_s=0.2)
-
-
-def test_time_that_the_hypervisor_took_is_no_quiet_time() -> None:
-    """Waiting for a processor is in the latencies that costs are made from, whoever has it."""
-    before = SimpleNamespace(user=10.0, system=2.0, idle=50.0)
-    after = SimpleNamespace(user=11.0, system=2.5, idle=51.0, steal=3.0)
-
-    assert taken_s(after) - taken_s(before) == 1.5 + 3.0

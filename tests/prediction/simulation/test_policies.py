@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.prediction.simulation.services import NO_LENGTHS, NOTHING, clients, exact, poisson, served, trace_ms
+from tests.prediction.simulation.services import NO_LENGTHS, NOTHING, clients, exact, served, trace_ms
 from workbench.prediction.simulation import Simulated
 from workbench.prediction.simulation.simulation import drawn_lengths
 from workbench.values.measurement import BatchCurve
@@ -21,7 +21,7 @@ def latencies(simulated: Simulated) -> list[float]:
 
 
 def host(request_ms: float, *capacity: float, **costs: float) -> HostCosts:
-    return HostCosts(request_ms=request_ms, capacity=capacity or (1.0,), origin="assumed in a test", **costs)  # type: ignore[arg-type]
+    return HostCosts(request_ms=request_ms, capacity=capacity or (1.0,), origin="assumed in a test", **costs)
 
 
 FIVE, ALONE, FOUR = exact(lambda *_: 5.0, batches=(1, 8)), exact(lambda *_: 5.0), {"max_batch_size": 4}
@@ -86,14 +86,6 @@ def test_examples_worked_out_by_hand() -> None:
         simulated = served(curve, trace_ms(*arrivals), **asked)
         assert latencies(simulated) == pytest.approx(expected, abs=1e-5), why
         assert rows is None or simulated.batch_rows.tolist() == rows, why
-
-
-def test_two_workers_on_two_hyper_threads() -> None:
-    """Together they do 1.2 times the work of one: 10 ms become 16.67."""
-    simulated = served(exact(lambda *_: 10.0), clients(2), workers=2, host=host(0.0, 1.0, 1.2), requests=2000)
-
-    assert simulated.throughput_per_s == pytest.approx(120)
-    assert simulated.processors_busy == pytest.approx(1.0)
 
 
 def crowded(wait_ms: float, processors: int = 2) -> Simulated:
@@ -208,22 +200,3 @@ def test_the_policy_is_what_a_plain_account_of_it_says(
     )
     assert sorted(simulated.latency_ms.tolist()) == pytest.approx(sorted(expected), abs=1e-6)
     assert simulated.batch_rows.tolist() == rows
-
-
-def test_bins_of_which_one_is_used_are_one_queue() -> None:
-    curve = exact(lambda batch, length: 1.0 + batch * length / 64, batches=(1, 8), lengths=(16, 64))
-    lengths, asked = np.array([33, 64]), {"max_batch_size": 4, "batch_timeout_ms": 2.0, "requests": 2000}
-    for load in (clients(20), poisson(300)):
-        one = served(curve, load, lengths=lengths, bins=(64,), **asked)
-        several = served(curve, load, lengths=lengths, bins=(16, 64), **asked)
-        assert np.array_equal(one.latency_ms, several.latency_ms), load
-
-
-def test_equal_seeds_give_equal_services_and_others_do_not() -> None:
-    curve = exact(lambda batch, length: 1.0 + batch * length / 64, batches=(1, 8), lengths=(16, 64))
-    asked = {"lengths": np.arange(1, 65), "bins": (16, 64), "max_batch_size": 4, "requests": 500}
-
-    first, again, other = (served(curve, poisson(400), seed=seed, **asked) for seed in (3, 3, 4))
-
-    assert np.array_equal(first.latency_ms, again.latency_ms)
-    assert not np.array_equal(first.latency_ms, other.latency_ms)

@@ -7,21 +7,6 @@ from tests.prediction.simulation.services import clients, exact, exponential, po
 from workbench.prediction.simulation import figures
 
 
-def test_figures_are_those_of_the_run() -> None:
-    simulated = served(exact(lambda *_: 10.0), clients(2), requests=5000)
-
-    found = figures(simulated)
-
-    assert found.kind == "predicted"
-    assert found.requests == 5000
-    assert (found.p50_ms.value, found.p99_ms.value) == pytest.approx((20, 20))
-    assert found.throughput_per_s.value == pytest.approx(100)
-    assert found.worker_busy == pytest.approx(1.0)
-    assert found.mean_batch == 1
-    assert found.reliable
-    assert found.note == ""
-
-
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     """M/M/1 at half load: 19 in 20 in the long run, and at least 33 of 40 here."""
     curve, held = exponential(1.0, quantiles=2001), {"p50": 0, "p99": 0, "rate": 0}

@@ -8,30 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.prediction.simulation.services import NOTHING, clients, exact, exponential, poisson, served
+from tests.prediction.simulation.services import clients, exact, exponential, poisson, served
 from workbench.values.measurement import BatchCurve
 from workbench.values.service import HostCosts
 
 MANY = 400_000
-
-
-def test_poisson_arrivals_at_one_server_of_constant_time_wait_as_pollaczek_and_khinchine_say() -> None:
-    load = 0.8
-
-    simulated = served(exact(lambda *_: 1.0), poisson(1000 * load), requests=MANY)
-
-    assert simulated.latency_ms.mean() == pytest.approx(1 + load / (2 * (1 - load)), rel=0.03)
-    assert simulated.worker_busy == pytest.approx(load, rel=0.01)
-
-
-def test_exponential_calls_at_one_server_give_exponential_latencies() -> None:
-    load = 0.7
-
-    simulated = served(exponential(1.0), poisson(1000 * load), requests=MANY)
-
-    mean_ms = 1 / (1 - load)
-    assert simulated.latency_ms.mean() == pytest.approx(mean_ms, rel=0.03)
-    assert np.percentile(simulated.latency_ms, [50, 90, 99]) == pytest.approx(mean_ms * np.log([2, 10, 100]), rel=0.05)
 
 
 def test_two_workers_wait_as_erlang_says() -> None:
@@ -101,15 +82,6 @@ def test_many_clients_keep_every_worker_busy_with_full_batches() -> None:
         assert simulated.worker_busy == pytest.approx(1.0, abs=0.01)
 
 
-def test_the_front_end_is_one_thread() -> None:
-    host = HostCosts(request_ms=2.0, capacity=(1.0, 2.0, 3.0, 4.0, 5.0), origin="assumed in a test")
-
-    simulated = served(exact(lambda *_: 1.0), clients(50), host=host, workers=4)
-
-    assert simulated.throughput_per_s == pytest.approx(500, rel=0.01)
-    assert simulated.front_end_busy == pytest.approx(1.0, abs=0.001)
-
-
 services = st.fixed_dictionaries(
     {
         "max_batch_size": st.sampled_from([1, 2, 4, 8]),
@@ -159,30 +131,6 @@ def test_shares_are_shares_and_batches_hold_every_request(service: dict, count: 
     # batches begun after the warm-up hold the requests answered after it, but for those in the service at its edges
     assert abs(int(simulated.batch_rows.sum()) - 3000) <= count
     assert (np.diff(simulated.answered_ms) >= 0).all()
-
-
-@settings(deadline=None, max_examples=30)
-@given(service=services, count=st.integers(1, 40))
-def test_busy_workers_are_batches_times_their_time(service: dict, count: int) -> None:
-    """The utilization law, on a host whose processors nobody has to share."""
-    constant = exact(lambda *_: 2.0, batches=(1, 8), lengths=(64,))
-    simulated = served(constant, clients(count), requests=6000, **(service | {"host": NOTHING, "bins": (64,)}))
-
-    batches_per_ms = len(simulated.batch_rows) / simulated.answered_ms[-1]
-    assert simulated.worker_busy == pytest.approx(2 * batches_per_ms / service["workers"], rel=0.02)
-
-
-@settings(deadline=None, max_examples=30)
-@given(service=services, count=st.integers(1, 40), factor=st.sampled_from([1.1, 2.0]))
-def test_a_slower_model_answers_no_more_requests(service: dict, count: int, factor: float) -> None:
-    """One request a call, and no processors to share: a slower model may fill larger batches, and workers that share
-    processors may fall into step, either of which may answer more."""
-    service = service | {"host": NOTHING, "max_batch_size": 1}
-    slower = exact(lambda b, n: factor * (0.3 + 0.01 * b * n), batches=(1, 4, 8), lengths=(16, 32, 64))
-
-    quick, slow = (served(curve, clients(count), requests=6000, **service) for curve in (CURVE, slower))
-
-    assert slow.throughput_per_s <= quick.throughput_per_s * 1.02
 
 
 def _on_device(curve: BatchCurve) -> BatchCurve:

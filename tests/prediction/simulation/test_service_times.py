@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.prediction.simulation.services import exact, point
+from tests.prediction.simulation.services import exact
 from workbench.prediction.simulation.service_times import service_times
 from workbench.targets.ascend.fitting import Shape, turns
 from workbench.values.errors import ConfigError
@@ -56,14 +55,6 @@ def test_every_batch_costs_and_computes_what_the_turns_of_a_session_on_a_device_
             assert times.computed_rows[rows - 1] == sum(shape.batch for shape in run)
 
 
-def test_quantiles_of_different_fineness_are_brought_to_one() -> None:
-    curve = BatchCurve(
-        points=(point(1, 0, (1.0, 3.0)), point(2, 0, (2.0, 4.0, 10.0))), stepped=False, threads=1, clock="host"
-    )
-
-    assert service_times(curve, (), max_batch=2).times_ms.tolist() == [[[1, 2, 3], [2, 4, 10]]]
-
-
 def test_bins_and_curves_that_do_not_fit_are_refused() -> None:
     curve, whole = exact(lambda *_: 1.0, lengths=(16, 64)), exact(lambda *_: 1.0, batches=(1, 2), lengths=(8, 16))
     for found, bins, message in (
@@ -73,15 +64,3 @@ def test_bins_and_curves_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             service_times(found, bins, max_batch=1)
-
-
-def test_times_are_drawn_with_the_spread_of_the_calls() -> None:
-    from tests.prediction.simulation.services import clients, served
-
-    curve = BatchCurve(points=(point(1, 0, (1.0, 2.0, 10.0)),), stepped=False, threads=1, clock="host")
-
-    times = served(curve, clients(1), requests=50_000).latency_ms
-
-    assert np.percentile(times, [25, 50, 75]) == pytest.approx([1.5, 2, 6], rel=0.02)
-    assert times.min() >= 1
-    assert times.max() <= 10

@@ -5,13 +5,7 @@ from typing import Any
 
 import pytest
 
-from workbench.quantization.amct.json_form import (
-    ActivationQuantParams,
-    ExpandedConfig,
-    LayerConfig,
-    WeightQuantParams,
-    parse_config_json,
-)
+from workbench.quantization.amct.json_form import ActivationQuantParams, ExpandedConfig, LayerConfig, parse_config_json
 from workbench.values.errors import ConfigError
 
 
@@ -34,20 +28,6 @@ def test_what_a_text_leaves_out_has_amcts_defaults() -> None:
             )
         },
     )
-
-
-def test_the_parameters_of_learned_rounding_are_read() -> None:
-    text = layer(weight_quant_params={"wts_algo": "ada_quantize", "beta_range": [9, 3], "warm_start": 0.5})
-
-    assert parse_config_json(text).layers["fc"].weight == WeightQuantParams(
-        wts_algo="ada_quantize", num_iteration=10000, reg_param=0.01, beta_range=(9.0, 3.0), warm_start=0.5
-    )
-
-
-def test_a_number_of_bins_alone_means_hfmg() -> None:
-    activation = parse_config_json(layer(activation_quant_params={"num_of_bins": 1024})).layers["fc"].activation
-
-    assert activation == ActivationQuantParams(act_algo="hfmg", num_of_bins=1024)
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.quantization.amct_files import PEERS
-from workbench.quantization.amct.protobuf_text import (
-    Field,
-    Message,
-    boolean,
-    identifier,
-    integer,
-    parse,
-    quoted,
-    real,
-    shortest,
-    string,
-)
+from workbench.quantization.amct.protobuf_text import Field, parse, quoted, shortest, string
 from workbench.values.errors import ConfigError
 
 SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -27,40 +16,6 @@ SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 def only(text: str) -> Field:
     (field,) = parse(text).fields
     return field
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a { b: 1 c: 2 }",
-        "a: { b: 1, c: 2 }",
-        "a < b: 1; c: 2; >",
-        "a: <b:1 c:2>",
-        "# first\na { # second\n b: 1 c\n:\n2 }",
-    ],
-)
-def test_the_ways_to_write_one_message_are_equal(text: str) -> None:
-    (field,) = parse(text).fields
-
-    assert isinstance(field.value, Message)
-    assert [(inner.name, inner.value.text) for inner in field.value.fields] == [("b", "1"), ("c", "2")]
-
-
-def test_a_list_is_the_repeated_field() -> None:
-    assert [field.value.text for field in parse('a: ["x", "y"] a: "z"').fields] == ["x", "y", "z"]
-    assert parse("a: []").fields == ()
-
-
-def test_every_field_keeps_its_line() -> None:
-    fields = parse('a: 1\n\nb {\n  c: "x"\n}\nd: [1,\n 2]').fields
-
-    assert [field.line for field in fields] == [1, 3, 6, 6]
-    assert isinstance(fields[1].value, Message)
-    assert fields[1].value.fields[0].line == 4
-
-
-def test_neighbouring_strings_are_one_string() -> None:
-    assert string(only('a: "x" \'y\'\n"z"')) == "xyz"
 
 
 @pytest.mark.parametrize(
@@ -104,28 +59,6 @@ def test_text_outside_the_grammar_is_refused_with_its_line(text: str, line: int,
         parse(text, file="quant.cfg")
 
     assert (caught.value.file, caught.value.line) == ("quant.cfg", line)
-
-
-@pytest.mark.parametrize(
-    ("read", "text"),
-    [
-        (boolean, 'a: "true"'),
-        (boolean, "a: 2"),
-        (boolean, "a { }"),
-        (string, "a: word"),
-        (lambda field: integer(field, 0, 10), "a: 1.0"),
-        (lambda field: integer(field, 0, 10), "a: -1"),
-        (lambda field: integer(field, 0, 10), "a: 11"),
-        (lambda field: integer(field, 0, 10), "a: " + "1" * 5000),
-        (lambda field: identifier(field, ("INT8",)), 'a: "INT8"'),
-        (lambda field: identifier(field, ("INT8",)), "a: INT4"),
-        (real, 'a: "1.0"'),
-        (real, "a: one"),
-    ],
-)
-def test_a_value_of_another_type_is_refused(read: object, text: str) -> None:
-    with pytest.raises(ConfigError, match="a: is "):
-        read(only("\n\n" + text))  # type: ignore[operator]
 
 
 @given(SINGLE)

@@ -88,13 +88,6 @@ def test_layers_missing_in_the_json_stay_in_float() -> None:
     assert found.layers["fc"].activation == IFMR
 
 
-def test_in_the_json_a_layer_without_asymmetric_follows_activation_offset() -> None:
-    found = recipe('{"activation_offset": false, "fc": {}, "up": {"activation_quant_params": {"asymmetric": true}}}')
-
-    assert found.layers["fc"].activation.symmetric
-    assert not found.layers["up"].activation.symmetric
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -137,21 +130,6 @@ def test_what_this_engine_does_not_compute_is_refused_with_what_amct_would_do(te
 def test_json_that_does_not_fit_the_model_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         recipe(text)
-
-
-def test_json_may_not_ask_a_symmetric_layer_for_an_offset() -> None:
-    text = '{"scores": {"activation_quant_params": {"asymmetric": true}}}'
-
-    with pytest.raises(ConfigError, match="only support act symmetric quant"):
-        recipe(text, ENCODER)
-
-
-def test_settings_that_change_nothing_for_the_model_are_taken() -> None:
-    assert recipe("do_fusion: false joint_quant: false", ENCODER) == recipe(
-        "joint_quant: false do_fusion: false", ENCODER
-    )
-    skipped = 'skip_layers: "fc" override_layer_configs { layer_name: "fc" calibration_config {'
-    assert "fc" not in recipe(skipped + " ifmr_quantize { dst_type: INT16 } } }").layers
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from tests.quantization.deploy_models import (
     quantized_matmul,
     words,
 )
-from tests.quantization.networks import perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder, value
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -52,15 +51,6 @@ def test_an_encoder_stays_close_to_float_at_any_batch_and_length(merge_bias: boo
         assert cosine > 0.99
 
 
-def test_float_operators_run_in_as_few_sessions_as_the_chain_of_layers_allows() -> None:
-    """Longest chain: query and its equals, scores, context, out, up, down, classifier; floats before and between."""
-    proto = tiny_encoder()
-
-    interpreter = Interpreter(lower_deploy(proto, min_max_record(proto, ids(4, 7))))
-
-    assert interpreter.sessions == 7
-
-
 def test_equal_feeds_give_equal_bits_whatever_is_asked_for_besides() -> None:
     proto = tiny_encoder()
     model = lower_deploy(proto, min_max_record(proto, ids(4, 7)))
@@ -73,26 +63,6 @@ def test_equal_feeds_give_equal_bits_whatever_is_asked_for_besides() -> None:
     np.testing.assert_array_equal(named["logits"], plain)
     np.testing.assert_array_equal(second.run(feeds)["logits"], plain)
     np.testing.assert_allclose(named["softmax_y"].sum(axis=-1), 1, rtol=1e-6)
-
-
-def test_tensors_in_between_have_the_types_they_have_on_the_device() -> None:
-    proto = perceptron()
-    record = min_max_record(proto, rows(16))
-    model = lower_deploy(proto, record)
-    feeds = rows(4)
-
-    values = Interpreter(model).run(feeds, ["fc1.quant.output0", "fc1_y", "fc1.dequant.output0", "fc1_w", "x"])
-
-    layer = record.layers[0]
-    inverse = np.float32(1) / np.float32(layer.activation.scale)
-    q = np.clip(np.rint(feeds["x"] * inverse) + layer.activation.zero_point, -128, 127)
-    assert values["fc1.quant.output0"].dtype == np.int8
-    np.testing.assert_array_equal(values["fc1.quant.output0"], q)
-    sums = (q - layer.activation.zero_point).astype(np.int64) @ values["fc1_w"].astype(np.int64)
-    assert values["fc1_y"].dtype == np.int32
-    bias = next(t for t in model.graph.initializer if t.name == "fc1_b")
-    np.testing.assert_array_equal(values["fc1_y"], sums + onnx.numpy_helper.to_array(bias))
-    assert values["fc1.dequant.output0"].dtype == np.float32
 
 
 @settings(max_examples=60, deadline=None)
@@ -225,14 +195,6 @@ def test_what_a_deploy_model_does_not_have_is_refused_by_name(changes: dict[str,
 
     with pytest.raises(LoweringError, match=message):
         Interpreter(quantized_matmul(**arguments))
-
-
-def test_a_float_operator_on_integers_is_refused_by_name() -> None:
-    model = quantized_matmul(np.eye(2, dtype=np.int8), words(1.0))
-    model.graph.node[1].op_type = "Mul"
-
-    with pytest.raises(LoweringError, match=r"layer: Mul on int8 values is not part of a deploy model"):
-        Interpreter(model)
 
 
 def test_feeds_and_names_that_do_not_fit_are_refused() -> None:

@@ -126,16 +126,3 @@ def test_a_value_that_is_no_number_is_found_in_its_block(folder: Path, value: fl
     read_block(model, 0)
     with pytest.raises(ConfigError, match=r"model.layers.1.mlp.up_proj.weight holds 1 values that are NaN or infinite"):
         read_block(model, 1)
-
-
-def test_tensors_without_use_are_told_and_not_read(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    save_file({**tensors, "model.extra": torch.ones(1)}, folder / "model.safetensors")
-    assert open_model(folder).surplus == ("model.extra",)
-
-
-def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file"):
-        open_model(tmp_path)
-    with pytest.raises(ConfigError, match="is no folder"):
-        open_model(tmp_path / "absent")

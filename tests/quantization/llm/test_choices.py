@@ -10,14 +10,7 @@ import torch
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
 from workbench.quantization.llm.checkpoint import open_model
-from workbench.quantization.llm.choices import (
-    AskedQuestion,
-    accuracy,
-    answers,
-    asked,
-    chance,
-    compare_answers,
-)
+from workbench.quantization.llm.choices import AskedQuestion, accuracy, answers, asked, chance, compare_answers
 from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.questions import Question
@@ -36,7 +29,7 @@ def encode(text: str) -> list[int]:
 
 def question(text: str = "2 + 2?", answer: int = 1, **changes: object) -> Question:
     fields = {"options": ("3", "4", "5"), "subject": "sums", "language": "en", "place": "f:1", **changes}
-    return Question(text=text, answer=answer, **fields)  # type: ignore[arg-type]  # of the fields above
+    return Question(text=text, answer=answer, **fields)
 
 
 def text_of(inputs: Sequence[int], texts: Sequence[str]) -> str:
@@ -69,13 +62,6 @@ def test_chinese_questions_are_asked_in_chinese(config: LlmConfig) -> None:
     assert list(one.inputs[0]) == encode(said)[:-1]
 
 
-def test_texts_of_options_are_scored_by_the_character(config: LlmConfig) -> None:
-    (one,) = asked([question(options=("three", "4"))], encode, config, by="text")
-    assert list(one.inputs[0]) == encode("Question: 2 + 2?\nAnswer: three")[:-1]
-    assert one.targets[0] == tuple(encode(" three")[1:])
-    assert one.lengths == (5, 1)
-
-
 def test_more_examples_than_there_are_and_questions_beyond_the_context_are_refused(config: LlmConfig) -> None:
     with pytest.raises(ConfigError, match=r"1 examples of 'sums', 2 are to be shown"):
         asked([question()], encode, config, shots=2, examples=[question()])
@@ -96,19 +82,6 @@ def test_the_answer_is_the_option_of_the_largest_likelihood(tmp_path: Path) -> N
             rows = torch.log_softmax(logits[0].double(), -1)[-len(targets) :]
             scores.append(sum(float(row[target]) for row, target in zip(rows, targets, strict=True)) / length)
         assert found[number] == int(np.argmax(scores))
-
-
-def test_equal_inputs_are_computed_once(config: LlmConfig) -> None:
-    given: list[tuple[int, ...]] = []
-
-    def forward(windows: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        for ids in windows:
-            given.append(tuple(ids[0].tolist()))
-            yield torch.zeros(1, ids.shape[1], VOCABULARY)
-
-    questions = asked([question("a"), question("b")], encode, config)
-    assert answers("m", questions, forward).tolist() == [0, 0]
-    assert len(given) == len(set(given)) == 2
 
 
 def test_a_logit_that_is_no_number_names_model_and_question(config: LlmConfig) -> None:

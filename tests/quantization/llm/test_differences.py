@@ -12,10 +12,8 @@ from workbench.quantization.llm.differences import (
     compare_text,
     looks,
     perplexity_pairs,
-    windows_needed,
 )
 from workbench.quantization.llm.outcomes import TextOutcomes
-from workbench.values.measurement import Estimate
 
 
 def outcomes(ratio: float, count: int = 24, *, noise: float = 0.01, seed: int = 0, kl: float = 0.02) -> TextOutcomes:
@@ -59,31 +57,6 @@ def test_a_difference_within_noise_says_how_many_windows_would_show_it() -> None
     assert not found.told_apart
     assert found.windows_needed is not None
     assert found.windows_needed > 24
-
-
-def test_one_window_tells_nothing_apart() -> None:
-    found = compare_text(outcomes(1, 1), outcomes(1.5, 1))
-    assert found.ratio.low == found.ratio.high == pytest.approx(1.5, rel=0.05)
-    assert not found.told_apart
-
-
-def test_windows_needed_grow_with_the_square_of_the_interval() -> None:
-    assert windows_needed(Estimate(value=0.01, low=-0.01, high=0.03), 10) == 40
-    assert windows_needed(Estimate(value=0.01, low=0.005, high=0.03), 10) is None
-    assert windows_needed(Estimate(value=0.0, low=-0.01, high=0.01), 10) is None
-
-
-def test_outcomes_of_other_windows_are_refused() -> None:
-    with pytest.raises(ValueError, match="different windows"):
-        compare_text(outcomes(1), outcomes(1.1, count=23))
-
-
-def test_a_wreck_beyond_all_numbers_has_a_finite_ratio() -> None:
-    reference = outcomes(1)
-    wreck = TextOutcomes(
-        nll=reference.nll + 1e6, predictions=reference.predictions, kl=reference.nll, agreed=reference.agreed
-    )
-    assert math.isfinite(compare_text(reference, wreck).ratio.high)
 
 
 def test_a_model_far_above_the_limit_is_certain_after_the_first_look() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.quantization.llm.tiny_models import samples, shard_model, write_model
+from tests.quantization.llm.tiny_models import samples, write_model
 from workbench.graph.export import quiet_transformers
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import float_logits
@@ -62,12 +62,6 @@ def test_variants_of_llama_equal_transformers_to_the_bit(tmp_path: Path, changes
     assert equal(write_model(tmp_path / "m", "llama", "bfloat16", **changes))
 
 
-def test_shards_and_one_file_give_the_same(tmp_path: Path) -> None:
-    whole = ours(write_model(tmp_path / "a", "qwen3"), samples())
-    parts = ours(shard_model(write_model(tmp_path / "b", "qwen3")), samples())
-    assert all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
-
-
 def test_weights_of_another_float_type_are_rounded_to_the_models(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m", "qwen2", "float32")
     config = (folder / "config.json").read_text()
@@ -86,9 +80,3 @@ def test_a_sliding_window_is_the_context(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m", "qwen2", use_sliding_window=True, sliding_window=9, max_window_layers=0)
     assert open_model(folder).config.context == 9
     assert torch.equal(ours(folder, samples(1))[0], theirs(folder, samples(1))[0])
-
-
-def test_callers_are_not_put_into_inference_mode_between_windows(tmp_path: Path) -> None:
-    model = open_model(write_model(tmp_path / "m", "qwen2"))
-    for _ in float_logits(model)(samples()):
-        assert not torch.is_inference_mode_enabled()

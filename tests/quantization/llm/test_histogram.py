@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.ao.quantization.observer import HistogramObserver
 
-from workbench.quantization.llm.observers import BINS, Histogram, TruncatedHistogram, crossed_search, least_error
+from workbench.quantization.llm.observers import BINS, Histogram, least_error
 from workbench.values.errors import ConfigError
 
 
@@ -26,18 +26,6 @@ def test_a_range_ends_at_values_of_the_last_sample(seeds: list[int], dtype: torc
     assert (x.float() == high).any()
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=3))
-def test_the_range_of_least_error_lies_within_what_was_seen(seeds: list[int]) -> None:
-    histogram = TruncatedHistogram()
-    seen = [heavy(seed) for seed in seeds]
-    for x in seen:
-        low, high = histogram.update(x)
-    everything = torch.cat(seen)
-    step = (everything.max() - everything.min()) / BINS
-    assert everything.min() <= low < high <= everything.max() + step * BINS * 0.01
-
-
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10**6), st.booleans())
 def test_the_range_of_least_error_is_pytorchs(seed: int, falling: bool) -> None:
@@ -50,21 +38,6 @@ def test_the_range_of_least_error_is_pytorchs(seed: int, falling: bool) -> None:
     theirs.histogram, theirs.min_val, theirs.max_val = counts, x.min(), x.max()
     found = theirs._non_linear_param_search()
     assert [float(each) for each in least_error(counts, x.min(), x.max())] == [float(each) for each in found]
-
-
-def test_the_tools_newer_search_keeps_the_whole_range() -> None:
-    x = heavy(5)
-    counts = torch.histc(x, BINS, float(x.min()), float(x.max()))
-    low, high = crossed_search(counts, x.min(), x.max())
-    assert float(low) == float(x.min())
-    assert float(high) == pytest.approx(float(x.max()), rel=1e-6)
-
-
-def test_a_sample_of_one_value_is_its_own_range_and_is_not_counted() -> None:
-    histogram = Histogram()
-    ranges = [histogram.update(x) for x in (heavy(1), torch.full((9,), 0.25), heavy(1))]
-    assert [float(each) for each in ranges[1]] == [0.25, 0.25]
-    assert ranges[2] == ranges[0]
 
 
 def test_values_that_are_not_finite_are_left_out_and_a_sample_of_none_is_refused() -> None:

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
-from workbench.quantization.llm import outcomes as module
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import float_logits
-from workbench.quantization.llm.outcomes import TextOutcomes, Window, float_outcomes, joined, text_outcomes, windows_of
+from workbench.quantization.llm.outcomes import TextOutcomes, Window, float_outcomes, text_outcomes
 from workbench.quantization.llm.reference import float_reference
 from workbench.values.errors import MeasureError
 
@@ -67,15 +66,6 @@ def test_kl_is_never_negative_and_zero_between_equals(seed: int, scale: float) -
     assert np.array_equal(same.nll, float_outcomes(cut, ours).nll)
 
 
-def test_blocks_of_places_give_the_same_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = scored(2)[1]
-    monkeypatch.setattr(module, "_BLOCK_BYTES", 8 * VOCABULARY * 2)  # the size of a block is no argument of a user's
-    parts = scored(2)[1]
-    assert parts.nll == pytest.approx(whole.nll, rel=1e-14)
-    assert parts.kl == pytest.approx(whole.kl, rel=1e-14)
-    assert np.array_equal(parts.agreed, whole.agreed)
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_logit_that_is_no_number_is_an_error_that_names_window_and_checkpoint(value: float) -> None:
     cut = windows()
@@ -85,38 +75,6 @@ def test_a_logit_that_is_no_number_is_an_error_that_names_window_and_checkpoint(
         text_outcomes("static", cut, ours, theirs, numbered_from=4)
     with pytest.raises(MeasureError, match="the float model: 1 logits of window 1"):
         float_outcomes(cut, theirs)
-
-
-def test_logits_of_another_vocabulary_or_too_few_windows_are_refused() -> None:
-    cut = windows()
-    ours = logits_of(cut, 1)
-    with pytest.raises(MeasureError, match="window 0 has logits of shape"):
-        text_outcomes("a", cut, ours, [x[..., :-1] for x in ours])
-    with pytest.raises(ValueError, match="zip"):
-        text_outcomes("a", cut, ours, ours[:-1])
-
-
-def test_parts_join_to_the_whole() -> None:
-    _, whole = scored(2)
-    cut = windows()
-    ours, theirs = logits_of(cut, 1), logits_of(cut, 2)
-    parts = [text_outcomes("a", cut[a:b], ours[a:b], theirs[a:b]) for a, b in ((0, 1), (1, 3))]
-    assert np.array_equal(joined(parts).kl, whole.kl)
-    assert np.array_equal(joined(parts).first(2).nll, whole.nll[:2])
-
-
-def test_perplexity_of_a_model_is_that_of_its_logits(tmp_path: Path) -> None:
-    model = open_model(write_model(tmp_path / "m", "qwen3", "float32"))
-    text = torch.randint(0, VOCABULARY, (1, 50), generator=torch.Generator().manual_seed(3))
-    cut = windows_of(text, window=16, stride=16)
-    ids = [each.ids for each in cut]
-    reference = float_reference(model, ids)
-    found = float_outcomes(cut, reference.logits())
-    nll = sum(
-        float(F.cross_entropy(logits[0, :-1], window.ids[0, 1:], reduction="sum"))
-        for logits, window in zip(float_logits(model)(ids), cut, strict=True)
-    )
-    assert found.perplexity == pytest.approx(math.exp(nll / 46), rel=1e-6)
 
 
 def test_kept_states_are_read_again_and_give_logits_to_the_bit(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.recipe import Group, LinearRecipe, LlmRecipe, Phase, Smooth
 from workbench.quantization.llm.run import fake_logits
 from workbench.quantization.llm.smoothing.groups import ChannelStatistics, outlier_scale
-from workbench.quantization.llm.smoothing.search import best_exponent, searched_exponents, threshold_scale
+from workbench.quantization.llm.smoothing.search import searched_exponents
 from workbench.quantization.llm.walk import WorkingBlock, take_stage
 
 ALL: tuple[Group, ...] = ("norm-linear", "ov", "up-down")
@@ -103,27 +103,6 @@ def test_searched_exponents_have_no_greater_error_than_those_of_m1(seed: int, pe
         return float((fake @ (torch.round(scaled / steps) * steps).T - x.reshape(-1, 24) @ weight.T).pow(2).mean())
 
     assert error(*searched_exponents([weight], [x[:1], x[1:]], per_token=per_token)) <= error(0.5, 0.5) * (1 + 1e-4)
-
-
-def test_of_equal_errors_the_last_exponent_wins_and_of_none_that_is_a_number_the_first() -> None:
-    assert best_exponent(lambda value: 1.0) == 1.0
-    assert best_exponent(lambda value: abs(value - 0.35)) == 0.35
-    assert best_exponent(lambda value: float("nan")) == 0.0
-
-
-def test_thresholds_leave_alike_channels_to_m1_and_others_alone() -> None:
-    random = torch.Generator().manual_seed(3)
-    alike, out = torch.rand(1, 64, 16, generator=random) - 0.5, torch.randn(1, 64, 16, generator=random)
-    out[..., 5] *= 40
-    weight = torch.randn(8, 16, generator=random)
-    found = []
-    for x in (alike, out):
-        seen = ChannelStatistics(keep=1)
-        seen.update(x)
-        found.append(threshold_scale(seen, weight.abs().amax(0), [weight], [None]))
-    assert torch.allclose(found[0], (alike.abs().amax((0, 1)) / weight.abs().amax(0)).sqrt())
-    assert found[1][5] > 2
-    assert int((found[1] == 1).sum()) == 15
 
 
 def kept_by_definition(beyond: np.ndarray) -> float:

@@ -1,13 +1,10 @@
 """Searched scales of weights: never a greater error than the widest range has, whatever the weights are."""
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.quantization.llm.affine import affine, extremes, refined_scale, searched_scale
-from workbench.quantization.llm.quantized import quantized_linear, weight_affine
-from workbench.quantization.llm.recipe import LinearRecipe, WeightMethod
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -35,22 +32,18 @@ def widest(weight: torch.Tensor) -> torch.Tensor:
     return affine(*extremes(weight, -1), symmetric=True, generation="v0").scale
 
 
-@settings(max_examples=60, deadline=None)
-@given(weights())
-def test_mse_has_no_greater_error_than_minmax(weight: torch.Tensor) -> None:
-    before = widest(weight)
-    found = searched_scale(weight, before, None)
-    assert found.dtype == weight.dtype
-    assert (found <= before).all()
-    assert (error(weight, found) <= error(weight, before) * (1 + 1e-5) + 1e-12).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(weights(), st.integers(0, 2**31))
-def test_output_mse_has_no_greater_error_of_the_output_than_minmax(weight: torch.Tensor, seed: int) -> None:
-    importance = torch.rand(weight.shape[1], generator=torch.Generator().manual_seed(seed)).pow(4)
+@settings(max_examples=120, deadline=None)
+@given(weights(), st.none() | st.integers(0, 2**31))
+def test_mse_has_no_greater_error_than_minmax_of_the_weight_or_of_the_output(
+    weight: torch.Tensor, seed: int | None
+) -> None:
+    importance = None
+    if seed is not None:
+        importance = torch.rand(weight.shape[1], generator=torch.Generator().manual_seed(seed)).pow(4)
     before = widest(weight)
     found = searched_scale(weight, before, importance)
+    assert found.dtype == weight.dtype
+    assert (found <= before).all()
     assert (error(weight, found, importance) <= error(weight, before, importance) * (1 + 1e-5) + 1e-12).all()
 
 
@@ -66,33 +59,3 @@ def test_ssz_has_no_greater_error_than_minmax_and_no_scale_that_is_no_number(wei
 
     errors = [(weight - meant(scale)).float().pow(2).mean(1) for scale in (found, before)]
     assert (errors[0] <= errors[1] * (1 + 1e-5) + 1e-12).all()
-
-
-def test_columns_that_no_input_reaches_do_not_count() -> None:
-    weight = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
-    weight[:, 0] = 40
-    importance = torch.ones(64)
-    importance[0] = 0
-    before = widest(weight)
-    searched = [error(weight, searched_scale(weight, before, how), importance) for how in (importance, None)]
-    assert (searched[0] < searched[1] / 2).all()
-
-
-def test_rows_are_searched_alone_and_in_parts_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = torch.randn(9, 33, generator=torch.Generator().manual_seed(0))
-    whole = searched_scale(weight, widest(weight), None)
-    # values at once are a constant: a test with a million of them would take seconds
-    monkeypatch.setattr("workbench.quantization.llm.affine._ROWS_AT_ONCE", 70)
-    assert torch.equal(searched_scale(weight, widest(weight), None), whole)
-    assert torch.equal(searched_scale(weight[4:5], widest(weight)[4:5], None), whole[4:5])
-
-
-@pytest.mark.parametrize("method", ["minmax", "mse", "output_mse", "ssz"])
-def test_integers_of_every_method_stay_in_range(method: WeightMethod) -> None:
-    weight = torch.randn(6, 40, generator=torch.Generator().manual_seed(3)).to(torch.bfloat16)
-    how = LinearRecipe(type="W8A16", weight=method)
-    by = weight_affine(weight, how, "v0", torch.rand(40, generator=torch.Generator().manual_seed(4)))
-    linear = quantized_linear(weight, None, by, how, "v0", None)
-    assert linear.weight.dtype == torch.int8
-    assert int(linear.weight.min()) >= -127
-    assert by.scale.shape == (6, 1)

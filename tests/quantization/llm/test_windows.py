@@ -33,15 +33,6 @@ def test_without_overlap_only_first_tokens_of_windows_are_left_out(tokens: int, 
     assert predicted(windows) == [place for place in range(tokens) if place % window]
 
 
-@given(tokens=st.integers(2, 200), window=st.integers(2, 40), data=st.data())
-def test_a_prediction_has_the_overlap_as_context_wherever_the_text_has_it(
-    tokens: int, window: int, data: st.DataObject
-) -> None:
-    stride = data.draw(st.integers(1, window - 1))
-    for each in windows_of(torch.arange(tokens)[None], window=window, stride=stride):
-        assert each.first >= min(window - stride, int(each.targets[0]))
-
-
 @pytest.mark.parametrize(("window", "stride", "said"), [(1, 1, "predicts nothing"), (8, 0, "stride of 0"), (8, 9, "9")])
 def test_sizes_that_make_no_windows_are_refused(window: int, stride: int, said: str) -> None:
     with pytest.raises(ConfigError, match=said):

@@ -199,16 +199,8 @@ class Probe:
     bins: tuple[int, ...]
 
     def curve(self, largest: int) -> BatchCurve:
-        exact = Estimate(value=self.call_ms, low=self.call_ms, high=self.call_ms)
         points = tuple(
-            CurvePoint(
-                batch=batch,
-                length=length,
-                calls=1,
-                p50_ms=exact,
-                mean_ms=self.call_ms,
-                quantiles_ms=(self.call_ms, self.call_ms),
-            )
+            CurvePoint.exact(batch, length, self.call_ms)
             for length in self.bins or (0,)
             for batch in dict.fromkeys((1, largest))
         )

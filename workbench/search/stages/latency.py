@@ -9,10 +9,9 @@ from pathlib import Path
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.carried import timed_feeds
-from workbench.evaluation.device_figures import device_figures
 from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.keys import latency_key
-from workbench.evaluation.measure import TimingProtocol, time_against_baseline
+from workbench.evaluation.measure import TimingProtocol, device_figures, time_against_baseline
 from workbench.evaluation.memory import peak_memory
 from workbench.evaluation.modelled_clock import time_modelled
 from workbench.evaluation.raw_times import load_raw_times, ratio_by_rounds, save_raw_times

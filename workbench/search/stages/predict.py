@@ -24,7 +24,7 @@ from workbench.evaluation.shared_shapes import Shape, only_shapes, shapes_of, sh
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.shape_times import ShapeTimes, predict_times
-from workbench.prediction.stage import best_service, measured_curve, only
+from workbench.prediction.stage import best_service, measured_curve
 from workbench.search.deferred import audit_failed, known_times, may_be_predicted
 from workbench.search.stages.accuracy import full_accuracy, growing_subsets
 from workbench.search.stages.request import Progress, Request
@@ -35,6 +35,7 @@ from workbench.values.errors import CompileError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Split
 from workbench.values.metrics import accuracy_metrics
 from workbench.values.prediction import Prediction, ShapeAudit, ShapeTime
+from workbench.values.service import ServiceChoices
 
 _log = logging.getLogger(__name__)
 
@@ -241,11 +242,7 @@ def predicted_throughput(
     def curve(at: str) -> BatchCurve:
         points = []
         for (batch, length), time in sorted(times.items(), key=lambda item: (item[0][1], item[0][0])):
-            ms = float(getattr(time, at))
-            exact = Estimate(value=ms, low=ms, high=ms)
-            points.append(
-                CurvePoint(batch=batch, length=length, calls=0, p50_ms=exact, mean_ms=ms, quantiles_ms=(ms, ms))
-            )
+            points.append(CurvePoint.exact(batch, length, float(getattr(time, at)), calls=0))
         return BatchCurve(
             points=tuple(points),
             stepped=True,
@@ -257,7 +254,7 @@ def predicted_throughput(
     at_best = best_service(experiment, candidate, bench, curve("low"), split).best
     if at_best is None:
         return None
-    chosen = only(at_best.settings)
+    chosen = ServiceChoices.only(at_best.settings)
     found = []
     for end in ("value", "high"):
         result = best_service(experiment, candidate, bench, curve(end), split, choices=chosen)
