@@ -52,8 +52,8 @@ class ClientGone(Exception):
 
 def application(service: Service) -> Asgi:
     """The whole HTTP interface of a front end, but what the port of administration has."""
-    access = service.settings.access
-    hosts = Hosts(host for host in map(canonical_host, (*access.hosts, service.settings.host)) if host is not None)
+    host = canonical_host(service.settings.host)
+    hosts = Hosts([*service.settings.hosts, *([] if host is None else [host])])
     pages = _pages(service)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,9 +95,9 @@ def told_pages(
     async def document_html() -> tuple[int, str, str]:
         return 200, "text/html; charset=utf-8", page(document)
 
-    if settings.access.metrics in exposures:
+    if settings.metrics in exposures:
         pages["/metrics"] = figures
-    if settings.access.docs in exposures:
+    if settings.docs in exposures:
         document = openapi(manifest, settings)
         pages |= {"/openapi.json": document_json, "/docs": document_html}
     return pages

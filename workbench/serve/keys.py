@@ -29,7 +29,7 @@ from pathlib import Path
 
 from workbench.serve.events import log
 from workbench.serve.refusals import Refusal
-from workbench.serve.settings import Access
+from workbench.serve.settings import ServeSettings
 from workbench.values.errors import ConfigError
 
 DEFAULT = "default"
@@ -202,16 +202,16 @@ def _key(words: Sequence[str], path: Path, number: int) -> Key:
     return Key(name=name[0], digest=bytes.fromhex(digest[1]), rate_per_s=float(rate[1]) if rate else None)
 
 
-def watched_keys(access: Access) -> Keys | None:
+def watched_keys(settings: ServeSettings) -> Keys | None:
     """The keys that a service asks for; None where it answers everybody.
 
     Raises:
         ConfigError: see `read_keys`.
     """
-    if not access.keyed:
+    if not settings.keyed:
         return None
-    fixed = [] if access.api_key is None else [key_of(DEFAULT, access.api_key)]
-    return Keys(access.key_file, fixed, rate_per_s=access.rate_per_s)
+    fixed = [] if settings.api_key is None else [key_of(DEFAULT, settings.api_key)]
+    return Keys(settings.api_keys, fixed, rate_per_s=settings.rate_limit)
 
 
 _ENTRY = struct.Struct("<8sdd")

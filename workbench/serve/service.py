@@ -23,7 +23,7 @@ from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import Question, arrays, input_rules, parse
 from workbench.serve.samples import Padding, Sizes, Tokenizing, raw_key, raw_rows
-from workbench.serve.settings import ServeSettings, with_room
+from workbench.serve.settings import ServeSettings
 from workbench.targets.base import Array
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ class Service:
     def __init__(
         self, bundle: Bundle, settings: ServeSettings, metrics: Metrics, queue: Dispatch | RemoteQueue
     ) -> None:
-        settings = with_room(settings, bundle)
         self.bundle, self.settings, self.metrics, self.queue = bundle, settings, metrics, queue
         self.draining = False
         self.started_s = time.monotonic()
@@ -69,7 +68,7 @@ class Service:
         self._rules = input_rules(manifest, None if self.preprocessor is None else self.preprocessor.largest_id)
         self._longest = None if self.preprocessor is None else self.preprocessor.bins[-1]
         self._padding = Padding(manifest)
-        self.keys = watched_keys(settings.access)
+        self.keys = watched_keys(settings)
         """None where everybody is answered."""
         self.loop = asyncio.get_running_loop()
         self._open: set[Request] = set()
