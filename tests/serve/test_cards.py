@@ -71,13 +71,12 @@ def test_a_card_that_hangs_is_taken_out_its_batch_runs_on_another_and_it_comes_b
         places = [Place(card=name, environment={}) for name in ("first", "second")]
         given_up: list[WorkbenchError] = []
         queue = Dispatch(bundle, settings, Metrics(), places, given_up.append)
-        workers = queue.workers
-        workers.start()
+        queue.start()
         while not queue.proved:
             await asyncio.sleep(0.02)
         assert (queue.health()[0], queue.health()[1]["status"]) == (200, "ok")
 
-        process = workers.all[0].process
+        process = queue.all[0].process
         assert process is not None
         assert process.pid is not None
         os.kill(process.pid, signal.SIGSTOP)
@@ -91,7 +90,7 @@ def test_a_card_that_hangs_is_taken_out_its_batch_runs_on_another_and_it_comes_b
             rows.append(Row(key=key, item=sample, asker=asking, owner=None, index=index, arrived_s=0.0))
         queue.add(rows)
         said = []
-        while len(asking.done) + len(asking.refused) < len(rows) or workers.ready < 2:
+        while len(asking.done) + len(asking.refused) < len(rows) or queue.ready < 2:
             said.append(queue.health())
             await asyncio.sleep(0.02)
 
@@ -100,6 +99,6 @@ def test_a_card_that_hangs_is_taken_out_its_batch_runs_on_another_and_it_comes_b
         assert ["first"] in [about.get("cards_out") for _, about in said]
         assert [about["card"] for about in queue.health()[1]["workers"]] == ["first", "second"]
         assert [about["restarts"] for about in queue.health()[1]["workers"]] == [1, 0]
-        await workers.end()
+        await queue.end()
 
     asyncio.run(asyncio.wait_for(story(), 60))

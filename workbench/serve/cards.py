@@ -16,6 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from workbench.serve.metrics import labelled
 from workbench.serve.settings import ALL_CARDS, card_names
 from workbench.targets import described, device_count
 from workbench.values.device_use import DeviceReading, Reader
@@ -121,18 +122,11 @@ class DeviceGauges(Collector):
     def collect(self) -> Iterable[Metric]:
         last = dict(self._last)
         for quantity, name, help_text, factor in _GAUGES:
-            gauge = GaugeMetricFamily(name, help_text, labels=["device"])
-            for card, reading in sorted(last.items()):
-                value = getattr(reading, quantity)
-                if value is not None:
-                    gauge.add_metric([card], factor * value)
-            yield gauge
-        failures = CounterMetricFamily(
-            "workbench_device_reading_failures", "Looks at a card that failed.", labels=["device"]
-        )
-        for card, count in sorted(self._failures.items()):
-            failures.add_metric([card], count)
-        yield failures
+            told = ((card, getattr(reading, quantity)) for card, reading in sorted(last.items()))
+            values = [(card, factor * value) for card, value in told if value is not None]
+            yield labelled(GaugeMetricFamily, name, help_text, "device", values)
+        name, help_text = "workbench_device_reading_failures", "Looks at a card that failed."
+        yield labelled(CounterMetricFamily, name, help_text, "device", sorted(self._failures.items()))
 
     def _watch(self) -> None:
         while True:

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from workbench.serve.events import log_seldom
+from workbench.serve.metrics import labelled
 
 if TYPE_CHECKING:
     from workbench.serve.protocol import BoundedHttp
@@ -81,14 +82,9 @@ class Connections(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("workbench_connections", "Connections that are open.", self._count)
-        closed = CounterMetricFamily(
-            "workbench_connections_closed",
-            "Connections that were closed for want of room: newcomers refused, idle ones displaced.",
-            labels=["how"],
-        )
-        closed.add_metric(["refused"], self.refused)
-        closed.add_metric(["displaced"], self.displaced)
-        yield closed
+        about = "Connections that were closed for want of room: newcomers refused, idle ones displaced."
+        closed = [("refused", self.refused), ("displaced", self.displaced)]
+        yield labelled(CounterMetricFamily, "workbench_connections_closed", about, "how", closed)
 
     def _add(self, connection: BoundedHttp, address: str, now_s: float) -> None:
         self._open.setdefault(address, {})[connection] = now_s

@@ -31,7 +31,7 @@ from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import every, log, log_seldom
 from workbench.serve.front_end import ALONE, BEAT_S, CONNECTION, RATES
 from workbench.serve.keys import shared_file
-from workbench.serve.metrics import Merged
+from workbench.serve.metrics import Merged, labelled
 from workbench.serve.pool import Member, Pool, spawned
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import Passed
@@ -163,12 +163,9 @@ class FrontEnds(Pool[FrontEnd], Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("workbench_front_ends_alive", "Front ends that take requests.", self.ready)
-        restarts = CounterMetricFamily(
-            "workbench_front_end_restarts", "Times a front end was started again.", labels=["front_end"]
-        )
-        for front in self.all:
-            restarts.add_metric([str(front.number)], front.restarts)
-        yield restarts
+        restarts = [(str(front.number), front.restarts) for front in self.all]
+        about = "Times a front end was started again."
+        yield labelled(CounterMetricFamily, "workbench_front_end_restarts", about, "front_end", restarts)
 
     # --- connections ------------------------------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ async def _main(
     front: _Here | FrontEnds
     queue: Dispatch | FrontEnds = dispatch
     if fronts == 1:
-        front = _Here(Service(bundle, settings, metrics, dispatch), len(dispatch.workers.all), listener)
+        front = _Here(Service(bundle, settings, metrics, dispatch), len(dispatch.all), listener)
     else:
         watched_keys(settings)  # a file that cannot be read is told before anything starts
         front = queue = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
@@ -155,7 +155,7 @@ async def _main(
     where = {"url": _url(listener), **({} if admin is None else {"admin": _url(admin)})}
     log("listening", **where, bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
     try:
-        dispatch.workers.start()
+        dispatch.start()
         failure = await ending
         if failure is None:
             await _drained(front, settings.limits.grace_s, now)
@@ -163,7 +163,7 @@ async def _main(
         await front.end()
         if watching is not None:
             await watching.end()
-        await dispatch.workers.end()
+        await dispatch.end()
     return failure
 
 

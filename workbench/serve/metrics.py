@@ -190,6 +190,14 @@ def bundle_labels(manifest: Manifest) -> dict[str, str]:
     }
 
 
+def labelled(kind: Any, name: str, about: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
+    """A family whose samples have one label: (its value, the sample's)."""
+    found: Metric = kind(name, about, labels=[label])
+    for of, value in values:
+        found.add_metric([of], value)  # type: ignore[attr-defined]  # every family but their base has it
+    return found
+
+
 Snapshot = list[list[Any]]
 """[name, kind, help, [[series, [[label, value], …], value], …]] of each family: what JSON can carry."""
 

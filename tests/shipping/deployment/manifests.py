@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
 from tests.evaluations import evaluation
-from tests.serve.making import ready_workers
+from tests.serve.making import ready_workers, show_workers
 from workbench.bundle import Manifest, Tolerance
 from workbench.bundle.manifest import SourceModel
 from workbench.serve.cards import DeviceGauges
@@ -91,7 +91,7 @@ def series_of_the_service() -> dict[str, set[str]]:
     metrics.queue(0)
     metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)
     metrics.show(Connections(most=1, most_of_address=1))
-    metrics.show(ready_workers(1))
+    show_workers(metrics, ready_workers(1))
     gauges = DeviceGauges({"0": lambda: DeviceReading(**dict.fromkeys(DeviceReading.__dataclass_fields__, 1.0))})
     gauges.look()
     metrics.show(gauges)
