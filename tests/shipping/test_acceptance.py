@@ -25,7 +25,7 @@ from workbench.shipping.acceptance import (
     verdict_from_json,
     write_baseline,
 )
-from workbench.shipping.acceptance.text import verdict_lines
+from workbench.shipping.acceptance.verdict import verdict_lines
 from workbench.values.errors import ConfigError
 from workbench.values.fidelity import Agreement, Fidelity, FidelityPath, OutputAgreement
 from workbench.values.measurement import Estimate
