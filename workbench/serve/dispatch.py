@@ -216,17 +216,11 @@ class Dispatch(Pool[Worker]):
 
     def launch(self, member: Worker) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
         """See `Pool`."""
-        bundle, settings, number = self._bundle, self._settings, member.number
-        work = worker.Work(
-            directory=str(bundle.directory),
-            manifest_sha256=bundle.manifest_sha256,
-            rows=settings.service.max_batch_size,
-            policy=settings.policy,
-            place=number % self._places,
-            device=member.place.device,
-        )
+        bundle, number = self._bundle, member.number
+        rows, policy = self._settings.service.max_batch_size, self._settings.policy
+        of_bundle, at = (str(bundle.directory), bundle.manifest_sha256), (number % self._places, member.place.device)
         with variables_set(member.place.environment):
-            return spawned(f"worker-{number}", worker.run, work)
+            return spawned(f"worker-{number}", worker.run, *of_bundle, rows, policy, *at)
 
     def received(self, member: Worker, message: Message) -> None:
         """See `Pool`."""

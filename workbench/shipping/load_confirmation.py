@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.load import LoadPlan, LoadResult, bodies_of_bundle, bodies_of_dataset, run_load
+from workbench.load.exchange import exchange
 from workbench.load.result import P99_ANSWERS
 from workbench.load.service_process import RunningService, running_service
 from workbench.shipping.handover import bundle_contents
@@ -209,21 +209,16 @@ def _loaded(running: RunningService, load: ServiceLoad, seconds: float, bodies: 
 
 def _ask(running: RunningService, inputs: dict[str, Any], number: int) -> dict[str, Any]:
     """The outputs of one sample given as arrays."""
-    parts = urlsplit(running.url)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=_TIMEOUT_S)
     headers = {"Content-Type": "application/json"}
     if running.api_key is not None:
         headers["X-API-Key"] = running.api_key
+    body = json.dumps({"inputs": inputs}).encode()
     try:
-        connection.request("POST", "/predict", body=json.dumps({"inputs": inputs}), headers=headers)
-        answer = connection.getresponse()
-        text = answer.read()
+        status, _, text = exchange(running.url, "POST", "/predict", body, headers, _TIMEOUT_S)
     except (OSError, http.client.HTTPException) as error:
         raise MeasureError(f"golden sample {number}: the service did not answer: {error}.", transient=True) from error
-    finally:
-        connection.close()
-    if answer.status != 200:
-        raise MeasureError(f"golden sample {number}: status {answer.status}: {text[:300].decode('utf-8', 'replace')}")
+    if status != 200:
+        raise MeasureError(f"golden sample {number}: status {status}: {text[:300].decode('utf-8', 'replace')}")
     outputs: dict[str, Any] = json.loads(text)["outputs"]
     return outputs
 
