@@ -15,7 +15,7 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment
-from workbench.targets.base import FLOAT32_REPLAY, INT8_REPLAY, Target
+from workbench.targets.base import INT8_REPLAY, Target
 from workbench.targets.language import language_target
 from workbench.targets.prompted import AnswersPrompts, Logits, PromptedModel
 from workbench.values.artifact import Artifact
@@ -136,20 +136,12 @@ MARGIN = 2.0
 
 
 def make_golden_prompts(
-    model: PromptedModel,
-    texts: Sequence[str],
-    *,
-    quantized: bool = True,
-    prompts: int = PROMPTS,
-    tokens: int = TOKENS,
-    answer: int = ANSWER,
-    top: int = TOP,
+    model: PromptedModel, texts: Sequence[str], *, tokens: int = TOKENS, answer: int = ANSWER
 ) -> GoldenPrompts:
     """The first tokens of the first texts that can be kept, and what the checkpoint answers to them.
 
     Args:
         texts: those of one token are left out, and those with characters that would move a terminal's cursor.
-        quantized: whether anything of the checkpoint is; a float model is held to less.
 
     Raises:
         ConfigError: no text can be kept, or the context holds no answer.
@@ -160,7 +152,7 @@ def make_golden_prompts(
     if room < 1:
         raise ConfigError(f"an answer of {answer} tokens leaves no room for a prompt in a context of {model.context}.")
     chosen = [text for text in texts if _keepable(text)]
-    found = [(text, ids[:room]) for text in chosen[: 4 * prompts] if len(ids := model.ids(text)) > 1][:prompts]
+    found = [(text, ids[:room]) for text in chosen[: 4 * PROMPTS] if len(ids := model.ids(text)) > 1][:PROMPTS]
     if not found:
         raise ConfigError("no text can be a golden prompt.", hint="Give texts of more than one token.")
     asked = [ids for _, ids in found]
@@ -169,18 +161,17 @@ def make_golden_prompts(
     def keep(prompt: int, token: int, logits: Logits) -> None:
         if not np.isfinite(logits).all():
             raise BundleError(f"A logit of golden prompt {prompt} is not finite; such a model must not be served.")
-        steps[prompt].append(kept_step(logits, min(top, len(logits))))
+        steps[prompt].append(kept_step(logits, min(TOP, len(logits))))
 
     answers = model.answers(asked, answer, keep)
     largest, ways = _measured(model, asked, answers, steps)
-    share = INT8_REPLAY if quantized else FLOAT32_REPLAY
     highest = max(abs(each) for kept in steps for step in kept for each in step.logits)
-    wanted = max(share * highest, MARGIN * largest)
+    wanted = max(INT8_REPLAY * highest, MARGIN * largest)
     allowed = min(wanted, MOST_SHARE * highest)
     return GoldenPrompts(
         vocabulary=model.vocabulary,
-        tolerance=Tolerance(absolute=allowed, relative=share),
-        tolerance_source=_source(share, highest, largest),
+        tolerance=Tolerance(absolute=allowed, relative=INT8_REPLAY),
+        tolerance_source=_source(highest, largest),
         largest_measured=largest,
         ways=ways,
         device=model.device_words,
@@ -197,14 +188,14 @@ def make_golden_prompts(
     )
 
 
-def _source(share: float, highest: float, largest: float) -> str:
+def _source(highest: float, largest: float) -> str:
     """Where the absolute part of a tolerance is from."""
     if MARGIN * largest > MOST_SHARE * highest:
         said = f"{MOST_SHARE:g} of the largest logit, the most that is allowed: it differs by more from way to way"
-    elif MARGIN * largest > share * highest:
+    elif MARGIN * largest > INT8_REPLAY * highest:
         said = f"{MARGIN:g} times what was measured"
     else:
-        said = f"{share:g} of the largest logit [inferred: what replays of other targets are allowed]"
+        said = f"{INT8_REPLAY:g} of the largest logit [inferred: what replays of other targets are allowed]"
     return f"{said}; measured: {largest:.3g} between ways to execute it on this processor, on a device nothing"
 
 

@@ -147,26 +147,14 @@ class Pair:
             if name in self._outlook.classes and mine.ndim > 1 and mine.shape[-1] > 1:
                 self._decisions.add(name, mine, other, batch)
 
-    def agreement(
-        self,
-        path: FidelityPath,
-        against: FidelityPath,
-        *,
-        shape: str = "",
-        accuracy: Mapping[str, tuple[float, float]] | None = None,
-        drop: AccuracyComparison | None = None,
-        emulated: bool = False,
-        about: str = "",
-    ) -> Agreement:
+    def agreement(self, path: FidelityPath, against: FidelityPath, *, emulated: bool, about: str) -> Agreement:
         return Agreement(
             path=path,
             reference=against,
             outputs=tuple(each.found() for each in self._distances.values()),
             samples=self.samples,
-            shape=shape,
             top1=self._decisions.found(),
-            accuracy=accuracy or {},
-            drop=drop,
+            accuracy={},
             emulated=emulated,
             about=about,
         )
@@ -220,8 +208,9 @@ class Comparison:
                 told((answered_rows + shapes - sum(self._left.values())) / rows)
             for path, against in self._wanted():
                 self._pair(path, against).add(found[path], found[against], window)
-            for path, outputs in found.items():
-                self._score(path, outputs, window, found["float32"])
+            if self._scores is not None:
+                for path, outputs in found.items():
+                    self._scores.add(path, outputs, window, found["float32"])
             self._old_platform(window, found)
             self._shapes(window, found["float32"], split)
 
@@ -258,10 +247,6 @@ class Comparison:
     def _pair(self, path: FidelityPath, against: FidelityPath, shape: str = "") -> Pair:
         return self._pairs.setdefault((path, against, shape), Pair(self._outlook))
 
-    def _score(self, path: FidelityPath, outputs: Outputs, batch: Batch, reference: Outputs) -> None:
-        if self._scores is not None:
-            self._scores.add(path, outputs, batch, reference)
-
     def _old_platform(self, window: Batch, found: Mapping[FidelityPath, Outputs]) -> None:
         if self._recorded is None:
             return
@@ -279,7 +264,8 @@ class Comparison:
         self._pair("old platform", "float32").add(theirs, ours["float32"], batch)
         for path, outputs in ours.items():
             self._pair(path, "old platform").add(outputs, theirs, batch)
-        self._score("old platform", theirs, batch, ours["float32"])
+        if self._scores is not None:
+            self._scores.add("old platform", theirs, batch, ours["float32"])
 
     def _shapes(self, window: Batch, reference: Outputs, split: Split) -> None:
         """Every compiled shape over samples that fit it, against float32 for the same samples."""
@@ -311,15 +297,9 @@ class Comparison:
             words += [
                 f"{one} cannot be scored: {unscored[one].rstrip('.')}" for one in (path, against) if one in unscored
             ]
-        return self._pairs[path, against, shape].agreement(
-            path,
-            against,
-            shape=shape,
-            accuracy=accuracy,
-            drop=drop,
-            emulated=any(self._ways[one].emulated for one in (path, against) if one in self._ways),
-            about="; ".join(words),
-        )
+        emulated = any(self._ways[one].emulated for one in (path, against) if one in self._ways)
+        found = self._pairs[path, against, shape].agreement(path, against, emulated=emulated, about="; ".join(words))
+        return replace(found, shape=shape, accuracy=accuracy, drop=drop)
 
 
 def _with_worst(whole: Agreement, shapes: Sequence[Agreement]) -> Agreement:
