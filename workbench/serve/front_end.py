@@ -58,8 +58,6 @@ class RemoteQueue:
         self.draining = False
         self.ended = asyncio.Event()
         self.link = Link(self._received, self.ended.set)
-        self.on_message: Any = None
-        """For what is no affair of rows."""
         self._preprocessor, self._limit = preprocessor_of(bundle), limit
         self._numbers = itertools.count()
         self._rows: dict[int, Row] = {}
@@ -123,8 +121,8 @@ class RemoteQueue:
         return status, content
 
     async def metrics_text(self) -> bytes:
-        text: bytes = await self.on_message.ask()
-        return text
+        """Of the whole service."""
+        raise NotImplementedError
 
     # --- the link ---------------------------------------------------------------------------------------------------
 
@@ -167,7 +165,10 @@ class RemoteQueue:
             self._state = head["state"]
             self._depth, self._retry_after_s = self._state["depth"], self._state["retry"]
         else:
-            self.on_message.received(head)
+            self.heard(head)
+
+    def heard(self, head: Mapping[str, Any]) -> None:
+        """What is no affair of rows."""
 
     def _answered(self, message: Message) -> None:
         head, outputs = message.head, message.arrays
@@ -184,21 +185,21 @@ class RemoteQueue:
         rows[0].asker.answered(rows, outputs)
 
 
-class _FrontEnd:
-    """Everything of this process but rows."""
+class _FrontEnd(RemoteQueue):
+    """Everything of this process."""
 
-    def __init__(self, service: Service, queue: RemoteQueue, metrics: Metrics, settings: ServeSettings) -> None:
-        self.service, self._queue, self._metrics = service, queue, metrics
-        self.connections = connections_within(settings.limits, 0, metrics)
-        self.http: HttpServer = http_server(service, self.connections)
+    def __init__(self, bundle: Bundle, settings: ServeSettings) -> None:
+        super().__init__(bundle, settings.limits.queue)
+        self._metrics = Metrics()
+        self._service = Service(bundle, settings, self._metrics, self)
+        self._connections = connections_within(settings.limits, 0, self._metrics)
+        self._http: HttpServer = http_server(self._service, self._connections)
         self._taken = 0
         self._beat_is_due = False
-        self.connections.on_close = self._closed
+        self._connections.on_close = self._closed
         self._asked: dict[int, asyncio.Future[bytes]] = {}
         self._ids = itertools.count()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._link = queue.link
-        queue.on_message = self
 
     def take(self, doors: socket.socket) -> None:
         """Connections that were accepted for this front end."""
@@ -212,8 +213,8 @@ class _FrontEnd:
                 return
             for descriptor in descriptors:
                 if byte == RATES:
-                    if self.service.keys is not None:
-                        self.service.keys.rates = Rates(descriptor)
+                    if self._service.keys is not None:
+                        self._service.keys.rates = Rates(descriptor)
                     continue
                 self._taken += 1
                 self._keep(self._serve(socket.socket(fileno=descriptor)))
@@ -221,48 +222,47 @@ class _FrontEnd:
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(self.http.connection, connection)
+            await asyncio.get_running_loop().connect_accepted_socket(self._http.connection, connection)
         except OSError:  # its client is gone
             connection.close()
 
-    def received(self, head: Mapping[str, Any]) -> None:
+    def heard(self, head: Mapping[str, Any]) -> None:
+        """See `RemoteQueue`."""
         if "text" in head:
             waiting = self._asked.pop(head["id"], None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(head["text"].encode())
-        elif "reload" in head and self.service.keys is not None:
-            self.service.keys.reload()
+        elif "reload" in head and self._service.keys is not None:
+            self._service.keys.reload()
         elif "drain" in head:
-            self.service.draining = self._queue.draining = True
+            self._service.draining = self.draining = True
             self._keep(self._beats(_POLL_S))
 
-    async def ask(self) -> bytes:
+    async def metrics_text(self) -> bytes:
+        """See `RemoteQueue`."""
         number = next(self._ids)
         waiting = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._link.say({"ask": number, "metrics": snapshot(self._metrics)})
+        self.link.say({"ask": number, "metrics": snapshot(self._metrics)})
         try:
             return await asyncio.wait_for(waiting, _ASK_S)
         finally:
             self._asked.pop(number, None)
 
-    def beat(self, *, metrics: bool = False) -> None:
-        own = {"connections": self.connections.count, "taken": self._taken, "open": self.service.open_requests}
-        own["draining"] = self.service.draining
-        self._link.say({"beat": own, **({"metrics": snapshot(self._metrics)} if metrics else {})})
+    def _beat(self, *, metrics: bool = False) -> None:
+        self._beat_is_due = False
+        own = {"connections": self._connections.count, "taken": self._taken, "open": self._service.open_requests}
+        own["draining"] = self._service.draining
+        self.link.say({"beat": own, **({"metrics": snapshot(self._metrics)} if metrics else {})})
 
     def _closed(self) -> None:
         """Tell it soon: the next connection goes to the front end that has fewest."""
         if not self._beat_is_due:
             self._beat_is_due = True
-            asyncio.get_running_loop().call_soon(self._beat_now)
-
-    def _beat_now(self) -> None:
-        self._beat_is_due = False
-        self.beat()
+            asyncio.get_running_loop().call_soon(self._beat)
 
     async def _beats(self, pause_s: float) -> None:
         for number in itertools.count():
-            self.beat(metrics=number % _BEATS_OF_METRICS == 0 and pause_s == BEAT_S)
+            self._beat(metrics=number % _BEATS_OF_METRICS == 0 and pause_s == BEAT_S)
             await asyncio.sleep(pause_s)
 
     def _keep(self, work: Any) -> None:
@@ -270,22 +270,24 @@ class _FrontEnd:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def run(self, doors: socket.socket) -> None:
+    async def run(self, link: socket.socket, doors: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        serving = loop.create_task(self.http.serve(sockets=[]))
-        while not self.http.started and not serving.done():
+        loop.set_exception_handler(log_loop_defect)
+        await self.link.open(link)
+        serving = loop.create_task(self._http.serve(sockets=[]))
+        while not self._http.started and not serving.done():
             await asyncio.sleep(0)
         doors.setblocking(False)
         loop.add_reader(doors, self.take, doors)
-        self._link.say({"ready": {"pid": os.getpid()}})
+        self.link.say({"ready": {"pid": os.getpid()}})
         self._keep(self._beats(BEAT_S))
-        await self._queue.ended.wait()
+        await self.ended.wait()
         loop.remove_reader(doors)
-        self.http.should_exit = True
+        self._http.should_exit = True
         await serving
         for task in self._tasks:
             task.cancel()
-        self.service.stop()
+        self._service.stop()
 
 
 def run(
@@ -305,9 +307,4 @@ def run(
 
 
 async def _main(bundle: Bundle, settings: ServeSettings, link: socket.socket, doors: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(log_loop_defect)
-    queue = RemoteQueue(bundle, settings.limits.queue)
-    await queue.link.open(link)
-    metrics = Metrics()
-    await _FrontEnd(Service(bundle, settings, metrics, queue), queue, metrics, settings).run(doors)
+    await _FrontEnd(bundle, settings).run(link, doors)  # which is made inside the loop
