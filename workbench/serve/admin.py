@@ -78,11 +78,9 @@ class Admin(Pool[Member]):
         self.keep(every(BEAT_S, self._beat))
 
     def launch(self, member: Member) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
-        """See `Pool`."""
         return spawned("watcher", run, *self._given)
 
     def received(self, member: Member, message: Message) -> None:
-        """See `Pool`."""
         if "page" in message.head:
             self.keep(self._answer(member, message.head))
 
@@ -97,7 +95,6 @@ class Admin(Pool[Member]):
             member.say({"health": self._health()})
 
     def none_left(self, last: Member) -> ToolchainError:
-        """See `Pool`; an endless outage never comes to it."""
         return ToolchainError(last.error)
 
 

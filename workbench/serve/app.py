@@ -89,38 +89,36 @@ def told_pages(
     async def figures() -> tuple[int, str, str]:
         return 200, CONTENT_TYPE, (await metrics_text()).decode()
 
-    async def document_json() -> tuple[int, str, str]:
-        return 200, _JSON, json.dumps(document)
-
-    async def document_html() -> tuple[int, str, str]:
-        return 200, "text/html; charset=utf-8", page(document)
-
     if settings.metrics in exposures:
         pages["/metrics"] = figures
     if settings.docs in exposures:
         document = openapi(manifest, settings)
-        pages |= {"/openapi.json": document_json, "/docs": document_html}
+        pages["/openapi.json"] = _page_of(lambda: (200, _JSON, json.dumps(document)))
+        pages["/docs"] = _page_of(lambda: (200, "text/html; charset=utf-8", page(document)))
     return pages
 
 
+def _page_of(answer: Callable[[], tuple[int, str, str]]) -> Page:
+    async def page() -> tuple[int, str, str]:
+        return answer()
+
+    return page
+
+
 def _pages(service: Service) -> dict[str, Page]:
-    def told(what: Callable[[], tuple[int, dict[str, Any]]]) -> Page:
-        async def answer() -> tuple[int, str, str]:
-            status, content = what()
-            return status, _JSON, json.dumps(content, ensure_ascii=False)
+    def told(status: int, content: dict[str, Any]) -> tuple[int, str, str]:
+        return status, _JSON, json.dumps(content, ensure_ascii=False)
 
-        return answer
-
-    def ready() -> tuple[int, dict[str, Any]]:
+    def ready() -> tuple[int, str, str]:
         """Whether requests may be sent here, in one word."""
         status, content = service.queue.health()
-        return status, {"status": "ready" if status == 200 else content["status"]}
+        return told(status, {"status": "ready" if status == 200 else content["status"]})
 
     return {
-        "/health": told(service.queue.health),
-        "/health/live": told(lambda: (200, {"status": "live"})),
-        "/health/ready": told(ready),
-        "/info": told(lambda: (200, _info(service))),
+        "/health": _page_of(lambda: told(*service.queue.health())),
+        "/health/live": _page_of(lambda: told(200, {"status": "live"})),
+        "/health/ready": _page_of(ready),
+        "/info": _page_of(lambda: told(200, _info(service))),
         **told_pages(service.bundle.manifest, service.settings, service.queue.metrics_text, ("open",)),
     }
 

@@ -215,7 +215,6 @@ class Dispatch(Pool[Worker]):
     # --- workers ----------------------------------------------------------------------------------------------------
 
     def launch(self, member: Worker) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
-        """See `Pool`."""
         bundle, number = self._bundle, member.number
         rows, policy = self._settings.service.max_batch_size, self._settings.policy
         of_bundle, at = (str(bundle.directory), bundle.manifest_sha256), (number % self._places, member.place.device)
@@ -223,7 +222,6 @@ class Dispatch(Pool[Worker]):
             return spawned(f"worker-{number}", worker.run, *of_bundle, rows, policy, *at)
 
     def received(self, member: Worker, message: Message) -> None:
-        """See `Pool`."""
         head = message.head
         if "ready" in head:
             self._freed(member)
@@ -246,25 +244,21 @@ class Dispatch(Pool[Worker]):
         self._pump()
 
     def emptied(self, member: Worker) -> dict[str, Any]:
-        """See `Pool`."""
         if member in self._free:
             self._free.remove(member)
         member.failed_batches = 0
         return {}
 
     def changed(self, member: Worker) -> None:
-        """See `Pool`."""
         self.on_change()
         if member.state == "lost" and member.batch is not None:
             batch, member.batch = member.batch, None
             self._lost(batch)
 
     def about(self, member: Worker) -> dict[str, Any]:
-        """See `Pool`."""
         return {"card": member.place.card} if member.place.card else {}
 
     def none_left(self, last: Worker) -> ToolchainError:
-        """See `Pool`."""
         count = sum(one.failed_starts for one in self.all)
         return ToolchainError(
             f"no worker could answer for {self.outage.limit_s:g} s (--no-worker-timeout-s), in which {count} starts "

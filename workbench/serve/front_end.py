@@ -227,7 +227,6 @@ class _FrontEnd(RemoteQueue):
             connection.close()
 
     def heard(self, head: Mapping[str, Any]) -> None:
-        """See `RemoteQueue`."""
         if "text" in head:
             waiting = self._asked.pop(head["id"], None)
             if waiting is not None and not waiting.done():
@@ -239,7 +238,6 @@ class _FrontEnd(RemoteQueue):
             self._keep(self._beats(_POLL_S))
 
     async def metrics_text(self) -> bytes:
-        """See `RemoteQueue`."""
         number = next(self._ids)
         waiting = self._asked[number] = asyncio.get_running_loop().create_future()
         self.link.say({"ask": number, "metrics": snapshot(self._metrics)})

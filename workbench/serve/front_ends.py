@@ -72,12 +72,10 @@ class FrontEnd(Member):
         return self.connections + self.given - self.taken
 
     def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
-        """See `Dispatch`."""
         numbers = self._done(rows)
         self.say({"answered": numbers, "company": rows[0].company, **self.tell_queue()}, outputs)
 
     def failed(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        """See `Dispatch`."""
         told = [refusal.kind, refusal.message, refusal.retry_after_s]
         self.say({"failed": self._done(rows), "refusal": told})
 
@@ -204,7 +202,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
     # --- what they say ----------------------------------------------------------------------------------------------
 
     def received(self, member: FrontEnd, message: Message) -> None:
-        """See `Pool`."""
         front, head = member, message.head
         front.heard_s = time.monotonic()
         if "rows" in head:
@@ -261,7 +258,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
     # --- their lives ------------------------------------------------------------------------------------------------
 
     def launch(self, member: FrontEnd) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
-        """See `Pool`."""
         doors, theirs = socket.socketpair()
         given = str(self._bundle.directory), self._bundle.manifest_sha256, self._settings, theirs
         try:
@@ -276,7 +272,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
         return process, ours
 
     def emptied(self, member: FrontEnd) -> dict[str, Any]:
-        """See `Pool`."""
         if member.doors is not None:
             member.doors.close()
         lost, member.open, member.connections = member.open, 0, 0
@@ -286,16 +281,13 @@ class FrontEnds(Pool[FrontEnd], Collector):
         return {"requests": lost, "rows": len(rows)}
 
     def changed(self, member: FrontEnd) -> None:
-        """See `Pool`."""
         self._open_doors()
         self.tell_state()
 
     def wants(self) -> bool:
-        """See `Pool`."""
         return not self._dispatch.draining
 
     def none_left(self, last: FrontEnd) -> ToolchainError:
-        """See `Pool`."""
         return ToolchainError(
             f"no front end could be started for {self.outage.limit_s:g} s; the last error: {last.error}. Look at "
             "the log, and at the limits of memory, processes and open files."
