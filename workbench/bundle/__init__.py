@@ -24,7 +24,7 @@ Who wrote a bundle is proved by the signature alone, against a file of trusted k
 from workbench.bundle.golden import GoldenBatch, bundle_fidelity, golden_batches, preprocessor_of
 from workbench.bundle.manifest import HoldoutOutcomes, Manifest, Tolerance
 from workbench.bundle.opened import Bundle, read_bundle
-from workbench.bundle.provenance import description, manifest_sha256, provenance
+from workbench.bundle.provenance import description, provenance
 from workbench.bundle.sbom import SBOM
 from workbench.bundle.signed import Signer, check_signature, sign_bundle
 from workbench.bundle.statement import STATEMENT, Origin
@@ -50,7 +50,6 @@ __all__ = [
     "check_signature",
     "description",
     "golden_batches",
-    "manifest_sha256",
     "preprocessor_of",
     "provenance",
     "read_bundle",

@@ -10,11 +10,6 @@ from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 
 
-def manifest_sha256(bundle: Bundle) -> str:
-    """64 hex digits that name a bundle: its manifest holds the sums of all other files."""
-    return bundle.manifest_sha256
-
-
 def provenance(bundle: Bundle) -> dict[str, str]:
     """Tags of a registered version: what it is, what it was made from, with and where. Few, since MLflow lists all.
 

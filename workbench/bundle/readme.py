@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, MODEL, Manifest
-from workbench.bundle.sums import SIGNATURE
+from workbench.bundle.paths import SIGNATURE
 from workbench.targets import described
 from workbench.values.candidate import Serving
 from workbench.values.candidate_words import describe

@@ -17,12 +17,10 @@ from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
 from workbench.bundle.manifest import MANIFEST
 from workbench.bundle.manifest import MOST_BYTES as MOST_MANIFEST_BYTES
 from workbench.bundle.opened import Bundle, read_bounded, read_bundle
-from workbench.bundle.paths import strangers
+from workbench.bundle.paths import MOST_SUMS_BYTES, SIGNATURE, SUMS, strangers
 from workbench.bundle.prompts import PromptReplay, replay_prompts
 from workbench.bundle.signed import Signer, check_signature, read_signature
 from workbench.bundle.signing import TrustedKeys
-from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
-from workbench.bundle.sums import SIGNATURE, SUMS
 from workbench.targets import described, open_target
 from workbench.targets.base import Array, Session, Target
 from workbench.targets.prompted import AnswersPrompts

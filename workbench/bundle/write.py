@@ -32,14 +32,13 @@ from workbench.bundle.manifest import (
     TextSettings,
     Tolerance,
 )
-from workbench.bundle.paths import entries, name_fault
+from workbench.bundle.paths import SUMS, entries, name_fault, sums_text
 from workbench.bundle.prompts import PROMPTS, GoldenPrompts
 from workbench.bundle.readme import readme
 from workbench.bundle.sbom import SBOM, sbom
 from workbench.bundle.signed import sign_bundle
 from workbench.bundle.signing import SecretKey
 from workbench.bundle.statement import STATEMENT, Origin, statement
-from workbench.bundle.sums import SUMS, sums_text
 from workbench.targets.base import Array
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from workbench.bundle import Bundle, Manifest, manifest_sha256, read_bundle, verify_bundle
+from workbench.bundle import Bundle, Manifest, read_bundle, verify_bundle
 from workbench.bundle.fingerprint import Policy, admit
 from workbench.bundle.signing import TrustedKeys
 from workbench.inputs.dataset import Dataset
@@ -139,8 +139,8 @@ def judge(
             checks += loading
     return Verdict(
         name=new.manifest.name,
-        candidate=manifest_sha256(new),
-        current=None if old is None else manifest_sha256(old),
+        candidate=new.manifest_sha256,
+        current=None if old is None else old.manifest_sha256,
         limits=limits,
         checks=tuple(checks),
         rounds=found,
