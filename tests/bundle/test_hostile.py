@@ -24,7 +24,7 @@ from tests.bundle.making import BENT, Keys, body_of, places, put, reseal, seal, 
 from tests.serve.making import make_bundle
 from workbench.api.bundle import load_bundle
 from workbench.bundle import bounds, check_files, golden_batches, provenance, read_bundle, verify_bundle
-from workbench.bundle.arrays import read_npz
+from workbench.bundle.golden import read_npz
 from workbench.bundle.paths import name_fault, open_inside, parse_sums
 from workbench.graph.door import SECONDS_VARIABLE
 from workbench.inputs.dataset import Task

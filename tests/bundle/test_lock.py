@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.shipping.deployment.manifests import TARGETS, manifest
-from workbench.bundle.lock import ARCHITECTURES, SHIPPED, Lock, Wheel, make_lock, read_lock
-from workbench.bundle.requirements import every_pin, requirements
+from workbench.bundle.requirements import (
+    ARCHITECTURES,
+    SHIPPED,
+    Lock,
+    Wheel,
+    every_pin,
+    make_lock,
+    read_lock,
+    requirements,
+)
 from workbench.shipping.deployment import DeploymentSettings, deployment_files, unpinned
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import ConfigError

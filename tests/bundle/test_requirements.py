@@ -8,8 +8,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.shipping.deployment.manifests import TARGETS
-from workbench.bundle.lock import read_lock
-from workbench.bundle.requirements import closure, left_out, pins, requirements
+from workbench.bundle.requirements import closure, left_out, pins, read_lock, requirements
 from workbench.values.errors import ToolchainError
 
 

@@ -20,9 +20,8 @@ import pytest
 from tests.serve.making import Reply, Running, make_bundle, running
 from workbench.bundle import read_bundle
 from workbench.serve.__main__ import start
+from workbench.serve.access import Hosts, drawn_key
 from workbench.serve.admin import Watcher
-from workbench.serve.hosts import Hosts
-from workbench.serve.keys import drawn_key
 from workbench.serve.lifecycle import with_room
 from workbench.serve.settings import Limits, ServeSettings
 from workbench.serve.wire import pack

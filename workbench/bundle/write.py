@@ -18,7 +18,6 @@ import numpy as np
 from workbench import __version__
 from workbench.bundle.fingerprint import compare
 from workbench.bundle.golden import GoldenBatch
-from workbench.bundle.lock import Lock, read_lock
 from workbench.bundle.manifest import (
     DEPLOY,
     INTEGRITY,
@@ -34,11 +33,12 @@ from workbench.bundle.manifest import (
 )
 from workbench.bundle.paths import SUMS, entries, name_fault, sums_text
 from workbench.bundle.prompts import PROMPTS, GoldenPrompts
+from workbench.bundle.provenance import STATEMENT, Origin, statement
 from workbench.bundle.readme import readme
+from workbench.bundle.requirements import Lock, read_lock
 from workbench.bundle.sbom import SBOM, sbom
 from workbench.bundle.signed import sign_bundle
 from workbench.bundle.signing import SecretKey
-from workbench.bundle.statement import STATEMENT, Origin, statement
 from workbench.targets.base import Array
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate

@@ -35,7 +35,7 @@ def api_key(
 
     workbench api-key mobile-app >> keys.txt
     """
-    from workbench.serve.keys import drawn_key
+    from workbench.serve.access import drawn_key
 
     secret, line = drawn_key(name, rate)
     typer.echo(line)

@@ -24,14 +24,13 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from workbench.load.device import DeviceReaders, DeviceWatch
 from workbench.load.http1 import ERROR_KINDS
 from workbench.load.intervals import percentiles, throughput
 from workbench.load.openai.figures import token_doubts, token_figures
 from workbench.load.plan import LoadPlan, is_loopback
 from workbench.load.requests import Request
 from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult, ServerFigures, ServerProcesses
-from workbench.load.server import ProcessWatch, Samples, figures_between, listener, scrape
+from workbench.load.server import DeviceReaders, DeviceWatch, ProcessWatch, Samples, figures_between, listener, scrape
 from workbench.values.device_use import DeviceUse
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, ToolchainError

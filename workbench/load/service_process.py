@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.bundle.signing import TRUSTED_VARIABLE
-from workbench.load.exchange import exchange
+from workbench.load.http1 import exchange
 from workbench.values.errors import BundleError
 from workbench.values.service import ServiceSettings
 from workbench.values.system.lifeline import tied

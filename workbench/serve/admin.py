@@ -25,8 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from workbench.serve.access import Hosts
 from workbench.serve.events import every
-from workbench.serve.hosts import Hosts
 from workbench.serve.pool import Member, Pool, live_and_die_with, spawned
 from workbench.serve.refusals import Refusal
 from workbench.serve.wire import Link, Message

@@ -18,10 +18,10 @@ import uvicorn
 
 from workbench import __version__
 from workbench.bundle import Manifest
+from workbench.serve.access import Hosts, canonical_host
 from workbench.serve.connections import Connections
 from workbench.serve.documentation import openapi, page
 from workbench.serve.events import log, log_defect, log_seldom
-from workbench.serve.hosts import Hosts, canonical_host
 from workbench.serve.metrics import CONTENT_TYPE, Metrics
 from workbench.serve.protocol import bounded_http
 from workbench.serve.refusals import Refusal

@@ -18,14 +18,13 @@ import numpy as np
 
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve import worker
-from workbench.serve.answers import without_rows
 from workbench.serve.batcher import Batch, Batcher, Row, whole_ms
 from workbench.serve.cards import Place
 from workbench.serve.events import every, log, log_defect
 from workbench.serve.metrics import Metrics
 from workbench.serve.pool import Pool, spawned
 from workbench.serve.refusals import Refusal
-from workbench.serve.samples import batch_of, rows_computed
+from workbench.serve.samples import batch_of, rows_computed, without_rows
 from workbench.serve.settings import ServeSettings
 from workbench.serve.wire import Message
 from workbench.serve.workers import Worker, WorkerMetrics, least_loaded

@@ -9,8 +9,8 @@ from typing import Any
 
 from workbench import __version__
 from workbench.bundle import Manifest
-from workbench.serve.answers import MOST_CLASSES
 from workbench.serve.refusals import STATUS
+from workbench.serve.samples import MOST_CLASSES
 from workbench.serve.settings import ServeSettings
 
 _TEXT = "Please move my payment to next Friday."

@@ -29,10 +29,10 @@ import numpy as np
 import uvloop
 
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
+from workbench.serve.access import Rates
 from workbench.serve.app import HttpServer, connections_within, http_server
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.events import log_defect, log_libraries, log_loop_defect
-from workbench.serve.keys import Rates
 from workbench.serve.metrics import Metrics, snapshot
 from workbench.serve.pool import live_and_die_with
 from workbench.serve.refusals import Refusal

@@ -26,11 +26,11 @@ from prometheus_client.registry import Collector
 
 from workbench.bundle import Bundle
 from workbench.serve import front_end
+from workbench.serve.access import shared_file
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import every, log, log_seldom
 from workbench.serve.front_end import ALONE, BEAT_S, CONNECTION, RATES
-from workbench.serve.keys import shared_file
 from workbench.serve.metrics import Merged, labelled
 from workbench.serve.pool import Member, Pool, spawned
 from workbench.serve.refusals import Refusal

@@ -16,13 +16,13 @@ from dataclasses import replace
 import uvloop
 
 from workbench.bundle import Bundle, check_bundle, golden_batches
+from workbench.serve.access import watched_keys
 from workbench.serve.admin import Admin
 from workbench.serve.app import BACKLOG, EMULATED, connections_within, http_server, told_pages
 from workbench.serve.cards import Place, device_gauges, places_of
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import log, log_libraries, log_loop_defect
 from workbench.serve.front_ends import FrontEnds, front_ends_wanted
-from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings

@@ -14,15 +14,25 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.bundle import Bundle, preprocessor_of
-from workbench.serve.answers import Answer, NotFinite, answers_for, finite, texts_answered
+from workbench.serve.access import watched_keys
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import every, log_defect
-from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import Question, arrays, input_rules, parse
-from workbench.serve.samples import Padding, Sizes, Tokenizing, raw_key, raw_rows
+from workbench.serve.samples import (
+    Answer,
+    NotFinite,
+    Padding,
+    Sizes,
+    Tokenizing,
+    answers_for,
+    finite,
+    raw_key,
+    raw_rows,
+    texts_answered,
+)
 from workbench.serve.settings import ServeSettings
 from workbench.targets.base import Array
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
-from workbench.serve.hosts import canonical_host, is_loopback
+from workbench.serve.access import canonical_host, is_loopback
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceSettings
 
@@ -92,8 +92,8 @@ class ServeSettings:
         port: the line `listening` of the log names the one that was free.
         workers, max_batch_size, batch_timeout_ms: in place of the bundle's; `service` is what comes of it.
         front_ends: for all cards together.
-        allowed_host: beside loopback names and the address that a request arrives at; see `serve.hosts`.
-        api_keys: the file of keys, as digests; see `serve.keys`. Without any key, everybody is answered.
+        allowed_host: beside loopback names and the address that a request arrives at; see `serve.access`.
+        api_keys: the file of keys, as digests; see `serve.access`. Without any key, everybody is answered.
         api_key: one more, in clear text, named 'default'.
         trusted: whose signature the bundle must carry; None for none.
     """

@@ -23,7 +23,7 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.load import LoadPlan, LoadResult, bodies_of_bundle, bodies_of_dataset, run_load
-from workbench.load.exchange import exchange
+from workbench.load.http1 import exchange
 from workbench.load.result import P99_ANSWERS
 from workbench.load.service_process import RunningService, running_service
 from workbench.shipping.handover import bundle_contents

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from workbench.load.exchange import asked, body_words, exchange
+from workbench.load.http1 import asked, body_words, exchange
 from workbench.load.kserve.served import BYTES, ServedModel, ServedTensor, from_bytes, from_numbers, to_bytes
 from workbench.load.requests import Request
 from workbench.values.documents.json_reader import JsonError, loads

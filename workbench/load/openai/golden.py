@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.bundle.manifest import Tolerance
 from workbench.bundle.prompts import GoldenPrompt, GoldenPrompts
-from workbench.load.exchange import asked, body_words
+from workbench.load.http1 import asked, body_words
 from workbench.load.openai.answer import error_words
 from workbench.load.openai.asking import bearer
 from workbench.values.errors import ConfigError, MeasureError

@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.bundle.bounds import LANGUAGE
-from workbench.bundle.lock import read_lock
 from workbench.bundle.manifest import Manifest
-from workbench.bundle.requirements import requirements, serving_pins
+from workbench.bundle.requirements import read_lock, requirements, serving_pins
 from workbench.bundle.signing import TRUSTED_VARIABLE
 from workbench.shipping.deployment.dashboard import grafana_dashboard
 from workbench.shipping.deployment.facts import DIGEST_HINT, DeploymentSettings, Facts, facts_of
