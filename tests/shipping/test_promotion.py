@@ -308,32 +308,32 @@ def test_services_are_loaded_in_turns_and_compared_round_by_round(folders: tuple
     assert len(verdict.rounds) == 3
 
 
-@pytest.mark.parametrize(
-    ("new", "name"),
-    [
+def test_each_limit_of_the_load_can_fail_it(folders: tuple[Path, Path]) -> None:
+    for new, name in (
         (figures(700, 10), "throughput under load"),
         (figures(1000, 13), "P99 under load"),
         (figures(1000, 10, errors=1), "errors under load"),
         (figures(1000, 10, reliable=False, note="the clients took 90 % of a core"), "P99 under load"),
-    ],
-    ids=["slower", "tail", "errors", "unreliable"],
-)
-def test_each_limit_of_the_load_can_fail_it(folders: tuple[Path, Path], new: ServiceFigures, name: str) -> None:
-    verdict, _ = loaded(folders, (new, figures(1000, 10)))
+    ):
+        verdict, _ = loaded(folders, (new, figures(1000, 10)))
 
-    assert not verdict.passed
-    assert outcome(verdict, name).outcome == "failed"
+        assert not verdict.passed
+        assert outcome(verdict, name).outcome == "failed"
 
 
-@pytest.mark.parametrize("error", [MeasureError("golden sample 3: wrong"), BundleError("The service ended")])
-def test_a_service_that_does_not_work_fails_the_gate(folders: tuple[Path, Path], error: Exception) -> None:
-    def load_once(folder: Path) -> ServiceFigures:
-        raise error
+def test_a_service_that_does_not_work_fails_the_gate(folders: tuple[Path, Path]) -> None:
+    for error in (
+        MeasureError("golden sample 3: wrong"),
+        BundleError("The service ended"),
+    ):
 
-    verdict = judge(folders[1], folders[0], limits=LOOSE, load=load_once)
+        def load_once(folder: Path, error: Exception = error) -> ServiceFigures:
+            raise error
 
-    assert not verdict.passed
-    assert f"does not serve: {error}" in outcome(verdict, "errors under load").reason
+        verdict = judge(folders[1], folders[0], limits=LOOSE, load=load_once)
+
+        assert not verdict.passed
+        assert f"does not serve: {error}" in outcome(verdict, "errors under load").reason
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -573,21 +573,18 @@ def test_a_check_alone_registers_and_moves_nothing(folders: tuple[Path, Path], w
         assert versions.all() == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_a_user_gets_wrong_is_named(made: Path, workspace: Path) -> None:
+    for arguments, message in (
         (("--against", "champion"), "'tiny' has no champion yet"),
         (("--against", "nowhere"), "'nowhere' is no folder"),
         (("--against", "none", "--max-p99-increase", "20"), "'20' is no share"),
         (("--against", "none", "--max-drop-pp", "nan"), "--max-drop-pp: nan is no limit"),
         (("--against", "none", "--policy", "hope"), "'hope' is none of refuse, warn"),
-    ],
-)
-def test_what_a_user_gets_wrong_is_named(made: Path, workspace: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = run("promote", made / "none" / "bundle", "--workspace", workspace, *arguments)
+    ):
+        done = run("promote", made / "none" / "bundle", "--workspace", workspace, *arguments)
 
-    assert isinstance(done.exception, ConfigError)
-    assert message in str(done.exception)
+        assert isinstance(done.exception, ConfigError)
+        assert message in str(done.exception)
 
 
 def test_the_champion_cannot_be_passed_by(folders: tuple[Path, Path], workspace: Path, tmp_path: Path) -> None:
