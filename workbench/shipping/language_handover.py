@@ -7,40 +7,25 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.bundle import BundleContents, Origin
+from workbench.bundle import BundleContents
 from workbench.bundle.bounds import value_fault
 from workbench.bundle.manifest import Tolerance
 from workbench.bundle.prompts import MOST_CHARACTERS, MOST_SHARE, GoldenPrompt, GoldenPrompts, KeptStep, kept_step
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.journal import Journal
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment
 from workbench.targets.base import INT8_REPLAY, Target
 from workbench.targets.language import language_target
 from workbench.targets.prompted import AnswersPrompts, Logits, PromptedModel
-from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
-from workbench.values.documents.canonical import digest
 from workbench.values.errors import BundleError, ConfigError, MeasureError, ToolchainError
-from workbench.values.measurement import Split
-from workbench.values.results import Evaluation
-
-_SPLITS: tuple[Split, ...] = ("calibration", "validation", "holdout")
 
 
-def language_contents(
-    experiment: Experiment,
-    candidate: Candidate,
-    bench: Bench,
-    journal: Journal,
-    *,
-    artifact: Artifact,
-    directory: Path,
-    evaluations: tuple[Evaluation, ...],
-    baseline: tuple[Evaluation, ...],
-    origin: Origin,
-) -> BundleContents:
-    """What the bundle of a sweep's candidate holds; its golden prompts are the beginnings of validation windows.
+def prompts_of(experiment: Experiment, candidate: Candidate, bench: Bench, directory: Path) -> GoldenPrompts:
+    """The golden prompts of a sweep's candidate: the beginnings of validation windows.
+
+    Args:
+        directory: of its checkpoint.
 
     Raises:
         ConfigError: the candidate is the float model.
@@ -53,29 +38,8 @@ def language_contents(
             hint="Name a quantized candidate.",
         )
     model = prompted_model(bench.target(candidate), directory)
-    data = experiment.dataset
-    texts = [model.text(window.ids[:TOKENS].tolist()) for window in windows(data, "validation")[: 2 * PROMPTS]]
-    prompts = make_golden_prompts(model, texts)
-    outcomes = journal.outcomes(candidate.id, "holdout")
-    confirmed = any(evaluation.split == "holdout" for evaluation in evaluations) and outcomes.exists()
-    return BundleContents(
-        name=experiment.name,
-        about=experiment.about,
-        task=data.task,
-        candidate=candidate,
-        artifact=artifact,
-        artifact_directory=directory,
-        evaluations=evaluations,
-        baseline=baseline,
-        model=experiment.model,
-        datasets={split: data.digest(split) for split in _SPLITS},
-        golden=(),
-        prompts=prompts,
-        tolerance=prompts.tolerance,
-        outcomes=outcomes if confirmed else None,
-        outcome_samples_sha256=digest([data.task, data.measure, data.holdout.digest, experiment.model.sha256]),
-        origin=origin,
-    )
+    found = windows(experiment.dataset, "validation")[: 2 * PROMPTS]
+    return make_golden_prompts(model, [model.text(window.ids[:TOKENS].tolist()) for window in found])
 
 
 def checkpoint_contents(
