@@ -185,11 +185,11 @@ def _listed(top: Section) -> tuple[tuple[BaselineLoad, ...], Resource | None, Re
             loads.append(
                 BaselineLoad(
                     concurrency=section.integer("concurrency", minimum=1),
-                    length=section.optional("length", lambda key, of=section: of.integer(key, minimum=1)),  # type: ignore[misc]  # the section of this turn
+                    length=_whole(section, "length"),
                     batch=section.integer("batch", 1, minimum=1),
                     wire=section.text("wire", ""),
                     seconds=_positive(section, "seconds"),
-                    answers=section.optional("answers", lambda key, of=section: of.integer(key, minimum=1)),  # type: ignore[misc]  # the same
+                    answers=_whole(section, "answers"),
                     **{name: _estimate(section, name) for name in TIMES},
                 )
             )
@@ -223,7 +223,7 @@ def _conditions(conditions: Section, kind: str, concurrency: int) -> BaselineLoa
     with conditions.section(kind) as section:
         return BaselineLoad(
             concurrency=section.integer("concurrency", concurrency, minimum=1),
-            length=section.optional("length", lambda key: section.integer(key, minimum=1)),
+            length=_whole(section, "length"),
             batch=section.integer("batch", 1, minimum=1),
         )
 
@@ -284,3 +284,7 @@ def _needed_figures() -> Iterator[tuple[str, str]]:
 
 def _positive(section: Section, key: str) -> float | None:
     return section.optional(key, lambda name: section.number(name, minimum=0.0))
+
+
+def _whole(section: Section, key: str) -> int | None:
+    return section.optional(key, lambda name: section.integer(name, minimum=1))
