@@ -184,7 +184,7 @@ def ready_workers(*device_bytes: int | None) -> list[Worker]:
 
 
 def show_workers(metrics: Metrics, workers: list[Worker]) -> None:
-    metrics.show(WorkerMetrics(Pool(workers, 60.0, 600.0, lambda _: None)))
+    metrics.registry.register(WorkerMetrics(Pool(workers, 60.0, 600.0, lambda _: None)))
 
 
 @dataclass

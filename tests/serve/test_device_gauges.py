@@ -22,7 +22,7 @@ READING = DeviceReading(
 
 def text(gauges: DeviceGauges) -> str:
     metrics = Metrics()
-    metrics.show(gauges)
+    metrics.registry.register(gauges)
     return metrics.text().decode()
 
 

@@ -38,13 +38,13 @@ def test_requests_are_counted_when_they_arrive_and_by_status_when_they_are_answe
     metrics = Metrics()
 
     for status in (200, 200, 422, 503):
-        metrics.received()
+        metrics.received.inc()
         metrics.answered(status, 0.004)
-    metrics.received()
+    metrics.received.inc()
     for kind in ("queue_full", "queue_full", "no_json"):
         metrics.rejected(kind)
-    metrics.queue(7)
-    metrics.queue(2)
+    metrics.depth.set(7)
+    metrics.depth.set(2)
 
     assert value(metrics, "workbench_requests_received_total") == 5
     assert value(metrics, "workbench_requests_total", status="200") == 2

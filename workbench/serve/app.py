@@ -65,7 +65,7 @@ def application(service: Service) -> Asgi:
         except Refusal as refusal:
             service.metrics.rejected(refusal.kind)
             if predicts:
-                service.metrics.received()
+                service.metrics.received.inc()
                 service.metrics.answered(refusal.status, 0.0)
             await _send(refusal.status, _JSON, refusal.headers(), _content(refusal), send)
             return
@@ -145,7 +145,7 @@ async def _page(service: Service, pages: Mapping[str, Page], scope: Scope, send:
 async def _predict(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
     counted = service.metrics
     arrived_s = time.perf_counter()  # uvloop's own clock is cut to milliseconds
-    counted.received()
+    counted.received.inc()
     try:
         headers = dict(scope["headers"])
         if len(headers) < len(scope["headers"]):
@@ -343,5 +343,5 @@ def connections_within(limits: Limits, workers: int, metrics: Metrics) -> Connec
         log("fewer_connections", wanted=limits.connections, most=most, open_files=files)
     of_address = min(limits.connections_of_address, most)
     connections = Connections(most=most, most_of_address=of_address, rejected=metrics.rejected)
-    metrics.show(connections)
+    metrics.registry.register(connections)
     return connections

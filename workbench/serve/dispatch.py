@@ -79,7 +79,7 @@ class Dispatch(Pool[Worker]):
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
         self._rows_per_s = 0.0
-        metrics.show(WorkerMetrics(self))
+        metrics.registry.register(WorkerMetrics(self))
         self.keep(every(_SWEEP_S, self._sweep))
 
     # --- what front ends ask ----------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class Dispatch(Pool[Worker]):
                 continue
             batch.started_s = now_s
             self._run(batch)
-        self.metrics.queue(self._batcher.depth)
+        self.metrics.depth.set(self._batcher.depth)
         if self._free and (ready_at := self._batcher.ready_at()) is not None:
             self._timer = self._loop.call_later(whole_ms(ready_at - time.perf_counter()), self._pump)
 

@@ -135,7 +135,7 @@ class FrontEnds(Pool[FrontEnd], Collector):
         self._merged = Merged()
         self._rates = shared_file()
         self._loop = asyncio.get_running_loop()
-        dispatch.metrics.show(self)
+        dispatch.metrics.registry.register(self)
         dispatch.on_change = self.tell_state
 
     @property

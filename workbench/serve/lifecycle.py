@@ -134,7 +134,7 @@ async def _main(
         loop.add_signal_handler(number, told, number)
     gauges = device_gauges(manifest.artifact.target, places)
     if gauges is not None:
-        metrics.show(gauges)
+        metrics.registry.register(gauges)
         gauges.start()
     dispatch = Dispatch(bundle, settings, metrics, places, give_up)
     front: _Here | FrontEnds

@@ -110,7 +110,7 @@ class Service:
             Refusal: it has no key, or came too soon for its key.
         """
         if self.keys is not None:
-            self.metrics.key_used(self.keys.admit(given, time.perf_counter()).name)
+            self.metrics.key_requests.labels(self.keys.admit(given, time.perf_counter()).name).inc()
 
     def admit(self) -> None:
         """Raises Refusal while the service cannot take requests."""
