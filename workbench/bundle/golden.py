@@ -85,7 +85,8 @@ def golden_batches(bundle: Bundle) -> tuple[GoldenBatch, ...]:
             _check(batch)
             if manifest.task != "tensors":
                 _check_labels(batch, manifest)
-        largest = max(_largest(array) for batch in found for array in batch.outputs.values())
+        values = (array.astype(np.float64) for batch in found for array in batch.outputs.values())
+        largest = max(float(np.abs(array).max(initial=0.0)) for array in values)
         if fault := absolute_fault(manifest.tolerance.absolute, largest):
             raise ValueError(fault)
     except (ValueError, KeyError) as error:
@@ -140,10 +141,6 @@ def _check_labels(batch: GoldenBatch, manifest: Manifest) -> None:
         raise ValueError(f"output {name!r} has the shape {shape}; the task {manifest.task} takes one of {rank} axes")
     if (labels or rank == 3) and len(labels) != shape[-1]:
         raise ValueError(f"the manifest names {len(labels)} labels, and output {name!r} has {shape[-1]} classes")
-
-
-def _largest(array: Array) -> float:
-    return float(np.abs(array.astype(np.float64)).max(initial=0.0))
 
 
 def bundle_fidelity(bundle: Bundle) -> Fidelity | None:

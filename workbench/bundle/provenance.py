@@ -24,7 +24,6 @@ from workbench.bundle.opened import Bundle
 from workbench.values.candidate_words import describe
 from workbench.values.documents.canonical import canonical_json, digest, file_digest
 from workbench.values.metrics import metrics
-from workbench.values.results import Evaluation
 
 
 def provenance(bundle: Bundle) -> dict[str, str]:
@@ -69,10 +68,12 @@ def _figures(manifest: Manifest) -> str:
     if not manifest.evaluations:
         return "not measured"
     evaluation = manifest.evaluations[-1]
+    accuracy = evaluation.measurement.accuracy
+    known = accuracy is None or accuracy.primary in ("accuracy", "entity_f1")
     words = {
-        "accuracy": f"{_scored_by(evaluation)} {{:.4f}}",
+        "accuracy": f"{'accuracy' if accuracy is None or known else accuracy.primary} {{:.4f}}",
         "accuracy_drop_pp": "{:.2f} pp below float",
-        "accuracy_drop": f"{{:.2f}} {_unit(evaluation)} worse than float",
+        "accuracy_drop": f"{{:.2f}} {'' if accuracy is None else accuracy.unit} worse than float",
         "latency_p50_ms": "P50 {:.3g} ms",
         "latency_p99_ms": "P99 {:.3g} ms",
         "speedup": "{:.2f} times as fast as float",
@@ -80,17 +81,6 @@ def _figures(manifest: Manifest) -> str:
     numbers = metrics(evaluation)
     found = [text.format(numbers[name]) for name, text in words.items() if name in numbers]
     return f"On {evaluation.split}: {', '.join(found)}"
-
-
-def _scored_by(evaluation: Evaluation) -> str:
-    accuracy = evaluation.measurement.accuracy
-    known = accuracy is None or accuracy.primary in ("accuracy", "entity_f1")
-    return "accuracy" if accuracy is None or known else accuracy.primary
-
-
-def _unit(evaluation: Evaluation) -> str:
-    accuracy = evaluation.measurement.accuracy
-    return "" if accuracy is None else accuracy.unit
 
 
 STATEMENT = "provenance.intoto.json"

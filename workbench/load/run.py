@@ -82,15 +82,12 @@ def run_load(
         watch = _Watch(plan, api_key, pid, devices)
         _run_child(folder, plan, api_key, watch)
         end = json.loads((folder / END).read_text(encoding="utf-8"))
-        result = _result(folder, plan, end, watch, _distinct(bodies))
+        distinct = len({body if isinstance(body, str) else body.body for body in bodies})
+        result = _result(folder, plan, end, watch, distinct)
         if times_to is not None:
             with temporary_beside(times_to) as draft:
                 shutil.copyfile(folder / TIMES, draft)
     return result
-
-
-def _distinct(bodies: Sequence[str | Request]) -> int:
-    return len({body if isinstance(body, str) else body.body for body in bodies})
 
 
 def _write_requests(folder: Path, bodies: Sequence[str | Request]) -> None:

@@ -59,7 +59,6 @@ class Admin(Pool[Member]):
     def __init__(
         self,
         listener: socket.socket,
-        *,
         hosts: Sequence[str],
         hang_s: float,
         health: Callable[[], tuple[int, dict[str, Any]]],

@@ -135,7 +135,9 @@ class Batcher:
         oldest_s = float("inf")
         for key, found in self._bins.items():
             arrived_s = found.oldest().arrived_s
-            if arrived_s < oldest_s and self._ready(found, arrived_s, now_s):
+            # the sum and not the difference: it is what `ready_at` says, to the last bit
+            ready = self.draining or found.count >= self._size or arrived_s + self._timeout_s <= now_s
+            if ready and arrived_s < oldest_s:
                 best, oldest_s = key, arrived_s
         if oldest_s == float("inf"):
             return None
@@ -162,10 +164,6 @@ class Batcher:
                 found.count -= 1
                 if not found.count:
                     del self._bins[row.key]
-
-    def _ready(self, found: _Bin, arrived_s: float, now_s: float) -> bool:
-        # the sum and not the difference: it is what `ready_at` says, to the last bit
-        return self.draining or found.count >= self._size or arrived_s + self._timeout_s <= now_s
 
 
 def whole_ms(wait_s: float) -> float:

@@ -147,8 +147,10 @@ async def _main(
     if settings.keyed:
         loop.add_signal_handler(signal.SIGHUP, front.reload)
     front.start()
-    watching = None if admin is None else _administration(bundle, settings, queue, admin)
-    if watching is not None:
+    watching = None
+    if admin is not None:
+        pages = told_pages(manifest, settings, queue.metrics_text, ("open", "admin"))
+        watching = Admin(admin, settings.hosts, settings.limits.hang_s, queue.health, pages)
         watching.start()
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
@@ -165,13 +167,6 @@ async def _main(
             await watching.end()
         await dispatch.end()
     return failure
-
-
-def _administration(
-    bundle: Bundle, settings: ServeSettings, queue: Dispatch | FrontEnds, listener: socket.socket
-) -> Admin:
-    pages = told_pages(bundle.manifest, settings, queue.metrics_text, ("open", "admin"))
-    return Admin(listener, hosts=settings.hosts, hang_s=settings.limits.hang_s, health=queue.health, pages=pages)
 
 
 async def _drained(front: _Here | FrontEnds, grace_s: float, now: asyncio.Event) -> None:

@@ -25,7 +25,6 @@ from workbench.serve.samples import (
     Answer,
     NotFinite,
     Padding,
-    Sizes,
     Tokenizing,
     answers_for,
     finite,
@@ -198,7 +197,11 @@ class Service:
     def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
         try:
             if rows[0].item.raw:
-                found: Sequence[Any] = [self._raw_answer(outputs, i, row.item.sizes) for i, row in enumerate(rows)]
+                cut = self._padding.cut
+                found: Sequence[Any] = [
+                    {n: finite(cut(n, array[i : i + 1], row.item.sizes)[0]) for n, array in outputs.items()}
+                    for i, row in enumerate(rows)
+                ]
             else:
                 found = texts_answered(self._answers, outputs, [row.item for row in rows])
         except NotFinite:
@@ -219,9 +222,6 @@ class Service:
                 self.queue.discard(request.rows)
                 if not request.done.done():
                     request.done.set_exception(refusal)
-
-    def _raw_answer(self, outputs: Mapping[str, Array], row: int, sizes: Sizes) -> dict[str, Array]:
-        return {n: finite(self._padding.cut(n, array[row : row + 1], sizes)[0]) for n, array in outputs.items()}
 
     def _finish(self, row: Row, result: Answer) -> None:
         request: Request = row.owner

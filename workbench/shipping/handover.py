@@ -130,20 +130,22 @@ def hand_over(
         WorkbenchError: see `write_bundle` and `deployment_files`.
     """
     chosen = replace(settings or DeploymentSettings(), signed=secret is not None)
+    engine_files = described(contents.artifact.target).engine_files
+
+    def deployed(manifest: Manifest) -> Mapping[str, str]:
+        """The files under deploy/: of our service, or those of the engines that serve such an artifact."""
+        if engine_files is None:
+            return deployment_files(manifest, chosen)
+        return engine_files(contents.artifact_directory, manifest.name)
+
     return write_bundle(
         to,
         contents,
         allow_emulated=allow_emulated,
         secret=secret,
         lock=chosen.lock,
-        deployment=lambda manifest: _deployed(manifest, contents.artifact_directory, chosen),
+        deployment=deployed,
     )
-
-
-def _deployed(manifest: Manifest, directory: Path, settings: DeploymentSettings) -> Mapping[str, str]:
-    """The files under deploy/: of our service, or those of the engines that serve such an artifact."""
-    engine_files = described(manifest.artifact.target).engine_files
-    return deployment_files(manifest, settings) if engine_files is None else engine_files(directory, manifest.name)
 
 
 def service_settings(candidate: Candidate, evaluations: Sequence[Evaluation]) -> ServiceSettings:

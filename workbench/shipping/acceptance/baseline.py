@@ -7,7 +7,6 @@ its load: clients, length, samples a request.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -147,7 +146,8 @@ def read_baseline(path: Path) -> Baseline:
             limits=limits,
             answers=answers,
         )
-        for limit, name in _needed_figures():
+        of_times = zip(("throughput_at_least", "p50_at_most", "p95_at_most", "p99_at_most"), TIMES, strict=True)
+        for limit, name in ((f"{limit}_percent", name) for limit, name in of_times):
             if getattr(limits, limit) is not None and not any(getattr(load, name) for load in loads):
                 raise top.section("limits").error(limit, "is a share of a figure that is not given.", f"Add {name}.")
         for limit, resource in (("memory_at_most_percent", memory), ("power_at_most_percent", power)):
@@ -274,12 +274,6 @@ def _flow(value: object) -> str:
 def _scalar(value: object) -> str:
     """Text in quotes and numbers as JSON has them, which YAML reads alike."""
     return f"{value:.10g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
-
-
-def _needed_figures() -> Iterator[tuple[str, str]]:
-    yield "throughput_at_least_percent", "throughput_per_s"
-    for name in ("p50", "p95", "p99"):
-        yield f"{name}_at_most_percent", f"{name}_ms"
 
 
 def _positive(section: Section, key: str) -> float | None:

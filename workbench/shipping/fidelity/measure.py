@@ -40,10 +40,6 @@ from workbench.values.service import ServiceSettings
 _NOT_ASKED = "`workbench fidelity` measures it"
 
 
-def _silent(step: str, share: float) -> None:
-    """Tells nobody."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What a fidelity is measured over and against.
@@ -58,7 +54,7 @@ class Asked:
     extent: Extent = field(default_factory=Extent)
     answers: Path | None = None
     checkpoint: Path | None = None
-    report: Callable[[str, float], None] = _silent
+    report: Callable[[str, float], None] = lambda step, share: None
 
 
 def fidelity_of_candidate(
