@@ -94,21 +94,6 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """How what ships is called.
-
-    Attributes:
-        data: padded to the lengths of the service.
-        most: rows of its batches.
-        shapes: that were compiled; () where one file takes any.
-    """
-
-    data: Dataset
-    most: int
-    shapes: tuple[Shape, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """How outputs are looked at.
 
@@ -164,8 +149,11 @@ class Comparison:
     """Ways that answer the same samples, compared pair by pair.
 
     Args:
-        ways: by path, 'float32' and 'served' among them; 'served' is called as `served` says, all others with whatever
-            rows there are.
+        ways: by path, 'float32' and 'served' among them; 'served' is called as a service does, all others with
+            whatever rows there are.
+        data: padded to the lengths of the service.
+        most: rows of its batches.
+        shapes: that were compiled; () where one file takes any.
         recorded: answers of another platform, of some of the samples.
         scores: None where answers are not scored.
     """
@@ -174,16 +162,18 @@ class Comparison:
         self,
         ways: Mapping[FidelityPath, Way],
         *,
-        served: Served,
+        data: Dataset,
+        most: int,
+        shapes: tuple[Shape, ...] = (),
         extent: Extent,
         outlook: Outlook,
         recorded: Recorded | None = None,
         scores: Scores | None = None,
     ) -> None:
-        self._ways, self._served, self._extent, self._outlook = ways, served, extent, outlook
+        self._ways, self._data, self._most, self._extent, self._outlook = ways, data, most, extent, outlook
         self._recorded, self._scores = recorded, scores
         self._pairs: dict[tuple[FidelityPath, FidelityPath, str], Pair] = {}
-        self._left = dict.fromkeys(served.shapes, extent.of_a_shape)
+        self._left = dict.fromkeys(shapes, extent.of_a_shape)
 
     def run(self, split: Split, size: int, told: Callable[[float], None]) -> None:
         """Take in the samples of a split, as many as the extent says.
@@ -198,11 +188,11 @@ class Comparison:
         shapes = sum(self._left.values())
         rows, answered_rows = size * len(self._ways) + shapes, 0
         told(0.0)
-        for window in self._served.data.batches(split, self._together(split), stop=self._extent.samples):
+        for window in self._data.batches(split, self._together(split), stop=self._extent.samples):
             found: dict[FidelityPath, Outputs] = {}
             for path, way in self._ways.items():
                 together = iter([(np.arange(len(window), dtype=np.int64), window.feeds)])
-                queued = groups(window, self._served.data, self._served.most)
+                queued = groups(window, self._data, self._most)
                 found[path] = answered(window, queued if path == "served" else together, way.run)
                 answered_rows += len(window)
                 told((answered_rows + shapes - sum(self._left.values())) / rows)
@@ -219,7 +209,7 @@ class Comparison:
         shapes = [self._agreement(*key) for key in self._pairs if key[2]]
         made = [self._agreement(*key) for key in self._pairs if not key[2]]
         made.sort(key=lambda one: one.reference != "float32")  # stable
-        called = f"as served, batch <= {self._served.most}"
+        called = f"as served, batch <= {self._most}"
         grouped = [
             replace(one, shape=called, accuracy={}, drop=None)
             for one in made
@@ -232,10 +222,10 @@ class Comparison:
 
     def _together(self, split: Split) -> int:
         """How many samples are taken at once: as many as a service's queues hold, within `MOST_BYTES` of answers."""
-        (one,) = self._served.data.batches(split, 1, stop=1)
+        (one,) = self._data.batches(split, 1, stop=1)
         answers = self._ways["float32"].run(one.feeds)
         size_bytes = sum(array.nbytes for array in (*one.feeds.values(), *answers.values()))
-        return max(1, min(max(WINDOW, 4 * self._served.most), MOST_BYTES // (size_bytes * len(self._ways) or 1)))
+        return max(1, min(max(WINDOW, 4 * self._most), MOST_BYTES // (size_bytes * len(self._ways) or 1)))
 
     def _wanted(self) -> Iterator[tuple[FidelityPath, FidelityPath]]:
         yield from ((path, "float32") for path in self._ways if path != "float32")
@@ -272,7 +262,7 @@ class Comparison:
         for shape in self._left:
             if self._left[shape] <= 0:
                 continue
-            for places, batch, counts in filled_shape(window, self._served.data, split, shape):
+            for places, batch, counts in filled_shape(window, self._data, split, shape):
                 outputs = self._ways["served"].run(batch.feeds)
                 counts = min(counts, self._left[shape])
                 places = places[:counts]

@@ -16,7 +16,7 @@ from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import not_by_distance, scored_output, uses_of
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.fidelity.compared import Comparison, Extent, Outlook, Pair, Scores, Served
+from workbench.shipping.fidelity.compared import Comparison, Extent, Outlook, Pair, Scores
 from workbench.shipping.fidelity.grouping import Shape
 from workbench.shipping.fidelity.ways import (
     Missing,
@@ -232,7 +232,9 @@ def _compared(
     with contextlib.closing(scores) if scores is not None else contextlib.nullcontext():
         comparison = Comparison(
             ways,
-            served=Served(data=data, most=service.max_batch_size, shapes=_shapes(experiment, candidate)),
+            data=data,
+            most=service.max_batch_size,
+            shapes=_shapes(experiment, candidate),
             extent=asked.extent,
             outlook=_outlook(experiment),
             recorded=recorded,
