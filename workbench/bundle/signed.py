@@ -12,9 +12,17 @@ from typing import Any
 
 from workbench.bundle.opened import Bundle, read_bounded
 from workbench.bundle.paths import MOST_SUMS_BYTES, SIGNATURE, SUMS
-from workbench.bundle.signing import SecretKey, Signature, SignatureError, TrustedKeys, parse_signature, sign, verify
-from workbench.bundle.signing.minisign import MOST_BYTES as MOST_SIGNATURE_BYTES
-from workbench.bundle.signing.minisign import key_name
+from workbench.bundle.signing import (
+    MOST_SIGNATURE_BYTES,
+    SecretKey,
+    Signature,
+    SignatureError,
+    TrustedKeys,
+    key_name,
+    parse_signature,
+    sign,
+    verify,
+)
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError
 from workbench.values.system.files import write_text_atomically
