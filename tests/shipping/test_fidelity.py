@@ -15,8 +15,7 @@ from workbench.inputs.answers import Answer, text_digest, write_answers
 from workbench.inputs.experiment import Experiment
 from workbench.shipping.fidelity import Asked, Extent, fidelity_of_candidate, fidelity_of_sessions
 from workbench.shipping.fidelity.compared import Comparison, Outlook
-from workbench.shipping.fidelity.grouping import Shape, answered, filled_shape, groups
-from workbench.shipping.fidelity.ways import Way
+from workbench.shipping.fidelity.ways import Shape, Way, answered, filled_shape, groups
 from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError

@@ -281,7 +281,7 @@ def facts_of(server: Server) -> dict[str, Any]:
 
 def _of_another_platform(server: Server, how: Asking) -> Question:
     from workbench.load.kserve.asking import open_asking, requests_of, samples_of, served_model, wire_of
-    from workbench.load.kserve.http import path_of
+    from workbench.load.kserve.served import path_of
 
     if server.bundle is not None:
         raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")

@@ -13,8 +13,7 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics import Outcomes, Outputs, concatenate, cut_alike, per_sample, scorer_of, select, summarize
 from workbench.inputs.metrics.distances import Decisions, Distances
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.fidelity.grouping import Shape, answered, filled_shape, groups, taken
-from workbench.shipping.fidelity.ways import Recorded, Way
+from workbench.shipping.fidelity.ways import Recorded, Shape, Way, answered, filled_shape, groups, taken
 from workbench.values.errors import MeasureError
 from workbench.values.fidelity import Agreement, FidelityPath, OutputAgreement
 from workbench.values.measurement import AccuracyComparison, Split

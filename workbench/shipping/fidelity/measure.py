@@ -17,10 +17,10 @@ from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import not_by_distance, scored_output, uses_of
 from workbench.inputs.metrics.extents import Extents
 from workbench.shipping.fidelity.compared import Comparison, Extent, Outlook, Pair, Scores
-from workbench.shipping.fidelity.grouping import Shape
 from workbench.shipping.fidelity.ways import (
     Missing,
     Recorded,
+    Shape,
     Way,
     answers_like,
     compiled,
