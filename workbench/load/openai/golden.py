@@ -163,7 +163,7 @@ def _read(found: Any, tokens: int, place: str) -> list[_Said]:
         names, tops = logprobs["tokens"], logprobs["top_logprobs"]
         if not (isinstance(names, list) and isinstance(tops, list) and len(names) == len(tops) == tokens):
             raise ValueError(f"{tokens} tokens were asked for")
-        said = []
+        said: list[_Said] = []
         for name, top in zip(names, tops, strict=True):
             ids = {_id(key, place): float(value) for key, value in top.items()}
             if not all(math.isfinite(value) and abs(value) < _MOST_LOGARITHM for value in ids.values()):
