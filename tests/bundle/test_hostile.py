@@ -112,7 +112,7 @@ def test_what_is_no_plain_file_is_named_and_not_opened(
         verify_bundle(folder, replay=False)
 
 
-@pytest.mark.parametrize("make", [_fifo, _folder, lambda path: path.symlink_to("/dev/zero")])
+@pytest.mark.parametrize("make", [_fifo, _folder, Path.touch, lambda path: path.symlink_to("/dev/zero")])
 def test_whatever_else_lies_in_the_folder_is_named(folder: Path, make: Callable[[Path], None]) -> None:
     make(folder / "golden" / "more")
 
@@ -248,6 +248,9 @@ def test_a_value_without_reason_is_refused_by_name(pristine: Path, folder: Path)
         (("artifact", "target"), "cuda", "none of"),
         (("candidate_id",), SUM, "not the id of the candidate"),
         (("version",), True, "bundle version True is unknown"),
+        (("version",), 3, "bundle version 3 is unknown; workbench .* reads 1 and 2"),
+        (("surprise",), 1, "unknown key 'surprise'"),
+        (("tolerance",), {"absolute": "much"}, "manifest.tolerance"),
     ):
         body = body_of(pristine)
         put(body, keys, value)
