@@ -30,7 +30,6 @@ from workbench.serve.events import every
 from workbench.serve.pool import Member, Pool, live_and_die_with, spawned
 from workbench.serve.refusals import Refusal
 from workbench.serve.wire import Link, Message
-from workbench.values.errors import ToolchainError
 
 if TYPE_CHECKING:
     from workbench.serve.app import Page
@@ -92,9 +91,6 @@ class Admin(Pool[Member]):
             member.kill()
         else:
             member.say({"health": self._health()})
-
-    def none_left(self, last: Member) -> ToolchainError:
-        return ToolchainError(last.error)
 
 
 class Watcher:

@@ -62,30 +62,15 @@ class RemoteQueue:
         self._numbers = itertools.count()
         self._rows: dict[int, Row] = {}
         self._due: list[Row] = []
-        self._state: Mapping[str, Any] = {"proved": False, "none_starts": False, "health": [503, {}], "facts": {}}
-        self._depth, self._retry_after_s = 0, 1
+        self.proved = self.none_starts = False
+        self.worker_facts: Mapping[str, Any] = {}
+        self._health: tuple[int, dict[str, Any]] = 503, {}
+        self.depth, self._retry_after_s = 0, 1
 
     # --- what the service asks --------------------------------------------------------------------------------------
 
-    @property
-    def proved(self) -> bool:
-        return bool(self._state["proved"])
-
-    @property
-    def none_starts(self) -> bool:
-        return bool(self._state["none_starts"])
-
-    @property
-    def depth(self) -> int:
-        return self._depth
-
-    @property
-    def worker_facts(self) -> Mapping[str, Any]:
-        facts: Mapping[str, Any] = self._state["facts"]
-        return facts
-
     def add(self, rows: Sequence[Row]) -> None:
-        if self._depth + len(rows) > self._limit:
+        if self.depth + len(rows) > self._limit:
             raise QueueFull
         self._queue(rows)
 
@@ -117,8 +102,7 @@ class RemoteQueue:
         return self._retry_after_s
 
     def health(self) -> tuple[int, dict[str, Any]]:
-        status, content = self._state["health"]
-        return status, content
+        return self._health
 
     async def metrics_text(self) -> bytes:
         """Of the whole service."""
@@ -162,8 +146,10 @@ class RemoteQueue:
             if rows:
                 rows[0].asker.failed(rows, Refusal(kind, text, retry_after_s))
         elif "state" in head:
-            self._state = head["state"]
-            self._depth, self._retry_after_s = self._state["depth"], self._state["retry"]
+            state = head["state"]
+            self.proved, self.none_starts, self.worker_facts = state["proved"], state["none_starts"], state["facts"]
+            status, content = state["health"]
+            self._health, self.depth, self._retry_after_s = (status, content), state["depth"], state["retry"]
         else:
             self.heard(head)
 
@@ -172,7 +158,7 @@ class RemoteQueue:
 
     def _answered(self, message: Message) -> None:
         head, outputs = message.head, message.arrays
-        self._depth, self._retry_after_s = head["depth"], head["retry"]
+        self.depth, self._retry_after_s = head["depth"], head["retry"]
         found = [self._rows.pop(number, None) for number in head["answered"]]
         rows = [row for row in found if row is not None]
         if not rows:
