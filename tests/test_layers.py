@@ -114,7 +114,7 @@ OWNERS = {
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},
     "openvino": {"targets/openvino"},
-    "cryptography": {"bundle/signing"},
+    "cryptography": {"bundle/signing.py"},
     "jinja2": {"values/documents/templates.py"},
     "grpc": {"load/kserve"},
 }

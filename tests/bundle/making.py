@@ -27,7 +27,7 @@ from workbench.bundle import (
     read_bundle,
     verify_bundle,
 )
-from workbench.bundle.sums import sums_text
+from workbench.bundle.paths import sums_text
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal

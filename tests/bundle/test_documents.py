@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+import workbench
 from tests.serve.making import make_bundle
 from workbench import __version__
-from workbench.bundle import SBOM, STATEMENT, Bundle, Origin, read_bundle, statement
+from workbench.bundle import SBOM, STATEMENT, Bundle, Origin, read_bundle
+from workbench.bundle.provenance import _commit, _git, statement
 from workbench.shipping.deployment import serving_pins
 
 
@@ -88,7 +90,7 @@ def test_the_statement_says_what_was_asked_for(bundle: Bundle) -> None:
         experiment="e.yaml", experiment_sha256="1" * 64, identity="2" * 64, space="s.yaml", space_sha256="3" * 64
     )
     record = dataclasses.replace(bundle.manifest.files["README.md"])
-    found = statement.statement(bundle.manifest, {"record.json": record, "model/model.onnx": record}, origin)
+    found = statement(bundle.manifest, {"record.json": record, "model/model.onnx": record}, origin)
 
     definition = found["predicate"]["buildDefinition"]
     assert definition["externalParameters"]["experiment_identity"] == "2" * 64
@@ -102,12 +104,12 @@ def test_a_commit_is_named_only_where_the_sources_are_its(tmp_path: Path, monkey
     package = tmp_path / "workbench"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    monkeypatch.setattr(statement.workbench, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(workbench, "__file__", str(package / "__init__.py"))
     identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
     for arguments in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "first")):
-        assert statement._git(tmp_path, *arguments) == ""
-    head = statement._git(tmp_path, "rev-parse", "HEAD")
+        assert _git(tmp_path, *arguments) == ""
+    head = _git(tmp_path, "rev-parse", "HEAD")
 
-    assert statement._commit() == head
+    assert _commit() == head
     (package / "__init__.py").write_text("changed")
-    assert statement._commit() is None
+    assert _commit() is None

@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.shipping.deployment.manifests import TARGETS, manifest
-from workbench.bundle.lock import ARCHITECTURES, SHIPPED, Lock, Wheel, make_lock, read_lock
-from workbench.bundle.requirements import every_pin, requirements
+from workbench.bundle.requirements import (
+    ARCHITECTURES,
+    SHIPPED,
+    Lock,
+    Wheel,
+    every_pin,
+    make_lock,
+    read_lock,
+    requirements,
+)
 from workbench.shipping.deployment import DeploymentSettings, deployment_files, unpinned
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import ConfigError
@@ -53,15 +61,15 @@ def test_requirements_have_the_sums_of_all_or_of_none_and_say_so() -> None:
     assert [line for line in plain.splitlines() if not line.startswith("#")] == ["a==1", "b==2"]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_files_with_hashes_are_installed_with_hashes(target: str) -> None:
-    made = manifest(target)
-    everything = locked(*deployment_pins(target))
-    for lock, option in ((everything, " --no-deps --require-hashes -r"), (locked("x==1"), " --no-deps -r")):
-        files = deployment_files(made, DeploymentSettings(lock=lock))
-        assert option in files["Dockerfile"]
-        assert option in files["README.md"]
-        assert ("--hash=" in files["requirements-serve.txt"]) == ("require" in option)
+def test_files_with_hashes_are_installed_with_hashes() -> None:
+    for target in TARGETS:
+        made = manifest(target)
+        everything = locked(*deployment_pins(target))
+        for lock, option in ((everything, " --no-deps --require-hashes -r"), (locked("x==1"), " --no-deps -r")):
+            files = deployment_files(made, DeploymentSettings(lock=lock))
+            assert option in files["Dockerfile"]
+            assert option in files["README.md"]
+            assert ("--hash=" in files["requirements-serve.txt"]) == ("require" in option)
 
 
 def deployment_pins(target: str) -> tuple[str, ...]:
@@ -70,24 +78,30 @@ def deployment_pins(target: str) -> tuple[str, ...]:
     return serving_pins(manifest(target))
 
 
-@pytest.mark.parametrize("target", ["onnxruntime", "ascend910b3"])
-def test_an_image_is_named_by_a_digest_or_called_not_pinned(target: str) -> None:
-    pinned = f"registry.local:5000/base:3.11@sha256:{SUM}"
-    plain = deployment_files(manifest(target))["Dockerfile"]
-    fixed = deployment_files(manifest(target), DeploymentSettings(base_image=pinned))["Dockerfile"]
+def test_an_image_is_named_by_a_digest_or_called_not_pinned() -> None:
+    for target in (
+        "onnxruntime",
+        "ascend910b3",
+    ):
+        pinned = f"registry.local:5000/base:3.11@sha256:{SUM}"
+        plain = deployment_files(manifest(target))["Dockerfile"]
+        fixed = deployment_files(manifest(target), DeploymentSettings(base_image=pinned))["Dockerfile"]
 
-    assert "# NOT PINNED" in plain
-    assert "sha256:" not in re.sub("NAME@sha256:…", "", plain)
-    assert "# NOT PINNED" not in fixed
-    assert re.search(rf"^ARG \w+={re.escape(pinned)}\nFROM \$\{{\w+\}}$", fixed, re.MULTILINE)
+        assert "# NOT PINNED" in plain
+        assert "sha256:" not in re.sub("NAME@sha256:…", "", plain)
+        assert "# NOT PINNED" not in fixed
+        assert re.search(rf"^ARG \w+={re.escape(pinned)}\nFROM \$\{{\w+\}}$", fixed, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "image", ["python:3.11", "python@sha256:abc", "a b@sha256:" + SUM, "x@sha256:" + SUM + "\nRUN x"]
-)
-def test_an_image_without_a_digest_is_refused(image: str) -> None:
-    with pytest.raises(ConfigError, match="names no image by its digest"):
-        DeploymentSettings(base_image=image)
+def test_an_image_without_a_digest_is_refused() -> None:
+    for image in (
+        "python:3.11",
+        "python@sha256:abc",
+        "a b@sha256:" + SUM,
+        "x@sha256:" + SUM + "\nRUN x",
+    ):
+        with pytest.raises(ConfigError, match="names no image by its digest"):
+            DeploymentSettings(base_image=image)
 
 
 def test_what_is_not_pinned_is_said() -> None:
@@ -100,9 +114,8 @@ def test_what_is_not_pinned_is_said() -> None:
     assert "--base-image" in image
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    for body in (
         "[]",
         '{"version": 2, "packages": {}}',
         '{"version": 1}',
@@ -110,13 +123,11 @@ def test_what_is_not_pinned_is_said() -> None:
         '{"version": 1, "packages": {"a==1": [{"file": "a", "sha256": "short", "architecture": "any"}]}}',
         '{"version": 1, "packages": {"a": []}}',
         "nonsense",
-    ],
-)
-def test_a_file_that_is_no_table_is_refused(tmp_path: Path, body: str) -> None:
-    (tmp_path / "lock.json").write_text(body)
+    ):
+        (tmp_path / "lock.json").write_text(body)
 
-    with pytest.raises(ConfigError, match=r"lock\.json"):
-        read_lock(tmp_path / "lock.json")
+        with pytest.raises(ConfigError, match=r"lock\.json"):
+            read_lock(tmp_path / "lock.json")
 
 
 # --- pip itself, over an index that is a folder -----------------------------------------------------------------------

@@ -8,8 +8,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.shipping.deployment.manifests import TARGETS
-from workbench.bundle.lock import read_lock
-from workbench.bundle.requirements import closure, left_out, pins, requirements
+from workbench.bundle.requirements import closure, left_out, pins, read_lock, requirements
 from workbench.values.errors import ToolchainError
 
 
@@ -17,38 +16,38 @@ def listed(target: str, made_with: dict[str, str] | None = None) -> dict[str, st
     return dict(pin.split("==") for pin in pins(target, made_with or {}))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_each_package_is_pinned_to_what_is_installed_here(target: str) -> None:
-    found = listed(target)
+def test_each_package_is_pinned_to_what_is_installed_here() -> None:
+    for target in TARGETS:
+        found = listed(target)
 
-    assert {"uvicorn", "tokenizers", "numpy", "onnxruntime", "prometheus-client"} <= found.keys()
-    assert ("openvino" in found) == (target == "openvino")
-    for name, version in found.items():
-        assert importlib.metadata.version(name) == version
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_nothing_that_only_searching_needs_is_listed(target: str) -> None:
-    found = listed(target)
-
-    assert not found.keys() & {
-        *("optuna", "mlflow", "mlflow-skinny", "ray", "torch", "transformers", "scikit-learn", "plotly", "pandas"),
-        *("scipy", "numba", "huggingface-hub", "openvino-telemetry", "typer", "rich", "int8-workbench", "pytest"),
-    }
+        assert {"uvicorn", "tokenizers", "numpy", "onnxruntime", "prometheus-client"} <= found.keys()
+        assert ("openvino" in found) == (target == "openvino")
+        for name, version in found.items():
+            assert importlib.metadata.version(name) == version
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_list_is_closed_under_what_packages_declare(target: str) -> None:
-    found = listed(target)
+def test_nothing_that_only_searching_needs_is_listed() -> None:
+    for target in TARGETS:
+        found = listed(target)
 
-    for name in found:
-        for text in importlib.metadata.requires(name) or ():
-            needed = Requirement(text)
-            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
-                wanted = canonicalize_name(needed.name)
-                assert wanted in found or wanted in left_out(), f"{name} needs {wanted}"
-                if wanted in found:
-                    assert found[wanted] in needed.specifier
+        assert not found.keys() & {
+            *("optuna", "mlflow", "mlflow-skinny", "ray", "torch", "transformers", "scikit-learn", "plotly", "pandas"),
+            *("scipy", "numba", "huggingface-hub", "openvino-telemetry", "typer", "rich", "int8-workbench", "pytest"),
+        }
+
+
+def test_the_list_is_closed_under_what_packages_declare() -> None:
+    for target in TARGETS:
+        found = listed(target)
+
+        for name in found:
+            for text in importlib.metadata.requires(name) or ():
+                needed = Requirement(text)
+                if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                    wanted = canonicalize_name(needed.name)
+                    assert wanted in found or wanted in left_out(), f"{name} needs {wanted}"
+                    if wanted in found:
+                        assert found[wanted] in needed.specifier
 
 
 def test_extras_are_followed() -> None:

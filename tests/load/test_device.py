@@ -10,7 +10,7 @@ import pytest
 
 from tests.load.kserve.servers import TRITON, over_http
 from workbench.load import LoadPlan, run_load
-from workbench.load.device import DeviceReaders, DeviceWatch, nvidia_readers
+from workbench.load.server import DeviceReaders, DeviceWatch, nvidia_readers
 from workbench.load.text import device_words
 from workbench.values.device_use import DeviceReading, use_of
 from workbench.values.errors import ToolchainError

@@ -9,14 +9,14 @@ import time
 import pytest
 
 from tests.load.servers import delayed, serving
-from tests.serve.making import ready_workers
+from tests.serve.making import ready_workers, show_workers
 from workbench.load.server import ProcessWatch, figures_between, listener, read_samples, scrape
 from workbench.serve.metrics import Metrics
 
 
 def test_the_services_own_metrics_become_figures_of_the_window() -> None:
     metrics = Metrics(about={"name": "x"}, lengths=(16, 32))
-    metrics.show(ready_workers(1000, 1000))
+    show_workers(metrics, ready_workers(1000, 1000))
     metrics.batch(length=16, rows=9, positions=144, padded=100, waited_s=[9.0] * 9, run_s=9.0, worker=0)
     before = read_samples(metrics.text().decode())
     metrics.batch(length=16, rows=3, positions=48, padded=8, waited_s=[0.001, 0.002, 0.003], run_s=0.5, worker=0)

@@ -28,9 +28,9 @@ from tests.bundle.making import evaluated
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance
 from workbench.bundle.signing import SecretKey
 from workbench.graph.read import read_model
-from workbench.serve.cards import HERE
-from workbench.serve.settings import ServeSettings
-from workbench.serve.workers import Workers
+from workbench.serve.metrics import Metrics
+from workbench.serve.pool import Pool
+from workbench.serve.workers import Worker, WorkerMetrics
 from workbench.shipping.handover import hand_over
 from workbench.targets import open_target
 from workbench.values.candidate import Candidate
@@ -176,14 +176,15 @@ def bundle_of(
     return hand_over(root / "bundle", whole, secret=secret)
 
 
-def ready_workers(*device_bytes: int | None) -> Workers:
+def ready_workers(*device_bytes: int | None) -> list[Worker]:
     """Workers as Prometheus is told of them, each with so much memory on its card; their process is this one."""
-    settings = ServeSettings(service=ServiceSettings(workers=len(device_bytes)))
-    nobody: Any = None
-    workers = Workers(nobody, settings, [HERE], nobody, nobody)
-    for worker, size in zip(workers.all, device_bytes, strict=True):
-        worker.state, worker.process, worker.facts = "ready", multiprocessing.current_process(), {"device_bytes": size}
-    return workers
+    here = multiprocessing.current_process()
+    told = [{"device_bytes": size} for size in device_bytes]
+    return [Worker(number, "ready", here, facts=facts) for number, facts in enumerate(told)]
+
+
+def show_workers(metrics: Metrics, workers: list[Worker]) -> None:
+    metrics.registry.register(WorkerMetrics(Pool(workers, 60.0, 600.0, lambda _: None)))
 
 
 @dataclass

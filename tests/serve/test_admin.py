@@ -18,12 +18,15 @@ import psutil
 import pytest
 
 from tests.serve.making import Reply, Running, make_bundle, running
+from workbench.bundle import read_bundle
 from workbench.serve.__main__ import start
+from workbench.serve.access import Hosts, drawn_key
 from workbench.serve.admin import Watcher
-from workbench.serve.hosts import Hosts
-from workbench.serve.keys import drawn_key
+from workbench.serve.lifecycle import with_room
+from workbench.serve.settings import Limits, ServeSettings
 from workbench.serve.wire import pack
 from workbench.values.errors import ConfigError
+from workbench.values.model import TensorSpec
 
 SECRET, LINE = drawn_key("first")
 
@@ -186,23 +189,43 @@ def test_silent_and_hostile_clients_do_not_keep_probes_from_being_answered(servi
 
 def test_options_are_checked_before_anything_starts(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORKBENCH_API_KEY", raising=False)
-    given: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "workers": None, "max_batch_size": None}
-    given |= {"batch_timeout_ms": None, "queue_limit": None, "policy": "refuse"}
     changes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"host": "0.0.0.0"}, "--host: 0.0.0.0 is not loopback, and no key is asked for."),
         ({"host": "a..b", "no_key": True}, "--host: 'a..b' is no address: "),  # found without asking a name server
         ({"api_keys": Path("/nowhere/keys")}, "/nowhere/keys: --api-keys: there is no such file of keys."),
         ({"metrics": "admin"}, "--metrics: there is no port of administration."),
         ({"rate_limit": 5.0}, "--rate-limit: limits requests of each key, and there is none."),
-        ({"allowed_hosts": ["http://a"]}, "--allowed-host: 'http://a' is no host."),
-        ({"max_connections": 0}, "--max-connections: 0 is not positive."),
+        ({"allowed_host": ["http://a"]}, "--allowed-host: 'http://a' is no host."),
         ({"admin_port": 70_000}, "--admin-port: 70000 is no port."),
-        ({"docs": "closed"}, "--docs: 'closed' is none of open, admin and off."),
+        ({"devices": "0"}, "--devices: '0' names no cards."),
+        ({"devices": "cards"}, "--devices: 'cards' names no cards."),
+        ({"devices": ","}, "--devices: ',' names no cards."),
+        ({"devices": "1,1"}, "--devices: '1,1' names a card twice."),
         ({"devices": "all"}, "--devices: all: target onnxruntime computes on the host's processors and has no"),
         ({"front_ends": "many"}, "--front-ends: 'many' is neither a number nor auto."),
         ({"front_ends": "0"}, "--front-ends: 0 is not 1 to 64."),
     )
     for changed, said in changes:
         with pytest.raises(ConfigError) as error:
-            start(bundle, **(given | changed))
+            start(bundle, ServeSettings(**{"port": 0, **changed}), Limits())
         assert said in str(error.value)
+    with pytest.raises(ConfigError, match="--max-connections: 0 is not positive"):
+        Limits(connections=0)
+
+
+def test_a_picture_fits_into_a_body_and_texts_keep_their_limit(bundle: Path) -> None:
+    opened, settings = read_bundle(bundle), ServeSettings()
+    picture = TensorSpec(name="input", dtype="float32", shape=("batch", 3, 240, 320))
+    manifest = replace(opened.manifest, text=None, model=replace(opened.manifest.model, inputs=(picture,)))
+
+    def room(axes: tuple[int | str, ...]) -> int:
+        spec = replace(picture, shape=axes)
+        changed = replace(manifest, model=replace(manifest.model, inputs=(spec,)))
+        return with_room(settings, replace(opened, manifest=changed)).limits.body_bytes
+
+    limits = with_room(settings, replace(opened, manifest=manifest)).limits
+
+    assert with_room(settings, opened) == settings
+    assert limits.body_bytes == 2 * 26 * 3 * 240 * 320 > Limits().body_bytes
+    assert limits.unread_bytes >= 16 * limits.body_bytes
+    assert room(("batch", 3, 240, 320, "more")) == 4 * limits.body_bytes

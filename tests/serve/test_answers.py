@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.serve.making import BINS, write_tokenizer
 from workbench.inputs.metrics.outcomes import CORRECT, GOLD, PREDICTED
 from workbench.inputs.metrics.score import count_entities, tag_set
-from workbench.serve.answers import NotFinite, classes, entities
-from workbench.serve.samples import TextSample, Tokenizing
+from workbench.serve.samples import NotFinite, TextSample, Tokenizing, classes, entities
 from workbench.values.preprocess import Preprocessor, TokenInput, encode, open_preprocessor
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

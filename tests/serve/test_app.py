@@ -31,7 +31,7 @@ def service_of(directory: Path, limits: Limits) -> Service:
     settings, metrics = ServeSettings(service=bundle.manifest.service, limits=limits), Metrics()
     queue = Dispatch(bundle, settings, metrics, [HERE], lambda why: None)
     service = Service(bundle, settings, metrics, queue)
-    queue.workers.proved = True
+    queue.proved = True
     return service
 
 

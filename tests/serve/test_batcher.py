@@ -1,10 +1,9 @@
 """The batching policy, by a clock that the test moves."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.serve.batcher import Batcher, QueueFull, Row, whole_ms
+from workbench.serve.batcher import Batcher, Row, whole_ms
 
 
 def row(key: object, arrived_s: float) -> Row:
@@ -49,29 +48,6 @@ def test_bins_never_mix_and_go_when_they_are_full_without_a_timeout_or_drained()
         one.draining = draining
         taken = [one.take(1.004), one.take(1.004)]
         assert [None if found is None else [rows.index(r) for r in found] for found in taken] == batches
-
-
-def test_beyond_the_limit_a_request_is_refused_as_a_whole() -> None:
-    one = batcher(limit=3)
-    one.add([row(16, 1.0), row(16, 1.0)])
-
-    with pytest.raises(QueueFull):
-        one.add([row(16, 1.0), row(32, 1.0)])
-
-    assert one.depth == 2
-
-
-def test_rows_that_nobody_waits_for_leave_their_place_to_others() -> None:
-    one = batcher(size=2, limit=2)
-    gone, stays = row(16, 1.0), row(16, 1.001)
-    one.add([gone, stays])
-
-    one.discard([gone, gone])
-
-    assert one.depth == 1
-    assert one.ready_at() == 1.011
-    assert one.take(1.002) is None
-    assert one.take(1.011) == [stays]
 
 
 def test_rows_of_a_lost_batch_come_first_and_past_the_limit() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment
-from workbench.load.device import readings_in
-from workbench.load.server import read_samples
+from workbench.load.server import read_samples, readings_in
 from workbench.serve.cards import DeviceGauges, Place, device_gauges
 from workbench.serve.metrics import Metrics
 from workbench.values.device_use import DeviceReading
@@ -23,7 +22,7 @@ READING = DeviceReading(
 
 def text(gauges: DeviceGauges) -> str:
     metrics = Metrics()
-    metrics.show(gauges)
+    metrics.registry.register(gauges)
     return metrics.text().decode()
 
 

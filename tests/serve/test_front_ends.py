@@ -126,17 +126,6 @@ def test_a_front_end_that_is_killed_costs_its_own_connections_and_no_counter_fal
     assert [f["restarts"] for f in service.health().body["front_ends"]] == [0, 1, 0]
 
 
-def test_a_worker_that_is_killed_loses_no_request_whichever_front_end_took_it(service: Running) -> None:
-    with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        before = metric(service, "workbench_requests_received_total")
-        waiting = [pool.submit(ask, service) for _ in range(24)]
-        service.wait_until(lambda: metric(service, "workbench_requests_received_total") > before)
-        os.kill(service.worker_pids()[0], signal.SIGKILL)
-
-        assert [f.result().status for f in waiting] == [200] * 24
-    service.wait_until(lambda: service.health().body["status"] == "ok", 300)
-
-
 def test_rows_that_run_alone_once_more_wait_however_full_the_queue_is(bundle: Path) -> None:
     """One of them spoilt a batch. They were within the limit once; who is refused now would answer nobody."""
 

@@ -1,6 +1,6 @@
 """Hosts that requests may name."""
 
-from workbench.serve.hosts import Hosts, canonical_host, is_loopback
+from workbench.serve.access import Hosts, canonical_host, is_loopback
 from workbench.serve.refusals import Refusal
 
 

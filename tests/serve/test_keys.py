@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.serve.keys import Key, Keys, drawn_key, key_of, read_keys
+from workbench.serve.access import Key, Keys, drawn_key, key_of, read_keys
 from workbench.serve.refusals import Refusal
 from workbench.values.errors import ConfigError
 

@@ -133,37 +133,11 @@ def test_a_request_that_kills_worker_after_worker_is_given_up(narrow: Running) -
     assert narrow.predict({"text": "anna"}).status == 200
 
 
-def starting(service: Running) -> psutil.Process:
-    """The process of the one worker, which is not ready yet."""
-    found: list[psutil.Process] = []
-
-    def look() -> bool:
-        found[:] = [p for p in service.family()[1:] if "spawn_main" in " ".join(p.cmdline())]
-        return bool(found)
-
-    service.wait_until(look)
-    return found[0]
-
-
 def let_open(service: Running, more: int) -> None:
     """So many files may be open beside those that are; more than there were at first for a negative number."""
     hard = resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE)[1]
     now = hard if more < 0 else psutil.Process(service.process.pid).num_fds() + more
     resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, (now, hard))
-
-
-def test_a_worker_that_is_killed_in_its_first_start_is_started_again(quick: Path) -> None:
-    with running(quick, ready=False) as service:
-        first = starting(service)
-        first.kill()
-        service.wait_until(lambda: service.health().status == 200)
-
-        [worker] = service.health().body["workers"]
-        assert (worker["state"], worker["restarts"]) == ("ready", 1)
-        assert service.worker_pids()[0] != first.pid
-        assert service.predict({"text": "anna"}).status == 200
-    [failed] = [e for e in service.events() if e["event"] == "start_failed"]
-    assert failed["error"] == "it was killed by SIGKILL while it started"
 
 
 def test_a_worker_that_dies_in_every_start_ends_the_service_with_an_error(quick: Path) -> None:

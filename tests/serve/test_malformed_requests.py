@@ -122,11 +122,3 @@ def test_characters_of_any_kind_are_a_text(service: Running) -> None:
         assert reply.status in (200, 422), (text, reply.body)
         if reply.status == 422:
             assert "no token" in reply.body["error"]["message"]
-
-
-def test_the_last_of_equal_keys_counts_as_everywhere_in_json(service: Running) -> None:
-    once = service.predict({"text": "anna paid"})
-    twice = service.predict(b'{"text": 5, "text": "anna paid"}')
-
-    assert twice.status == 200
-    assert twice.body["label"] == once.body["label"]

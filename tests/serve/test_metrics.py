@@ -3,7 +3,7 @@
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.serve.making import ready_workers
+from tests.serve.making import ready_workers, show_workers
 from workbench.serve.metrics import MOST_LENGTHS, Metrics
 
 
@@ -38,13 +38,13 @@ def test_requests_are_counted_when_they_arrive_and_by_status_when_they_are_answe
     metrics = Metrics()
 
     for status in (200, 200, 422, 503):
-        metrics.received()
+        metrics.received.inc()
         metrics.answered(status, 0.004)
-    metrics.received()
+    metrics.received.inc()
     for kind in ("queue_full", "queue_full", "no_json"):
         metrics.rejected(kind)
-    metrics.queue(7)
-    metrics.queue(2)
+    metrics.depth.set(7)
+    metrics.depth.set(2)
 
     assert value(metrics, "workbench_requests_received_total") == 5
     assert value(metrics, "workbench_requests_total", status="200") == 2
@@ -91,12 +91,12 @@ def test_clients_cannot_grow_the_exposition_with_tensors_of_every_length() -> No
 
 def test_a_lost_worker_is_not_alive_and_shows_no_memory_until_it_is_back() -> None:
     metrics, workers = Metrics(), ready_workers(None, 5000)
-    metrics.show(workers)
+    show_workers(metrics, workers)
     assert value(metrics, "workbench_workers_alive") == 2
     assert value(metrics, "workbench_worker_device_memory_bytes", worker="1") == 5000
     assert value(metrics, "workbench_worker_resident_memory_bytes", worker="0") > 1e6
 
-    workers.all[1].state, workers.all[1].restarts = "lost", 1
+    workers[1].state, workers[1].restarts = "lost", 1
 
     assert value(metrics, "workbench_workers_alive") == 1
     assert [s.labels for s in families(metrics)["workbench_worker_resident_memory_bytes"].samples] == [{"worker": "0"}]
@@ -108,7 +108,7 @@ def test_names_keep_to_the_conventions_of_prometheus() -> None:
     about = {"name": 'a "quoted"\nname\\', "emulated": "true", "candidate_id": "abc"}
     metrics = Metrics(about=about, lengths=(16,))
     metrics.answered(200, 0.1)
-    metrics.show(ready_workers(1))
+    show_workers(metrics, ready_workers(1))
     one_batch(metrics)
 
     found = families(metrics)

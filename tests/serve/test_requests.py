@@ -1,7 +1,6 @@
 """Bodies: what is understood, what is refused, and that nothing else can come out."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,9 +33,8 @@ def test_texts_come_as_one_as_several_and_as_words() -> None:
         assert (question.kind, question.texts, question.inputs) == (kind, texts, None)
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "message"),
-    [
+def test_a_wrong_body_is_refused_with_its_place() -> None:
+    for body, kind, message in (
         (b"", "not_json", "The body is not JSON: Expecting value at character 0."),
         (b"\xff\xfe", "not_json", "The body is not UTF-8: byte 0."),
         (b'{"text": NaN}', "not_json", "The body holds a number that JSON does not know or that is too long."),
@@ -59,14 +57,12 @@ def test_texts_come_as_one_as_several_and_as_words() -> None:
         (b'{"words": ["a", ""]}', "fields", "words[1] is empty."),
         (b'{"words": ["' + b"a" * 30 + b'", "' + b"a" * 30 + b'"]}', "fields", "words has more than 50 characters."),
         (b'{"inputs": [1]}', "fields", "inputs must be an object"),
-    ],
-)
-def test_a_wrong_body_is_refused_with_its_place(body: bytes, kind: str, message: str) -> None:
-    refusal = refusal_of(body)
+    ):
+        refusal = refusal_of(body)
 
-    assert refusal.kind == kind
-    assert message in refusal.message
-    assert 400 <= refusal.status < 500
+        assert refusal.kind == kind
+        assert message in refusal.message
+        assert 400 <= refusal.status < 500
 
 
 def test_no_refusal_quotes_the_request() -> None:
@@ -107,9 +103,8 @@ def test_raw_inputs_become_arrays_of_the_model_s_types() -> None:
     assert found["pixels"].shape == (2, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
+def test_raw_inputs_that_do_not_fit_the_model_are_refused() -> None:
+    for inputs, message in (
         ({}, "inputs.ids is missing."),
         ({"ids": [[1]], "other": [[1]]}, "inputs may hold ids only."),
         ({"ids": 7}, "inputs.ids must be nested lists of numbers."),
@@ -126,14 +121,12 @@ def test_raw_inputs_become_arrays_of_the_model_s_types() -> None:
         ({"ids": [[]]}, "inputs.ids must have 2 dimensions and not be empty."),
         ({"ids": [[1] * 17]}, "inputs.ids may have at most 16 along axis 1, not 17."),
         ({"ids": [[1]] * 5}, "inputs must have 1 to 4 rows."),
-    ],
-)
-def test_raw_inputs_that_do_not_fit_the_model_are_refused(inputs: dict[str, Any], message: str) -> None:
-    with pytest.raises(Refusal) as caught:
-        arrays(inputs, [IDS], LIMITS, 16)
+    ):
+        with pytest.raises(Refusal) as caught:
+            arrays(inputs, [IDS], LIMITS, 16)
 
-    assert caught.value.message == message
-    assert caught.value.status == 422
+        assert caught.value.message == message
+        assert caught.value.status == 422
 
 
 def test_a_fixed_size_and_equal_rows_are_asked_for() -> None:

@@ -1,7 +1,6 @@
 """One real service on loopback: what it answers, what it refuses, what it says about itself."""
 
 import concurrent.futures
-import socket
 from collections.abc import Iterator
 
 import numpy as np
@@ -85,23 +84,6 @@ def test_a_wrong_request_gets_its_status_and_a_kind(service: Running) -> None:
         reply = service.request(method, path, body, **headers)
         assert (reply.status, reply.body["error"]["kind"]) == (status, kind), (method, path, headers)
         assert service.predict({"text": "anna"}).status == 200
-
-
-def test_a_request_names_one_host_in_every_version_of_http(service: Running) -> None:
-    ours = b"Host: 127.0.0.1\r\n"
-    for version, hosts, expected in (
-        (b"1.1", b"", b"400"),
-        (b"1.0", b"", b"400"),
-        (b"1.1", ours * 2, b"400"),
-        (b"1.1", ours + b"Host: evil\r\n", b"400"),
-        (b"1.1", b"Host: a b\r\n", b"400"),
-        (b"1.0", ours, b"200"),
-        (b"1.1", b"Host: LOCALHOST.:99\r\n", b"200"),
-        (b"1.1", b"Host: [::1]:8000\r\n", b"200"),
-    ):
-        with socket.create_connection((service.host, service.port), timeout=300) as client:
-            client.sendall(b"GET /health HTTP/" + version + b"\r\n" + hosts + b"\r\n")
-            assert client.recv(1000).split(b" ")[1] == expected, (version, hosts)
 
 
 def test_health_and_info_say_what_is_served(bundle: Bundle, service: Running) -> None:

@@ -25,7 +25,7 @@ from workbench.shipping.acceptance import (
     verdict_from_json,
     write_baseline,
 )
-from workbench.shipping.acceptance.text import verdict_lines
+from workbench.shipping.acceptance.verdict import verdict_lines
 from workbench.values.errors import ConfigError
 from workbench.values.fidelity import Agreement, Fidelity, FidelityPath, OutputAgreement
 from workbench.values.measurement import Estimate
@@ -134,35 +134,33 @@ def test_the_shipped_verdict_can_be_passed() -> None:
     assert row(verdict, "INT8 throughput over float's").outcome == "does not apply"
 
 
-@pytest.mark.parametrize(
-    ("rate", "p99_ms", "drop", "name"),
-    [(1300, 9.0, 0.1, "throughput"), (2000, 15.0, 0.1, "P99"), (2000, 9.0, 0.6, "accuracy drop")],
-)
-def test_one_broken_limit_fails_the_verdict(rate: float, p99_ms: float, drop: float, name: str) -> None:
-    loads = figures(result(1, p99_ms=p99_ms), result(100, rate=rate))
+def test_one_broken_limit_fails_the_verdict() -> None:
+    for rate, p99_ms, drop, name in (
+        (1300, 9.0, 0.1, "throughput"),
+        (2000, 15.0, 0.1, "P99"),
+        (2000, 9.0, 0.6, "accuracy drop"),
+    ):
+        loads = figures(result(1, p99_ms=p99_ms), result(100, rate=rate))
 
-    verdict = complete(loads=loads, accuracy_drop_pp=estimate(drop))
+        verdict = complete(loads=loads, accuracy_drop_pp=estimate(drop))
 
-    assert {c.name for c in verdict.criteria if c.outcome == "failed"} == {name}
-    assert verdict.outcome == "failed"
+        assert {c.name for c in verdict.criteria if c.outcome == "failed"} == {name}
+        assert verdict.outcome == "failed"
 
 
-@pytest.mark.parametrize(
-    ("changed", "name"),
-    [
+def test_outputs_that_lie_too_far_apart_fail_by_their_criterion() -> None:
+    for changed, name in (
         ({"worst_cosine": 0.998}, "cosine of the float path"),
         ({"max_abs": 2e-3}, "max abs of the float path"),
         ({"mae": 2e-4}, "MAE of the float path"),
         ({"not_finite": 3}, "cosine of the float path"),
-    ],
-)
-def test_outputs_that_lie_too_far_apart_fail_by_their_criterion(changed: dict[str, float], name: str) -> None:
-    made = agreement("float32 compiled", "float32")
-    far = replace(made, outputs=(replace(made.outputs[0], **changed),))  # type: ignore[arg-type]  # fields
+    ):
+        made = agreement("float32 compiled", "float32")
+        far = replace(made, outputs=(replace(made.outputs[0], **changed),))  # type: ignore[arg-type]  # fields
 
-    verdict = complete(fidelity=fidelity(far, agreement("served", "float32")))
+        verdict = complete(fidelity=fidelity(far, agreement("served", "float32")))
 
-    assert row(verdict, name).outcome == "failed"
+        assert row(verdict, name).outcome == "failed"
 
 
 def test_answers_of_the_old_platform_come_before_our_own_reference() -> None:
@@ -186,31 +184,38 @@ def test_without_a_compiled_float_path_float32_itself_is_held_against_pytorch() 
     assert row(without, "MAE of the float path").outcome == "not measured"
 
 
-@pytest.mark.parametrize("value", [0.3, 0.6])
-def test_an_interval_that_holds_the_limit_proves_nothing_on_either_side_of_it(value: float) -> None:
-    wide = Estimate(value=value, low=value - 0.4, high=value + 0.4)
+def test_an_interval_that_holds_the_limit_proves_nothing_on_either_side_of_it() -> None:
+    for value in (
+        0.3,
+        0.6,
+    ):
+        wide = Estimate(value=value, low=value - 0.4, high=value + 0.4)
 
-    drop = row(complete(accuracy_drop_pp=wide, accuracy_samples=1000), "accuracy drop")
+        drop = row(complete(accuracy_drop_pp=wide, accuracy_samples=1000), "accuracy drop")
 
-    assert drop.outcome == "not provable"
-    assert complete(accuracy_drop_pp=wide).outcome == "not decided"
-    assert "samples instead of 1000" in drop.needed
+        assert drop.outcome == "not provable"
+        assert complete(accuracy_drop_pp=wide).outcome == "not decided"
+        assert "samples instead of 1000" in drop.needed
 
 
-@pytest.mark.parametrize("samples", [60, 150, 400])
-def test_as_many_samples_are_asked_for_as_the_interval_that_decides_takes(samples: int) -> None:
-    alike = np.ones(samples, dtype=np.bool_)
-    drop = mcnemar(alike, alike).drop_pp
+def test_as_many_samples_are_asked_for_as_the_interval_that_decides_takes() -> None:
+    for samples in (
+        60,
+        150,
+        400,
+    ):
+        alike = np.ones(samples, dtype=np.bool_)
+        drop = mcnemar(alike, alike).drop_pp
 
-    asked = row(complete(accuracy_drop_pp=drop, accuracy_samples=samples), "accuracy drop")
+        asked = row(complete(accuracy_drop_pp=drop, accuracy_samples=samples), "accuracy drop")
 
-    assert f"{samples_to_be_certain(0.5)} samples instead of {samples}" in asked.needed
-    enough = np.ones(samples_to_be_certain(0.5), dtype=np.bool_)
-    assert row(complete(accuracy_drop_pp=mcnemar(enough, enough).drop_pp), "accuracy drop").outcome == "passed"
-    unchanged = agreement("served", "old platform", top1=share(alike.astype(float), alike.astype(float)))
-    unchanged = replace(unchanged, samples=samples)
-    top1 = row(complete(fidelity=fidelity(unchanged)), "top-1 change")
-    assert f"{samples_to_be_certain(0.5)} samples instead of {samples}" in top1.needed
+        assert f"{samples_to_be_certain(0.5)} samples instead of {samples}" in asked.needed
+        enough = np.ones(samples_to_be_certain(0.5), dtype=np.bool_)
+        assert row(complete(accuracy_drop_pp=mcnemar(enough, enough).drop_pp), "accuracy drop").outcome == "passed"
+        unchanged = agreement("served", "old platform", top1=share(alike.astype(float), alike.astype(float)))
+        unchanged = replace(unchanged, samples=samples)
+        top1 = row(complete(fidelity=fidelity(unchanged)), "top-1 change")
+        assert f"{samples_to_be_certain(0.5)} samples instead of {samples}" in top1.needed
 
 
 def test_the_file_of_the_old_platforms_answers_is_named() -> None:
@@ -253,30 +258,29 @@ def test_nothing_measured_is_nothing_passed() -> None:
     assert verdict.outcome == "not decided"
 
 
-@pytest.mark.parametrize("without", ["fidelity", "accuracy_drop_pp"])
-def test_one_missing_figure_keeps_a_verdict_from_passing(without: str) -> None:
-    assert complete(**{without: None}).outcome == "not decided"
+def test_one_missing_figure_keeps_a_verdict_from_passing() -> None:
+    for without in (
+        "fidelity",
+        "accuracy_drop_pp",
+    ):
+        assert complete(**{without: None}).outcome == "not decided"
 
 
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
+def test_a_load_under_other_conditions_is_no_figure() -> None:
+    for changed, says in (
         ({"length": None}, "ours with 1 client, texts of their own lengths, theirs with 1 client, length 512"),
         ({"batch": 8}, "ours with 1 client, length 512, batch 8"),
         ({"load": ServiceLoad(concurrency=64)}, "needs a load with --concurrency 1 --length 512"),
         ({"load": ServiceLoad(arrivals="poisson", rate_per_s=100)}, "needs a load with --concurrency 1"),
         ({"reliable": False, "notes": ("the load generator used 95% of a core",)}, "95% of a core"),
         ({"answered": 900}, "900 answers give no P99"),
-    ],
-    ids=["length", "batch", "clients", "open_loop", "busy_client", "few_answers"],
-)
-def test_a_load_under_other_conditions_is_no_figure(changed: dict[str, object], says: str) -> None:
-    loads = figures(replace(result(1), **changed), result(100))  # type: ignore[arg-type]  # fields of the result
+    ):
+        loads = figures(replace(result(1), **changed), result(100))  # type: ignore[arg-type]  # fields of the result
 
-    p99 = row(complete(loads=loads), "P99")
+        p99 = row(complete(loads=loads), "P99")
 
-    assert p99.outcome == "not measured"
-    assert says in p99.note
+        assert p99.outcome == "not measured"
+        assert says in p99.note
 
 
 def test_where_the_baseline_has_no_length_a_load_at_one_says_how_to_compare() -> None:
@@ -302,14 +306,18 @@ def test_memory_of_the_host_is_not_compared_with_memory_of_a_device() -> None:
     assert row(whole, "memory").outcome == row(unknown, "memory").outcome == "not measured"
 
 
-@pytest.mark.parametrize(("floats", "outcome"), [(1000, "passed"), (1300, "failed"), (1136, "not provable")])
-def test_what_int8_promises_is_held_against_the_float_service_under_the_same_load(floats: float, outcome: str) -> None:
-    theirs = figures(result(100, rate=floats))
+def test_what_int8_promises_is_held_against_the_float_service_under_the_same_load() -> None:
+    for floats, outcome in (
+        (1000, "passed"),
+        (1300, "failed"),
+        (1136, "not provable"),
+    ):
+        theirs = figures(result(100, rate=floats))
 
-    promise = row(complete(int8=True, float_loads=theirs), "INT8 throughput over float's")
+        promise = row(complete(int8=True, float_loads=theirs), "INT8 throughput over float's")
 
-    assert promise.outcome == outcome
-    assert row(complete(int8=True), promise.name).outcome == "not measured"
+        assert promise.outcome == outcome
+        assert row(complete(int8=True), promise.name).outcome == "not measured"
 
 
 def test_an_emulators_times_are_no_figures_and_modelled_ones_make_a_rehearsal() -> None:
@@ -345,9 +353,8 @@ def test_several_loads_of_a_baseline_are_criteria_of_their_own() -> None:
     assert outcomes(verdict)["P99 at 100 clients"] == "passed"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "says"),
-    [
+def test_a_wrong_baseline_file_is_refused_by_its_key(tmp_path: Path) -> None:
+    for before, after, says in (
         (", p99_ms: 11.24", "", "p99_at_most_percent"),
         ("p95_ms", "p95", "unknown key"),
         ("throughput_per_s: 1803", "throughput_per_s: -4", "less than 0"),
@@ -355,15 +362,13 @@ def test_several_loads_of_a_baseline_are_criteria_of_their_own() -> None:
         ("source: >-", "origin: >-", "source"),
         ("of: service", "of: gpu", "of"),
         ("concurrency: 100,", "concurrency: 1, length: 512,", "two entries are of one load"),
-    ],
-)
-def test_a_wrong_baseline_file_is_refused_by_its_key(tmp_path: Path, before: str, after: str, says: str) -> None:
-    text = FILE.read_text(encoding="utf-8")
-    assert before in text
-    (tmp_path / "b.yaml").write_text(text.replace(before, after), encoding="utf-8")
+    ):
+        text = FILE.read_text(encoding="utf-8")
+        assert before in text
+        (tmp_path / "b.yaml").write_text(text.replace(before, after), encoding="utf-8")
 
-    with pytest.raises(ConfigError, match=says):
-        read_baseline(tmp_path / "b.yaml")
+        with pytest.raises(ConfigError, match=says):
+            read_baseline(tmp_path / "b.yaml")
 
 
 def test_figures_with_one_condition_for_latencies_and_one_for_throughput_are_read(tmp_path: Path) -> None:

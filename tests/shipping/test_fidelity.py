@@ -14,9 +14,8 @@ from workbench.evaluation.bench import Bench
 from workbench.inputs.answers import Answer, text_digest, write_answers
 from workbench.inputs.experiment import Experiment
 from workbench.shipping.fidelity import Asked, Extent, fidelity_of_candidate, fidelity_of_sessions
-from workbench.shipping.fidelity.compared import Comparison, Outlook, Served
-from workbench.shipping.fidelity.grouping import Shape, answered, filled_shape, groups
-from workbench.shipping.fidelity.ways import Way
+from workbench.shipping.fidelity.compared import Comparison, Outlook
+from workbench.shipping.fidelity.ways import Shape, Way, answered, filled_shape, groups
 from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
@@ -187,9 +186,9 @@ def test_a_file_that_is_wrong_in_one_shape_alone_is_found(at: tuple[Experiment, 
 
     comparison = Comparison(
         {"float32": Way(run=right), "served": Way(run=wrong_for_three)},
-        served=Served(
-            data=question.dataset, most=1, shapes=tuple(Shape(batch=b, length=n) for b in (1, 3) for n in (8, 16))
-        ),
+        data=question.dataset,
+        most=1,
+        shapes=tuple(Shape(batch=b, length=n) for b in (1, 3) for n in (8, 16)),
         extent=Extent(samples=64, of_a_shape=10, scored=False),
         outlook=Outlook(classes=("logits",)),
     )
@@ -264,7 +263,8 @@ def test_large_answers_are_taken_in_few_samples_at_once(at: tuple[Experiment, Be
 
     comparison = Comparison(
         {"float32": Way(run=large), "served": Way(run=large)},
-        served=Served(data=question.dataset, most=64),
+        data=question.dataset,
+        most=64,
         extent=Extent(samples=12, scored=False),
         outlook=Outlook(classes=()),
     )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.bundle.making import exact, exported, reseal
 from workbench.api.registered import register
-from workbench.bundle import description, manifest_sha256, provenance, read_bundle
+from workbench.bundle import description, provenance, read_bundle
 from workbench.commands.cli import app
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
@@ -78,8 +78,8 @@ def test_a_bundle_within_every_limit_passes(folders: tuple[Path, Path]) -> None:
     assert verdict.passed
     assert [c.outcome for c in verdict.checks] == ["passed"] * 7 + ["not checked"] * 3
     assert outcome(verdict, "size").figure == pytest.approx(-63, abs=10)
-    assert verdict.candidate == manifest_sha256(read_bundle(after))
-    assert verdict.current == manifest_sha256(read_bundle(before))
+    assert verdict.candidate == read_bundle(after).manifest_sha256
+    assert verdict.current == read_bundle(before).manifest_sha256
 
 
 def test_the_drop_is_that_of_the_very_same_samples(folders: tuple[Path, Path]) -> None:
@@ -308,32 +308,32 @@ def test_services_are_loaded_in_turns_and_compared_round_by_round(folders: tuple
     assert len(verdict.rounds) == 3
 
 
-@pytest.mark.parametrize(
-    ("new", "name"),
-    [
+def test_each_limit_of_the_load_can_fail_it(folders: tuple[Path, Path]) -> None:
+    for new, name in (
         (figures(700, 10), "throughput under load"),
         (figures(1000, 13), "P99 under load"),
         (figures(1000, 10, errors=1), "errors under load"),
         (figures(1000, 10, reliable=False, note="the clients took 90 % of a core"), "P99 under load"),
-    ],
-    ids=["slower", "tail", "errors", "unreliable"],
-)
-def test_each_limit_of_the_load_can_fail_it(folders: tuple[Path, Path], new: ServiceFigures, name: str) -> None:
-    verdict, _ = loaded(folders, (new, figures(1000, 10)))
+    ):
+        verdict, _ = loaded(folders, (new, figures(1000, 10)))
 
-    assert not verdict.passed
-    assert outcome(verdict, name).outcome == "failed"
+        assert not verdict.passed
+        assert outcome(verdict, name).outcome == "failed"
 
 
-@pytest.mark.parametrize("error", [MeasureError("golden sample 3: wrong"), BundleError("The service ended")])
-def test_a_service_that_does_not_work_fails_the_gate(folders: tuple[Path, Path], error: Exception) -> None:
-    def load_once(folder: Path) -> ServiceFigures:
-        raise error
+def test_a_service_that_does_not_work_fails_the_gate(folders: tuple[Path, Path]) -> None:
+    for error in (
+        MeasureError("golden sample 3: wrong"),
+        BundleError("The service ended"),
+    ):
 
-    verdict = judge(folders[1], folders[0], limits=LOOSE, load=load_once)
+        def load_once(folder: Path, error: Exception = error) -> ServiceFigures:
+            raise error
 
-    assert not verdict.passed
-    assert f"does not serve: {error}" in outcome(verdict, "errors under load").reason
+        verdict = judge(folders[1], folders[0], limits=LOOSE, load=load_once)
+
+        assert not verdict.passed
+        assert f"does not serve: {error}" in outcome(verdict, "errors under load").reason
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ def test_a_release_goes_up_and_comes_back(folders: tuple[Path, Path], workspace:
     assert back.exit_code == 0
     restored = json.loads(back.stdout)
     assert (restored["champion"], restored["previous"], restored["before"]) == (1, None, 2)
-    assert manifest_sha256(read_bundle(Path(restored["bundle"]))) == manifest_sha256(read_bundle(before))
+    assert read_bundle(Path(restored["bundle"])).manifest_sha256 == read_bundle(before).manifest_sha256
     assert isinstance(run("rollback", "tiny", "--workspace", workspace).exception, ConfigError)
 
 
@@ -559,9 +559,9 @@ def test_what_production_serves_from_a_folder_becomes_previous(folders: tuple[Pa
     with open_versions(workspace, "tiny") as versions:
         champion, previous = versions.with_alias(CHAMPION), versions.with_alias(PREVIOUS)
     assert champion is not None
-    assert champion.manifest_sha256 == manifest_sha256(read_bundle(after))
+    assert champion.manifest_sha256 == read_bundle(after).manifest_sha256
     assert previous is not None
-    assert previous.manifest_sha256 == manifest_sha256(read_bundle(before))
+    assert previous.manifest_sha256 == read_bundle(before).manifest_sha256
 
 
 def test_a_check_alone_registers_and_moves_nothing(folders: tuple[Path, Path], workspace: Path) -> None:
@@ -573,21 +573,18 @@ def test_a_check_alone_registers_and_moves_nothing(folders: tuple[Path, Path], w
         assert versions.all() == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_a_user_gets_wrong_is_named(made: Path, workspace: Path) -> None:
+    for arguments, message in (
         (("--against", "champion"), "'tiny' has no champion yet"),
         (("--against", "nowhere"), "'nowhere' is no folder"),
         (("--against", "none", "--max-p99-increase", "20"), "'20' is no share"),
         (("--against", "none", "--max-drop-pp", "nan"), "--max-drop-pp: nan is no limit"),
         (("--against", "none", "--policy", "hope"), "'hope' is none of refuse, warn"),
-    ],
-)
-def test_what_a_user_gets_wrong_is_named(made: Path, workspace: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = run("promote", made / "none" / "bundle", "--workspace", workspace, *arguments)
+    ):
+        done = run("promote", made / "none" / "bundle", "--workspace", workspace, *arguments)
 
-    assert isinstance(done.exception, ConfigError)
-    assert message in str(done.exception)
+        assert isinstance(done.exception, ConfigError)
+        assert message in str(done.exception)
 
 
 def test_the_champion_cannot_be_passed_by(folders: tuple[Path, Path], workspace: Path, tmp_path: Path) -> None:
@@ -638,7 +635,7 @@ def test_a_version_says_where_it_comes_from(made: Path, workspace: Path) -> None
     assert f"onnxruntime {manifest.artifact.toolchain.components['onnxruntime']}" in version.tags["components"]
     assert version.tags["emulated"] == "false"
     assert version.tags["source"] == str(bundle.directory)
-    assert version.manifest_sha256 == manifest_sha256(bundle)
+    assert version.manifest_sha256 == bundle.manifest_sha256
     assert version.tags["figures"].startswith("On holdout: accuracy 0.")
     assert version.tags == {**version.tags, **provenance(bundle)}
     assert description(bundle).startswith(

@@ -28,10 +28,19 @@ from workbench.bundle.fingerprint import Policy
 from workbench.bundle.signing import SecretKey, only_key, trusted_keys_of
 from workbench.bundle.verify import replay_apart
 from workbench.inputs.experiment import Experiment
-from workbench.serve.answers import Answer, NotFinite, answers_for, finite, texts_answered, without_rows
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import fitted, input_rules, text_or_words
-from workbench.serve.samples import Padding, TextSample, Tokenizing
+from workbench.serve.samples import (
+    Answer,
+    NotFinite,
+    Padding,
+    TextSample,
+    Tokenizing,
+    answers_for,
+    finite,
+    texts_answered,
+    without_rows,
+)
 from workbench.serve.settings import Limits
 from workbench.serve.worker import open_proved
 from workbench.shipping.deployment import DeploymentSettings

@@ -24,10 +24,9 @@ Who wrote a bundle is proved by the signature alone, against a file of trusted k
 from workbench.bundle.golden import GoldenBatch, bundle_fidelity, golden_batches, preprocessor_of
 from workbench.bundle.manifest import HoldoutOutcomes, Manifest, Tolerance
 from workbench.bundle.opened import Bundle, read_bundle
-from workbench.bundle.provenance import description, manifest_sha256, provenance
+from workbench.bundle.provenance import STATEMENT, Origin, description, provenance
 from workbench.bundle.sbom import SBOM
 from workbench.bundle.signed import Signer, check_signature, sign_bundle
-from workbench.bundle.statement import STATEMENT, Origin
 from workbench.bundle.verify import VerifyReport, check_bundle, check_files, replay_golden, verify_bundle
 from workbench.bundle.write import BundleContents, check_free, write_bundle
 
@@ -50,7 +49,6 @@ __all__ = [
     "check_signature",
     "description",
     "golden_batches",
-    "manifest_sha256",
     "preprocessor_of",
     "provenance",
     "read_bundle",

@@ -17,8 +17,8 @@ The golden samples decide in the end and are replayed whatever is found here; bu
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from workbench.targets import described
 from workbench.targets.description import UNBOUND, Binding
@@ -36,19 +36,10 @@ _COUNTED = re.compile(r"\d+ ")
 """How features begin that are amounts, such as '2 cores': they bound speed and choose no kernel."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """One fact of a toolchain that is not as it was.
-
-    Attributes:
-        fact: component, or 'device', 'features', 'target', 'emulated'.
-        words: a clause for people.
-    """
+class Difference(NamedTuple):
+    """One fact of a toolchain that is not as it was; `words` are a clause for people."""
 
     severity: Severity
-    fact: str
-    made: str
-    here: str
     words: str
 
 
@@ -59,9 +50,8 @@ def compare(made: Toolchain, here: Toolchain) -> tuple[Difference, ...]:
         made: what compiled and measured.
         here: what is to serve.
     """
-    binding = _binding(made.target)
-    found = [*_identity(made, here), *_components(made, here, binding), *_machine(made, here, binding)]
-    return tuple(sorted(found, key=lambda d: ("refuse", "warn", "note").index(d.severity)))
+    order = ("refuse", "warn", "note")
+    return tuple(sorted(_differences(made, here), key=lambda d: order.index(d.severity)))
 
 
 def admit(made: Toolchain, here: Toolchain, policy: Policy = "refuse") -> tuple[str, ...]:
@@ -83,34 +73,31 @@ def admit(made: Toolchain, here: Toolchain, policy: Policy = "refuse") -> tuple[
     return tuple(d.words for d in found)
 
 
-def _binding(target: str) -> Binding:
+def _differences(made: Toolchain, here: Toolchain) -> Iterator[Difference]:
     try:
-        return described(target).binding
+        binding = described(made.target).binding
     except ConfigError:
-        return UNBOUND  # a target that is not installed here: `_identity` refuses it
-
-
-def _identity(made: Toolchain, here: Toolchain) -> list[Difference]:
-    found = []
+        binding = UNBOUND  # a target that is not installed here, which is refused
     if made.target != here.target:
-        words = f"it is for {made.target}, this is {here.target}"
-        found.append(Difference(severity="refuse", fact="target", made=made.target, here=here.target, words=words))
+        yield Difference("refuse", f"it is for {made.target}, this is {here.target}")
     if made.emulated != here.emulated:
-        words = f"this toolchain is {'an emulator' if here.emulated else 'no emulator'}, unlike the one it came from"
-        was, now = ("emulator" if t.emulated else "device" for t in (made, here))
-        found.append(Difference(severity="refuse", fact="emulated", made=was, here=now, words=words))
-    return found
-
-
-def _components(made: Toolchain, here: Toolchain, binding: Binding) -> list[Difference]:
-    found = []
+        what = "an emulator" if here.emulated else "no emulator"
+        yield Difference("refuse", f"this toolchain is {what}, unlike the one it came from")
     for name in sorted({*made.components, *here.components}):
         then, now = made.components.get(name, _ABSENT), here.components.get(name, _ABSENT)
         if then != now:
             words = f"{name} is {now} here, it was made with {then}"
-            severity = _severity(name, then, now, binding)
-            found.append(Difference(severity=severity, fact=name, made=then, here=now, words=words))
-    return found
+            yield Difference(_severity(name, then, now, binding), words)
+    if made.device != here.device:
+        words = f"this is {here.device}; its figures are from {made.device}: measure again before relying on them"
+        yield Difference("refuse" if binding.to_device else "warn", words)
+    lost, gained = sorted({*made.features} - {*here.features}), sorted({*here.features} - {*made.features})
+    kernels = [name for name in lost if not binding.to_device and not _COUNTED.match(name)]
+    if kernels:
+        yield Difference("refuse", f"this machine lacks {', '.join(kernels)}, which the kernels of its figures use")
+    rest = [name for name in lost if name not in kernels]
+    if changed := [f"{', '.join(names)} {when}" for names, when in ((rest, "then"), (gained, "here")) if names]:
+        yield Difference("warn", f"facts that bound speed differ: {'; '.join(changed)}: measure again")
 
 
 def _severity(name: str, made: str, here: str, binding: Binding) -> Severity:
@@ -131,26 +118,3 @@ def _severity(name: str, made: str, here: str, binding: Binding) -> Severity:
 def _release(version: str) -> tuple[int, ...]:
     """The first two numbers: 1.31 of 1.31.1."""
     return (*version_key(version)[0], 0, 0)[:2]
-
-
-def _machine(made: Toolchain, here: Toolchain, binding: Binding) -> list[Difference]:
-    found = []
-    if made.device != here.device:
-        words = f"this is {here.device}; its figures are from {made.device}: measure again before relying on them"
-        severity: Severity = "refuse" if binding.to_device else "warn"
-        found.append(Difference(severity=severity, fact="device", made=made.device, here=here.device, words=words))
-    lost, gained = sorted({*made.features} - {*here.features}), sorted({*here.features} - {*made.features})
-    kernels = [name for name in lost if not binding.to_device and not _COUNTED.match(name)]
-    rest = [name for name in lost if name not in kernels]
-    if kernels:
-        words = f"this machine lacks {', '.join(kernels)}, which the kernels of its figures use"
-        found.append(_features("refuse", made, here, words))
-    if changed := [f"{', '.join(names)} {when}" for names, when in ((rest, "then"), (gained, "here")) if names]:
-        words = f"facts that bound speed differ: {'; '.join(changed)}: measure again"
-        found.append(_features("warn", made, here, words))
-    return found
-
-
-def _features(severity: Severity, made: Toolchain, here: Toolchain, words: str) -> Difference:
-    was, now = (", ".join(toolchain.features) for toolchain in (made, here))
-    return Difference(severity=severity, fact="features", made=was, here=now, words=words)

@@ -11,9 +11,7 @@ from typing import BinaryIO
 from workbench import __version__
 from workbench.bundle.bounds import LANGUAGE, manifest_faults, value_fault
 from workbench.bundle.manifest import MANIFEST, MODEL, MOST_BYTES, READ_VERSIONS, Manifest
-from workbench.bundle.paths import open_inside
-from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
-from workbench.bundle.sums import SUMS, parse_sums
+from workbench.bundle.paths import MOST_SUMS_BYTES, SUMS, open_inside, parse_sums
 from workbench.values.documents.canonical import DecodeError, decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, ConfigError

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from workbench.bundle.bounds import LANGUAGE
 from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, MODEL, Manifest
-from workbench.bundle.sums import SIGNATURE
+from workbench.bundle.paths import SIGNATURE
 from workbench.targets import described
 from workbench.values.candidate import Serving
 from workbench.values.candidate_words import describe
@@ -20,7 +18,7 @@ from workbench.values.results import Evaluation
 def readme(manifest: Manifest) -> str:
     """Markdown: what it is, how to check it, what it needs, its limits and acceptance figures."""
     if manifest.task == LANGUAGE:
-        return language_readme(manifest, figures(manifest))
+        return _language_readme(manifest)
     artifact, candidate = manifest.artifact, manifest.candidate
     lines = [f"# {manifest.name}", ""]
     if artifact.toolchain.emulated:
@@ -34,18 +32,7 @@ def readme(manifest: Manifest) -> str:
         f"Made {manifest.created_at} by workbench {manifest.workbench} from `{manifest.model.file}` "
         f"(sha256 `{manifest.model.sha256[:12]}…`).",
         "",
-        "## Check it after every copy",
-        "",
-        "```",
-        "sha256sum -c SHA256SUMS     # any machine",
-        "workbench verify .          # the serving machine: loads the model and replays golden samples",
-        "```",
-        "",
-        f"The {INTEGRITY}. Where `{SIGNATURE}` lies beside them, `workbench verify . --trusted-keys FILE` proves whose "
-        "they are, and so does minisign.",
-        "",
-        "What it is made of: `sbom.cdx.json` (CycloneDX). How it was made: `provenance.intoto.json` (in-toto, SLSA).",
-        "",
+        *_checks("the serving machine: loads the model and replays golden samples"),
         "## What it needs",
         "",
         f"- target `{artifact.target}`, {', '.join(f'{k} {v}' for k, v in artifact.toolchain.components.items())}",
@@ -92,6 +79,24 @@ def readme(manifest: Manifest) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _checks(verified: str) -> list[str]:
+    """How whoever received it checks it, and what else says what it is."""
+    return [
+        "## Check it after every copy",
+        "",
+        "```",
+        "sha256sum -c SHA256SUMS     # any machine",
+        f"workbench verify .          # {verified}",
+        "```",
+        "",
+        f"The {INTEGRITY}. Where `{SIGNATURE}` lies beside them, `workbench verify . --trusted-keys FILE` proves whose "
+        "they are, and so does minisign.",
+        "",
+        "What it is made of: `sbom.cdx.json` (CycloneDX). How it was made: `provenance.intoto.json` (in-toto, SLSA).",
+        "",
+    ]
 
 
 def _prepared(manifest: Manifest) -> list[str]:
@@ -239,12 +244,8 @@ def _shape(spec: TensorSpec) -> str:
 _RECIPE = "recipe.yaml"
 
 
-def language_readme(manifest: Manifest, figures: Sequence[str]) -> str:
-    """Markdown: what it is, how to check and serve it, what was found of it and how, what is in it.
-
-    Args:
-        figures: lines of the table that every bundle has.
-    """
+def _language_readme(manifest: Manifest) -> str:
+    """The same of a language model."""
     artifact, candidate = manifest.artifact, manifest.candidate
     kinds = ", ".join(
         f"{count} {kind}" for kind, count in sorted(artifact.kernels.items(), key=lambda k: (-k[1], k[0]))
@@ -264,18 +265,7 @@ def language_readme(manifest: Manifest, figures: Sequence[str]) -> str:
         "**No card was there.** Losses and answers are computed on a processor in the card's arithmetic, as far as its "
         "documents say it; times are modelled.",
         "",
-        "## Check it after every copy",
-        "",
-        "```",
-        "sha256sum -c SHA256SUMS     # any machine",
-        "workbench verify .          # reads the checkpoint as the engine would, and replays the golden prompts",
-        "```",
-        "",
-        f"The {INTEGRITY}. Where `{SIGNATURE}` lies beside them, `workbench verify . --trusted-keys FILE` proves whose "
-        "they are, and so does minisign.",
-        "",
-        "What it is made of: `sbom.cdx.json` (CycloneDX). How it was made: `provenance.intoto.json` (in-toto, SLSA).",
-        "",
+        *_checks("reads the checkpoint as the engine would, and replays the golden prompts"),
         "## Serve it",
         "",
         f"`workbench serve` does not serve language models; engines do. `{DEPLOY}/README.md` says which, from which "
@@ -285,7 +275,7 @@ def language_readme(manifest: Manifest, figures: Sequence[str]) -> str:
         "",
         "## Acceptance figures",
         "",
-        *(figures if manifest.evaluations else ["Not measured: the checkpoint was bundled without a sweep."]),
+        *(figures(manifest) if manifest.evaluations else ["Not measured: the checkpoint was bundled without a sweep."]),
         "",
         "## Files",
         "",

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.bundle.bounds import LANGUAGE
-from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import FileSum, Manifest
-from workbench.bundle.requirements import serving_pins
+from workbench.bundle.requirements import Lock, serving_pins
 from workbench.values.documents.canonical import digest
 from workbench.values.model import TensorSpec
 

@@ -11,10 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from workbench.bundle.opened import Bundle, read_bounded
-from workbench.bundle.signing import SecretKey, Signature, SignatureError, TrustedKeys, parse_signature, sign, verify
-from workbench.bundle.signing.minisign import MOST_BYTES as MOST_SIGNATURE_BYTES
-from workbench.bundle.signing.minisign import key_name
-from workbench.bundle.sums import MOST_BYTES, SIGNATURE, SUMS
+from workbench.bundle.paths import MOST_SUMS_BYTES, SIGNATURE, SUMS
+from workbench.bundle.signing import (
+    MOST_SIGNATURE_BYTES,
+    SecretKey,
+    Signature,
+    SignatureError,
+    TrustedKeys,
+    key_name,
+    parse_signature,
+    sign,
+    verify,
+)
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError
 from workbench.values.system.files import write_text_atomically
@@ -37,7 +45,7 @@ class Signer:
 
 def sign_bundle(directory: Path, name: str, manifest_sha256: str, secret: SecretKey) -> None:
     """Write SHA256SUMS.minisig, in place of one that is there. What is signed must have been checked before."""
-    sums = read_bounded(directory, SUMS, MOST_BYTES)
+    sums = read_bounded(directory, SUMS, MOST_SUMS_BYTES)
     facts = {
         "name": name,
         "manifest_sha256": manifest_sha256,
@@ -67,7 +75,7 @@ def check_signature(bundle: Bundle, trusted: TrustedKeys) -> Signer:
             f"{place} is by key {key_name(signature.key_id)}, which {trusted.file} does not list. Add the key's line "
             "if you trust whoever holds it; otherwise do not use this bundle."
         )
-    sums = read_bounded(bundle.directory, SUMS, MOST_BYTES)
+    sums = read_bounded(bundle.directory, SUMS, MOST_SUMS_BYTES)
     if hashlib.sha256(sums).hexdigest() != bundle.sums_sha256:
         raise BundleError(f"{bundle.directory}: {SUMS} changed while the bundle was checked. Copy the bundle again.")
     failed = None

@@ -17,12 +17,10 @@ from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
 from workbench.bundle.manifest import MANIFEST
 from workbench.bundle.manifest import MOST_BYTES as MOST_MANIFEST_BYTES
 from workbench.bundle.opened import Bundle, read_bounded, read_bundle
-from workbench.bundle.paths import strangers
+from workbench.bundle.paths import MOST_SUMS_BYTES, SIGNATURE, SUMS, strangers
 from workbench.bundle.prompts import PromptReplay, replay_prompts
 from workbench.bundle.signed import Signer, check_signature, read_signature
 from workbench.bundle.signing import TrustedKeys
-from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
-from workbench.bundle.sums import SIGNATURE, SUMS
 from workbench.targets import described, open_target
 from workbench.targets.base import Array, Session, Target
 from workbench.targets.prompted import AnswersPrompts
@@ -96,13 +94,15 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
             warnings += [prompts.device] if prompts.device else []
         else:
             samples, largest = replay_apart(bundle, changes)
+    signed = (directory / SIGNATURE).is_file()
+    unchecked = f"its signature was not checked: no {_OPTION}" if signed else "not signed"
     return VerifyReport(
         files=len(manifest.files) + 2,
         size_bytes=sum(s.size_bytes for s in manifest.files.values()),
         samples=samples,
         largest_error=largest,
         warnings=tuple(warnings),
-        signature=f"signed by {signer.key}" if signer is not None else _unchecked(directory),
+        signature=f"signed by {signer.key}" if signer is not None else unchecked,
         prompts=prompts,
     )
 
@@ -145,11 +145,6 @@ def replay_here(directory: str, changes: Sequence[str]) -> tuple[int, float]:
         return replay_golden(bundle, session, changes)
 
 
-def _unchecked(directory: Path) -> str:
-    signed = (directory / SIGNATURE).is_file()
-    return f"its signature was not checked: no {_OPTION}" if signed else "not signed"
-
-
 def check_bundle(bundle: Bundle, trusted: TrustedKeys | None) -> Signer | None:
     """Everything that can be said of a bundle without running it: its signature where one is required, every byte.
 
@@ -171,7 +166,8 @@ def check_files(bundle: Bundle) -> None:
     for name in files:
         bundle.file(name)
     if extra := strangers(directory, {*files, MANIFEST, SUMS, SIGNATURE}):
-        raise BundleError(f"{directory}: {extra[0]} does not belong to the bundle{_more(extra)}. Remove it.")
+        more = f" (and more: {', '.join(extra[1:])})" if len(extra) > 1 else ""
+        raise BundleError(f"{directory}: {extra[0]} does not belong to the bundle{more}. Remove it.")
     if os.path.lexists(directory / SIGNATURE):  # whoever may check it later, it is one
         read_signature(directory)
     for name, most_bytes, sha256 in (
@@ -180,10 +176,6 @@ def check_files(bundle: Bundle) -> None:
     ):
         if hashlib.sha256(read_bounded(directory, name, most_bytes)).hexdigest() != sha256:
             raise BundleError(f"{directory}: {name} changed while the bundle was checked. Copy the bundle again.")
-
-
-def _more(names: Sequence[str]) -> str:
-    return f" (and more: {', '.join(names[1:])})" if len(names) > 1 else ""
 
 
 def replay_golden(bundle: Bundle, session: Session, changes: Sequence[str] = ()) -> tuple[int, float]:

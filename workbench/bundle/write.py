@@ -18,7 +18,6 @@ import numpy as np
 from workbench import __version__
 from workbench.bundle.fingerprint import compare
 from workbench.bundle.golden import GoldenBatch
-from workbench.bundle.lock import Lock, read_lock
 from workbench.bundle.manifest import (
     DEPLOY,
     INTEGRITY,
@@ -32,14 +31,14 @@ from workbench.bundle.manifest import (
     TextSettings,
     Tolerance,
 )
-from workbench.bundle.paths import entries, name_fault
+from workbench.bundle.paths import SUMS, entries, name_fault, sums_text
 from workbench.bundle.prompts import PROMPTS, GoldenPrompts
+from workbench.bundle.provenance import STATEMENT, Origin, statement
 from workbench.bundle.readme import readme
+from workbench.bundle.requirements import Lock, read_lock
 from workbench.bundle.sbom import SBOM, sbom
 from workbench.bundle.signed import sign_bundle
 from workbench.bundle.signing import SecretKey
-from workbench.bundle.statement import STATEMENT, Origin, statement
-from workbench.bundle.sums import SUMS, sums_text
 from workbench.targets.base import Array
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate

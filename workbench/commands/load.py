@@ -106,7 +106,7 @@ def load(
     that stream tokens, times to the first token and between tokens, tokens per second and goodput besides.
     """
     from workbench.shipping.acceptance import read_baseline
-    from workbench.shipping.acceptance.text import verdict_lines
+    from workbench.shipping.acceptance.verdict import verdict_lines
 
     asked = _load(concurrency, rate, trace)
     if how.protocol == OPENAI and baseline is not None:

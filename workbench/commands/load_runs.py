@@ -123,7 +123,7 @@ def run_loads(
 
 def _one(server: Server, plan: LoadPlan, asked_with: Question, one: Conditions, runs: Runs) -> LoadResult:
     from workbench.load import is_loopback, run_load
-    from workbench.load.device import nvidia_readers
+    from workbench.load.server import nvidia_readers
 
     devices = server.devices
     if devices is None and asked_with.foreign and is_loopback(plan.address[0]):

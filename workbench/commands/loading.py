@@ -28,10 +28,10 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.bundle import Bundle
     from workbench.inputs.dataset import Dataset
     from workbench.load import Request
-    from workbench.load.device import DeviceReaders
     from workbench.load.kserve.served import ServedModel
     from workbench.load.openai.prompts import Generation
     from workbench.load.plan import TokenLimits, Wire
+    from workbench.load.server import DeviceReaders
     from workbench.values.model import Model
     from workbench.values.preprocess import Preprocessor, Text
 
@@ -237,7 +237,7 @@ def open_server(target: str, settings: Mapping[str, float | int | None], api_key
 
 def readers_of(bundle: Bundle) -> DeviceReaders | None:
     """Of the cards of this machine that a service of the bundle uses; None where the host computes."""
-    from workbench.load.device import DeviceReaders
+    from workbench.load.server import DeviceReaders
     from workbench.serve.cards import places_of
     from workbench.targets import described
 
@@ -281,7 +281,7 @@ def facts_of(server: Server) -> dict[str, Any]:
 
 def _of_another_platform(server: Server, how: Asking) -> Question:
     from workbench.load.kserve.asking import open_asking, requests_of, samples_of, served_model, wire_of
-    from workbench.load.kserve.http import path_of
+    from workbench.load.kserve.served import path_of
 
     if server.bundle is not None:
         raise ConfigError("a bundle is served by our own service.", key="--protocol", hint="Name the URL of a server.")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 
 from workbench.commands.console import tell
+from workbench.serve.settings import options_of
 from workbench.values.documents.yaml_reader import parse_seconds
 from workbench.values.errors import ConfigError
 
@@ -40,8 +41,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on
 def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
     """The command for typer: a parameter that is a dataclass stands as the options that its fields are.
 
-    So options are declared once, with what is checked of them, for all commands that take them. Fields that are not
-    `Annotated` are no options.
+    So options are declared once, with what is checked of them, for all commands that take them: fields that are
+    `Annotated`, and those of the service, which knows no typer.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
@@ -63,9 +64,10 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options(kind: Any) -> Iterable[inspect.Parameter]:
-    hints = get_type_hints(kind, include_extras=True)
+    plain = {name: Annotated[hint, typer.Option(flag, help=text)] for name, flag, hint, _, text in options_of(kind)}
+    hints = plain or get_type_hints(kind, include_extras=True)
     for one in dataclasses.fields(kind):
-        if get_origin(hints[one.name]) is Annotated:
+        if get_origin(hints.get(one.name)) is Annotated:
             yield inspect.Parameter(
                 one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name]
             )

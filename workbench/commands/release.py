@@ -71,7 +71,7 @@ def promote(
     Nothing moves when a check failed. What was champion stays at hand as `previous`: see `workbench rollback`.
     """
     from workbench.api.registered import kept_bundle, version_of, versions_of
-    from workbench.bundle import manifest_sha256, read_bundle
+    from workbench.bundle import read_bundle
     from workbench.bundle.fingerprint import Policy
     from workbench.bundle.signing import trusted_keys_of
     from workbench.shipping.promotion import Limits, judge
@@ -97,7 +97,7 @@ def promote(
     holdout = _holdout(experiment)
     with versions_of(workspace, opened) as versions:
         champion = versions.with_alias(CHAMPION)
-        if champion is not None and champion.manifest_sha256 == manifest_sha256(opened):
+        if champion is not None and champion.manifest_sha256 == opened.manifest_sha256:
             kept_bundle(versions, champion)
             already_words(opened, champion, as_json)
             return
@@ -175,7 +175,7 @@ def rollback(
 def _current(against: str, champion: Version | None, versions: Versions, new: Bundle) -> Path | None:
     """The folder of what is to be replaced; None for nothing."""
     from workbench.api.registered import kept_bundle
-    from workbench.bundle import manifest_sha256, read_bundle
+    from workbench.bundle import read_bundle
 
     name, key = new.manifest.name, "--against"
     if against == NOBODY:
@@ -205,7 +205,7 @@ def _current(against: str, champion: Version | None, versions: Versions, new: Bu
             f"{folder} holds {old.manifest.name!r}, not {name!r}: another experiment has a champion of its own.",
             key=key,
         )
-    if champion is not None and champion.manifest_sha256 != manifest_sha256(old):
+    if champion is not None and champion.manifest_sha256 != old.manifest_sha256:
         raise ConfigError(
             f"{folder} is not the champion of {name!r}, version {champion.number}.",
             key=key,

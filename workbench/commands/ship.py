@@ -42,7 +42,7 @@ def export(
     from workbench.api.bundle import export as run
     from workbench.api.opening import question_of
     from workbench.bundle import read_bundle
-    from workbench.bundle.lock import read_lock
+    from workbench.bundle.requirements import read_lock
     from workbench.shipping.deployment import DeploymentSettings, unpinned
 
     deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
@@ -112,8 +112,7 @@ def lock(
 
     For Python 3.11 on x86_64 and aarch64. Only needed where `export` says that its own table lacks a version.
     """
-    from workbench.bundle.lock import make_lock
-    from workbench.bundle.requirements import every_pin
+    from workbench.bundle.requirements import every_pin, make_lock
 
     made = make_lock(every_pin(), to, tell)
     wheels = sum(len(found) for found in made.wheels.values())

@@ -116,7 +116,10 @@ class LoadPlan:
                 f"{self.load.concurrency} clients need as many connections; {self.connections} are allowed.",
                 key="load.connections",
             )
-        _check_path(self.path)
+        if not self.path.startswith("/") or any(c <= " " or c > "~" for c in self.path):
+            raise ConfigError(
+                f"{self.path!r} cannot stand in a request line.", key="path", hint="Write it as /predict."
+            )
         if self.url.startswith("grpc://") != (self.wire == "kserve-v2/grpc"):
             raise ConfigError(
                 f"{self.url} and {self.wire} do not go together.",
@@ -214,8 +217,3 @@ def arrival_times(
         last, count = float(found[-1][-1]), count + at_once
     times = np.concatenate(found)
     return times[times < seconds][:most]
-
-
-def _check_path(path: str) -> None:
-    if not path.startswith("/") or any(c <= " " or c > "~" for c in path):
-        raise ConfigError(f"{path!r} cannot stand in a request line.", key="path", hint="Write it as /predict.")

@@ -61,12 +61,12 @@ def bodies_of_texts(texts: Sequence[Text]) -> list[str]:
     ]
 
 
-def bodies_of_feeds(feeds: Feeds, batch: int = 1) -> list[str]:
-    """One body for each `batch` rows of arrays; what is left over is not sent."""
+def bodies_of_feeds(feeds: Feeds) -> list[str]:
+    """One body for each row of arrays."""
     rows = min(len(array) for array in feeds.values())
     return [
-        json.dumps({"inputs": {name: np.asarray(array)[row : row + batch].tolist() for name, array in feeds.items()}})
-        for row in range(0, rows - batch + 1, batch)
+        json.dumps({"inputs": {name: np.asarray(array)[row : row + 1].tolist() for name, array in feeds.items()}})
+        for row in range(rows)
     ]
 
 
@@ -87,9 +87,7 @@ def bodies_of_dataset(
     texts = dataset.texts(split)
     count = min(most, dataset.size(split))
     if texts is not None:
-        chosen = {"calibration": dataset.calibration, "validation": dataset.validation, "holdout": dataset.holdout}
-        rows = chosen[split].rows()[:count]
-        return bodies_of_texts([texts[int(row)] for row in rows])
+        return bodies_of_texts([texts[int(row)] for row in dataset.split(split).rows()[:count]])
     return [body for batch in dataset.batches(split, 16, stop=count) for body in bodies_of_feeds(batch.feeds)]
 
 

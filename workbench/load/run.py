@@ -24,14 +24,13 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from workbench.load.device import DeviceReaders, DeviceWatch
 from workbench.load.http1 import ERROR_KINDS
 from workbench.load.intervals import percentiles, throughput
 from workbench.load.openai.figures import token_doubts, token_figures
 from workbench.load.plan import LoadPlan, is_loopback
 from workbench.load.requests import Request
 from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult, ServerFigures, ServerProcesses
-from workbench.load.server import ProcessWatch, Samples, figures_between, listener, scrape
+from workbench.load.server import DeviceReaders, DeviceWatch, ProcessWatch, Samples, figures_between, listener, scrape
 from workbench.values.device_use import DeviceUse
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, ToolchainError
@@ -83,15 +82,12 @@ def run_load(
         watch = _Watch(plan, api_key, pid, devices)
         _run_child(folder, plan, api_key, watch)
         end = json.loads((folder / END).read_text(encoding="utf-8"))
-        result = _result(folder, plan, end, watch, _distinct(bodies))
+        distinct = len({body if isinstance(body, str) else body.body for body in bodies})
+        result = _result(folder, plan, end, watch, distinct)
         if times_to is not None:
             with temporary_beside(times_to) as draft:
                 shutil.copyfile(folder / TIMES, draft)
     return result
-
-
-def _distinct(bodies: Sequence[str | Request]) -> int:
-    return len({body if isinstance(body, str) else body.body for body in bodies})
 
 
 def _write_requests(folder: Path, bodies: Sequence[str | Request]) -> None:

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.bundle.signing import TRUSTED_VARIABLE
-from workbench.load.exchange import exchange
+from workbench.load.http1 import exchange
 from workbench.values.errors import BundleError
 from workbench.values.service import ServiceSettings
 from workbench.values.system.lifeline import tied
 
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
-_POLL_S = 0.1
+_POLL_S, _START_S = 0.1, 180.0
 _END_S = 45.0
 """Longer than the service's own grace period for requests in flight."""
 
@@ -47,7 +47,6 @@ def running_service(
     *,
     log: Path,
     settings: ServiceSettings | None = None,
-    wait_s: float = 180.0,
     more: Sequence[str] = (),
     own: bool = False,
 ) -> Iterator[RunningService]:
@@ -60,7 +59,7 @@ def running_service(
         own: this process wrote the bundle itself just now, so nobody's signature is asked for.
 
     Raises:
-        BundleError: the service ended or was not ready within `wait_s`; names the last lines of its log.
+        BundleError: the service ended or was not ready in time; names the last lines of its log.
     """
     command = [
         *(sys.executable, "-m", "workbench.serve", str(bundle)),
@@ -76,7 +75,7 @@ def running_service(
             env={name: value for name, value in os.environ.items() if not (own and name == TRUSTED_VARIABLE)},
         )
     try:
-        url = _wait_until_ready(process, wait_s, log)
+        url = _wait_until_ready(process, log)
         yield RunningService(url=url, pid=process.pid, api_key=os.environ.get(API_KEY_VARIABLE) or None, log=log)
     finally:
         _end(process)
@@ -92,9 +91,9 @@ def _options(settings: ServiceSettings | None) -> list[str]:
     ]
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], wait_s: float, log: Path) -> str:
+def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> str:
     """The service's address, once it is healthy there."""
-    deadline = time.monotonic() + wait_s
+    deadline = time.monotonic() + _START_S
     url: str | None = None
     while True:
         code = process.poll()
@@ -104,7 +103,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], wait_s: float, log: Path
         if url is not None and _healthy(url):
             return url
         if time.monotonic() > deadline:
-            raise BundleError(f"The service was not ready within {wait_s:g} s:\n{_tail(log)}")
+            raise BundleError(f"The service was not ready within {_START_S:g} s:\n{_tail(log)}")
         time.sleep(_POLL_S)
 
 

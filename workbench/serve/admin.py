@@ -25,12 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from workbench.serve.access import Hosts
 from workbench.serve.events import every
-from workbench.serve.hosts import Hosts
 from workbench.serve.pool import Member, Pool, live_and_die_with, spawned
 from workbench.serve.refusals import Refusal
 from workbench.serve.wire import Link, Message
-from workbench.values.errors import ToolchainError
 
 if TYPE_CHECKING:
     from workbench.serve.app import Page
@@ -59,7 +58,6 @@ class Admin(Pool[Member]):
     def __init__(
         self,
         listener: socket.socket,
-        *,
         hosts: Sequence[str],
         hang_s: float,
         health: Callable[[], tuple[int, dict[str, Any]]],
@@ -78,11 +76,9 @@ class Admin(Pool[Member]):
         self.keep(every(BEAT_S, self._beat))
 
     def launch(self, member: Member) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
-        """See `Pool`."""
         return spawned("watcher", run, *self._given)
 
     def received(self, member: Member, message: Message) -> None:
-        """See `Pool`."""
         if "page" in message.head:
             self.keep(self._answer(member, message.head))
 
@@ -95,10 +91,6 @@ class Admin(Pool[Member]):
             member.kill()
         else:
             member.say({"health": self._health()})
-
-    def none_left(self, last: Member) -> ToolchainError:
-        """See `Pool`; an endless outage never comes to it."""
-        return ToolchainError(last.error)
 
 
 class Watcher:

@@ -18,10 +18,10 @@ import uvicorn
 
 from workbench import __version__
 from workbench.bundle import Manifest
+from workbench.serve.access import Hosts, canonical_host
 from workbench.serve.connections import Connections
 from workbench.serve.documentation import openapi, page
 from workbench.serve.events import log, log_defect, log_seldom
-from workbench.serve.hosts import Hosts, canonical_host
 from workbench.serve.metrics import CONTENT_TYPE, Metrics
 from workbench.serve.protocol import bounded_http
 from workbench.serve.refusals import Refusal
@@ -52,8 +52,8 @@ class ClientGone(Exception):
 
 def application(service: Service) -> Asgi:
     """The whole HTTP interface of a front end, but what the port of administration has."""
-    access = service.settings.access
-    hosts = Hosts(host for host in map(canonical_host, (*access.hosts, service.settings.host)) if host is not None)
+    host = canonical_host(service.settings.host)
+    hosts = Hosts([*service.settings.hosts, *([] if host is None else [host])])
     pages = _pages(service)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +65,7 @@ def application(service: Service) -> Asgi:
         except Refusal as refusal:
             service.metrics.rejected(refusal.kind)
             if predicts:
-                service.metrics.received()
+                service.metrics.received.inc()
                 service.metrics.answered(refusal.status, 0.0)
             await _send(refusal.status, _JSON, refusal.headers(), _content(refusal), send)
             return
@@ -89,38 +89,36 @@ def told_pages(
     async def figures() -> tuple[int, str, str]:
         return 200, CONTENT_TYPE, (await metrics_text()).decode()
 
-    async def document_json() -> tuple[int, str, str]:
-        return 200, _JSON, json.dumps(document)
-
-    async def document_html() -> tuple[int, str, str]:
-        return 200, "text/html; charset=utf-8", page(document)
-
-    if settings.access.metrics in exposures:
+    if settings.metrics in exposures:
         pages["/metrics"] = figures
-    if settings.access.docs in exposures:
+    if settings.docs in exposures:
         document = openapi(manifest, settings)
-        pages |= {"/openapi.json": document_json, "/docs": document_html}
+        pages["/openapi.json"] = _page_of(lambda: (200, _JSON, json.dumps(document)))
+        pages["/docs"] = _page_of(lambda: (200, "text/html; charset=utf-8", page(document)))
     return pages
 
 
+def _page_of(answer: Callable[[], tuple[int, str, str]]) -> Page:
+    async def page() -> tuple[int, str, str]:
+        return answer()
+
+    return page
+
+
 def _pages(service: Service) -> dict[str, Page]:
-    def told(what: Callable[[], tuple[int, dict[str, Any]]]) -> Page:
-        async def answer() -> tuple[int, str, str]:
-            status, content = what()
-            return status, _JSON, json.dumps(content, ensure_ascii=False)
+    def told(status: int, content: dict[str, Any]) -> tuple[int, str, str]:
+        return status, _JSON, json.dumps(content, ensure_ascii=False)
 
-        return answer
-
-    def ready() -> tuple[int, dict[str, Any]]:
+    def ready() -> tuple[int, str, str]:
         """Whether requests may be sent here, in one word."""
         status, content = service.queue.health()
-        return status, {"status": "ready" if status == 200 else content["status"]}
+        return told(status, {"status": "ready" if status == 200 else content["status"]})
 
     return {
-        "/health": told(service.queue.health),
-        "/health/live": told(lambda: (200, {"status": "live"})),
-        "/health/ready": told(ready),
-        "/info": told(lambda: (200, _info(service))),
+        "/health": _page_of(lambda: told(*service.queue.health())),
+        "/health/live": _page_of(lambda: told(200, {"status": "live"})),
+        "/health/ready": _page_of(ready),
+        "/info": _page_of(lambda: told(200, _info(service))),
         **told_pages(service.bundle.manifest, service.settings, service.queue.metrics_text, ("open",)),
     }
 
@@ -147,7 +145,7 @@ async def _page(service: Service, pages: Mapping[str, Page], scope: Scope, send:
 async def _predict(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
     counted = service.metrics
     arrived_s = time.perf_counter()  # uvloop's own clock is cut to milliseconds
-    counted.received()
+    counted.received.inc()
     try:
         headers = dict(scope["headers"])
         if len(headers) < len(scope["headers"]):
@@ -345,5 +343,5 @@ def connections_within(limits: Limits, workers: int, metrics: Metrics) -> Connec
         log("fewer_connections", wanted=limits.connections, most=most, open_files=files)
     of_address = min(limits.connections_of_address, most)
     connections = Connections(most=most, most_of_address=of_address, rejected=metrics.rejected)
-    metrics.show(connections)
+    metrics.registry.register(connections)
     return connections

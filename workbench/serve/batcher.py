@@ -90,18 +90,13 @@ class _Bin:
 
 
 class Batcher:
-    """Waiting rows by bin. Not thread-safe; every method takes the time of now from its caller."""
+    """Waiting rows by bin, `depth` of them. Not thread-safe; every method takes the time of now from its caller."""
 
     def __init__(self, *, max_batch_size: int, batch_timeout_s: float, limit: int) -> None:
         self.draining = False
         self._size, self._timeout_s, self._limit = max_batch_size, batch_timeout_s, limit
         self._bins: dict[Hashable, _Bin] = {}
-        self._depth = 0
-
-    @property
-    def depth(self) -> int:
-        """Rows that wait."""
-        return self._depth
+        self.depth = 0
 
     def add(self, rows: Sequence[Row]) -> None:
         """Queue all of a request's rows, or none.
@@ -109,7 +104,7 @@ class Batcher:
         Raises:
             QueueFull: the limit would be exceeded.
         """
-        if self._depth + len(rows) > self._limit:
+        if self.depth + len(rows) > self._limit:
             raise QueueFull
         for row in rows:
             found = self._bins.get(row.key)
@@ -118,7 +113,7 @@ class Batcher:
             found.rows.append(row)
             found.count += 1
             row.waiting = True
-        self._depth += len(rows)
+        self.depth += len(rows)
 
     def put_back(self, rows: Iterable[Row]) -> None:
         """Queue rows of a batch that did not come back, before all others of their bin; the limit does not apply."""
@@ -127,7 +122,7 @@ class Batcher:
             found.rows.appendleft(row)
             found.count += 1
             row.waiting = True
-            self._depth += 1
+            self.depth += 1
 
     def take(self, now_s: float) -> list[Row] | None:
         """The rows of the next batch, None when no bin is ready."""
@@ -135,13 +130,15 @@ class Batcher:
         oldest_s = float("inf")
         for key, found in self._bins.items():
             arrived_s = found.oldest().arrived_s
-            if arrived_s < oldest_s and self._ready(found, arrived_s, now_s):
+            # the sum and not the difference: it is what `ready_at` says, to the last bit
+            ready = self.draining or found.count >= self._size or arrived_s + self._timeout_s <= now_s
+            if ready and arrived_s < oldest_s:
                 best, oldest_s = key, arrived_s
         if oldest_s == float("inf"):
             return None
         chosen = self._bins[best]
         rows = [chosen.pop() for _ in range(min(self._size, chosen.count))]
-        self._depth -= len(rows)
+        self.depth -= len(rows)
         if not chosen.count:
             del self._bins[best]
         return rows
@@ -157,15 +154,11 @@ class Batcher:
             row.dropped = True
             if row.waiting:
                 row.waiting = False
-                self._depth -= 1
+                self.depth -= 1
                 found = self._bins[row.key]
                 found.count -= 1
                 if not found.count:
                     del self._bins[row.key]
-
-    def _ready(self, found: _Bin, arrived_s: float, now_s: float) -> bool:
-        # the sum and not the difference: it is what `ready_at` says, to the last bit
-        return self.draining or found.count >= self._size or arrived_s + self._timeout_s <= now_s
 
 
 def whole_ms(wait_s: float) -> float:

@@ -16,12 +16,11 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from workbench.serve.metrics import labelled
+from workbench.serve.settings import ALL_CARDS, card_names
 from workbench.targets import described, device_count
 from workbench.values.device_use import DeviceReading, Reader
 from workbench.values.errors import ConfigError, ToolchainError
-
-ALL = "all"
-_FORMS = "all, a number of cards, or names with commas such as 0,1,3 (a single one: 3,)."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +40,6 @@ class Place:
 
 HERE = Place(environment={})
 """The host."""
-
-
-def check_devices(text: str) -> None:
-    """Raises ConfigError: nothing that `places_of` understands."""
-    names = _names(text)
-    if text == ALL or (text.isdecimal() and int(text)):
-        return
-    if "," not in text or not names or len(set(names)) < len(names):
-        why = "names a card twice" if len(set(names)) < len(names) else "names no cards"
-        raise ConfigError(f"{text!r} {why}.", key="--devices", hint=f"Write {_FORMS}")
 
 
 def places_of(target: str, wanted: str | None) -> tuple[Place, ...]:
@@ -76,14 +65,14 @@ def places_of(target: str, wanted: str | None) -> tuple[Place, ...]:
     if not there:  # a target that counts devices and leaves them all to every process
         there = tuple(Place(card=str(n), device=n, environment={}) for n in range(device_count(target)))
     check = f", or check {found.devices_hint}" if found.devices_hint else ""
-    if wanted is None or wanted == ALL:
+    if wanted is None or wanted == ALL_CARDS:
         return there
     if wanted.isdecimal():
         if int(wanted) > len(there):
             sees = f"this process sees {len(there)} of target {target}"
             raise ToolchainError(f"--devices {wanted}: {sees}. Name fewer{check}.")
         return there[: int(wanted)]
-    names = _names(wanted)
+    names = card_names(wanted)
     missing = [name for name in names if name not in {place.card for place in there}]
     if missing:
         sees = ", ".join(place.card for place in there)
@@ -92,10 +81,6 @@ def places_of(target: str, wanted: str | None) -> tuple[Place, ...]:
             f"Name others{check}."
         )
     return tuple(place for place in there if place.card in names)
-
-
-def _names(text: str) -> list[str]:
-    return [name for word in text.split(",") if (name := word.strip())]
 
 
 EVERY_S = 10.0
@@ -137,18 +122,11 @@ class DeviceGauges(Collector):
     def collect(self) -> Iterable[Metric]:
         last = dict(self._last)
         for quantity, name, help_text, factor in _GAUGES:
-            gauge = GaugeMetricFamily(name, help_text, labels=["device"])
-            for card, reading in sorted(last.items()):
-                value = getattr(reading, quantity)
-                if value is not None:
-                    gauge.add_metric([card], factor * value)
-            yield gauge
-        failures = CounterMetricFamily(
-            "workbench_device_reading_failures", "Looks at a card that failed.", labels=["device"]
-        )
-        for card, count in sorted(self._failures.items()):
-            failures.add_metric([card], count)
-        yield failures
+            told = ((card, getattr(reading, quantity)) for card, reading in sorted(last.items()))
+            values = [(card, factor * value) for card, value in told if value is not None]
+            yield labelled(GaugeMetricFamily, name, help_text, "device", values)
+        name, help_text = "workbench_device_reading_failures", "Looks at a card that failed."
+        yield labelled(CounterMetricFamily, name, help_text, "device", sorted(self._failures.items()))
 
     def _watch(self) -> None:
         while True:

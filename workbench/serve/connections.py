@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from workbench.serve.events import log_seldom
+from workbench.serve.metrics import labelled
 
 if TYPE_CHECKING:
     from workbench.serve.protocol import BoundedHttp
@@ -42,24 +43,20 @@ class Connections(Collector):
         """Called when there is one less."""
         self._most, self._most_of_address = most, most_of_address
         self._open: dict[str, dict[BoundedHttp, float]] = {}
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        return self._count
+        self.count = 0
 
     def admit(self, connection: BoundedHttp, address: str, now_s: float) -> bool:
         """Whether there is room for a newcomer, or can be made."""
         same = self._open.get(address, {})
         if len(same) >= self._most_of_address:
             crowd: Iterable[tuple[BoundedHttp, float]] = same.items()
-        elif self._count >= self._most:
+        elif self.count >= self._most:
             crowd = max(self._open.values(), key=len).items()  # who holds most gives way first
         else:
             crowd = ()
             self._add(connection, address, now_s)
             return True
-        log_seldom("connections_at_their_bound", kind="connections", open=self._count)
+        log_seldom("connections_at_their_bound", kind="connections", open=self.count)
         useless = _most_useless(crowd, now_s)
         if useless is None:
             self.refused += 1
@@ -74,25 +71,20 @@ class Connections(Collector):
         """Forget one that is closed; also one that was forgotten already."""
         same = self._open.get(connection.address)
         if same is not None and same.pop(connection, None) is not None:
-            self._count -= 1
+            self.count -= 1
             if not same:
                 del self._open[connection.address]
             self.on_close()
 
     def collect(self) -> Iterable[Metric]:
-        yield GaugeMetricFamily("workbench_connections", "Connections that are open.", self._count)
-        closed = CounterMetricFamily(
-            "workbench_connections_closed",
-            "Connections that were closed for want of room: newcomers refused, idle ones displaced.",
-            labels=["how"],
-        )
-        closed.add_metric(["refused"], self.refused)
-        closed.add_metric(["displaced"], self.displaced)
-        yield closed
+        yield GaugeMetricFamily("workbench_connections", "Connections that are open.", self.count)
+        about = "Connections that were closed for want of room: newcomers refused, idle ones displaced."
+        closed = [("refused", self.refused), ("displaced", self.displaced)]
+        yield labelled(CounterMetricFamily, "workbench_connections_closed", about, "how", closed)
 
     def _add(self, connection: BoundedHttp, address: str, now_s: float) -> None:
         self._open.setdefault(address, {})[connection] = now_s
-        self._count += 1
+        self.count += 1
 
 
 def address_of(peer: Any) -> str:

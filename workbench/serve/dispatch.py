@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import multiprocessing.process
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,31 +17,40 @@ from typing import Any
 import numpy as np
 
 from workbench.bundle import Bundle, preprocessor_of
-from workbench.serve.answers import without_rows
+from workbench.serve import worker
 from workbench.serve.batcher import Batch, Batcher, Row, whole_ms
 from workbench.serve.cards import Place
 from workbench.serve.events import every, log, log_defect
 from workbench.serve.metrics import Metrics
+from workbench.serve.pool import Pool, spawned
 from workbench.serve.refusals import Refusal
-from workbench.serve.samples import batch_of, rows_computed
+from workbench.serve.samples import batch_of, rows_computed, without_rows
 from workbench.serve.settings import ServeSettings
-from workbench.serve.workers import Worker, Workers
+from workbench.serve.wire import Message
+from workbench.serve.workers import Worker, WorkerMetrics, least_loaded
 from workbench.targets.base import Array
-from workbench.values.errors import WorkbenchError
+from workbench.values.errors import ToolchainError, WorkbenchError
+from workbench.values.system.environment import variables_set
 
 _SWEEP_S = 0.1
 """How often batches that take too long are looked for."""
 _TRIES = 2
 """Batches a row may be lost in with their worker before its request is refused."""
+_FAILED_BATCHES = 3
+"""In a row; then the worker is started again, which replays the golden samples."""
 _LONGEST_RETRY_AFTER_S = 60
 
 
-class Dispatch:
-    """The queues and the workers of a service. Make it inside the event loop, then start its workers.
+class Dispatch(Pool[Worker]):
+    """The queues and the workers of a service, `service.workers` at each place; worker n computes at place n modulo
+    their number. Make it inside the event loop, then start it.
 
     Whose rows they are (`Row.asker`, a `Service` or a `FrontEnd`) is told in the event loop, once about each row that
     was not discarded: `answered` with outputs that have one row for each, in this order, or `failed`.
     """
+
+    KIND, FAILED, FIRST_ALL = "worker", "start_failed", True
+    TOLD = ("pid", "device", "samples", "startup_s")
 
     def __init__(
         self,
@@ -49,11 +60,14 @@ class Dispatch:
         places: Sequence[Place],
         give_up: Callable[[WorkbenchError], None],
     ) -> None:
+        count, limits = settings.service.workers * len(places), settings.limits
+        members = [Worker(number, place=places[number % len(places)]) for number in range(count)]
+        super().__init__(members, limits.no_worker_s, limits.first_start_s, give_up)
         self.metrics = metrics
-        self.workers = Workers(bundle, settings, places, self, give_up)
+        self._bundle, self._settings, self._places = bundle, settings, len(places)
+        self._free: list[Worker] = []
         self.on_change: Callable[[], None] = lambda: None
         """Called when a worker came or went."""
-        self._limits = settings.limits
         self._compiled_batches = bundle.manifest.candidate.compile.compiled_batches()
         self._preprocessor = preprocessor_of(bundle)
         self._batcher = Batcher(
@@ -65,8 +79,8 @@ class Dispatch:
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
         self._rows_per_s = 0.0
-        metrics.show(self.workers)
-        self.workers.keep(every(_SWEEP_S, self._sweep))
+        metrics.registry.register(WorkerMetrics(self))
+        self.keep(every(_SWEEP_S, self._sweep))
 
     # --- what front ends ask ----------------------------------------------------------------------------------------
 
@@ -81,15 +95,6 @@ class Dispatch:
         self._pump_soon()
 
     @property
-    def proved(self) -> bool:
-        """Every worker was ready at the same time, once."""
-        return self.workers.proved
-
-    @property
-    def none_starts(self) -> bool:
-        return self.workers.none_starts
-
-    @property
     def depth(self) -> int:
         """Rows that wait."""
         return self._batcher.depth
@@ -97,7 +102,7 @@ class Dispatch:
     @property
     def worker_facts(self) -> Mapping[str, Any]:
         """What the first worker that was ready said of its session."""
-        return next((worker.facts for worker in self.workers.all if worker.facts), {})
+        return next((one.facts for one in self.all if one.facts), {})
 
     def add(self, rows: Sequence[Row]) -> None:
         """Queue rows, or none of them: raises QueueFull."""
@@ -139,7 +144,7 @@ class Dispatch:
             front_ends: how each is, with its `state`, where there are several processes of them.
             front_ends_started: all of them were ready at the same time, once.
         """
-        workers, outage = self.workers.all, self.workers.outage
+        workers, outage = self.all, self.outage
         states = ["stopped" if one.state == "ready" and one.stopped else one.state for one in workers]
         ready, count = states.count("ready"), len(states)
         running = sum(front["state"] == "ready" for front in front_ends)
@@ -184,7 +189,7 @@ class Dispatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self.workers.free and (rows := self._batcher.take(now_s := time.perf_counter())) is not None:
+        while self._free and (rows := self._batcher.take(now_s := time.perf_counter())) is not None:
             for row in rows:
                 row.company = len(rows)
             try:
@@ -194,22 +199,73 @@ class Dispatch:
                 _fail(rows, Refusal("internal", "The batch could not be made; the log says where."))
                 continue
             batch.started_s = now_s
-            self.workers.run(batch)
-        self.metrics.queue(self._batcher.depth)
-        if self.workers.free and (ready_at := self._batcher.ready_at()) is not None:
+            self._run(batch)
+        self.metrics.depth.set(self._batcher.depth)
+        if self._free and (ready_at := self._batcher.ready_at()) is not None:
             self._timer = self._loop.call_later(whole_ms(ready_at - time.perf_counter()), self._pump)
 
-    # --- what workers say -------------------------------------------------------------------------------------------
+    def _run(self, batch: Batch) -> None:
+        """Hand a batch to a free worker."""
+        busy = [one.number for one in self.all if one.batch is not None]
+        chosen = self._free.pop(least_loaded([one.number for one in self._free], busy, self._places))
+        chosen.batch = batch
+        chosen.say({"batch": 0}, batch.feeds)
 
-    def worker_changed(self) -> None:
-        """One came or went, or could not be started."""
-        self.on_change()
+    # --- workers ----------------------------------------------------------------------------------------------------
 
-    def worker_free(self) -> None:
-        """Told before `answered`: a worker idles while answers are written."""
+    def launch(self, member: Worker) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
+        bundle, number = self._bundle, member.number
+        rows, policy = self._settings.service.max_batch_size, self._settings.policy
+        of_bundle, at = (str(bundle.directory), bundle.manifest_sha256), (number % self._places, member.place.device)
+        with variables_set(member.place.environment):
+            return spawned(f"worker-{number}", worker.run, *of_bundle, rows, policy, *at)
+
+    def received(self, member: Worker, message: Message) -> None:
+        head = message.head
+        if "ready" in head:
+            self._freed(member)
+            return
+        batch, member.batch = member.batch, None
+        assert batch is not None
+        error = head.get("error")
+        member.failed_batches = 0 if error is None else member.failed_batches + 1
+        if member.failed_batches < _FAILED_BATCHES:
+            self._freed(member)  # before answers are written: it would idle meanwhile
+        else:
+            member.kill()
+        if error is None:
+            self._answered(batch, member.number, message.arrays, head["run_s"])
+        else:
+            self._refused(batch, member.number, error)
+
+    def _freed(self, member: Worker) -> None:
+        self._free.append(member)
         self._pump()
 
-    def answered(self, batch: Batch, worker: int, outputs: Mapping[str, Array], run_s: float) -> None:
+    def emptied(self, member: Worker) -> dict[str, Any]:
+        if member in self._free:
+            self._free.remove(member)
+        member.failed_batches = 0
+        return {}
+
+    def changed(self, member: Worker) -> None:
+        self.on_change()
+        if member.state == "lost" and member.batch is not None:
+            batch, member.batch = member.batch, None
+            self._lost(batch)
+
+    def about(self, member: Worker) -> dict[str, Any]:
+        return {"card": member.place.card} if member.place.card else {}
+
+    def none_left(self, last: Worker) -> ToolchainError:
+        count = sum(one.failed_starts for one in self.all)
+        return ToolchainError(
+            f"no worker could answer for {self.outage.limit_s:g} s (--no-worker-timeout-s), in which {count} starts "
+            f"failed; the last one, of worker {last.number}: {last.error}. Start the service again; where that does "
+            "not help, look at its limits of memory, processes and open files, at its log and at the device."
+        )
+
+    def _answered(self, batch: Batch, worker: int, outputs: Mapping[str, Array], run_s: float) -> None:
         self._count(batch, worker, run_s, time.perf_counter())
         rows = batch.rows
         if wrong := without_rows(outputs, len(rows)):
@@ -224,14 +280,14 @@ class Dispatch:
                 at = np.array(places)
                 asker.answered(mine, {name: array[at] for name, array in outputs.items()})
 
-    def refused(self, batch: Batch, worker: int, error: str) -> None:
+    def _refused(self, batch: Batch, worker: int, error: str) -> None:
         """The session refused a batch; the worker lives."""
         raw = batch.rows[0].item.raw
         log("batch_refused", worker=worker, rows=len(batch.rows), length=batch.length, error=error)
         message = "The model refused these inputs." if raw else "The model failed; the log says why."
         self.apart(batch.rows, Refusal("inputs" if raw else "internal", message))
 
-    def lost(self, batch: Batch) -> None:
+    def _lost(self, batch: Batch) -> None:
         """Its worker died."""
         for row in batch.rows:
             row.attempts += 1
@@ -249,7 +305,7 @@ class Dispatch:
             run_s=run_s,
             worker=worker,
         )
-        rate = len(batch.rows) / max(now_s - batch.started_s, 1e-6) * max(1, self.workers.ready)
+        rate = len(batch.rows) / max(now_s - batch.started_s, 1e-6) * max(1, self.ready)
         self._rows_per_s = rate if not self._rows_per_s else 0.9 * self._rows_per_s + 0.1 * rate
 
     # --- time -------------------------------------------------------------------------------------------------------
@@ -257,27 +313,27 @@ class Dispatch:
     def _sweep(self) -> None:
         now_s = time.perf_counter()
         # whoever asked is told 504 after the second, so what comes later reaches nobody
-        most_s = min(self._limits.batch_timeout_s, self._limits.request_timeout_s)
-        for worker in self.workers.all:
-            batch = worker.batch
+        most_s = min(self._settings.limits.batch_timeout_s, self._settings.limits.request_timeout_s)
+        for one in self.all:
+            batch = one.batch
             if batch is not None and now_s - batch.started_s > most_s:
-                log("worker_hangs", worker=worker.number, batch_s=round(now_s - batch.started_s, 1))
-                worker.kill()
+                log("worker_hangs", worker=one.number, batch_s=round(now_s - batch.started_s, 1))
+                one.kill()
 
 
 class _Alone:
     """A key that nothing else has."""
 
 
-def _about(worker: Worker, state: str) -> dict[str, Any]:
+def _about(one: Worker, state: str) -> dict[str, Any]:
     return {
-        "worker": worker.number,
-        **({"device": worker.facts["device"]} if "device" in worker.facts else {}),
-        **({"card": worker.place.card} if worker.place.card else {}),
+        "worker": one.number,
+        **({"device": one.facts["device"]} if "device" in one.facts else {}),
+        **({"card": one.place.card} if one.place.card else {}),
         "state": state,
-        "restarts": worker.restarts,
-        **({"failed_starts": worker.failed_starts} if worker.failed_starts else {}),
-        **({"error": worker.error} if worker.error else {}),
+        "restarts": one.restarts,
+        **({"failed_starts": one.failed_starts} if one.failed_starts else {}),
+        **({"error": one.error} if one.error else {}),
     }
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from workbench import __version__
 from workbench.bundle import Manifest
-from workbench.serve.answers import MOST_CLASSES
 from workbench.serve.refusals import STATUS
+from workbench.serve.samples import MOST_CLASSES
 from workbench.serve.settings import ServeSettings
 
 _TEXT = "Please move my payment to next Friday."
@@ -19,7 +19,7 @@ _WORDS = ["Anna", "Bell", "paid", "in", "Paris"]
 
 def openapi(manifest: Manifest, settings: ServeSettings) -> dict[str, Any]:
     """The OpenAPI 3.1 document of one service."""
-    keyed: dict[str, Any] = {"security": [{"key": []}]} if settings.access.keyed else {}
+    keyed: dict[str, Any] = {"security": [{"key": []}]} if settings.keyed else {}
     return {
         "openapi": "3.1.0",
         "info": {"title": manifest.name, "version": manifest.candidate_id[:12], "description": _about(manifest)},
@@ -29,7 +29,7 @@ def openapi(manifest: Manifest, settings: ServeSettings) -> dict[str, Any]:
             "/health/live": {"get": _get("200 while the service answers at all: no reason to start it again")},
             "/health/ready": {"get": _get("200 while requests may be sent here, else 503; in one word")},
             "/info": {"get": {**_get("what is served, with what, and what it was measured to do"), **keyed}},
-            **({"/metrics": {"get": _get("Prometheus' text format")}} if settings.access.metrics == "open" else {}),
+            **({"/metrics": {"get": _get("Prometheus' text format")}} if settings.metrics == "open" else {}),
             "/openapi.json": {"get": _get("this document")},
         },
         "components": {

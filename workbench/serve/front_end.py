@@ -29,10 +29,10 @@ import numpy as np
 import uvloop
 
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
+from workbench.serve.access import Rates
 from workbench.serve.app import HttpServer, connections_within, http_server
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.events import log_defect, log_libraries, log_loop_defect
-from workbench.serve.keys import Rates
 from workbench.serve.metrics import Metrics, snapshot
 from workbench.serve.pool import live_and_die_with
 from workbench.serve.refusals import Refusal
@@ -58,36 +58,19 @@ class RemoteQueue:
         self.draining = False
         self.ended = asyncio.Event()
         self.link = Link(self._received, self.ended.set)
-        self.on_message: Any = None
-        """For what is no affair of rows."""
         self._preprocessor, self._limit = preprocessor_of(bundle), limit
         self._numbers = itertools.count()
         self._rows: dict[int, Row] = {}
         self._due: list[Row] = []
-        self._state: Mapping[str, Any] = {"proved": False, "none_starts": False, "health": [503, {}], "facts": {}}
-        self._depth, self._retry_after_s = 0, 1
+        self.proved = self.none_starts = False
+        self.worker_facts: Mapping[str, Any] = {}
+        self._health: tuple[int, dict[str, Any]] = 503, {}
+        self.depth, self._retry_after_s = 0, 1
 
     # --- what the service asks --------------------------------------------------------------------------------------
 
-    @property
-    def proved(self) -> bool:
-        return bool(self._state["proved"])
-
-    @property
-    def none_starts(self) -> bool:
-        return bool(self._state["none_starts"])
-
-    @property
-    def depth(self) -> int:
-        return self._depth
-
-    @property
-    def worker_facts(self) -> Mapping[str, Any]:
-        facts: Mapping[str, Any] = self._state["facts"]
-        return facts
-
     def add(self, rows: Sequence[Row]) -> None:
-        if self._depth + len(rows) > self._limit:
+        if self.depth + len(rows) > self._limit:
             raise QueueFull
         self._queue(rows)
 
@@ -119,12 +102,11 @@ class RemoteQueue:
         return self._retry_after_s
 
     def health(self) -> tuple[int, dict[str, Any]]:
-        status, content = self._state["health"]
-        return status, content
+        return self._health
 
     async def metrics_text(self) -> bytes:
-        text: bytes = await self.on_message.ask()
-        return text
+        """Of the whole service."""
+        raise NotImplementedError
 
     # --- the link ---------------------------------------------------------------------------------------------------
 
@@ -164,14 +146,19 @@ class RemoteQueue:
             if rows:
                 rows[0].asker.failed(rows, Refusal(kind, text, retry_after_s))
         elif "state" in head:
-            self._state = head["state"]
-            self._depth, self._retry_after_s = self._state["depth"], self._state["retry"]
+            state = head["state"]
+            self.proved, self.none_starts, self.worker_facts = state["proved"], state["none_starts"], state["facts"]
+            status, content = state["health"]
+            self._health, self.depth, self._retry_after_s = (status, content), state["depth"], state["retry"]
         else:
-            self.on_message.received(head)
+            self.heard(head)
+
+    def heard(self, head: Mapping[str, Any]) -> None:
+        """What is no affair of rows."""
 
     def _answered(self, message: Message) -> None:
         head, outputs = message.head, message.arrays
-        self._depth, self._retry_after_s = head["depth"], head["retry"]
+        self.depth, self._retry_after_s = head["depth"], head["retry"]
         found = [self._rows.pop(number, None) for number in head["answered"]]
         rows = [row for row in found if row is not None]
         if not rows:
@@ -184,21 +171,21 @@ class RemoteQueue:
         rows[0].asker.answered(rows, outputs)
 
 
-class _FrontEnd:
-    """Everything of this process but rows."""
+class _FrontEnd(RemoteQueue):
+    """Everything of this process."""
 
-    def __init__(self, service: Service, queue: RemoteQueue, metrics: Metrics, settings: ServeSettings) -> None:
-        self.service, self._queue, self._metrics = service, queue, metrics
-        self.connections = connections_within(settings.limits, 0, metrics)
-        self.http: HttpServer = http_server(service, self.connections)
+    def __init__(self, bundle: Bundle, settings: ServeSettings) -> None:
+        super().__init__(bundle, settings.limits.queue)
+        self._metrics = Metrics()
+        self._service = Service(bundle, settings, self._metrics, self)
+        self._connections = connections_within(settings.limits, 0, self._metrics)
+        self._http: HttpServer = http_server(self._service, self._connections)
         self._taken = 0
         self._beat_is_due = False
-        self.connections.on_close = self._closed
+        self._connections.on_close = self._closed
         self._asked: dict[int, asyncio.Future[bytes]] = {}
         self._ids = itertools.count()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._link = queue.link
-        queue.on_message = self
 
     def take(self, doors: socket.socket) -> None:
         """Connections that were accepted for this front end."""
@@ -212,8 +199,8 @@ class _FrontEnd:
                 return
             for descriptor in descriptors:
                 if byte == RATES:
-                    if self.service.keys is not None:
-                        self.service.keys.rates = Rates(descriptor)
+                    if self._service.keys is not None:
+                        self._service.keys.rates = Rates(descriptor)
                     continue
                 self._taken += 1
                 self._keep(self._serve(socket.socket(fileno=descriptor)))
@@ -221,48 +208,45 @@ class _FrontEnd:
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(self.http.connection, connection)
+            await asyncio.get_running_loop().connect_accepted_socket(self._http.connection, connection)
         except OSError:  # its client is gone
             connection.close()
 
-    def received(self, head: Mapping[str, Any]) -> None:
+    def heard(self, head: Mapping[str, Any]) -> None:
         if "text" in head:
             waiting = self._asked.pop(head["id"], None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(head["text"].encode())
-        elif "reload" in head and self.service.keys is not None:
-            self.service.keys.reload()
+        elif "reload" in head and self._service.keys is not None:
+            self._service.keys.reload()
         elif "drain" in head:
-            self.service.draining = self._queue.draining = True
+            self._service.draining = self.draining = True
             self._keep(self._beats(_POLL_S))
 
-    async def ask(self) -> bytes:
+    async def metrics_text(self) -> bytes:
         number = next(self._ids)
         waiting = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._link.say({"ask": number, "metrics": snapshot(self._metrics)})
+        self.link.say({"ask": number, "metrics": snapshot(self._metrics)})
         try:
             return await asyncio.wait_for(waiting, _ASK_S)
         finally:
             self._asked.pop(number, None)
 
-    def beat(self, *, metrics: bool = False) -> None:
-        own = {"connections": self.connections.count, "taken": self._taken, "open": self.service.open_requests}
-        own["draining"] = self.service.draining
-        self._link.say({"beat": own, **({"metrics": snapshot(self._metrics)} if metrics else {})})
+    def _beat(self, *, metrics: bool = False) -> None:
+        self._beat_is_due = False
+        own = {"connections": self._connections.count, "taken": self._taken, "open": self._service.open_requests}
+        own["draining"] = self._service.draining
+        self.link.say({"beat": own, **({"metrics": snapshot(self._metrics)} if metrics else {})})
 
     def _closed(self) -> None:
         """Tell it soon: the next connection goes to the front end that has fewest."""
         if not self._beat_is_due:
             self._beat_is_due = True
-            asyncio.get_running_loop().call_soon(self._beat_now)
-
-    def _beat_now(self) -> None:
-        self._beat_is_due = False
-        self.beat()
+            asyncio.get_running_loop().call_soon(self._beat)
 
     async def _beats(self, pause_s: float) -> None:
         for number in itertools.count():
-            self.beat(metrics=number % _BEATS_OF_METRICS == 0 and pause_s == BEAT_S)
+            self._beat(metrics=number % _BEATS_OF_METRICS == 0 and pause_s == BEAT_S)
             await asyncio.sleep(pause_s)
 
     def _keep(self, work: Any) -> None:
@@ -270,22 +254,24 @@ class _FrontEnd:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def run(self, doors: socket.socket) -> None:
+    async def run(self, link: socket.socket, doors: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        serving = loop.create_task(self.http.serve(sockets=[]))
-        while not self.http.started and not serving.done():
+        loop.set_exception_handler(log_loop_defect)
+        await self.link.open(link)
+        serving = loop.create_task(self._http.serve(sockets=[]))
+        while not self._http.started and not serving.done():
             await asyncio.sleep(0)
         doors.setblocking(False)
         loop.add_reader(doors, self.take, doors)
-        self._link.say({"ready": {"pid": os.getpid()}})
+        self.link.say({"ready": {"pid": os.getpid()}})
         self._keep(self._beats(BEAT_S))
-        await self._queue.ended.wait()
+        await self.ended.wait()
         loop.remove_reader(doors)
-        self.http.should_exit = True
+        self._http.should_exit = True
         await serving
         for task in self._tasks:
             task.cancel()
-        self.service.stop()
+        self._service.stop()
 
 
 def run(
@@ -305,9 +291,4 @@ def run(
 
 
 async def _main(bundle: Bundle, settings: ServeSettings, link: socket.socket, doors: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(log_loop_defect)
-    queue = RemoteQueue(bundle, settings.limits.queue)
-    await queue.link.open(link)
-    metrics = Metrics()
-    await _FrontEnd(Service(bundle, settings, metrics, queue), queue, metrics, settings).run(doors)
+    await _FrontEnd(bundle, settings).run(link, doors)  # which is made inside the loop

@@ -26,12 +26,12 @@ from prometheus_client.registry import Collector
 
 from workbench.bundle import Bundle
 from workbench.serve import front_end
+from workbench.serve.access import shared_file
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import every, log, log_seldom
 from workbench.serve.front_end import ALONE, BEAT_S, CONNECTION, RATES
-from workbench.serve.keys import shared_file
-from workbench.serve.metrics import Merged
+from workbench.serve.metrics import Merged, labelled
 from workbench.serve.pool import Member, Pool, spawned
 from workbench.serve.refusals import Refusal
 from workbench.serve.samples import Passed
@@ -72,12 +72,10 @@ class FrontEnd(Member):
         return self.connections + self.given - self.taken
 
     def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
-        """See `Dispatch`."""
         numbers = self._done(rows)
         self.say({"answered": numbers, "company": rows[0].company, **self.tell_queue()}, outputs)
 
     def failed(self, rows: Sequence[Row], refusal: Refusal) -> None:
-        """See `Dispatch`."""
         told = [refusal.kind, refusal.message, refusal.retry_after_s]
         self.say({"failed": self._done(rows), "refusal": told})
 
@@ -137,7 +135,7 @@ class FrontEnds(Pool[FrontEnd], Collector):
         self._merged = Merged()
         self._rates = shared_file()
         self._loop = asyncio.get_running_loop()
-        dispatch.metrics.show(self)
+        dispatch.metrics.registry.register(self)
         dispatch.on_change = self.tell_state
 
     @property
@@ -163,12 +161,9 @@ class FrontEnds(Pool[FrontEnd], Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("workbench_front_ends_alive", "Front ends that take requests.", self.ready)
-        restarts = CounterMetricFamily(
-            "workbench_front_end_restarts", "Times a front end was started again.", labels=["front_end"]
-        )
-        for front in self.all:
-            restarts.add_metric([str(front.number)], front.restarts)
-        yield restarts
+        restarts = [(str(front.number), front.restarts) for front in self.all]
+        about = "Times a front end was started again."
+        yield labelled(CounterMetricFamily, "workbench_front_end_restarts", about, "front_end", restarts)
 
     # --- connections ------------------------------------------------------------------------------------------------
 
@@ -207,7 +202,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
     # --- what they say ----------------------------------------------------------------------------------------------
 
     def received(self, member: FrontEnd, message: Message) -> None:
-        """See `Pool`."""
         front, head = member, message.head
         front.heard_s = time.monotonic()
         if "rows" in head:
@@ -264,7 +258,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
     # --- their lives ------------------------------------------------------------------------------------------------
 
     def launch(self, member: FrontEnd) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
-        """See `Pool`."""
         doors, theirs = socket.socketpair()
         given = str(self._bundle.directory), self._bundle.manifest_sha256, self._settings, theirs
         try:
@@ -279,7 +272,6 @@ class FrontEnds(Pool[FrontEnd], Collector):
         return process, ours
 
     def emptied(self, member: FrontEnd) -> dict[str, Any]:
-        """See `Pool`."""
         if member.doors is not None:
             member.doors.close()
         lost, member.open, member.connections = member.open, 0, 0
@@ -289,16 +281,13 @@ class FrontEnds(Pool[FrontEnd], Collector):
         return {"requests": lost, "rows": len(rows)}
 
     def changed(self, member: FrontEnd) -> None:
-        """See `Pool`."""
         self._open_doors()
         self.tell_state()
 
     def wants(self) -> bool:
-        """See `Pool`."""
         return not self._dispatch.draining
 
     def none_left(self, last: FrontEnd) -> ToolchainError:
-        """See `Pool`."""
         return ToolchainError(
             f"no front end could be started for {self.outage.limit_s:g} s; the last error: {last.error}. Look at "
             "the log, and at the limits of memory, processes and open files."

@@ -11,26 +11,33 @@ import resource
 import signal
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 
 import uvloop
 
-from workbench.bundle import Bundle, check_bundle
+from workbench.bundle import Bundle, check_bundle, golden_batches
+from workbench.serve.access import watched_keys
 from workbench.serve.admin import Admin
 from workbench.serve.app import BACKLOG, EMULATED, connections_within, http_server, told_pages
 from workbench.serve.cards import Place, device_gauges, places_of
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import log, log_libraries, log_loop_defect
 from workbench.serve.front_ends import FrontEnds, front_ends_wanted
-from workbench.serve.hosts import canonical_host
-from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.service import Service
-from workbench.serve.settings import ServeSettings, with_room
+from workbench.serve.settings import ServeSettings
 from workbench.targets import described
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.values.system.control_groups import control_group_limits
 
 _OPEN_FILES = 65_536
+_BYTES_OF_A_NUMBER = 26
+"""As JSON writes a float64 with its sign, its comma and a space."""
+_SAMPLES = 2
+_LARGER = 4
+"""Times the golden samples, where an axis is free and has no bins: others may be larger."""
+_BODIES = 16
+"""That may come in at the same time."""
 _NOTHING_LEFT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -48,18 +55,18 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
     _raise_open_files()
     target = bundle.manifest.artifact.target
     places = places_of(target, settings.devices)
-    fronts = settings.front_ends
-    if fronts is None:
+    if settings.front_ends == "auto":
         fronts = front_ends_wanted(len(places), described(target).on_host, _processors())
+    else:
+        fronts = int(settings.front_ends)
     log_libraries()
     if signer is not None:
         log("signature", key=signer.key, comment=signer.trusted_comment)
     with contextlib.ExitStack() as stack:
-        access = settings.access
         listener = stack.enter_context(_bound(settings.host, settings.port))
         admin = None
-        if access.admin_port is not None:
-            admin = stack.enter_context(_bound(access.admin_host, access.admin_port, "--admin-"))
+        if settings.admin_port is not None:
+            admin = stack.enter_context(_bound(settings.admin_host, settings.admin_port, "--admin-"))
         main = _main(bundle, with_room(settings, bundle), places, fronts, listener, admin)
         failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main)
     log("ended", failure=None if failure is None else str(failure))
@@ -127,28 +134,30 @@ async def _main(
         loop.add_signal_handler(number, told, number)
     gauges = device_gauges(manifest.artifact.target, places)
     if gauges is not None:
-        metrics.show(gauges)
+        metrics.registry.register(gauges)
         gauges.start()
     dispatch = Dispatch(bundle, settings, metrics, places, give_up)
     front: _Here | FrontEnds
     queue: Dispatch | FrontEnds = dispatch
     if fronts == 1:
-        front = _Here(Service(bundle, settings, metrics, dispatch), len(dispatch.workers.all), listener)
+        front = _Here(Service(bundle, settings, metrics, dispatch), len(dispatch.all), listener)
     else:
-        watched_keys(settings.access)  # a file that cannot be read is told before anything starts
+        watched_keys(settings)  # a file that cannot be read is told before anything starts
         front = queue = FrontEnds(bundle, settings, dispatch, listener, give_up, fronts)
-    if settings.access.keyed:
+    if settings.keyed:
         loop.add_signal_handler(signal.SIGHUP, front.reload)
     front.start()
-    watching = None if admin is None else _administration(bundle, settings, queue, admin)
-    if watching is not None:
+    watching = None
+    if admin is not None:
+        pages = told_pages(manifest, settings, queue.metrics_text, ("open", "admin"))
+        watching = Admin(admin, settings.hosts, settings.limits.hang_s, queue.health, pages)
         watching.start()
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
     where = {"url": _url(listener), **({} if admin is None else {"admin": _url(admin)})}
     log("listening", **where, bundle=manifest.name, **({"front_ends": fronts} if fronts > 1 else {}))
     try:
-        dispatch.workers.start()
+        dispatch.start()
         failure = await ending
         if failure is None:
             await _drained(front, settings.limits.grace_s, now)
@@ -156,16 +165,8 @@ async def _main(
         await front.end()
         if watching is not None:
             await watching.end()
-        await dispatch.workers.end()
+        await dispatch.end()
     return failure
-
-
-def _administration(
-    bundle: Bundle, settings: ServeSettings, queue: Dispatch | FrontEnds, listener: socket.socket
-) -> Admin:
-    hosts = [host for host in map(canonical_host, settings.access.hosts) if host is not None]
-    pages = told_pages(bundle.manifest, settings, queue.metrics_text, ("open", "admin"))
-    return Admin(listener, hosts=hosts, hang_s=settings.limits.hang_s, health=queue.health, pages=pages)
 
 
 async def _drained(front: _Here | FrontEnds, grace_s: float, now: asyncio.Event) -> None:
@@ -177,6 +178,32 @@ async def _drained(front: _Here | FrontEnds, grace_s: float, now: asyncio.Event)
     for task in (draining, second):
         task.cancel()
     log("drained", unanswered=front.open_requests, whole=whole)
+
+
+def with_room(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
+    """The same settings with limits that a picture fits into: what one takes as JSON, and some room; a service of texts
+    or of small arrays keeps its own.
+
+    The largest bin tells the size of a free axis, else the golden samples do.
+    """
+    manifest = bundle.manifest
+    if manifest.text is not None:
+        return settings
+    bins = {axis.name: axis.bins[-1] for axis in manifest.axes if axis.bins}
+    shown: dict[str, tuple[int, ...]] = {}
+    for golden in golden_batches(bundle):
+        for name, array in golden.feeds.items():
+            known = shown.get(name, array.shape)
+            shown[name] = tuple(map(max, known, array.shape))
+    numbers, larger = 0, 1
+    for spec in manifest.model.inputs:
+        free = shown.get(spec.name, ())[1:]
+        sizes = [axis if isinstance(axis, int) else bins.get(str(axis), 0) for axis in spec.shape[1:]]
+        larger = larger if all(sizes) else _LARGER
+        numbers += math.prod(size or (free[at] if at < len(free) else 1) for at, size in enumerate(sizes))
+    body_bytes = max(settings.limits.body_bytes, _SAMPLES * larger * _BYTES_OF_A_NUMBER * numbers)
+    unread_bytes = max(settings.limits.unread_bytes, _BODIES * body_bytes)
+    return replace(settings, limits=replace(settings.limits, body_bytes=body_bytes, unread_bytes=unread_bytes))
 
 
 def _processors() -> int:

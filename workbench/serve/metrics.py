@@ -47,6 +47,11 @@ class Metrics:
     """Counters of one process, read by `text`.
 
     A request costs the front end `received`, `answered` and its share of `batch`: about 10 µs together.
+
+    Attributes:
+        registry: collectors that are registered are asked too at every scrape.
+        key_requests: within their rate. Names come from the file of keys alone.
+        depth: rows that wait now, over all bins.
     """
 
     def __init__(self, *, about: Mapping[str, str] | None = None, lengths: Sequence[int] = ()) -> None:
@@ -58,7 +63,7 @@ class Metrics:
         """
         # a timestamp beside each series would lengthen every scrape; the library has this switch per process only
         disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it without types
-        self._registry = registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
 
         def counter(name: str, what: str, *labels: str) -> Counter:
@@ -67,10 +72,10 @@ class Metrics:
         def histogram(name: str, what: str, buckets: Sequence[float] = SECONDS) -> Histogram:
             return Histogram(f"workbench_{name}", what, buckets=buckets, registry=registry)
 
-        self._received = counter("requests_received", "Requests to /predict that arrived.")
+        self.received = counter("requests_received", "Requests to /predict that arrived.")
         self._answers = counter("requests", "Requests to /predict that were answered, by status.", "status")
         self._errors = counter("errors", "Requests that were refused or failed, by kind.", "kind")
-        self._keys = counter("key_requests", "Requests that held a key, by its name.", "key")
+        self.key_requests = counter("key_requests", "Requests that held a key, by its name.", "key")
         self._latency = histogram(
             "request_duration_seconds", "From a request's arrival to its answer; successful answers only."
         )
@@ -84,7 +89,7 @@ class Metrics:
         self._positions = counter("positions", "Positions that the model computed: rows times padded length.")
         self._padded = counter("padded_positions", "Positions among them that hold padding: waste.")
         self._busy = counter("worker_busy_seconds", "Time a worker spent in the model.", "worker")
-        self._depth = Gauge("workbench_queue_depth", "Rows that wait for a batch.", registry=registry)
+        self.depth = Gauge("workbench_queue_depth", "Rows that wait for a batch.", registry=registry)
         if about is not None:
             info = Gauge(
                 "workbench_bundle_info",
@@ -98,10 +103,6 @@ class Metrics:
             self._of_length(length)
         self._answers.labels("200")
 
-    def received(self) -> None:
-        """A request to /predict arrived."""
-        self._received.inc()
-
     def rejected(self, kind: str) -> None:
         """A request was refused or failed; `answered` is told of it as well, where it came as far as /predict.
 
@@ -109,10 +110,6 @@ class Metrics:
             kind: of the error, of a closed set.
         """
         self._errors.labels(kind).inc()
-
-    def key_used(self, name: str) -> None:
-        """A request held this key and was within its rate. Names come from the file of keys alone."""
-        self._keys.labels(name).inc()
 
     def answered(self, status: int, latency_s: float) -> None:
         """A request was answered, `latency_s` after it arrived."""
@@ -151,21 +148,9 @@ class Metrics:
         self._model_time.observe(run_s)
         self._busy.labels(str(worker)).inc(run_s)
 
-    def queue(self, depth: int) -> None:
-        """So many rows wait now, over all bins."""
-        self._depth.set(depth)
-
-    def show(self, collector: Collector) -> None:
-        """Ask this one too at every scrape."""
-        self._registry.register(collector)
-
-    def families(self) -> list[Metric]:
-        """Everything, before it is text."""
-        return list(self._registry.collect())
-
     def text(self) -> bytes:
         """Everything in Prometheus' text format; takes about a millisecond."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
     def _of_length(self, length: int) -> tuple[Counter, Counter]:
         found = self._by_length.get(length)
@@ -190,6 +175,14 @@ def bundle_labels(manifest: Manifest) -> dict[str, str]:
     }
 
 
+def labelled(kind: Any, name: str, about: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
+    """A family whose samples have one label: (its value, the sample's)."""
+    found: Metric = kind(name, about, labels=[label])
+    for of, value in values:
+        found.add_metric([of], value)  # type: ignore[attr-defined]  # every family but their base has it
+    return found
+
+
 Snapshot = list[list[Any]]
 """[name, kind, help, [[series, [[label, value], …], value], …]] of each family: what JSON can carry."""
 
@@ -204,7 +197,7 @@ def snapshot(metrics: Metrics) -> Snapshot:
     """What one process has counted."""
     return [
         [family.name, family.type, family.documentation, [[s.name, sorted(s.labels.items()), s.value] for s in samples]]
-        for family in metrics.families()
+        for family in metrics.registry.collect()
         if (samples := family.samples)
     ]
 

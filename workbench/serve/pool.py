@@ -67,16 +67,14 @@ class Outage:
         return self.since_s is not None and now_s - self.since_s >= self.limit_s
 
     def pause_s(self, failed_starts: int, now_s: float) -> float:
-        """Before the next try; the last one of an outage is made at its limit, so that the service ends then."""
-        pause = pause_s(failed_starts)
+        """Before a process is started again that failed to start so many times in a row: doubling, to ten seconds.
+
+        The last try of an outage is made at its limit, so that the service ends then.
+        """
+        pause = float(min(_FIRST_PAUSE_S * 2 ** min(failed_starts, _MOST_DOUBLINGS), _LONGEST_PAUSE_S))
         if self.since_s is None or self.is_over_limit(now_s):
             return pause
         return min(pause, self.since_s + self.limit_s - now_s + _LATE_S)
-
-
-def pause_s(failed_starts: int) -> float:
-    """Before a worker is started again that failed to start so many times in a row: doubling, to ten seconds."""
-    return float(min(_FIRST_PAUSE_S * 2 ** min(failed_starts, _MOST_DOUBLINGS), _LONGEST_PAUSE_S))
 
 
 def longest_start_s(slowest_s: float | None, *, first_s: float, limit_s: float) -> float:

@@ -14,16 +14,25 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.bundle import Bundle, preprocessor_of
-from workbench.serve.answers import Answer, NotFinite, answers_for, finite, texts_answered
+from workbench.serve.access import watched_keys
 from workbench.serve.batcher import QueueFull, Row
 from workbench.serve.dispatch import Dispatch
 from workbench.serve.events import every, log_defect
-from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import Question, arrays, input_rules, parse
-from workbench.serve.samples import Padding, Sizes, Tokenizing, raw_key, raw_rows
-from workbench.serve.settings import ServeSettings, with_room
+from workbench.serve.samples import (
+    Answer,
+    NotFinite,
+    Padding,
+    Tokenizing,
+    answers_for,
+    finite,
+    raw_key,
+    raw_rows,
+    texts_answered,
+)
+from workbench.serve.settings import ServeSettings
 from workbench.targets.base import Array
 
 if TYPE_CHECKING:
@@ -56,7 +65,6 @@ class Service:
     def __init__(
         self, bundle: Bundle, settings: ServeSettings, metrics: Metrics, queue: Dispatch | RemoteQueue
     ) -> None:
-        settings = with_room(settings, bundle)
         self.bundle, self.settings, self.metrics, self.queue = bundle, settings, metrics, queue
         self.draining = False
         self.started_s = time.monotonic()
@@ -69,7 +77,7 @@ class Service:
         self._rules = input_rules(manifest, None if self.preprocessor is None else self.preprocessor.largest_id)
         self._longest = None if self.preprocessor is None else self.preprocessor.bins[-1]
         self._padding = Padding(manifest)
-        self.keys = watched_keys(settings.access)
+        self.keys = watched_keys(settings)
         """None where everybody is answered."""
         self.loop = asyncio.get_running_loop()
         self._open: set[Request] = set()
@@ -101,7 +109,7 @@ class Service:
             Refusal: it has no key, or came too soon for its key.
         """
         if self.keys is not None:
-            self.metrics.key_used(self.keys.admit(given, time.perf_counter()).name)
+            self.metrics.key_requests.labels(self.keys.admit(given, time.perf_counter()).name).inc()
 
     def admit(self) -> None:
         """Raises Refusal while the service cannot take requests."""
@@ -189,7 +197,11 @@ class Service:
     def answered(self, rows: Sequence[Row], outputs: Mapping[str, Array]) -> None:
         try:
             if rows[0].item.raw:
-                found: Sequence[Any] = [self._raw_answer(outputs, i, row.item.sizes) for i, row in enumerate(rows)]
+                cut = self._padding.cut
+                found: Sequence[Any] = [
+                    {n: finite(cut(n, array[i : i + 1], row.item.sizes)[0]) for n, array in outputs.items()}
+                    for i, row in enumerate(rows)
+                ]
             else:
                 found = texts_answered(self._answers, outputs, [row.item for row in rows])
         except NotFinite:
@@ -210,9 +222,6 @@ class Service:
                 self.queue.discard(request.rows)
                 if not request.done.done():
                     request.done.set_exception(refusal)
-
-    def _raw_answer(self, outputs: Mapping[str, Array], row: int, sizes: Sizes) -> dict[str, Array]:
-        return {n: finite(self._padding.cut(n, array[row : row + 1], sizes)[0]) for n, array in outputs.items()}
 
     def _finish(self, row: Row, result: Answer) -> None:
         request: Request = row.owner

@@ -1,38 +1,38 @@
-"""What a service is told when it starts: where it listens, how it batches, whom it answers, and what it refuses."""
+"""What a service is told when it starts: where it listens, how it batches, whom it answers, and what it refuses.
+
+A field with a `help` is an option, of `workbench serve` and of `python -m workbench.serve` alike.
+"""
+# ruff: noqa: RUF009  # `_option` gives a dataclass field
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
-from workbench.bundle import Bundle, golden_batches
-from workbench.bundle.fingerprint import Policy
-from workbench.bundle.signing import TrustedKeys
-from workbench.serve.cards import check_devices
-from workbench.serve.hosts import canonical_host, is_loopback
+from workbench.serve.access import canonical_host, is_loopback
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceSettings
 
-_OPTIONS = {
-    "queue": "--queue-limit",
-    "connections": "--max-connections",
-    "connections_of_address": "--max-connections-per-address",
-    "no_worker_s": "--no-worker-timeout-s",
-}
+if TYPE_CHECKING:  # types only: whoever asks for the options alone need not wait for the libraries behind a bundle
+    from workbench.bundle.signing import TrustedKeys
+
 Exposure = Literal["open", "admin", "off"]
 _PORTS = "Ports are 0 (any free one) to 65535."
 _GIVE_KEYS = "Give --api-keys FILE, or WORKBENCH_API_KEY in the environment."
 MOST_FRONT_ENDS = 64
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
-_BYTES_OF_A_NUMBER = 26
-"""As JSON writes a float64 with its sign, its comma and a space."""
-_SAMPLES = 2
-_LARGER = 4
-"""Times the golden samples, where an axis is free and has no bins: others may be larger."""
-_BODIES = 16
-"""That may come in at the same time."""
+ALL_CARDS = "all"
+_FORMS = "all, a number of cards, or names with commas such as 0,1,3 (a single one: 3,)."
+
+
+def _option(default: Any, help_text: str, flag: str = "") -> Any:
+    """A field that is an option, called as the field where no flag is given."""
+    return field(default=default, metadata={"help": help_text, "flag": flag})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,73 +63,25 @@ class Limits:
     texts: int = 64
     characters: int = 10_000
     words: int = 2_000
-    connections: int = 2048
-    connections_of_address: int = 1024
-    queue: int = 1024
+    connections: int = _option(2048, "open at a time", "--max-connections")
+    connections_of_address: int = _option(1024, "of one client's address", "--max-connections-per-address")
+    queue: int = _option(1024, "samples that may wait; more are refused with 503", "--queue-limit")
     body_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
     batch_timeout_s: float = 120.0
     hang_s: float = 10.0
     grace_s: float = 30.0
-    no_worker_s: float = 60.0
+    no_worker_s: float = _option(
+        60.0, "end with an error when no worker could answer for so many seconds", "--no-worker-timeout-s"
+    )
     first_start_s: float = 600.0
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
+        for one in dataclasses.fields(self):
+            value = getattr(self, one.name)
             if not (math.isfinite(value) and value > 0):
-                key = _OPTIONS.get(name, f"limits.{name}")
+                key = one.metadata.get("flag", f"limits.{one.name}")
                 raise ConfigError(f"{value} is not positive.", key=key)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """Who may ask, for what, and under which name.
-
-    Attributes:
-        hosts: that requests may name beside loopback names and the address they arrive at; see `serve.hosts`.
-        key_file: the keys that X-API-Key must hold one of, as digests; see `serve.keys`. None for none.
-        api_key: one more key, in clear text, named 'default'. Without any key, everybody is answered.
-        keyless: to listen beyond loopback without a key is meant so.
-        rate_per_s: requests that one key may send in a second, where the file does not say.
-        admin_host, admin_port: where a process of its own tells liveness and readiness, and what `metrics` and `docs`
-            put there; no key is asked for. 0 is any free port, None for no such process.
-        metrics, docs: 'open' to whoever reaches the service, at the port of administration only, or nowhere.
-    """
-
-    hosts: tuple[str, ...] = ()
-    key_file: Path | None = None
-    api_key: str | None = None
-    keyless: bool = False
-    rate_per_s: float | None = None
-    admin_host: str = "127.0.0.1"
-    admin_port: int | None = None
-    metrics: Exposure = "open"
-    docs: Exposure = "open"
-
-    def __post_init__(self) -> None:
-        for name in self.hosts:
-            if canonical_host(name) is None:
-                hint = "A name or an address without a port; *.NAME for all below it, * for every host."
-                raise ConfigError(f"{name!r} is no host.", key="--allowed-host", hint=hint)
-        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
-            raise ConfigError("must be printable ASCII and not empty.", key=API_KEY_VARIABLE)
-        if self.rate_per_s is not None and not (math.isfinite(self.rate_per_s) and self.rate_per_s > 0):
-            raise ConfigError(f"{self.rate_per_s} is not positive.", key="--rate-limit")
-        if self.rate_per_s is not None and not self.keyed:
-            raise ConfigError("limits requests of each key, and there is none.", key="--rate-limit", hint=_GIVE_KEYS)
-        if self.admin_port is not None and not 0 <= self.admin_port <= 65535:
-            raise ConfigError(f"{self.admin_port} is no port.", key="--admin-port", hint=_PORTS)
-        for name, value in (("--metrics", self.metrics), ("--docs", self.docs)):
-            if value not in ("open", "admin", "off"):
-                raise ConfigError(f"{value!r} is none of open, admin and off.", key=name)
-            if value == "admin" and self.admin_port is None:
-                raise ConfigError("there is no port of administration.", key=name, hint="Give --admin-port as well.")
-
-    @property
-    def keyed(self) -> bool:
-        """A key is asked for."""
-        return self.api_key is not None or self.key_file is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,74 +89,100 @@ class ServeSettings:
     """Everything about one service but its bundle.
 
     Attributes:
-        port: 0 for any free one; the line `listening` of the log names it.
-        service: batching and workers.
-        devices: that workers are started on, `service.workers` on each, as `cards.places_of` takes them; None for all
-            that are visible.
-        front_ends: processes that take requests in, tokenize and answer, for all cards together; None for as many as
-            suit the cards and the host.
-        policy: what a difference between this machine and the one the bundle was measured on does.
+        port: the line `listening` of the log names the one that was free.
+        workers, max_batch_size, batch_timeout_ms: in place of the bundle's; `service` is what comes of it.
+        front_ends: for all cards together.
+        allowed_host: beside loopback names and the address that a request arrives at; see `serve.access`.
+        api_keys: the file of keys, as digests; see `serve.access`. Without any key, everybody is answered.
+        api_key: one more, in clear text, named 'default'.
         trusted: whose signature the bundle must carry; None for none.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8000
-    service: ServiceSettings
-    devices: str | None = None
-    front_ends: int | None = 1
+    host: str = _option("127.0.0.1", "address to listen on; 0.0.0.0 for all")
+    port: int = _option(8000, "0 for any free one")
+    workers: int | None = _option(None, "processes with a model each, for each device; default: the bundle's")
+    devices: str | None = _option(None, "cards to use: all (default), a number of them, or names: 0,1,3 (one: 3,)")
+    front_ends: str = _option(
+        "auto", "processes that take requests in, for all cards; auto: one for each card, at most half of the CPUs"
+    )
+    max_batch_size: int | None = _option(None, "default: the bundle's")
+    batch_timeout_ms: float | None = _option(None, "how long a sample waits for others; default: the bundle's")
+    policy: Literal["warn", "refuse"] = _option("refuse", "when this machine is not one the bundle was made for")
+    trusted_keys: Path | None = _option(
+        None, "file of public keys: the bundle must be signed by one of them; default: WORKBENCH_TRUSTED_KEYS"
+    )
+    allowed_host: list[str] | None = _option(None, "that requests may name, beside loopback; again for more")
+    api_keys: Path | None = _option(None, "file of keys, as `workbench api-key` prints their lines")
+    no_key: bool = _option(False, "listen beyond loopback and ask for no key")
+    rate_limit: float | None = _option(None, "requests a second of each key that states no limit")
+    admin_host: str = _option("127.0.0.1", "address of --admin-port")
+    admin_port: int | None = _option(
+        None, "liveness and readiness from a process of its own, for which no key is asked; 0 for any free port"
+    )
+    metrics: Exposure = _option("open", "/metrics: to everybody, at the admin port alone, or nowhere")
+    docs: Exposure = _option("open", "/docs and /openapi.json, as --metrics")
+    service: ServiceSettings = field(default_factory=ServiceSettings)
     limits: Limits = Limits()
-    policy: Policy = "refuse"
-    access: Access = Access()
     trusted: TrustedKeys | None = None
+    api_key: str | None = field(default_factory=lambda: os.environ.get(API_KEY_VARIABLE))
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"{self.port} is no port.", key="--port", hint=_PORTS)
+        for option, port in (("--port", self.port), ("--admin-port", self.admin_port)):
+            if port is not None and not 0 <= port <= 65535:
+                raise ConfigError(f"{port} is no port.", key=option, hint=_PORTS)
         if self.devices is not None:
-            check_devices(self.devices)
-        if self.front_ends is not None and not 1 <= self.front_ends <= MOST_FRONT_ENDS:
-            raise ConfigError(f"{self.front_ends} is not 1 to {MOST_FRONT_ENDS}.", key="--front-ends")
-        if self.policy not in ("warn", "refuse"):
-            raise ConfigError(f"{self.policy!r} is neither warn nor refuse.", key="--policy")
-        if not is_loopback(self.host) and not self.access.keyed and not self.access.keyless:
+            _check_devices(self.devices)
+        if self.front_ends != "auto":
+            if not self.front_ends.isdecimal():
+                raise ConfigError(f"{self.front_ends!r} is neither a number nor auto.", key="--front-ends")
+            if not 1 <= int(self.front_ends) <= MOST_FRONT_ENDS:
+                raise ConfigError(f"{self.front_ends} is not 1 to {MOST_FRONT_ENDS}.", key="--front-ends")
+        for name in self.allowed_host or ():
+            if canonical_host(name) is None:
+                hint = "A name or an address without a port; *.NAME for all below it, * for every host."
+                raise ConfigError(f"{name!r} is no host.", key="--allowed-host", hint=hint)
+        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
+            raise ConfigError("must be printable ASCII and not empty.", key=API_KEY_VARIABLE)
+        if self.rate_limit is not None and not (math.isfinite(self.rate_limit) and self.rate_limit > 0):
+            raise ConfigError(f"{self.rate_limit} is not positive.", key="--rate-limit")
+        if self.rate_limit is not None and not self.keyed:
+            raise ConfigError("limits requests of each key, and there is none.", key="--rate-limit", hint=_GIVE_KEYS)
+        for option, where in (("--metrics", self.metrics), ("--docs", self.docs)):
+            if where == "admin" and self.admin_port is None:
+                raise ConfigError("there is no port of administration.", key=option, hint="Give --admin-port as well.")
+        if not is_loopback(self.host) and not self.keyed and not self.no_key:
             hint = f"{_GIVE_KEYS} --no-key serves whoever reaches it."
             raise ConfigError(f"{self.host} is not loopback, and no key is asked for.", key="--host", hint=hint)
 
+    @property
+    def keyed(self) -> bool:
+        """A key is asked for."""
+        return self.api_key is not None or self.api_keys is not None
 
-def front_ends_of(text: str) -> int | None:
-    """What `--front-ends` says: a number, or None for auto.
-
-    Raises:
-        ConfigError: it is neither.
-    """
-    if text == "auto":
-        return None
-    if not text.isdecimal():
-        raise ConfigError(f"{text!r} is neither a number nor auto.", key="--front-ends")
-    return int(text)
+    @property
+    def hosts(self) -> list[str]:
+        """`allowed_host` as `Hosts` takes them."""
+        return [host for host in map(canonical_host, self.allowed_host or ()) if host is not None]
 
 
-def with_room(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
-    """The same settings with limits that a picture fits into: what one takes as JSON, and some room; a service of texts
-    or of small arrays keeps its own.
+def options_of(kind: type[Any]) -> Iterator[tuple[str, str, Any, Any, str]]:
+    """(field, flag, type, default, help) of each option among a dataclass's fields."""
+    hints = get_type_hints(kind, localns={"TrustedKeys": Any})
+    for one in dataclasses.fields(kind):
+        if "help" in one.metadata:
+            flag = one.metadata["flag"] or f"--{one.name.replace('_', '-')}"
+            yield one.name, flag, hints[one.name], one.default, one.metadata["help"]
 
-    The largest bin tells the size of a free axis, else the golden samples do.
-    """
-    manifest = bundle.manifest
-    if manifest.text is not None:
-        return settings
-    bins = {axis.name: axis.bins[-1] for axis in manifest.axes if axis.bins}
-    shown: dict[str, tuple[int, ...]] = {}
-    for golden in golden_batches(bundle):
-        for name, array in golden.feeds.items():
-            known = shown.get(name, array.shape)
-            shown[name] = tuple(map(max, known, array.shape))
-    numbers, larger = 0, 1
-    for spec in manifest.model.inputs:
-        free = shown.get(spec.name, ())[1:]
-        sizes = [axis if isinstance(axis, int) else bins.get(str(axis), 0) for axis in spec.shape[1:]]
-        larger = larger if all(sizes) else _LARGER
-        numbers += math.prod(size or (free[at] if at < len(free) else 1) for at, size in enumerate(sizes))
-    body_bytes = max(settings.limits.body_bytes, _SAMPLES * larger * _BYTES_OF_A_NUMBER * numbers)
-    unread_bytes = max(settings.limits.unread_bytes, _BODIES * body_bytes)
-    return replace(settings, limits=replace(settings.limits, body_bytes=body_bytes, unread_bytes=unread_bytes))
+
+def card_names(text: str) -> list[str]:
+    """What stands between the commas of `--devices`."""
+    return [name for word in text.split(",") if (name := word.strip())]
+
+
+def _check_devices(text: str) -> None:
+    names = card_names(text)
+    if text == ALL_CARDS or (text.isdecimal() and int(text)):
+        return
+    if "," not in text or not names or len(set(names)) < len(names):
+        why = "names a card twice" if len(set(names)) < len(names) else "names no cards"
+        raise ConfigError(f"{text!r} {why}.", key="--devices", hint=f"Write {_FORMS}")

@@ -37,16 +37,13 @@ class Message:
 
 def pack(head: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> bytes:
     """The bytes of one message; texts travel as NumPy's fixed-width ones."""
-    contiguous = {name: np.asarray(_plain(array), order="C") for name, array in (arrays or {}).items()}
+    # runtimes give an output of texts as objects, whose bytes are addresses
+    plain = {name: a.astype(np.str_) if a.dtype.kind == "O" else a for name, a in (arrays or {}).items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in plain.items()}
     listed = [[name, array.dtype.str, array.shape] for name, array in contiguous.items()]
     header = json.dumps({**head, "arrays": listed}).encode()
     payload = [array.tobytes() for array in contiguous.values()]
     return b"".join((_LENGTHS.pack(len(header), sum(map(len, payload))), header, *payload))
-
-
-def _plain(array: Array) -> Array:
-    """Of an output of texts, which runtimes give as objects, whose bytes are addresses."""
-    return array.astype(np.str_) if array.dtype.kind == "O" else array
 
 
 class Reader:

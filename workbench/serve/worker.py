@@ -11,7 +11,6 @@ import os
 import resource
 import socket
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,31 +29,30 @@ from workbench.values.system.control_groups import available_memory_bytes
 _LEAST_BYTES = 4 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """Attributes:
-    manifest_sha256: of the bundle that was checked; no other is served by a later worker either.
-    rows: of the largest batch that will come.
-    place: number of the card among those of the service, `device` as this process counts it.
+def run(
+    directory: str,
+    manifest_sha256: str,
+    rows: int,
+    policy: Policy,
+    place: int,
+    device: int,
+    connection: socket.socket,
+    parent: int,
+) -> None:
+    """The process: run batches until the other side closes the socket.
+
+    Args:
+        manifest_sha256: of the bundle that was checked; no other is served by a later worker either.
+        rows: of the largest batch that will come.
+        place: number of the card among those of the service, `device` as this process counts it.
     """
-
-    directory: str
-    manifest_sha256: str
-    rows: int
-    policy: Policy
-    place: int
-    device: int
-
-
-def run(work: Work, connection: socket.socket, parent: int) -> None:
-    """The process: run batches until the other side closes the socket."""
     live_and_die_with(parent)
     started = time.perf_counter()
     try:
-        bundle = read_bundle(Path(work.directory), manifest_sha256=work.manifest_sha256)
+        bundle = read_bundle(Path(directory), manifest_sha256=manifest_sha256)
         if described(bundle.manifest.artifact.target).on_host:
             _limit_memory()
-        session, facts = open_proved(bundle, work.rows, work.policy, device=work.device)
+        session, facts = open_proved(bundle, rows, policy, device=device)
     except WorkbenchError as error:
         machine = isinstance(error, ToolchainError)
         connection.sendall(pack({"failed": str(error), "final": True, "machine": machine}))
@@ -63,7 +61,7 @@ def run(work: Work, connection: socket.socket, parent: int) -> None:
         connection.sendall(pack({"failed": f"{type(error).__name__}: {error}", "final": False}))
         raise
     seconds = time.perf_counter() - started
-    ready = {**facts, "device": work.place, "pid": os.getpid(), "startup_s": seconds}
+    ready = {**facts, "device": place, "pid": os.getpid(), "startup_s": seconds}
     with contextlib.closing(session), contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall(pack({"ready": ready}))
         for message in messages(connection):

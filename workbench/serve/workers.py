@@ -1,34 +1,20 @@
-"""The workers of a service: who is free, who has which batch, and what Prometheus is told of them."""
+"""Workers as the process with the queues sees them: which gets the next batch, and what Prometheus is told of them."""
 
 from __future__ import annotations
 
-import multiprocessing.process
-import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import psutil
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from workbench.bundle import Bundle
-from workbench.serve import worker
 from workbench.serve.batcher import Batch
 from workbench.serve.cards import HERE, Place
-from workbench.serve.pool import Member, Pool, spawned
-from workbench.serve.settings import ServeSettings
-from workbench.serve.wire import Message
-from workbench.values.errors import ToolchainError, WorkbenchError
-from workbench.values.system.environment import variables_set
-
-if TYPE_CHECKING:
-    from workbench.serve.dispatch import Dispatch
-
-_FAILED_BATCHES = 3
-"""In a row; then the worker is started again, which replays the golden samples."""
+from workbench.serve.metrics import labelled
+from workbench.serve.pool import Member, Pool
 
 
 @dataclass(slots=True, eq=False)
@@ -65,134 +51,47 @@ class Worker(Member):
         return self._resident_bytes
 
 
-class Workers(Pool[Worker], Collector):
-    """`service.workers` at each place; worker n computes at place n modulo their number."""
+class WorkerMetrics(Collector):
+    """Of each that is ready its memory: a dead process has none, and a last value would look like one."""
 
-    KIND, FAILED, FIRST_ALL = "worker", "start_failed", True
-    TOLD = ("pid", "device", "samples", "startup_s")
-
-    def __init__(
-        self,
-        bundle: Bundle,
-        settings: ServeSettings,
-        places: Sequence[Place],
-        owner: Dispatch,
-        give_up: Callable[[WorkbenchError], None],
-    ) -> None:
-        count, limits = settings.service.workers * len(places), settings.limits
-        members = [Worker(number, place=places[number % len(places)]) for number in range(count)]
-        super().__init__(members, limits.no_worker_s, limits.first_start_s, give_up)
-        self._bundle, self._settings, self._owner, self._places = bundle, settings, owner, len(places)
-        self._free: list[Worker] = []
-
-    @property
-    def free(self) -> int:
-        return len(self._free)
-
-    def run(self, batch: Batch) -> None:
-        """Hand a batch to a free worker."""
-        busy = [one.number for one in self.all if one.batch is not None]
-        chosen = self._free.pop(least_loaded([one.number for one in self._free], busy, self._places))
-        chosen.batch = batch
-        chosen.say({"batch": 0}, batch.feeds)
-
-    def launch(self, member: Worker) -> tuple[multiprocessing.process.BaseProcess, socket.socket]:
-        """See `Pool`."""
-        bundle, settings, number = self._bundle, self._settings, member.number
-        work = worker.Work(
-            directory=str(bundle.directory),
-            manifest_sha256=bundle.manifest_sha256,
-            rows=settings.service.max_batch_size,
-            policy=settings.policy,
-            place=number % self._places,
-            device=member.place.device,
-        )
-        with variables_set(member.place.environment):
-            return spawned(f"worker-{number}", worker.run, work)
-
-    def received(self, member: Worker, message: Message) -> None:
-        """See `Pool`."""
-        head = message.head
-        if "ready" in head:
-            self._freed(member)
-            return
-        batch, member.batch = member.batch, None
-        assert batch is not None
-        error = head.get("error")
-        member.failed_batches = 0 if error is None else member.failed_batches + 1
-        if member.failed_batches < _FAILED_BATCHES:
-            self._freed(member)
-        else:
-            member.kill()
-        if error is None:
-            self._owner.answered(batch, member.number, message.arrays, head["run_s"])
-        else:
-            self._owner.refused(batch, member.number, error)
-
-    def _freed(self, member: Worker) -> None:
-        self._free.append(member)
-        self._owner.worker_free()
-
-    def emptied(self, member: Worker) -> dict[str, Any]:
-        """See `Pool`."""
-        if member in self._free:
-            self._free.remove(member)
-        member.failed_batches = 0
-        return {}
-
-    def changed(self, member: Worker) -> None:
-        """See `Pool`."""
-        self._owner.worker_changed()
-        if member.state == "lost" and member.batch is not None:
-            batch, member.batch = member.batch, None
-            self._owner.lost(batch)
-
-    def about(self, member: Worker) -> dict[str, Any]:
-        """See `Pool`."""
-        return {"card": member.place.card} if member.place.card else {}
-
-    def none_left(self, last: Worker) -> ToolchainError:
-        """See `Pool`."""
-        count = sum(one.failed_starts for one in self.all)
-        return ToolchainError(
-            f"no worker could answer for {self.outage.limit_s:g} s (--no-worker-timeout-s), in which {count} starts "
-            f"failed; the last one, of worker {last.number}: {last.error}. Start the service again; where that does "
-            "not help, look at its limits of memory, processes and open files, at its log and at the device."
-        )
+    def __init__(self, workers: Pool[Worker]) -> None:
+        self._workers = workers
 
     def collect(self) -> Iterable[Metric]:
-        """Of each that is ready its memory: a dead process has none, and a last value would look like one."""
-        labels = ["worker"]
-        restarts = CounterMetricFamily(
-            "workbench_worker_restarts", "Times a worker was started again after it died.", labels=labels
-        )
-        failed = CounterMetricFamily(
-            "workbench_worker_failed_starts",
-            "Starts of a worker that failed: no process could be made, or it died before it was ready.",
-            labels=labels,
-        )
-        resident = GaugeMetricFamily(
-            "workbench_worker_resident_memory_bytes", "Resident memory of a worker process.", labels=labels
-        )
-        device = GaugeMetricFamily(
-            "workbench_worker_device_memory_bytes",
-            "Device memory of a worker's session; absent where the host computes.",
-            labels=labels,
-        )
-        for one in self.all:
-            label = [str(one.number)]
-            restarts.add_metric(label, one.restarts)
-            failed.add_metric(label, one.all_failed_starts)
-            if one.state == "ready":
-                resident.add_metric(label, one.resident_bytes)
-                if one.facts["device_bytes"] is not None:
-                    device.add_metric(label, one.facts["device_bytes"])
-        yield from (restarts, failed, resident, device)
-        yield GaugeMetricFamily("workbench_workers_alive", "Inference workers that are running.", self.ready)
+        each = [(str(one.number), one) for one in self._workers.all]
+        ready = [(number, one) for number, one in each if one.state == "ready"]
+        for kind, name, text, values in (
+            (
+                CounterMetricFamily,
+                "workbench_worker_restarts",
+                "Times a worker was started again after it died.",
+                [(number, one.restarts) for number, one in each],
+            ),
+            (
+                CounterMetricFamily,
+                "workbench_worker_failed_starts",
+                "Starts of a worker that failed: no process could be made, or it died before it was ready.",
+                [(number, one.all_failed_starts) for number, one in each],
+            ),
+            (
+                GaugeMetricFamily,
+                "workbench_worker_resident_memory_bytes",
+                "Resident memory of a worker process.",
+                [(number, one.resident_bytes) for number, one in ready],
+            ),
+            (
+                GaugeMetricFamily,
+                "workbench_worker_device_memory_bytes",
+                "Device memory of a worker's session; absent where the host computes.",
+                [(number, held) for number, one in ready if (held := one.facts["device_bytes"]) is not None],
+            ),
+        ):
+            yield labelled(kind, name, text, "worker", values)
+        yield GaugeMetricFamily("workbench_workers_alive", "Inference workers that are running.", self._workers.ready)
         yield GaugeMetricFamily(
             "workbench_no_worker_seconds",
             "How long no worker could answer; 0 while one can. The service ends when it is too long.",
-            self.outage.lasts_s(time.monotonic()),
+            self._workers.outage.lasts_s(time.monotonic()),
         )
 
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scorer_of
 from workbench.shipping.deployment import DeploymentSettings, deployment_files
-from workbench.shipping.language_handover import language_contents
+from workbench.shipping.language_handover import prompts_of
 from workbench.targets import described
 from workbench.targets.base import Array, replay_tolerance
 from workbench.values.candidate import Candidate
@@ -60,49 +60,45 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
     artifact, directory = artifact_of(experiment, candidate, bench)
     if overflow := overflow_of(experiment, candidate, bench):
         raise MeasureError(f"{candidate.short_id} cannot be handed over: {overflow}")
+    outcomes = journal.outcomes(candidate.id, "holdout")
+    data = experiment.dataset
+    alike: dict[str, Any] = {
+        "name": experiment.name,
+        "about": experiment.about,
+        "task": data.task,
+        "candidate": candidate,
+        "artifact": artifact,
+        "artifact_directory": directory,
+        "evaluations": evaluations,
+        "baseline": evaluations_of(journal, experiment.baseline),
+        "model": experiment.model,
+        "datasets": {split: data.digest(split) for split in get_args(Split)},
+        "outcomes": outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
+        "origin": _origin(experiment),
+    }
     if experiment.model.is_language_model:
-        return language_contents(
-            experiment,
-            candidate,
-            bench,
-            journal,
-            artifact=artifact,
-            directory=directory,
-            evaluations=evaluations,
-            baseline=evaluations_of(journal, experiment.baseline),
-            origin=_origin(experiment),
+        prompts = prompts_of(experiment, candidate, bench, directory)
+        scored = digest([data.task, data.measure, data.holdout.digest, experiment.model.sha256])
+        return BundleContents(
+            **alike, golden=(), prompts=prompts, tolerance=prompts.tolerance, outcome_samples_sha256=scored
         )
     service = service_settings(candidate, evaluations)
     bins = service.sequence_bins or candidate.sequence_bins
     golden = _golden(experiment, candidate, bench, bins)
     largest = max(float(np.abs(array).max(initial=0)) for batch in golden for array in batch.outputs.values())
     share = replay_tolerance(candidate)
-    record = journal.record(candidate.id)
-    outcomes = journal.outcomes(candidate.id, "holdout")
-    data = experiment.dataset
     padded = data.with_bins(bins)
     return BundleContents(
-        name=experiment.name,
-        about=experiment.about,
-        task=data.task,
-        candidate=candidate,
-        artifact=artifact,
-        artifact_directory=directory,
-        evaluations=evaluations,
-        baseline=evaluations_of(journal, experiment.baseline),
-        model=experiment.model,
-        datasets={split: data.digest(split) for split in get_args(Split)},
+        **alike,
         golden=golden,
         tolerance=Tolerance(absolute=share * largest, relative=share),
         labels=data.labels,
-        record=record if candidate.quantization.calibrated else None,
+        record=journal.record(candidate.id) if candidate.quantization.calibrated else None,
         preprocessor=padded.preprocessor,
         axes=(*(() if padded.sizing is None else padded.sizing.uses), *growing_axes(data.interface, experiment.model)),
         service=service,
         fidelity=next((e.fidelity for e in reversed(evaluations) if e.fidelity is not None), None),
-        outcomes=outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
         outcome_samples_sha256=_scored_samples(experiment),
-        origin=_origin(experiment),
     )
 
 
@@ -134,20 +130,22 @@ def hand_over(
         WorkbenchError: see `write_bundle` and `deployment_files`.
     """
     chosen = replace(settings or DeploymentSettings(), signed=secret is not None)
+    engine_files = described(contents.artifact.target).engine_files
+
+    def deployed(manifest: Manifest) -> Mapping[str, str]:
+        """The files under deploy/: of our service, or those of the engines that serve such an artifact."""
+        if engine_files is None:
+            return deployment_files(manifest, chosen)
+        return engine_files(contents.artifact_directory, manifest.name)
+
     return write_bundle(
         to,
         contents,
         allow_emulated=allow_emulated,
         secret=secret,
         lock=chosen.lock,
-        deployment=lambda manifest: _deployed(manifest, contents.artifact_directory, chosen),
+        deployment=deployed,
     )
-
-
-def _deployed(manifest: Manifest, directory: Path, settings: DeploymentSettings) -> Mapping[str, str]:
-    """The files under deploy/: of our service, or those of the engines that serve such an artifact."""
-    engine_files = described(manifest.artifact.target).engine_files
-    return deployment_files(manifest, settings) if engine_files is None else engine_files(directory, manifest.name)
 
 
 def service_settings(candidate: Candidate, evaluations: Sequence[Evaluation]) -> ServiceSettings:

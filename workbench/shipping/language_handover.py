@@ -7,40 +7,25 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.bundle import BundleContents, Origin
+from workbench.bundle import BundleContents
 from workbench.bundle.bounds import value_fault
 from workbench.bundle.manifest import Tolerance
 from workbench.bundle.prompts import MOST_CHARACTERS, MOST_SHARE, GoldenPrompt, GoldenPrompts, KeptStep, kept_step
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.journal import Journal
 from workbench.inputs.dataset.language import windows
 from workbench.inputs.experiment import Experiment
-from workbench.targets.base import FLOAT32_REPLAY, INT8_REPLAY, Target
+from workbench.targets.base import INT8_REPLAY, Target
 from workbench.targets.language import language_target
 from workbench.targets.prompted import AnswersPrompts, Logits, PromptedModel
-from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
-from workbench.values.documents.canonical import digest
 from workbench.values.errors import BundleError, ConfigError, MeasureError, ToolchainError
-from workbench.values.measurement import Split
-from workbench.values.results import Evaluation
-
-_SPLITS: tuple[Split, ...] = ("calibration", "validation", "holdout")
 
 
-def language_contents(
-    experiment: Experiment,
-    candidate: Candidate,
-    bench: Bench,
-    journal: Journal,
-    *,
-    artifact: Artifact,
-    directory: Path,
-    evaluations: tuple[Evaluation, ...],
-    baseline: tuple[Evaluation, ...],
-    origin: Origin,
-) -> BundleContents:
-    """What the bundle of a sweep's candidate holds; its golden prompts are the beginnings of validation windows.
+def prompts_of(experiment: Experiment, candidate: Candidate, bench: Bench, directory: Path) -> GoldenPrompts:
+    """The golden prompts of a sweep's candidate: the beginnings of validation windows.
+
+    Args:
+        directory: of its checkpoint.
 
     Raises:
         ConfigError: the candidate is the float model.
@@ -53,29 +38,8 @@ def language_contents(
             hint="Name a quantized candidate.",
         )
     model = prompted_model(bench.target(candidate), directory)
-    data = experiment.dataset
-    texts = [model.text(window.ids[:TOKENS].tolist()) for window in windows(data, "validation")[: 2 * PROMPTS]]
-    prompts = make_golden_prompts(model, texts)
-    outcomes = journal.outcomes(candidate.id, "holdout")
-    confirmed = any(evaluation.split == "holdout" for evaluation in evaluations) and outcomes.exists()
-    return BundleContents(
-        name=experiment.name,
-        about=experiment.about,
-        task=data.task,
-        candidate=candidate,
-        artifact=artifact,
-        artifact_directory=directory,
-        evaluations=evaluations,
-        baseline=baseline,
-        model=experiment.model,
-        datasets={split: data.digest(split) for split in _SPLITS},
-        golden=(),
-        prompts=prompts,
-        tolerance=prompts.tolerance,
-        outcomes=outcomes if confirmed else None,
-        outcome_samples_sha256=digest([data.task, data.measure, data.holdout.digest, experiment.model.sha256]),
-        origin=origin,
-    )
+    found = windows(experiment.dataset, "validation")[: 2 * PROMPTS]
+    return make_golden_prompts(model, [model.text(window.ids[:TOKENS].tolist()) for window in found])
 
 
 def checkpoint_contents(
@@ -136,20 +100,12 @@ MARGIN = 2.0
 
 
 def make_golden_prompts(
-    model: PromptedModel,
-    texts: Sequence[str],
-    *,
-    quantized: bool = True,
-    prompts: int = PROMPTS,
-    tokens: int = TOKENS,
-    answer: int = ANSWER,
-    top: int = TOP,
+    model: PromptedModel, texts: Sequence[str], *, tokens: int = TOKENS, answer: int = ANSWER
 ) -> GoldenPrompts:
     """The first tokens of the first texts that can be kept, and what the checkpoint answers to them.
 
     Args:
         texts: those of one token are left out, and those with characters that would move a terminal's cursor.
-        quantized: whether anything of the checkpoint is; a float model is held to less.
 
     Raises:
         ConfigError: no text can be kept, or the context holds no answer.
@@ -160,7 +116,7 @@ def make_golden_prompts(
     if room < 1:
         raise ConfigError(f"an answer of {answer} tokens leaves no room for a prompt in a context of {model.context}.")
     chosen = [text for text in texts if _keepable(text)]
-    found = [(text, ids[:room]) for text in chosen[: 4 * prompts] if len(ids := model.ids(text)) > 1][:prompts]
+    found = [(text, ids[:room]) for text in chosen[: 4 * PROMPTS] if len(ids := model.ids(text)) > 1][:PROMPTS]
     if not found:
         raise ConfigError("no text can be a golden prompt.", hint="Give texts of more than one token.")
     asked = [ids for _, ids in found]
@@ -169,18 +125,17 @@ def make_golden_prompts(
     def keep(prompt: int, token: int, logits: Logits) -> None:
         if not np.isfinite(logits).all():
             raise BundleError(f"A logit of golden prompt {prompt} is not finite; such a model must not be served.")
-        steps[prompt].append(kept_step(logits, min(top, len(logits))))
+        steps[prompt].append(kept_step(logits, min(TOP, len(logits))))
 
     answers = model.answers(asked, answer, keep)
     largest, ways = _measured(model, asked, answers, steps)
-    share = INT8_REPLAY if quantized else FLOAT32_REPLAY
     highest = max(abs(each) for kept in steps for step in kept for each in step.logits)
-    wanted = max(share * highest, MARGIN * largest)
+    wanted = max(INT8_REPLAY * highest, MARGIN * largest)
     allowed = min(wanted, MOST_SHARE * highest)
     return GoldenPrompts(
         vocabulary=model.vocabulary,
-        tolerance=Tolerance(absolute=allowed, relative=share),
-        tolerance_source=_source(share, highest, largest),
+        tolerance=Tolerance(absolute=allowed, relative=INT8_REPLAY),
+        tolerance_source=_source(highest, largest),
         largest_measured=largest,
         ways=ways,
         device=model.device_words,
@@ -197,14 +152,14 @@ def make_golden_prompts(
     )
 
 
-def _source(share: float, highest: float, largest: float) -> str:
+def _source(highest: float, largest: float) -> str:
     """Where the absolute part of a tolerance is from."""
     if MARGIN * largest > MOST_SHARE * highest:
         said = f"{MOST_SHARE:g} of the largest logit, the most that is allowed: it differs by more from way to way"
-    elif MARGIN * largest > share * highest:
+    elif MARGIN * largest > INT8_REPLAY * highest:
         said = f"{MARGIN:g} times what was measured"
     else:
-        said = f"{share:g} of the largest logit [inferred: what replays of other targets are allowed]"
+        said = f"{INT8_REPLAY:g} of the largest logit [inferred: what replays of other targets are allowed]"
     return f"{said}; measured: {largest:.3g} between ways to execute it on this processor, on a device nothing"
 
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -24,12 +23,13 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.load import LoadPlan, LoadResult, bodies_of_bundle, bodies_of_dataset, run_load
+from workbench.load.http1 import exchange
 from workbench.load.result import P99_ANSWERS
 from workbench.load.service_process import RunningService, running_service
 from workbench.shipping.handover import bundle_contents
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MeasureError
-from workbench.values.measurement import ServiceFigures, Split
+from workbench.values.measurement import ServiceFigures
 from workbench.values.service import ServiceLoad, ServiceSettings
 from workbench.values.system.scratch import scratch_folder
 
@@ -64,7 +64,6 @@ def confirm_by_load(
     *,
     seconds: float,
     exactly: bool = False,
-    split: Split = "holdout",
 ) -> Confirmation:
     """Write the candidate's bundle into a temporary folder, serve it as `best` says, load it as `best` was predicted.
 
@@ -76,7 +75,6 @@ def confirm_by_load(
         seconds: of load that count; up to six times as many where the predicted throughput gives too few answers for a
             P99.
         exactly: so many and no more.
-        split: whose texts are sent.
 
     Raises:
         CandidateError: it cannot be compiled or run any more, or (`MeasureError`) the service answers wrongly.
@@ -86,7 +84,7 @@ def confirm_by_load(
     contents = bundle_contents(experiment, candidate, bench, journal)
     with scratch_folder("confirm") as folder:
         bundle = write_bundle(folder / "bundle", contents, allow_emulated=True)
-        bodies = bodies_of_dataset(experiment.dataset, split, model=experiment.model)
+        bodies = bodies_of_dataset(experiment.dataset, "holdout", model=experiment.model)
         lasts_s = seconds if exactly else load_seconds(best, seconds)
         return confirm_bundle(bundle, best, lasts_s, bodies, seed=experiment.seed)
 
@@ -123,14 +121,11 @@ def load_bundle(
     load: ServiceLoad,
     seconds: float,
     *,
-    settings: ServiceSettings | None = None,
     bodies: Sequence[str] = (),
-    seed: int = 0,
 ) -> ServiceFigures:
-    """Serve a bundle, check its answers, load it, stop it.
+    """Serve a bundle with its own settings, check its answers, load it, stop it.
 
     Args:
-        settings: None for the bundle's own.
         bodies: JSON requests (`workbench.load.bodies_of_…`); the golden samples when empty.
 
     Raises:
@@ -140,10 +135,10 @@ def load_bundle(
     opened = read_bundle(bundle)
     with scratch_folder("load") as folder:
         log = folder / "serve.log"
-        with running_service(bundle, log=log, settings=settings) as running:
+        with running_service(bundle, log=log) as running:
             check_answers(running, opened)
-            result = _loaded(running, load, seconds, bodies or bodies_of_bundle(opened), seed)
-    return service_figures(result, settings if settings is not None else opened.manifest.service)
+            result = _loaded(running, load, seconds, bodies or bodies_of_bundle(opened), 0)
+    return service_figures(result, opened.manifest.service)
 
 
 def check_answers(running: RunningService, bundle: Bundle) -> int:
@@ -209,21 +204,16 @@ def _loaded(running: RunningService, load: ServiceLoad, seconds: float, bodies: 
 
 def _ask(running: RunningService, inputs: dict[str, Any], number: int) -> dict[str, Any]:
     """The outputs of one sample given as arrays."""
-    parts = urlsplit(running.url)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=_TIMEOUT_S)
     headers = {"Content-Type": "application/json"}
     if running.api_key is not None:
         headers["X-API-Key"] = running.api_key
+    body = json.dumps({"inputs": inputs}).encode()
     try:
-        connection.request("POST", "/predict", body=json.dumps({"inputs": inputs}), headers=headers)
-        answer = connection.getresponse()
-        text = answer.read()
+        status, _, text = exchange(running.url, "POST", "/predict", body, headers, _TIMEOUT_S)
     except (OSError, http.client.HTTPException) as error:
         raise MeasureError(f"golden sample {number}: the service did not answer: {error}.", transient=True) from error
-    finally:
-        connection.close()
-    if answer.status != 200:
-        raise MeasureError(f"golden sample {number}: status {answer.status}: {text[:300].decode('utf-8', 'replace')}")
+    if status != 200:
+        raise MeasureError(f"golden sample {number}: status {status}: {text[:300].decode('utf-8', 'replace')}")
     outputs: dict[str, Any] = json.loads(text)["outputs"]
     return outputs
 

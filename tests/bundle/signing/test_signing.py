@@ -242,22 +242,19 @@ def test_a_public_key_file_of_minisign_is_a_file_of_trusted_keys() -> None:
     assert key.public.text == public_of("plain")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_a_file_that_would_trust_nobody_or_is_misread_is_refused(tmp_path: Path) -> None:
+    for text, words in (
         ("", "no key that is not revoked"),
         ("# nothing\n", "no key that is not revoked"),
         (f"revoked {public_of('plain')} gone\n", "no key that is not revoked"),
         ("RWnonsense somebody\n", ":1: --trusted-keys: it is not a public key"),
         (f"{public_of('plain')}\ntrusted {public_of('sealed')}\n", ":2: --trusted-keys: it is not a public key"),
         ("\0", "not a public key"),
-    ],
-)
-def test_a_file_that_would_trust_nobody_or_is_misread_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "keys").write_text(text)
+    ):
+        (tmp_path / "keys").write_text(text)
 
-    with pytest.raises(ConfigError, match=words):
-        read_trusted_keys(tmp_path / "keys")
+        with pytest.raises(ConfigError, match=words):
+            read_trusted_keys(tmp_path / "keys")
 
 
 def test_the_environment_asks_for_signatures_where_no_option_does(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.load.kserve.http import _outputs
+from workbench.load.kserve.served import _outputs
 from workbench.values.errors import MeasureError
 
 GOOD: dict[str, Any] = {"name": "logits", "datatype": "FP32", "shape": [1, 2], "data": [0.5, 1.0]}

@@ -14,7 +14,7 @@ from tests.tiny_texts import write_text_workspace
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.load import LoadPlan, LoadResult, run_load
 from workbench.load.kserve.asking import Asked, open_asking, requests_of, samples_of, served_model, wire_of
-from workbench.load.kserve.http import path_of
+from workbench.load.kserve.served import path_of
 from workbench.load.plan import Wire
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.service import ServiceLoad

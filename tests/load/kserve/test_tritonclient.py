@@ -9,8 +9,7 @@ import pytest
 
 from tests.load.kserve.servers import BERT, IDS, MASK, served
 from workbench.load.kserve.grpc_calls import infer_message, message, outputs_of
-from workbench.load.kserve.http import HEADER_LENGTH, infer_request
-from workbench.load.kserve.served import feeds_for, texts_for
+from workbench.load.kserve.served import HEADER_LENGTH, feeds_for, infer_request, texts_for
 from workbench.values.errors import MeasureError
 
 THEIRS = json.loads((Path(__file__).parent / "tritonclient.json").read_text(encoding="utf-8"))

@@ -118,7 +118,12 @@ def test_no_stream_at_all_gives_no_times() -> None:
     assert (found.ttft_ms, found.tpot_ms, found.between_ms, found.output_tokens) == (None, None, None, 0)
 
 
-@pytest.mark.parametrize("limit", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_limit_is_a_time(limit: float) -> None:
-    with pytest.raises(ConfigError, match="is no limit"):
-        TokenLimits(tpot_ms=limit)
+def test_a_limit_is_a_time() -> None:
+    for limit in (
+        0.0,
+        -1.0,
+        float("nan"),
+        float("inf"),
+    ):
+        with pytest.raises(ConfigError, match="is no limit"):
+            TokenLimits(tpot_ms=limit)

@@ -62,9 +62,8 @@ def test_an_event_without_end_is_given_up_within_a_bound() -> None:
             reader.feed(line)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
+def test_framing_that_is_wrong_or_beyond_a_bound_is_refused() -> None:
+    for bad in (
         HEAD + b"zz\r\n",
         HEAD + b"-1\r\n",
         HEAD + b"0x10\r\n",
@@ -73,29 +72,22 @@ def test_an_event_without_end_is_given_up_within_a_bound() -> None:
         HEAD + b"3\r\nabcd\r\n",
         whole([b"x"]) + b"HTTP/1.1 200 OK\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000,
         b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 two OK\r\n\r\n",
+        b"HTTP/2 200\r\n\r\n",
         b"\x16\x03\x01\x02",
-    ],
-    ids=lambda bad: repr(bad[-24:]),
-)
-def test_framing_that_is_wrong_or_beyond_a_bound_is_refused(bad: bytes) -> None:
-    with pytest.raises(ProtocolError):
-        AnswerReader().feed(bad)
+    ):
+        with pytest.raises(ProtocolError):
+            AnswerReader().feed(bad)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        b"data: {\n\n",
-        b"data: []\n\n",
-        event({"choices": 3}),
-        event({"choices": [3]}),
-        b"data: " + b"[" * 100_000 + b"\n\n",
-    ],
-)
-def test_events_that_are_none_of_this_api_are_refused(bad: bytes) -> None:
-    with pytest.raises(ProtocolError):
-        StreamReader().feed(whole([bad]))
+def test_events_that_are_none_of_this_api_are_refused() -> None:
+    not_ours = (event({"choices": 3}), event({"choices": [3]}))
+    for bad in (b"data: {\n\n", b"data: []\n\n", *not_ours, b"data: " + b"[" * 100_000 + b"\n\n"):
+        with pytest.raises(ProtocolError):
+            StreamReader().feed(whole([bad]))
 
 
 def test_a_stream_is_complete_with_its_end_or_a_reason() -> None:

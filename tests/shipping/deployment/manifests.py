@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
 from tests.evaluations import evaluation
-from tests.serve.making import ready_workers
+from tests.serve.making import ready_workers, show_workers
 from workbench.bundle import Manifest, Tolerance
 from workbench.bundle.manifest import SourceModel
 from workbench.serve.cards import DeviceGauges
@@ -84,17 +84,17 @@ def series_of_the_service() -> dict[str, set[str]]:
     """Name of each series the service can send → its labels."""
     made = manifest()
     metrics = Metrics(about=bundle_labels(made), lengths=(16,))
-    metrics.received()
+    metrics.received.inc()
     metrics.answered(200, 0.01)
     metrics.rejected("queue_full")
-    metrics.key_used("first")
-    metrics.queue(0)
+    metrics.key_requests.labels("first").inc()
+    metrics.depth.set(0)
     metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)
-    metrics.show(Connections(most=1, most_of_address=1))
-    metrics.show(ready_workers(1))
+    metrics.registry.register(Connections(most=1, most_of_address=1))
+    show_workers(metrics, ready_workers(1))
     gauges = DeviceGauges({"0": lambda: DeviceReading(**dict.fromkeys(DeviceReading.__dataclass_fields__, 1.0))})
     gauges.look()
-    metrics.show(gauges)
+    metrics.registry.register(gauges)
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:

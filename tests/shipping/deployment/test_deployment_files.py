@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.shipping.deployment.manifests import TARGETS, documents, manifest, series_of_the_service
-from workbench.serve.hosts import canonical_host
+from workbench.serve.access import canonical_host
 from workbench.serve.settings import ServeSettings
 from workbench.shipping.deployment import GRACE_S, deployment_files, serving_shell
 from workbench.shipping.deployment.facts import facts_of

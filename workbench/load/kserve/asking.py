@@ -18,8 +18,16 @@ import numpy as np
 from workbench.inputs.answers import sample_digests, text_digest
 from workbench.inputs.dataset import Dataset
 from workbench.load.kserve.grpc_calls import OPTIONS, grpc_ask, grpc_library, grpc_model, infer_message, target_of
-from workbench.load.kserve.http import http_ask, http_model, infer_request, path_of
-from workbench.load.kserve.served import BINARY_EXTENSION, ServedModel, feeds_for, texts_for
+from workbench.load.kserve.served import (
+    BINARY_EXTENSION,
+    ServedModel,
+    feeds_for,
+    http_ask,
+    http_model,
+    infer_request,
+    path_of,
+    texts_for,
+)
 from workbench.load.plan import Wire
 from workbench.load.requests import MOST_BODIES, Request, texts_of_length
 from workbench.values.errors import ConfigError, MeasureError

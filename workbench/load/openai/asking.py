@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.load.exchange import asked, body_words
-from workbench.load.http1 import CLOSED, ERROR_KINDS, ProtocolError, encode_request
+from workbench.load.http1 import CLOSED, ERROR_KINDS, ProtocolError, asked, body_words, encode_request
 from workbench.load.openai.answer import StreamReader, error_words
 from workbench.load.openai.prompts import PATHS, Endpoint
 from workbench.values.documents.json_reader import JsonError, loads

@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.bundle.manifest import Tolerance
 from workbench.bundle.prompts import GoldenPrompt, GoldenPrompts
-from workbench.load.exchange import asked, body_words
+from workbench.load.http1 import asked, body_words
 from workbench.load.openai.answer import error_words
 from workbench.load.openai.asking import bearer
 from workbench.values.errors import ConfigError, MeasureError
@@ -70,60 +70,49 @@ def asked_of_server(
         ConfigError: nobody answers, the server refuses the request, or names no ids of tokens.
         MeasureError: an answer is none of this protocol.
     """
-    seen = [
-        _Seen.of(golden, number, _asked(prompt, golden.tokens, address, base, model, api_key))
-        for number, prompt in enumerate(golden.prompts)
-    ]
+    found = ServedReplay(prompts=0, tokens=0, numbers=0, largest=0.0, share=0.0, ties=0, faults=())
+    for number, prompt in enumerate(golden.prompts):
+        said = _asked(prompt, golden.tokens, address, base, model, api_key)
+        found = _compared(found, number, prompt, golden.tolerance, said)
+    return found
+
+
+_Said = tuple[int, Mapping[int, float]]
+"""A server's word on one token: its id, and id → log-probability."""
+
+
+def _compared(
+    found: ServedReplay, number: int, prompt: GoldenPrompt, tolerance: Tolerance, said: list[_Said]
+) -> ServedReplay:
+    """What was found and one prompt more, up to the first token that is another one or beyond the tolerance."""
+    tokens, numbers, largest, share, tie, fault = 0, 0, 0.0, found.share, False, ""
+    for token, ((theirs, top), step, wanted) in enumerate(zip(said, prompt.steps, prompt.answer, strict=True)):
+        tokens += 1
+        allowed = 2 * float(tolerance.margin(np.array(step.logits)).max())
+        kept = dict(zip(step.ids, step.log_probabilities, strict=True))
+        both = kept.keys() & top.keys()
+        numbers += len(both)
+        largest = max([largest, *(abs(top[one] - kept[one]) for one in both)])
+        share = max(share, largest / allowed)
+        if largest > allowed:
+            fault = (
+                f"prompt {number}, token {token} of its answer: a log-probability differs by {largest:.3g}, "
+                f"{allowed:.3g} is allowed"
+            )
+        elif theirs != wanted:
+            fault = _another_way(number, token, theirs, prompt, tolerance)
+            tie = not fault
+        if fault or tie:
+            break
     return ServedReplay(
-        prompts=len(seen),
-        tokens=sum(one.tokens for one in seen),
-        numbers=sum(one.numbers for one in seen),
-        largest=max(one.largest for one in seen),
-        share=max(one.share for one in seen),
-        ties=sum(one.tie for one in seen),
-        faults=tuple(one.fault for one in seen if one.fault),
+        prompts=found.prompts + 1,
+        tokens=found.tokens + tokens,
+        numbers=found.numbers + numbers,
+        largest=max(found.largest, largest),
+        share=share,
+        ties=found.ties + tie,
+        faults=(*found.faults, fault) if fault else found.faults,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    """A server's word on one token: its id, and id → log-probability."""
-
-    token: int
-    top: Mapping[int, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    tokens: int = 0
-    numbers: int = 0
-    largest: float = 0.0
-    share: float = 0.0
-    tie: bool = False
-    fault: str = ""
-
-    @staticmethod
-    def of(golden: GoldenPrompts, number: int, said: list[_Said]) -> _Seen:
-        prompt, tolerance = golden.prompts[number], golden.tolerance
-        numbers, largest, share = 0, 0.0, 0.0
-        for token, (ours, step, wanted) in enumerate(zip(said, prompt.steps, prompt.answer, strict=True)):
-            allowed = 2 * float(tolerance.margin(np.array(step.logits)).max())
-            kept = dict(zip(step.ids, step.log_probabilities, strict=True))
-            for one in kept.keys() & ours.top.keys():
-                numbers += 1
-                largest = max(largest, abs(ours.top[one] - kept[one]))
-            share = max(share, largest / allowed)
-            if largest > allowed:
-                fault = (
-                    f"prompt {number}, token {token} of its answer: a log-probability differs by {largest:.3g}, "
-                    f"{allowed:.3g} is allowed"
-                )
-                return _Seen(tokens=token + 1, numbers=numbers, largest=largest, share=share, fault=fault)
-            if ours.token != wanted:
-                fault = _another_way(number, token, ours.token, prompt, tolerance)
-                found = {"tokens": token + 1, "numbers": numbers}
-                return _Seen(**found, largest=largest, share=share, tie=not fault, fault=fault)
-        return _Seen(tokens=len(said), numbers=numbers, largest=largest, share=share)
 
 
 def _another_way(number: int, token: int, theirs: int, prompt: GoldenPrompt, tolerance: Tolerance) -> str:
@@ -174,12 +163,12 @@ def _read(found: Any, tokens: int, place: str) -> list[_Said]:
         names, tops = logprobs["tokens"], logprobs["top_logprobs"]
         if not (isinstance(names, list) and isinstance(tops, list) and len(names) == len(tops) == tokens):
             raise ValueError(f"{tokens} tokens were asked for")
-        said = []
+        said: list[_Said] = []
         for name, top in zip(names, tops, strict=True):
             ids = {_id(key, place): float(value) for key, value in top.items()}
             if not all(math.isfinite(value) and abs(value) < _MOST_LOGARITHM for value in ids.values()):
                 raise ValueError("a log-probability is none")
-            said.append(_Said(token=_id(name, place), top=ids))
+            said.append((_id(name, place), ids))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise MeasureError(f"{place}: its answer holds no log-probabilities of {tokens} tokens: {error}.") from error
     return said

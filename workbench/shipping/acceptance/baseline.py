@@ -7,7 +7,6 @@ its load: clients, length, samples a request.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -147,7 +146,8 @@ def read_baseline(path: Path) -> Baseline:
             limits=limits,
             answers=answers,
         )
-        for limit, name in _needed_figures():
+        of_times = zip(("throughput_at_least", "p50_at_most", "p95_at_most", "p99_at_most"), TIMES, strict=True)
+        for limit, name in ((f"{limit}_percent", name) for limit, name in of_times):
             if getattr(limits, limit) is not None and not any(getattr(load, name) for load in loads):
                 raise top.section("limits").error(limit, "is a share of a figure that is not given.", f"Add {name}.")
         for limit, resource in (("memory_at_most_percent", memory), ("power_at_most_percent", power)):
@@ -185,11 +185,11 @@ def _listed(top: Section) -> tuple[tuple[BaselineLoad, ...], Resource | None, Re
             loads.append(
                 BaselineLoad(
                     concurrency=section.integer("concurrency", minimum=1),
-                    length=section.optional("length", lambda key, of=section: of.integer(key, minimum=1)),  # type: ignore[misc]  # the section of this turn
+                    length=_whole(section, "length"),
                     batch=section.integer("batch", 1, minimum=1),
                     wire=section.text("wire", ""),
                     seconds=_positive(section, "seconds"),
-                    answers=section.optional("answers", lambda key, of=section: of.integer(key, minimum=1)),  # type: ignore[misc]  # the same
+                    answers=_whole(section, "answers"),
                     **{name: _estimate(section, name) for name in TIMES},
                 )
             )
@@ -223,7 +223,7 @@ def _conditions(conditions: Section, kind: str, concurrency: int) -> BaselineLoa
     with conditions.section(kind) as section:
         return BaselineLoad(
             concurrency=section.integer("concurrency", concurrency, minimum=1),
-            length=section.optional("length", lambda key: section.integer(key, minimum=1)),
+            length=_whole(section, "length"),
             batch=section.integer("batch", 1, minimum=1),
         )
 
@@ -276,11 +276,9 @@ def _scalar(value: object) -> str:
     return f"{value:.10g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
-def _needed_figures() -> Iterator[tuple[str, str]]:
-    yield "throughput_at_least_percent", "throughput_per_s"
-    for name in ("p50", "p95", "p99"):
-        yield f"{name}_at_most_percent", f"{name}_ms"
-
-
 def _positive(section: Section, key: str) -> float | None:
     return section.optional(key, lambda name: section.number(name, minimum=0.0))
+
+
+def _whole(section: Section, key: str) -> int | None:
+    return section.optional(key, lambda name: section.integer(name, minimum=1))

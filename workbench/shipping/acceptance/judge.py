@@ -14,7 +14,6 @@ from workbench.shipping.acceptance.verdict import (
     Bound,
     Criterion,
     Key,
-    Outcome,
     Verdict,
     data_needed,
     decided,
@@ -89,15 +88,15 @@ def _timed(baseline: Baseline, loads: Sequence[LoadFigures], emulated: bool) -> 
                 continue
             label = key.upper() if key.startswith("p") else key
             label += f" at {theirs}" if several[name] else ""
+            asked = _share_asked(key, label, unit, bound, published.value, percent)
             found, why = matching(theirs, loads, emulated)
             if found is not None and (found.doubt or getattr(found, name) is None):
                 why = found.doubt or f"{found.answers} answers give no {label}; it takes {P99_ANSWERS}: load longer"
                 found = None
             if found is None:
-                yield _missing(key, label, unit, published.value, bound, percent, why)
+                yield replace(asked, note=why)
             else:
-                ours: Estimate = getattr(found, name)
-                yield _share_criterion(key, label, unit, ours, published, bound, percent, found, theirs)
+                yield _by_share(asked, getattr(found, name), published, percent, found, theirs)
 
 
 def matching(theirs: BaselineLoad, loads: Sequence[LoadFigures], emulated: bool) -> tuple[LoadFigures | None, str]:
@@ -120,42 +119,35 @@ def matching(theirs: BaselineLoad, loads: Sequence[LoadFigures], emulated: bool)
     return None, f"needs a load with {asked}"
 
 
-def _share_criterion(
-    key: Key,
-    name: str,
-    unit: str,
+def _share_asked(key: Key, name: str, unit: str, bound: Bound, published: float, percent: float | None) -> Criterion:
+    """Of a share of their figure; nothing is measured of it yet."""
+    limit = None if percent is None else published * percent / 100
+    return Criterion(key=key, name=name, unit=unit, published=published, bound=bound, limit=limit)
+
+
+def _by_share(
+    asked: Criterion,
     ours: Estimate,
     theirs: Estimate,
-    bound: Bound,
     percent: float | None,
     load: LoadFigures,
     conditions: BaselineLoad | None = None,
 ) -> Criterion:
     """A figure held against a share of theirs, by the interval of the ratio."""
     ratio = share(ours, theirs)
-    outcome = "no limit" if percent is None else decided(ratio, bound, percent)
-    needed = ""
-    if outcome == "not provable" and percent is not None:
-        needed = data_needed(ratio, percent, load.seconds, "s of load")
-        if theirs.low < theirs.high:
-            needed += "; theirs is as uncertain: record the baseline longer too"
     words = conditions_words(load.concurrency, load.length, load.batch)
     if conditions is not None and load.length is None:
         words += ", texts of their own lengths"
-    return Criterion(
-        key=key,
-        name=name,
-        unit=unit,
-        figure=ours,
-        published=theirs.value,
-        bound=bound,
-        limit=None if percent is None else theirs.value * percent / 100,
-        outcome=outcome,
-        share_percent=ratio,
-        level=load.level,
-        note=words,
-        needed=needed,
-    )
+    found = replace(asked, figure=ours, outcome="no limit", share_percent=ratio, level=load.level, note=words)
+    if percent is None:
+        return found
+    found = replace(found, outcome=decided(ratio, asked.bound, percent))
+    if found.outcome != "not provable":
+        return found
+    needed = data_needed(ratio, percent, load.seconds, "s of load")
+    if theirs.low < theirs.high:
+        needed += "; theirs is as uncertain: record the baseline longer too"
+    return replace(found, needed=needed)
 
 
 def _int8(
@@ -165,20 +157,10 @@ def _int8(
     percent = baseline.limits.int8_throughput_at_least_percent
     if percent is None:
         return
-    key: Key = "int8 throughput"
     name = "INT8 throughput over float's"
+    asked = Criterion(key="int8 throughput", name=name, unit="%", bound="at least", limit=percent)
     if int8 is False:
-        yield Criterion(
-            key=key,
-            name=name,
-            unit="%",
-            figure=None,
-            published=None,
-            bound="at least",
-            limit=percent,
-            outcome="does not apply",
-            note="what ships is not quantized",
-        )
+        yield replace(asked, outcome="does not apply", note="what ships is not quantized")
         return
     wanted = _busiest(baseline)
     pairs = [
@@ -192,31 +174,23 @@ def _int8(
         why = "the device is emulated: its times are no figures" if emulated and not loads else ""
         why = why or next((one.doubt for pair in pairs for one in pair if one.doubt), "")
         why = why or "needs the float model's service under the same load: --float BUNDLE of the float candidate"
-        yield _missing(key, name, "%", None, "at least", None, why, limit=percent)
+        yield replace(asked, note=why)
         return
     ours, theirs = pairs[0]
     ratio = share(ours.throughput_per_s, theirs.throughput_per_s)
     outcome = decided(ratio, "at least", percent)
-    needed = data_needed(ratio, percent, ours.seconds, "s of each load") if outcome == "not provable" else ""
-    yield Criterion(
-        key=key,
-        name=name,
-        unit="%",
-        figure=ratio,
-        published=None,
-        bound="at least",
-        limit=percent,
-        outcome=outcome,
-        level=ours.level,
-        note=f"{conditions_words(ours.concurrency, ours.length, ours.batch)}; "
-        f"{ours.throughput_per_s.value:.4g} against {theirs.throughput_per_s.value:.4g} requests/s of the float model",
-        needed=needed,
+    note = (
+        f"{conditions_words(ours.concurrency, ours.length, ours.batch)}; {ours.throughput_per_s.value:.4g} against "
+        f"{theirs.throughput_per_s.value:.4g} requests/s of the float model"
     )
+    needed = data_needed(ratio, percent, ours.seconds, "s of each load") if outcome == "not provable" else ""
+    yield replace(asked, figure=ratio, outcome=outcome, level=ours.level, note=note, needed=needed)
 
 
 def _memory(baseline: Baseline, theirs: Resource, loads: Sequence[LoadFigures]) -> Criterion:
     """Like with like: memory of the same thing, under the load of the throughput."""
     percent = baseline.limits.memory_at_most_percent
+    asked = _share_asked("memory", "memory", "GB", "at most", theirs.value, percent)
     found, why = _at_throughput(baseline, loads)
     words = {"device": "the whole card", "service": "the service on its card", "host": "the service's processes"}
     if theirs.of is None:
@@ -224,24 +198,24 @@ def _memory(baseline: Baseline, theirs: Resource, loads: Sequence[LoadFigures]) 
     elif found is not None:
         bytes_used = getattr(found, f"{theirs.of}_memory")
         if bytes_used is not None:
-            used = exact(bytes_used / 1e9)
-            made = _share_criterion("memory", "memory", "GB", used, exact(theirs.value), "at most", percent, found)
+            made = _by_share(asked, exact(bytes_used / 1e9), exact(theirs.value), percent, found)
             return replace(made, note=f"of {words[theirs.of]}; {made.note}")
         known = [words[kind] for kind in ("device", "service", "host") if getattr(found, f"{kind}_memory") is not None]
         why = f"not comparable: theirs is of {words[theirs.of]}, ours is known of {' and '.join(known) or 'nothing'}"
-    return _missing("memory", "memory", "GB", theirs.value, "at most", percent, why)
+    return replace(asked, note=why)
 
 
 def _power(baseline: Baseline, theirs: Resource, loads: Sequence[LoadFigures]) -> Criterion:
     percent = baseline.limits.power_at_most_percent
+    asked = _share_asked("power", "power", "W", "at most", theirs.value, percent)
     found, why = _at_throughput(baseline, loads)
     if theirs.of not in (None, "device"):
         why = f"not comparable: theirs is of the {theirs.of}, ours of the card"
     elif found is not None and found.power_w is not None:
-        return _share_criterion("power", "power", "W", found.power_w, exact(theirs.value), "at most", percent, found)
+        return _by_share(asked, found.power_w, exact(theirs.value), percent, found)
     elif found is not None:
         why = "nothing told the card's power during the load"
-    return _missing("power", "power", "W", theirs.value, "at most", percent, why)
+    return replace(asked, note=why)
 
 
 def _busiest(baseline: Baseline) -> BaselineLoad | None:
@@ -255,32 +229,6 @@ def _at_throughput(baseline: Baseline, loads: Sequence[LoadFigures]) -> tuple[Lo
     if wanted is None:
         return None, "the baseline has no load with a throughput"
     return matching(wanted, loads, emulated=False)
-
-
-def _missing(
-    key: Key,
-    name: str,
-    unit: str,
-    published: float | None,
-    bound: Bound,
-    percent: float | None,
-    why: str,
-    *,
-    limit: float | None = None,
-) -> Criterion:
-    if percent is not None and published is not None:
-        limit = published * percent / 100
-    return Criterion(
-        key=key,
-        name=name,
-        unit=unit,
-        figure=None,
-        published=published,
-        bound=bound,
-        limit=limit,
-        outcome="not measured",
-        note=why,
-    )
 
 
 _MEASURE = "workbench fidelity measures it"
@@ -307,106 +255,69 @@ def agreement_criteria(
         fidelity is not None and any("old platform" in (a.path, a.reference) for a in fidelity.paths)
     )
     yield _drop(limits.accuracy_drop_pp, fidelity, drop, level, samples)
-    served: Sequence[FidelityPath] = ("served",)
+    served = _found(fidelity, ("served",), "old platform" if theirs else "float32", baseline.answers)
+    of_float = _float_path(fidelity)
+    cosine = _found(fidelity, _FLOAT, "old platform", baseline.answers) if theirs else of_float
     if limits.top1_change_pp is not None:
-        found, why = _found(fidelity, served, "old platform" if theirs else "float32", baseline.answers)
-        yield _top1(limits.top1_change_pp, found, why, level)
-    if limits.cosine_at_least is not None:
-        found, why = _found(fidelity, _FLOAT, "old platform", baseline.answers) if theirs else _float_path(fidelity)
-        name = "cosine of the float path"
-        yield _distance("cosine", name, "worst_cosine", "at least", limits.cosine_at_least, found, why, level)
-    if limits.served_cosine_at_least is not None:
-        found, why = _found(fidelity, served, "old platform" if theirs else "float32", baseline.answers)
-        limit = limits.served_cosine_at_least
-        yield _distance("served cosine", "cosine of what ships", "worst_cosine", "at least", limit, found, why, level)
-    for key, name, field, limit_of in (
-        ("max abs", "max abs of the float path", "max_abs", limits.max_abs_at_most),
-        ("mae", "MAE of the float path", "mae", limits.mae_at_most),
-    ):
-        if limit_of is not None:
-            found, why = _float_path(fidelity)
-            yield _distance(key, name, field, "at most", limit_of, found, why, level)  # type: ignore[arg-type]  # keys
+        yield _top1(limits.top1_change_pp, *served, level)
+    distances: tuple[tuple[Key, str, str, Bound, float | None, tuple[Agreement | None, str]], ...] = (
+        ("cosine", "cosine of the float path", "worst_cosine", "at least", limits.cosine_at_least, cosine),
+        ("served cosine", "cosine of what ships", "worst_cosine", "at least", limits.served_cosine_at_least, served),
+        ("max abs", "max abs of the float path", "max_abs", "at most", limits.max_abs_at_most, of_float),
+        ("mae", "MAE of the float path", "mae", "at most", limits.mae_at_most, of_float),
+    )
+    for key, name, field, bound, limit, found in distances:
+        if limit is not None:
+            yield _distance(
+                Criterion(key=key, name=name, unit="", bound=bound, limit=limit), field, limit, *found, level
+            )
 
 
 def _drop(
     limit: float | None, fidelity: Fidelity | None, drop: Estimate | None, level: Evidence, samples: int
 ) -> Criterion:
+    asked = Criterion(key="accuracy drop", name="accuracy drop", unit="pp", bound="at most", limit=limit)
     note = "against the float model"
     served, _ = _found(fidelity, ("served",), "float32")
     if drop is None and served is not None and served.drop is not None and served.drop.unit == "pp":
         drop, samples, note = served.drop.drop_pp, served.samples, f"against float32, {served.samples} samples"
         level = "modelled" if served.emulated else "measured"
     if drop is None:
-        note = "the bundle has no comparison of accuracy"
-    outcome: Outcome = "not measured"
-    needed = ""
-    if drop is not None:
-        outcome = "no limit" if limit is None else decided(drop, "at most", limit)
-        if outcome == "not provable" and limit is not None:
-            needed = data_needed(drop, limit, samples, "samples", drop_variance(drop, samples or _UNTOLD))
-    return Criterion(
-        key="accuracy drop",
-        name="accuracy drop",
-        unit="pp",
-        figure=drop,
-        published=None,
-        bound="at most",
-        limit=limit,
-        outcome=outcome,
-        level=None if drop is None else level,
-        note=note,
-        needed=needed,
-    )
+        return replace(asked, note="the bundle has no comparison of accuracy")
+    found = replace(asked, figure=drop, outcome="no limit", level=level, note=note)
+    if limit is None:
+        return found
+    found = replace(found, outcome=decided(drop, "at most", limit))
+    if found.outcome != "not provable":
+        return found
+    return replace(found, needed=data_needed(drop, limit, samples, "samples", drop_variance(drop, samples or _UNTOLD)))
 
 
 def _top1(limit: float, found: Agreement | None, why: str, level: Evidence) -> Criterion:
-    change = None
-    if found is not None and found.top1 is not None:
-        same = found.top1
-        change = Estimate(value=100 * (1 - same.value), low=100 * (1 - same.high), high=100 * (1 - same.low))
-    elif found is not None:
-        why = "its outputs are no classes"
-    outcome: Outcome = "not measured"
-    needed = ""
-    if change is not None and found is not None:
-        outcome = decided(change, "at most", limit)
-        if outcome == "not provable":
-            needed = data_needed(change, limit, found.samples, "samples", lambda at: at * (100 - at))
-    return Criterion(
-        key="top-1 change",
-        name="top-1 change",
-        unit="pp",
-        figure=change,
-        published=None,
-        bound="at most",
-        limit=limit,
-        outcome=outcome,
-        level=None if change is None or found is None else _level(found, level),
-        note=why if found is None or change is None else _words(found),
-        needed=needed,
-    )
+    asked = Criterion(key="top-1 change", name="top-1 change", unit="pp", bound="at most", limit=limit)
+    if found is None or found.top1 is None:
+        return replace(asked, note=why if found is None else "its outputs are no classes")
+    same = found.top1
+    change = Estimate(value=100 * (1 - same.value), low=100 * (1 - same.high), high=100 * (1 - same.low))
+    outcome, needed = decided(change, "at most", limit), ""
+    if outcome == "not provable":
+        needed = data_needed(change, limit, found.samples, "samples", lambda at: at * (100 - at))
+    level = _level(found, level)
+    return replace(asked, figure=change, outcome=outcome, level=level, note=_words(found), needed=needed)
 
 
 def _distance(
-    key: Key, name: str, field: str, bound: Bound, limit: float, found: Agreement | None, why: str, level: Evidence
+    asked: Criterion, field: str, limit: float, found: Agreement | None, why: str, level: Evidence
 ) -> Criterion:
     """The worst of all samples, or a mean over all: figures of exactly these samples, so without an interval."""
-    hidden = sum(output.not_finite for output in found.outputs) if found is not None else 0
-    figure = None if found is None else exact(getattr(found, field))
-    outcome: Outcome = "not measured" if figure is None else "failed" if hidden else decided(figure, bound, limit)
-    note = why if found is None else _words(found) + (f"; {hidden} values are not finite" if hidden else "")
-    return Criterion(
-        key=key,
-        name=name,
-        unit="",
-        figure=figure,
-        published=None,
-        bound=bound,
-        limit=limit,
-        outcome=outcome,
-        level=None if found is None else _level(found, level),
-        note=note,
-    )
+    if found is None:
+        return replace(asked, note=why)
+    hidden = sum(output.not_finite for output in found.outputs)
+    figure = exact(getattr(found, field))
+    assert asked.limit is not None
+    outcome = "failed" if hidden else decided(figure, asked.bound, asked.limit)
+    note = _words(found) + (f"; {hidden} values are not finite" if hidden else "")
+    return replace(asked, figure=figure, outcome=outcome, level=_level(found, level), note=note)
 
 
 def _float_path(fidelity: Fidelity | None) -> tuple[Agreement | None, str]:

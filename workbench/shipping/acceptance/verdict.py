@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from workbench.load.text import short
 from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
@@ -54,11 +55,11 @@ class Criterion:
     key: Key
     name: str
     unit: str
-    figure: Estimate | None
-    published: float | None
+    figure: Estimate | None = None
+    published: float | None = None
     bound: Bound
     limit: float | None
-    outcome: Outcome
+    outcome: Outcome = "not measured"
     share_percent: Estimate | None = None
     level: Evidence | None = None
     note: str = ""
@@ -179,3 +180,43 @@ def read_verdict(path: Path) -> Verdict:
         return verdict_from_json(body)
     except ValueError as error:
         raise ConfigError(f"holds no verdict of this workbench: {error}.", file=path) from error
+
+
+_REHEARSAL = "a rehearsal: figures of the device are modelled, and prove nothing of one"
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """One line for each criterion, then the outcome."""
+    rows = [("criterion", "ours", "level", "theirs", "limit", "", "")]
+    for c in verdict.criteria:
+        unit = f" {c.unit}" if c.unit else ""
+        ours = "–" if c.figure is None else _interval(c.figure) + unit
+        if c.share_percent is not None and c.limit is not None:
+            ours += f" = {_interval(c.share_percent)} %"
+        published = "–" if c.published is None else f"{short(c.published)}{unit}"
+        limit = "–" if c.limit is None else f"{c.bound} {_number(c.limit)}"
+        rows.append(
+            (c.name, ours, c.level or "–", published, limit, c.outcome, "; ".join(filter(None, (c.note, c.needed))))
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    answers = f"; its answers: {verdict.answers}" if verdict.answers else ""
+    lines = [f"against {verdict.baseline} ({verdict.theirs}; {verdict.source}{answers})"]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:6], widths, strict=True)]
+        lines.append(("  " + "  ".join([*cells, row[6]])).rstrip())
+    mark = f" ({_REHEARSAL})" if verdict.level == "modelled" else ""
+    lines.append(f"verdict: {verdict.outcome}{mark}")
+    return lines
+
+
+def _interval(value: Estimate) -> str:
+    if value.low == value.high:
+        return _number(value.value)
+    return f"{_number(value.value)} ({_number(value.low)} to {_number(value.high)})"
+
+
+def _number(value: float) -> str:
+    """Enough digits to see on which side of a limit it is: a cosine near 1 needs more than three."""
+    if 0.99 < value < 1:
+        return f"{value:.6f}"
+    return f"{value:.3g}" if 0 < abs(value) < 0.01 else short(value)

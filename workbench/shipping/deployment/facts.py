@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import Manifest
+from workbench.bundle.requirements import Lock
 from workbench.targets import described
 from workbench.targets.description import DeploymentFacts
 from workbench.values.errors import ConfigError

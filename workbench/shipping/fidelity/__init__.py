@@ -1,7 +1,7 @@
 """How far the answers of what ships lie from those of other ways to compute the same model, over the same samples.
 
-    ways      who answers: the checkpoint, float32 on the host, float models as the target compiles them, what ships
-    grouping  how a service forms batches, and every batch and length that was compiled
+    ways      who answers: the checkpoint, float32 on the host, float models as the target compiles them, what ships;
+              and how a service forms batches of samples
     compared  one pass over the samples: figures of each pair of ways
     measure   a fidelity of a candidate, of a bundle, or of sessions that are open anyway
 

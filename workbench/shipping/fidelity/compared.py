@@ -13,8 +13,7 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics import Outcomes, Outputs, concatenate, cut_alike, per_sample, scorer_of, select, summarize
 from workbench.inputs.metrics.distances import Decisions, Distances
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.fidelity.grouping import Shape, answered, filled_shape, groups, taken
-from workbench.shipping.fidelity.ways import Recorded, Way
+from workbench.shipping.fidelity.ways import Recorded, Shape, Way, answered, filled_shape, groups, taken
 from workbench.values.errors import MeasureError
 from workbench.values.fidelity import Agreement, FidelityPath, OutputAgreement
 from workbench.values.measurement import AccuracyComparison, Split
@@ -94,21 +93,6 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """How what ships is called.
-
-    Attributes:
-        data: padded to the lengths of the service.
-        most: rows of its batches.
-        shapes: that were compiled; () where one file takes any.
-    """
-
-    data: Dataset
-    most: int
-    shapes: tuple[Shape, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """How outputs are looked at.
 
@@ -147,26 +131,14 @@ class Pair:
             if name in self._outlook.classes and mine.ndim > 1 and mine.shape[-1] > 1:
                 self._decisions.add(name, mine, other, batch)
 
-    def agreement(
-        self,
-        path: FidelityPath,
-        against: FidelityPath,
-        *,
-        shape: str = "",
-        accuracy: Mapping[str, tuple[float, float]] | None = None,
-        drop: AccuracyComparison | None = None,
-        emulated: bool = False,
-        about: str = "",
-    ) -> Agreement:
+    def agreement(self, path: FidelityPath, against: FidelityPath, *, emulated: bool, about: str) -> Agreement:
         return Agreement(
             path=path,
             reference=against,
             outputs=tuple(each.found() for each in self._distances.values()),
             samples=self.samples,
-            shape=shape,
             top1=self._decisions.found(),
-            accuracy=accuracy or {},
-            drop=drop,
+            accuracy={},
             emulated=emulated,
             about=about,
         )
@@ -176,8 +148,11 @@ class Comparison:
     """Ways that answer the same samples, compared pair by pair.
 
     Args:
-        ways: by path, 'float32' and 'served' among them; 'served' is called as `served` says, all others with whatever
-            rows there are.
+        ways: by path, 'float32' and 'served' among them; 'served' is called as a service does, all others with
+            whatever rows there are.
+        data: padded to the lengths of the service.
+        most: rows of its batches.
+        shapes: that were compiled; () where one file takes any.
         recorded: answers of another platform, of some of the samples.
         scores: None where answers are not scored.
     """
@@ -186,16 +161,18 @@ class Comparison:
         self,
         ways: Mapping[FidelityPath, Way],
         *,
-        served: Served,
+        data: Dataset,
+        most: int,
+        shapes: tuple[Shape, ...] = (),
         extent: Extent,
         outlook: Outlook,
         recorded: Recorded | None = None,
         scores: Scores | None = None,
     ) -> None:
-        self._ways, self._served, self._extent, self._outlook = ways, served, extent, outlook
+        self._ways, self._data, self._most, self._extent, self._outlook = ways, data, most, extent, outlook
         self._recorded, self._scores = recorded, scores
         self._pairs: dict[tuple[FidelityPath, FidelityPath, str], Pair] = {}
-        self._left = dict.fromkeys(served.shapes, extent.of_a_shape)
+        self._left = dict.fromkeys(shapes, extent.of_a_shape)
 
     def run(self, split: Split, size: int, told: Callable[[float], None]) -> None:
         """Take in the samples of a split, as many as the extent says.
@@ -210,18 +187,19 @@ class Comparison:
         shapes = sum(self._left.values())
         rows, answered_rows = size * len(self._ways) + shapes, 0
         told(0.0)
-        for window in self._served.data.batches(split, self._together(split), stop=self._extent.samples):
+        for window in self._data.batches(split, self._together(split), stop=self._extent.samples):
             found: dict[FidelityPath, Outputs] = {}
             for path, way in self._ways.items():
                 together = iter([(np.arange(len(window), dtype=np.int64), window.feeds)])
-                queued = groups(window, self._served.data, self._served.most)
+                queued = groups(window, self._data, self._most)
                 found[path] = answered(window, queued if path == "served" else together, way.run)
                 answered_rows += len(window)
                 told((answered_rows + shapes - sum(self._left.values())) / rows)
             for path, against in self._wanted():
                 self._pair(path, against).add(found[path], found[against], window)
-            for path, outputs in found.items():
-                self._score(path, outputs, window, found["float32"])
+            if self._scores is not None:
+                for path, outputs in found.items():
+                    self._scores.add(path, outputs, window, found["float32"])
             self._old_platform(window, found)
             self._shapes(window, found["float32"], split)
 
@@ -230,7 +208,7 @@ class Comparison:
         shapes = [self._agreement(*key) for key in self._pairs if key[2]]
         made = [self._agreement(*key) for key in self._pairs if not key[2]]
         made.sort(key=lambda one: one.reference != "float32")  # stable
-        called = f"as served, batch <= {self._served.most}"
+        called = f"as served, batch <= {self._most}"
         grouped = [
             replace(one, shape=called, accuracy={}, drop=None)
             for one in made
@@ -243,10 +221,10 @@ class Comparison:
 
     def _together(self, split: Split) -> int:
         """How many samples are taken at once: as many as a service's queues hold, within `MOST_BYTES` of answers."""
-        (one,) = self._served.data.batches(split, 1, stop=1)
+        (one,) = self._data.batches(split, 1, stop=1)
         answers = self._ways["float32"].run(one.feeds)
         size_bytes = sum(array.nbytes for array in (*one.feeds.values(), *answers.values()))
-        return max(1, min(max(WINDOW, 4 * self._served.most), MOST_BYTES // (size_bytes * len(self._ways) or 1)))
+        return max(1, min(max(WINDOW, 4 * self._most), MOST_BYTES // (size_bytes * len(self._ways) or 1)))
 
     def _wanted(self) -> Iterator[tuple[FidelityPath, FidelityPath]]:
         yield from ((path, "float32") for path in self._ways if path != "float32")
@@ -257,10 +235,6 @@ class Comparison:
 
     def _pair(self, path: FidelityPath, against: FidelityPath, shape: str = "") -> Pair:
         return self._pairs.setdefault((path, against, shape), Pair(self._outlook))
-
-    def _score(self, path: FidelityPath, outputs: Outputs, batch: Batch, reference: Outputs) -> None:
-        if self._scores is not None:
-            self._scores.add(path, outputs, batch, reference)
 
     def _old_platform(self, window: Batch, found: Mapping[FidelityPath, Outputs]) -> None:
         if self._recorded is None:
@@ -279,14 +253,15 @@ class Comparison:
         self._pair("old platform", "float32").add(theirs, ours["float32"], batch)
         for path, outputs in ours.items():
             self._pair(path, "old platform").add(outputs, theirs, batch)
-        self._score("old platform", theirs, batch, ours["float32"])
+        if self._scores is not None:
+            self._scores.add("old platform", theirs, batch, ours["float32"])
 
     def _shapes(self, window: Batch, reference: Outputs, split: Split) -> None:
         """Every compiled shape over samples that fit it, against float32 for the same samples."""
         for shape in self._left:
             if self._left[shape] <= 0:
                 continue
-            for places, batch, counts in filled_shape(window, self._served.data, split, shape):
+            for places, batch, counts in filled_shape(window, self._data, split, shape):
                 outputs = self._ways["served"].run(batch.feeds)
                 counts = min(counts, self._left[shape])
                 places = places[:counts]
@@ -311,15 +286,9 @@ class Comparison:
             words += [
                 f"{one} cannot be scored: {unscored[one].rstrip('.')}" for one in (path, against) if one in unscored
             ]
-        return self._pairs[path, against, shape].agreement(
-            path,
-            against,
-            shape=shape,
-            accuracy=accuracy,
-            drop=drop,
-            emulated=any(self._ways[one].emulated for one in (path, against) if one in self._ways),
-            about="; ".join(words),
-        )
+        emulated = any(self._ways[one].emulated for one in (path, against) if one in self._ways)
+        found = self._pairs[path, against, shape].agreement(path, against, emulated=emulated, about="; ".join(words))
+        return replace(found, shape=shape, accuracy=accuracy, drop=drop)
 
 
 def _with_worst(whole: Agreement, shapes: Sequence[Agreement]) -> Agreement:

@@ -16,11 +16,11 @@ from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import not_by_distance, scored_output, uses_of
 from workbench.inputs.metrics.extents import Extents
-from workbench.shipping.fidelity.compared import Comparison, Extent, Outlook, Pair, Scores, Served
-from workbench.shipping.fidelity.grouping import Shape
+from workbench.shipping.fidelity.compared import Comparison, Extent, Outlook, Pair, Scores
 from workbench.shipping.fidelity.ways import (
     Missing,
     Recorded,
+    Shape,
     Way,
     answers_like,
     compiled,
@@ -40,10 +40,6 @@ from workbench.values.service import ServiceSettings
 _NOT_ASKED = "`workbench fidelity` measures it"
 
 
-def _silent(step: str, share: float) -> None:
-    """Tells nobody."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What a fidelity is measured over and against.
@@ -58,7 +54,7 @@ class Asked:
     extent: Extent = field(default_factory=Extent)
     answers: Path | None = None
     checkpoint: Path | None = None
-    report: Callable[[str, float], None] = _silent
+    report: Callable[[str, float], None] = lambda step, share: None
 
 
 def fidelity_of_candidate(
@@ -236,7 +232,9 @@ def _compared(
     with contextlib.closing(scores) if scores is not None else contextlib.nullcontext():
         comparison = Comparison(
             ways,
-            served=Served(data=data, most=service.max_batch_size, shapes=_shapes(experiment, candidate)),
+            data=data,
+            most=service.max_batch_size,
+            shapes=_shapes(experiment, candidate),
             extent=asked.extent,
             outlook=_outlook(experiment),
             recorded=recorded,

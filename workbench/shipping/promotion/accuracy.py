@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 
 from workbench.bundle import Bundle, HoldoutOutcomes, Manifest, preprocessor_of
-from workbench.bundle.arrays import read_npz
+from workbench.bundle.golden import read_npz
 from workbench.evaluation.carried import whole_samples
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.text import TextRows

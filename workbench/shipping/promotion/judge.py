@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from workbench.bundle import Bundle, Manifest, manifest_sha256, read_bundle, verify_bundle
+from workbench.bundle import Bundle, Manifest, read_bundle, verify_bundle
 from workbench.bundle.fingerprint import Policy, admit
 from workbench.bundle.signing import TrustedKeys
 from workbench.inputs.dataset import Dataset
@@ -56,25 +56,25 @@ def _errors(rounds: Sequence[LoadRound]) -> Check:
 
 
 def _throughput(rounds: Sequence[LoadRound], limits: Limits) -> Check:
-    shares = [100 * r.candidate.throughput_per_s.value / r.current.throughput_per_s.value for r in rounds]
-    mine, theirs = (
-        statistics.median(f.throughput_per_s.value for f in side)
-        for side in ([r.candidate for r in rounds], [r.current for r in rounds])
-    )
+    shares, mine, theirs = _compared(rounds, lambda figures: figures.throughput_per_s.value)
     share, limit = statistics.median(shares), 100 * limits.min_throughput
     words = f"{mine:.4g} against {theirs:.4g} requests/s; {_by_round(shares)}"
     return _measured(rounds, _THROUGHPUT, words, share, limit, passed=share >= limit)
 
 
 def _p99(rounds: Sequence[LoadRound], limits: Limits) -> Check:
-    increases = [100 * (r.candidate.p99_ms.value / r.current.p99_ms.value - 1) for r in rounds]
-    mine, theirs = (
-        statistics.median(f.p99_ms.value for f in side)
-        for side in ([r.candidate for r in rounds], [r.current for r in rounds])
-    )
+    shares, mine, theirs = _compared(rounds, lambda figures: figures.p99_ms.value)
+    increases = [share - 100 for share in shares]
     increase, limit = statistics.median(increases), 100 * limits.max_p99_increase
     words = f"{mine:.3g} against {theirs:.3g} ms; {_by_round(increases)}"
     return _measured(rounds, _P99, words, increase, limit, passed=increase <= limit)
+
+
+def _compared(rounds: Sequence[LoadRound], of: Callable[[ServiceFigures], float]) -> tuple[list[float], float, float]:
+    """(ours in percent of theirs, round by round; the median of ours; the median of theirs)."""
+    mine, theirs = [of(r.candidate) for r in rounds], [of(r.current) for r in rounds]
+    shares = [100 * ours / other for ours, other in zip(mine, theirs, strict=True)]
+    return shares, statistics.median(mine), statistics.median(theirs)
 
 
 def _measured(
@@ -139,8 +139,8 @@ def judge(
             checks += loading
     return Verdict(
         name=new.manifest.name,
-        candidate=manifest_sha256(new),
-        current=None if old is None else manifest_sha256(old),
+        candidate=new.manifest_sha256,
+        current=None if old is None else old.manifest_sha256,
         limits=limits,
         checks=tuple(checks),
         rounds=found,
