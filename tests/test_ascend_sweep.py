@@ -35,9 +35,9 @@ from workbench.report.page import _margins
 from workbench.report.table import _cells, _heads
 from workbench.report.text import _all_numbers
 from workbench.report.words import p50_words
+from workbench.report.written.cells import speaking
 from workbench.report.written.document import Language
 from workbench.report.written.performance import _number
-from workbench.report.written.texts import speaking
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.documents.canonical import file_digest
 from workbench.values.metrics import intervals, metrics

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.profiled import profile, rules
-from workbench.report.chrome_trace import chrome_trace
+from workbench.report.profile import chrome_trace
 
 
 def test_the_trace_obeys_the_format() -> None:

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from workbench.report.layers import comparison_text, comparison_verdict, shown_rows, signed_percent
 from workbench.report.layers_page import comparison_html
-from workbench.report.layers_text import comparison_text, shown_rows
-from workbench.report.layers_words import comparison_verdict, signed_percent
 from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.differences import WORST
 from workbench.study.limits import Limits

@@ -9,9 +9,9 @@ from tests.modelled import call, latency, service
 from tests.report.summaries import judge as judged
 from workbench.report import lines, to_json
 from workbench.report.page import pareto_html
+from workbench.report.written.cells import speaking
 from workbench.report.written.document import Commands, Table
 from workbench.report.written.performance import on_the_model
-from workbench.report.written.texts import speaking
 from workbench.values.measurement import Latency
 from workbench.values.metrics import metrics
 from workbench.values.modelled_times.figures import with_intervals

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.profiled import profile
-from workbench.report.profile_page import profile_html
+from workbench.report.profile import profile_html
 from workbench.study.profile_tries import Try
 from workbench.values.device_profile import Lever
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.profiled import profile
-from workbench.report.profile_text import profile_lines
+from workbench.report.profile import profile_lines
 from workbench.study.profile_tries import Try
 from workbench.values.candidate import Candidate
 from workbench.values.device_profile import Lever

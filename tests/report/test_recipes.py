@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.evaluations import evaluation
-from workbench.report.compared_recipes import recipes_of
+from workbench.report.recipes import recipes_of
 from workbench.values.measurement import Estimate, LanguageFigures, LanguageLoad
 from workbench.values.modelled_times.statement import CallCosts, ModelledCalls, TimingModel
 from workbench.values.paired_scores import PairedScores

@@ -12,12 +12,12 @@ from rich.console import Console
 from tests.evaluations import candidate, evaluation
 from tests.report.summaries import BASELINE, chosen, judge, member
 from workbench.report import Summary, detail, lines, table, to_json
-from workbench.report.groups import letters
+from workbench.report.alike import letters
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
 from workbench.report.words import title
+from workbench.report.written.cells import speaking
 from workbench.report.written.naming import metric_name
-from workbench.report.written.texts import speaking
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Serving
 from workbench.values.evidence import level_of

@@ -28,7 +28,7 @@ from tests.study.planted import (
 )
 from workbench.api.study import compare
 from workbench.graph.read import read_model
-from workbench.report.device_words import device_words
+from workbench.report.layers import device_words
 from workbench.report.layers_page import comparison_html
 from workbench.study.compared import Comparison
 from workbench.targets.ascend.interface import interface_of, write_interface

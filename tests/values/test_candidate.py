@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
+from workbench.report.written.cells import speaking
 from workbench.report.written.document import Language
 from workbench.report.written.naming import candidate_name
-from workbench.report.written.texts import speaking
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json

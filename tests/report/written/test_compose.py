@@ -22,8 +22,8 @@ from tests.report.written.materials import (
     on_holdout,
 )
 from workbench.load.run import _doubts
+from workbench.report.written.cells import chinese, marked, speaking
 from workbench.report.written.compose import written_report
-from workbench.report.written.criteria import about_words, note_words
 from workbench.report.written.document import (
     Bullets,
     Cell,
@@ -36,9 +36,8 @@ from workbench.report.written.document import (
     Section,
     Table,
 )
-from workbench.report.written.marks import marked
 from workbench.report.written.material import Material
-from workbench.report.written.texts import chinese, speaking
+from workbench.report.written.naming import about_words, note_words
 from workbench.shipping.acceptance import AcceptanceLimits, judge, of_load, read_baseline
 from workbench.values.metrics import METRICS
 from workbench.values.service import ServiceLoad

@@ -14,6 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.report.written.materials import HOSTILE, VERDICT, least, most
+from workbench.report.written.cells import column_shares, fits, marked, speaking
 from workbench.report.written.compose import written_report
 from workbench.report.written.document import (
     Bar,
@@ -31,11 +32,7 @@ from workbench.report.written.document import (
     numbered,
 )
 from workbench.report.written.docx_writer import docx_bytes
-from workbench.report.written.files import write_report
-from workbench.report.written.html_writer import html_text
-from workbench.report.written.markdown import markdown
-from workbench.report.written.marks import column_shares, fits, marked
-from workbench.report.written.texts import speaking
+from workbench.report.written.files import html_text, markdown, write_report
 
 AT = datetime(2026, 3, 1, 14, 5, tzinfo=UTC)
 CHART = BarChart(axis="cards", bars=(Bar(label="a $b$", value=3.0, low=2.5, high=3.4), Bar(label="c", value=1.0)))

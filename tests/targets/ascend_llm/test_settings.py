@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.targets.ascend_llm.folders import write_llm
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.recipe import QuantizeCache, Smooth, Survey
+from workbench.report.written.cells import speaking
 from workbench.report.written.naming import candidate_name
-from workbench.report.written.texts import speaking
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
