@@ -86,7 +86,7 @@ VALUES = (
             "bins",
             "modelled_times",
         ),
-        *("candidate_words", "compile_settings", "dimension", "installed_targets"),
+        *("compile_settings", "dimension", "installed_targets"),
     ),
     ("documents", "system", "exit_codes"),
     ("errors",),

@@ -12,8 +12,8 @@ from workbench.report.written.naming import candidate_name
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json
-from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
+from workbench.values.setting_groups import describe
 
 STATIC = Quantization(
     scheme="static",

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.values.hypervolume import hypervolume, nondominated
+from workbench.values.objectives import hypervolume, nondominated
 
 
 @settings(max_examples=60, deadline=None)

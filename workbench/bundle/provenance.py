@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from workbench.bundle.manifest import README, Manifest
 from workbench.bundle.opened import Bundle
-from workbench.values.candidate_words import describe
 from workbench.values.documents.canonical import canonical_json
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
+from workbench.values.setting_groups import describe
 
 
 def manifest_sha256(bundle: Bundle) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from workbench.values.candidate import Candidate
-from workbench.values.candidate_words import describe
 from workbench.values.evidence import MEANINGS, Evidence
 from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import SAME_ANSWERS, Accuracy, Estimate, Latency, OwnIntervals, ServiceFigures
 from workbench.values.metrics import METRICS, drop_metric, metrics
 from workbench.values.objectives import Constraint, Objective, violations
 from workbench.values.results import Evaluation
+from workbench.values.setting_groups import describe
 
 
 def title(candidate: Candidate, baseline_id: str, *, engine: bool = False) -> str:

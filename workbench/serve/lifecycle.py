@@ -28,7 +28,7 @@ from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings, with_room
 from workbench.targets import described
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
-from workbench.values.system.control_groups import control_group_limits
+from workbench.values.system.cpu import control_group_limits
 
 _OPEN_FILES = 65_536
 _NOTHING_LEFT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench.commands.init.experiment import limit_pp
 from workbench.commands.init.interface import declare, declared_axes, state_pairs
-from workbench.commands.init.sizes import limit_pp
 from workbench.commands.init.targets import choose_targets
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, TensorSpec

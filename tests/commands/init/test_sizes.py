@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from tests.targets.encoder import save, tiny_encoder
+from workbench.commands.init.experiment import p99_ms
 from workbench.commands.init.model import examine_model
-from workbench.commands.init.sizes import p99_ms
 
 
 def test_a_picture_that_takes_longer_to_read_than_to_compute_gets_time_for_it(tmp_path: Path) -> None:

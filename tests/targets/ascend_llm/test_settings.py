@@ -16,8 +16,8 @@ from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.values.candidate import Candidate, Quantization, candidate_from_json
-from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
+from workbench.values.setting_groups import describe
 
 STATIC: dict[str, Any] = dict.fromkeys(GROUPS, "W8A8")
 

@@ -15,14 +15,13 @@ from workbench.report.written.document import Cell, State
 from workbench.shipping.acceptance import Criterion
 from workbench.shipping.acceptance.verdict import Key
 from workbench.values.candidate import Candidate, Quantization
-from workbench.values.candidate_words import describe
 from workbench.values.documents.canonical import encode
 from workbench.values.fidelity import FidelityPath
 from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import Split
 from workbench.values.metrics import declared
 from workbench.values.service import ServiceLoad, ServiceSettings
-from workbench.values.setting_groups import Group
+from workbench.values.setting_groups import Group, describe
 
 SPLIT: dict[Split, str] = {
     "calibration": "calibration",
