@@ -1,4 +1,4 @@
-"""Labels that are no class ids, loaders, sizes that differ, `--metric`: what `init` writes of them, or says to write."""
+"""Labels that are no class ids, loaders, sizes that differ, `--metric`: what `init` writes of them or says to write."""
 
 from __future__ import annotations
 
