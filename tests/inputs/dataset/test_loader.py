@@ -61,22 +61,6 @@ def test_the_loaders_source_helpers_and_samples_are_part_of_the_identity(
         ("def load(split): return [({'x': [1.0]}, -1)]", "target -1 is outside the labels"),
         ("def load(split):\n  yield {'x': [1.0]}, 0\n  raise KeyError('y')", "sample 1 of 'calibration': KeyError"),
     ],
-    ids=[
-        "name",
-        "import",
-        "empty",
-        "none",
-        "no return",
-        "no row",
-        "number",
-        "fails",
-        "tuple",
-        "nan",
-        "text",
-        "target",
-        "range",
-        "later",
-    ],
 )
 def test_a_broken_loader_is_refused_with_what_it_did(
     read: Callable[..., Dataset], folder: Path, code: str, message: str
