@@ -152,17 +152,11 @@ def test_a_first_axis_of_frames_that_see_each_other_is_no_batch(tmp_path: Path) 
     assert prepare(read_model(apart), Interface(), tmp_path) is None
 
 
-def test_what_only_the_user_knows_is_asked_with_what_to_write(tmp_path: Path) -> None:
-    source = open_foreign(rate_dependent(tmp_path / "m.onnx"))
-
-    with pytest.raises(ConfigError, match=r"'rate' of shape \[\] has no axis for samples.*constant: 16000"):
-        prepared(source, folder=tmp_path / "to")
-
-
 def test_a_declaration_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     source = open_foreign(rate_dependent(tmp_path / "m.onnx"))
 
     for interface, rule in (
+        (Interface(), r"'rate' of shape \[\] has no axis for samples.*constant: 16000"),
         (declared(rate=[1, 2]), r"inputs.rate.constant: its shape is \[2\], the model's input has \[\]"),
         (declared(rate=0.5), "cannot be held by int64"),
         (declared(speed=1), "no such input"),
