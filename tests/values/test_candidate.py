@@ -66,6 +66,11 @@ def test_a_candidate_survives_json_with_its_id_and_another_version_is_refused() 
         (compiled, {"disabled_fusions": ("GeluFusionL2", "BiasGeluFusion")}, "sorted and unique"),
         (compiled, {"disabled_fusions": ("GeluFusionL2", "GeluFusionL2")}, "sorted and unique"),
         (Serving, {"batch": 0}, "serving.batch: 0 is not from 1 to 65536"),
+        *(
+            (Serving, {"sequence_bins": bins}, "are not ascending lengths from 1 to")
+            for bins in ((), (32, 16), (0, 16))
+        ),
+        (Serving, {"sequence_bins": (16, 16)}, "are not ascending lengths from 1 to"),
     ],
 )
 def test_what_cannot_be_is_not_constructed(
