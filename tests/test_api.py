@@ -20,7 +20,7 @@ from tests.report.summaries import judge
 from tests.serve.making import make_bundle, running
 from tests.tiny import write_workspace
 from tests.tiny_texts import LABELS, WORDS, write_text_workspace
-from workbench.api.result import front_rows, search_rows
+from workbench.api.result import search_rows
 from workbench.bundle import golden_batches, read_bundle
 from workbench.bundle.signing import make_keys, read_secret_key
 from workbench.commands.cli import app
@@ -211,17 +211,6 @@ def summary_of(found: workbench.Evaluation, *confirmed: workbench.Evaluation) ->
     return judge(baseline=found, confirmed=confirmed, objectives=("latency_p50_ms",), limits={})
 
 
-def test_a_service_is_predicted_until_it_was_loaded() -> None:
-    predicted, loaded = evaluation(served=service()), evaluation(served=service(measured_per_s=480.0))
-    confirmed = replace(loaded, split="holdout")
-
-    rows = search_rows(summary_of(predicted, confirmed))
-
-    assert [row["service_evidence"] for row in rows] == ["predicted", "measured held-out"]
-    assert [row["service_throughput_per_s"] for row in rows] == [500.0, 480.0]
-    assert front_rows(summary_of(predicted))[0]["service_evidence"] == "predicted"
-
-
 def test_nothing_of_an_emulated_device_counts_as_measured() -> None:
     found = evaluation(served=service(measured_per_s=480.0))
     assert found.measurement.latency is not None
@@ -242,12 +231,6 @@ def test_nothing_of_an_emulated_device_counts_as_measured() -> None:
 
 
 # --- predicting ----------------------------------------------------------------------------------------------------
-
-
-def test_the_baseline_is_exported_by_its_name(swept: tuple[Path, workbench.SweepResult], tmp_path: Path) -> None:
-    done = workbench.export(str(swept[0]), str(tmp_path / "bundle"), candidate="baseline", register=False)
-
-    assert done.candidate.quantization.scheme == "none"
 
 
 def test_predictions_are_the_service_s_and_the_golden_outputs(bundle: Path) -> None:

@@ -35,19 +35,13 @@ from workbench.report.page import _margins
 from workbench.report.table import _cells, _heads
 from workbench.report.text import _all_numbers
 from workbench.report.words import p50_words
+from workbench.report.written.cells import speaking
 from workbench.report.written.document import Language
 from workbench.report.written.performance import _number
-from workbench.report.written.texts import speaking
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.documents.canonical import file_digest
 from workbench.values.metrics import intervals, metrics
 from workbench.values.results import Evaluation
-
-
-def evaluations_of(file: Path) -> dict[str, Evaluation]:
-    question = read_experiment(file)
-    journal = current_journal(question.workspace, question.name)
-    return {} if journal is None else journal.evaluations()
 
 
 def journal_of(file: Path) -> Journal:
@@ -55,6 +49,10 @@ def journal_of(file: Path) -> Journal:
     journal = current_journal(question.workspace, question.name)
     assert journal is not None
     return journal
+
+
+def evaluations_of(file: Path) -> dict[str, Evaluation]:
+    return journal_of(file).evaluations()
 
 
 # --- the whole job --------------------------------------------------------------------------------------------------
@@ -340,18 +338,11 @@ def test_a_model_that_tags_every_position_is_swept_too(sweeps: dict[str, Swept])
 # --- what ends a sweep ----------------------------------------------------------------------------------------------
 
 
-def children_named_atc(pid: int) -> list[psutil.Process]:
-    """Every process below `pid` that is ATC, or the program that watches over it."""
+def below(pid: int) -> list[psutil.Process]:
     try:
-        below = psutil.Process(pid).children(recursive=True)
+        return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-    return [process for process in below if is_atc(process)]
-
-
-def is_atc(process: psutil.Process) -> bool:
-    words = words_of(process)
-    return "cann_emulator.atc" in words or "atc_child.py" in words
 
 
 def words_of(process: psutil.Process) -> str:
@@ -362,18 +353,19 @@ def words_of(process: psutil.Process) -> str:
         return ""
 
 
+def compilers(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that are ATC, or the program that watches over it."""
+    return [p for p in processes if "cann_emulator.atc" in (words := words_of(p)) or "atc_child.py" in words]
+
+
 def compiles(pid: int) -> bool:
     """Whether an ATC below `pid` compiles; the pre-check before it knows no shapes."""
-    return any("--input_shape=" in words_of(process) for process in children_named_atc(pid))
+    return any("--input_shape=" in words_of(process) for process in compilers(below(pid)))
 
 
 def holds_device_memory(environment: Environment, pid: int) -> bool:
     """Whether a process below holds memory on the emulated device, as `npu-smi` would show it."""
-    try:
-        below = psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return False
-    return any((Path(environment["CANN_EMULATOR_STATE"]) / f"{process.pid}.json").exists() for process in below)
+    return any((Path(environment["CANN_EMULATOR_STATE"]) / f"{process.pid}.json").exists() for process in below(pid))
 
 
 def half_written(workspace: Path) -> list[str]:
@@ -389,11 +381,6 @@ def half_written(workspace: Path) -> list[str]:
     return found
 
 
-def drafts(workspace: Path) -> list[str]:
-    """Hidden temporary files. A kill may leave one at any moment; the next writer of its file removes it."""
-    return [str(path) for path in (workspace / ".workbench" / "sweeps").rglob("*.tmp")]
-
-
 def killed_when(environment: Environment, file: Path, ready: Callable[[int], bool]) -> list[psutil.Process]:
     """Start the sweep, kill it -9 once `ready(pid)`, and return the compilers it had then."""
     with subprocess.Popen(
@@ -402,9 +389,9 @@ def killed_when(environment: Environment, file: Path, ready: Callable[[int], boo
         while not ready(process.pid):
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
             time.sleep(0.02)
-        compilers = children_named_atc(process.pid)
+        found = compilers(below(process.pid))
         process.kill()
-    return compilers
+    return found
 
 
 def test_whatever_ends_a_sweep_the_same_command_goes_on_and_at_most_one_candidate_is_measured_again(
@@ -413,16 +400,16 @@ def test_whatever_ends_a_sweep_the_same_command_goes_on_and_at_most_one_candidat
     """Killed while ATC works, killed while the device computes, and stopped by a device that is lost."""
     file = write_ascend_workspace(tmp_path, experiment=EXPERIMENT.replace("trials: 6", "trials: 4"))
 
-    compilers = killed_when(emulated, file, compiles)
-    assert compilers
-    psutil.wait_procs(compilers, timeout=300)
-    assert not [process for process in compilers if is_atc(process)]
+    running = killed_when(emulated, file, compiles)
+    assert running
+    psutil.wait_procs(running, timeout=300)
+    assert not compilers(running)
     assert half_written(tmp_path) == []
     assert evaluations_of(file) == {}
 
     def computes_for_the_second(pid: int) -> bool:
         done = len(list((tmp_path / ".workbench" / "sweeps").glob("*/*/evaluations/*.json")))
-        return done == 1 and holds_device_memory(emulated, pid) and not children_named_atc(pid)
+        return done == 1 and holds_device_memory(emulated, pid) and not compilers(below(pid))
 
     killed_when(emulated, file, computes_for_the_second)
     assert half_written(tmp_path) == []
@@ -444,5 +431,5 @@ def test_whatever_ends_a_sweep_the_same_command_goes_on_and_at_most_one_candidat
     assert [e.status for e in last.values()] == ["complete"] * 4
     assert first.items() <= second.items() <= last.items()
     assert half_written(tmp_path) == []
-    assert drafts(tmp_path) == []
+    assert not list((tmp_path / ".workbench" / "sweeps").rglob("*.tmp")), "a draft stays until its file is written anew"
     assert not list((tmp_path / ".workbench" / "store" / ".building").iterdir())

@@ -59,34 +59,10 @@ EVALUATION = (
 """The same inside `evaluation`."""
 VALUES = (
     (
-        *(
-            "candidate",
-            "damage",
-            "device_profile",
-            "evidence",
-            "artifact",
-            "interface",
-            "measurement",
-            "metrics",
-            "model",
-            "objectives",
-            "preprocess",
-            "normalizer",
-            "results",
-            "device_use",
-            "reuse",
-            "fidelity",
-            "prediction",
-            "finding",
-            "service",
-            "setting_groups",
-            "significance",
-            "paired_scores",
-            "simultaneous",
-            "bins",
-            "modelled_times",
-        ),
-        *("candidate_words", "compile_settings", "dimension", "installed_targets"),
+        *("candidate", "damage", "device_profile", "evidence", "artifact", "interface", "measurement", "metrics"),
+        *("model", "objectives", "preprocess", "normalizer", "results", "device_use", "reuse", "fidelity"),
+        *("prediction", "finding", "service", "setting_groups", "significance", "paired_scores", "simultaneous"),
+        *("bins", "modelled_times", "compile_settings", "dimension", "installed_targets"),
     ),
     ("documents", "system", "exit_codes"),
     ("errors",),
@@ -217,6 +193,20 @@ def test_no_room_but_the_targets_names_a_vendor() -> None:
             assert place.as_posix() in ONNXRUNTIME, f"{place} names the target 'onnxruntime'"
             used.add(place.as_posix())
     assert used == {*NAMED, *ONNXRUNTIME}, "exceptions that nothing needs any more"
+
+
+def test_the_architecture_names_every_room_in_the_order_of_its_floors() -> None:
+    text = (PACKAGE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| ((?:`\w+/`(?:, )?)+) \|",
+        text[text.index("## Rooms") : text.index("## The three waists")],
+        flags=re.MULTILINE,
+    )
+    named = [tuple(re.findall(r"`(\w+)/`", row)) for row in rows]
+    rooms = [room for floor in named for room in floor]
+
+    assert sorted(rooms) == sorted(p.parent.name for p in PACKAGE.glob("*/__init__.py"))
+    assert [{*floor} - {ASIDE} for floor in named[:-1]] == [{*f} - {ASIDE} for f in FLOORS if f != ("__main__",)]
 
 
 def test_every_room_says_what_lives_there_and_what_may_not() -> None:

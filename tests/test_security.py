@@ -3,25 +3,17 @@
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 SOURCES = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "workbench").rglob("*.py"))
 OF_OTHERS = ("--format",)  # git's
 
 
-@pytest.mark.parametrize("option", sorted(set(re.findall(r"--[a-z][a-z-]+", TEXT)) - set(OF_OTHERS)))
-def test_every_option_it_names_exists(option: str) -> None:
-    parameter = option.removeprefix("--").replace("-", "_")
-    assert f'"{option}' in SOURCES or re.search(rf"^    {parameter}: ", SOURCES, re.MULTILINE)
-
-
-@pytest.mark.parametrize("variable", sorted(set(re.findall(r"WORKBENCH_[A-Z_]+", TEXT))))
-def test_every_variable_it_names_is_read(variable: str) -> None:
-    assert f'"{variable}"' in SOURCES
-
-
-def test_every_command_it_names_exists() -> None:
+def test_every_option_variable_and_command_it_names_exists() -> None:
+    for option in set(re.findall(r"--[a-z][a-z-]+", TEXT)) - set(OF_OTHERS):
+        parameter = option.removeprefix("--").replace("-", "_")
+        assert f'"{option}' in SOURCES or re.search(rf"^    {parameter}: ", SOURCES, re.MULTILINE), option
+    for variable in set(re.findall(r"WORKBENCH_[A-Z_]+", TEXT)):
+        assert f'"{variable}"' in SOURCES, variable
     for name in set(re.findall(r"`workbench ([a-z][a-z-]*)", TEXT)):
         assert re.search(rf"^def {name.replace('-', '_')}\(", SOURCES, re.MULTILINE), name

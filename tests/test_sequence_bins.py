@@ -19,7 +19,7 @@ from workbench.shipping.handover import bundle_contents
 from workbench.space.space import build, combinations, compile_key
 from workbench.targets.base import Array, Feeds
 from workbench.targets.onnxruntime.target import OnnxRuntimeSession
-from workbench.values.candidate import Candidate, Serving
+from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
 
 SERVICE = "service: {concurrency: 4, host: {request_ms: 0.5, origin: made up}, curve: 0.2s, confirm: 0}\n"
@@ -185,9 +185,3 @@ def test_a_model_of_one_length_cannot_be_asked_about_bins(opened: Callable[..., 
     check_data(question)
     with pytest.raises(ConfigError, match=r"serving\.sequence_bins: the model takes texts of 48 tokens and no others"):
         check_data(replace(question, model=replace(question.model, inputs=inputs)))
-
-
-@pytest.mark.parametrize("bins", [(), (32, 16), (0, 16), (16, 16)])
-def test_bins_that_do_not_ascend_are_refused(bins: tuple[int, ...]) -> None:
-    with pytest.raises(ConfigError, match="are not ascending lengths from 1 to"):
-        Serving(sequence_bins=bins)

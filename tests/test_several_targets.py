@@ -26,7 +26,6 @@ from workbench.shipping.handover import bundle_contents
 from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space
 from workbench.space.space import SearchSpace, build, complete, size
-from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
 
 SHIPPED = Path(__file__).parent.parent / "search_spaces" / "cpu.yaml"
@@ -82,6 +81,9 @@ def test_settings_of_one_target_reach_no_other(tmp_path: Path) -> None:
     assert build(space, on_openvino).target == "openvino"
     assert build(space, on_onnxruntime).target == "onnxruntime"
     assert size(space).candidates == 2 * 2 + 2  # two schemes, and two levels on one of the targets
+    shipped = with_lengths(read_space(SHIPPED), lambda: np.array([12, 40, 64]), 64)
+    presets = {build(shipped, preset.assignment).target for preset in shipped.presets}
+    assert shipped.targets == ("onnxruntime", "openvino") == tuple(sorted(presets))
 
 
 @pytest.mark.parametrize(
@@ -96,13 +98,6 @@ def test_settings_of_one_target_reach_no_other(tmp_path: Path) -> None:
 def test_a_space_that_mixes_targets_up_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         space_of(tmp_path, BOTH.replace(old, new))
-
-
-def test_the_shipped_space_for_two_engines_is_read_and_its_presets_exist() -> None:
-    space = with_lengths(read_space(SHIPPED), lambda: np.array([12, 40, 64]), 64)
-
-    assert space.targets == ("onnxruntime", "openvino")
-    assert {build(space, preset.assignment).target for preset in space.presets} == {"onnxruntime", "openvino"}
 
 
 @pytest.mark.skipif(find_spec("openvino") is None, reason="the extra [openvino] is not installed")
@@ -149,36 +144,23 @@ def test_an_amct_configuration_drives_the_engine_unchanged(tmp_path: Path) -> No
         assert lowered_file(question, everything, bench).is_file()
 
 
-def test_a_candidate_holds_the_configuration_itself_not_its_place(tmp_path: Path) -> None:
+def test_a_candidate_holds_the_configuration_itself_which_must_be_readable(tmp_path: Path) -> None:
+    files = ("ifmr.cfg", "skip.cfg")
+    for content, message in (
+        (None, r"ifmr\.cfg: no such file"),
+        ("batch_nums: 2\n", r"ifmr\.cfg:1: .*batch_nums.* Did you mean"),
+    ):
+        (tmp_path / "skip.cfg").write_text("batch_num: 2\n")
+        if content is not None:
+            (tmp_path / "ifmr.cfg").write_text(content)
+        with pytest.raises(ConfigError, match=message):
+            space_of(tmp_path, WITH_CFG)
     (tmp_path / "ifmr.cfg").write_text("batch_num: 2\n")
-    (tmp_path / "skip.cfg").write_text("batch_num: 2\n")
     space = space_of(tmp_path, WITH_CFG)
 
-    candidates: set[Candidate] = {
-        build(space, {"quantization.scheme": "cfg", "quantization.cfg": name}) for name in ("ifmr.cfg", "skip.cfg")
-    }
+    (candidate,) = {build(space, {"quantization.scheme": "cfg", "quantization.cfg": name}) for name in files}
 
-    assert len(candidates) == 1  # two files, one content, one candidate
-    (candidate,) = candidates
-    assert candidate.parameters()["quantization.cfg"] != "batch_num: 2\n"
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("batch_nums: 2\n", r"ifmr\.cfg:1: .*batch_nums.* Did you mean"),
-        (None, r"ifmr\.cfg: no such file"),
-    ],
-)
-def test_a_configuration_that_cannot_be_read_stops_before_any_work(
-    tmp_path: Path, content: str | None, message: str
-) -> None:
-    if content is not None:
-        (tmp_path / "ifmr.cfg").write_text(content)
-    (tmp_path / "skip.cfg").write_text("batch_num: 2\n")
-
-    with pytest.raises(ConfigError, match=message):
-        space_of(tmp_path, WITH_CFG)
+    assert candidate.parameters()["quantization.cfg"] != "batch_num: 2\n", "two files, one content, one candidate"
 
 
 def test_a_configuration_that_does_not_fit_fails_its_candidate_and_not_the_sweep(tmp_path: Path) -> None:

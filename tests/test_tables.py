@@ -23,27 +23,19 @@ def test_a_code_of_pyacl_stands_once_and_its_kind_has_a_remedy() -> None:
     assert set(acl._table().remedies) == set(get_args(acl.Kind))
 
 
-def test_patterns_of_atcs_codes_and_messages_are_patterns() -> None:
+def test_codes_and_patterns_of_atc_are_such_and_a_row_that_lacks_a_field_is_refused_by_its_place() -> None:
     table = atc.table()
     for family in (*table.cases, *table.ranges):
         re.compile(family.code)
     for case in table.cases:
         re.compile(case.words)
-    assert all(re.fullmatch(r"[EW][A-Z0-9]\d{4}", code) for code in table.codes)
-
-
-def test_the_emulated_atc_prints_codes_of_its_form() -> None:
-    assert all(re.fullmatch(r"[EW][A-Z0-9]\d{4}", code) for code in catalogue())
-
-
-@pytest.mark.parametrize("name", ["problem", "who"])
-def test_a_row_that_lacks_a_field_is_refused_by_its_place(name: str) -> None:
-    whole = loads((PACKAGE / "targets/ascend/atc/codes.json").read_bytes())
-    code, row = next(iter(whole["codes"].items()))
-    del row[name]
-
-    with pytest.raises(DecodeError, match=code):
-        decode(atc.Table, whole, "atc/codes.json")
+    assert all(re.fullmatch(r"[EW][A-Z0-9]\d{4}", code) for code in (*table.codes, *catalogue()))
+    for name in ("problem", "who"):
+        whole = loads((PACKAGE / "targets/ascend/atc/codes.json").read_bytes())
+        code, row = next(iter(whole["codes"].items()))
+        del row[name]
+        with pytest.raises(DecodeError, match=code):
+            decode(atc.Table, whole, "atc/codes.json")
 
 
 def test_every_table_ships_and_is_named_by_a_module_beside_it() -> None:

@@ -34,8 +34,8 @@ from workbench.search.front import front_of
 from workbench.search.sweep import MAX_REPEATS
 from workbench.search.warm_start import WarmStart, first_proposals, learned_from, priors
 from workbench.space.space import Forbidden, build, suggest
-from workbench.values.hypervolume import hypervolume
 from workbench.values.metrics import metrics
+from workbench.values.objectives import hypervolume
 from workbench.values.results import Evaluation
 
 COLD = WarmStart()

@@ -17,7 +17,7 @@ COMMAND = """
 import ctypes, os, sys, time
 from workbench.values.documents.canonical import canonical_json
 from workbench.commands.guard import guarded
-from workbench.values.system.stopping import ended_by_signals
+from workbench.values.exit_codes import ended_by_signals
 class Crashing(dict):
     def items(self):
         ctypes.string_at(0)

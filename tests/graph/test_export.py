@@ -100,57 +100,58 @@ def test_perturbed_weights_fail_the_proof(checkpoints: dict[Task, Path], tmp_pat
     assert {v.name for v in report.verdicts if not v.passed} >= {"max_abs_error", "mean_abs_error"}
 
 
-def test_a_failed_proof_leaves_only_a_rejected_model(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
-    report = convert(
-        checkpoint=checkpoints["ner"],
-        task="ner",
-        to=tmp_path / "model.onnx",
-        texts=TEXTS,
-        limits=ExportLimits(mean_abs_error=0.0),
-    )
+def test_a_failed_proof_leaves_only_a_rejected_model_and_no_file_is_overwritten(
+    checkpoints: dict[Task, Path], tmp_path: Path
+) -> None:
+    to = tmp_path / "model.onnx"
+    limits = ExportLimits(mean_abs_error=0.0)
+
+    report = convert(checkpoint=checkpoints["ner"], task="ner", to=to, texts=TEXTS, limits=limits)
 
     assert not report.passed
     assert report.model == tmp_path / "model.onnx.rejected"
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx.rejected"]
-
-
-def test_nan_passes_no_limit() -> None:
     for at_least in (True, False):
         assert not LimitVerdict(name="cosine", value=float("nan"), limit=0.9, at_least=at_least).passed
-
-
-def test_an_existing_model_is_not_overwritten(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
-    (tmp_path / "model.onnx").write_bytes(b"mine")
-
+    to.write_bytes(b"mine")
     with pytest.raises(ConfigError, match="already exists and is left alone"):
-        convert(checkpoint=checkpoints["ner"], task="ner", to=tmp_path / "model.onnx", texts=TEXTS)
-
-    assert (tmp_path / "model.onnx").read_bytes() == b"mine"
+        convert(checkpoint=checkpoints["ner"], task="ner", to=to, texts=TEXTS)
+    assert to.read_bytes() == b"mine"
 
 
 def test_a_folder_that_is_no_sound_checkpoint_is_refused(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
     config, weights = ((checkpoints["ner"] / name).read_bytes() for name in ("config.json", "model.safetensors"))
+    broken = {"config.json": config, "model.safetensors": weights[: len(weights) // 2]}
+    pickled = {"config.json": config, "pytorch_model.bin": b""}
     for number, (files, rule) in enumerate(
         (
-            ((), r"holds no config\.json"),
-            (("pytorch_model.bin",), r"only pickled weights \(pytorch_model.bin\).*safe_serialization"),
-            (("model.safetensors",), "cannot be loaded"),
+            ({}, r"holds no config\.json"),
+            (pickled, r"only pickled weights \(pytorch_model.bin\).*safe_serialization"),
+            (broken, "cannot be loaded"),
+            *(
+                ({"config.json": text, "model.safetensors": b"\0" * 100}, rule)
+                for text, rule in (
+                    (
+                        b'{"vocab_size": 1000000000, "hidden_size": 1000000}',
+                        r"vocab_size x hidden_size is 100000000000",
+                    ),
+                    (b'{"vocab_size": 1e9}', "are not all whole numbers"),
+                    (b'{"vocab_size": ' + b"9" * 100 + b"}", "has more than 64 bits"),
+                    (b"[" * 100_000, "nested deeper than"),
+                    (b"[]", "holds no JSON object"),
+                )
+            ),
         )
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
-        for name in files:
-            (folder / "config.json").write_bytes(config)
-            (folder / name).write_bytes(weights[: len(weights) // 2])
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
         with pytest.raises(ConfigError, match=rule):
             load_checkpoint(folder, "ner")
-
-
-def test_a_checkpoint_without_a_trained_head_is_refused(tmp_path: Path) -> None:
-    checkpoint = write_checkpoint(tmp_path / "c", BertModel)
-
+    headless = write_checkpoint(tmp_path / "headless", BertModel)
     with pytest.raises(ConfigError, match=r"has no weights for 'classifier.bias' and 1 more\. Is it a ner model\?"):
-        load_checkpoint(checkpoint, "ner")
+        load_checkpoint(headless, "ner")
 
 
 def test_bad_samples_are_refused(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
@@ -181,17 +182,3 @@ def test_converting_prints_nothing(checkpoints: dict[Task, Path], tmp_path: Path
     )
 
     assert (done.stdout, done.stderr) == ("", "")
-
-
-def test_a_configuration_of_weights_that_the_folder_cannot_hold_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"\0" * 100)
-    for config, message in (
-        ('{"vocab_size": 1000000000, "hidden_size": 1000000}', r"vocab_size x hidden_size is 1000000000000000"),
-        ('{"vocab_size": 1e9}', "are not all whole numbers"),
-        ('{"vocab_size": ' + "9" * 100 + "}", "has more than 64 bits"),
-        ("[" * 100_000, "nested deeper than"),
-        ("[]", "holds no JSON object"),
-    ):
-        (tmp_path / "config.json").write_text(config)
-        with pytest.raises(ConfigError, match=message):
-            load_checkpoint(tmp_path, "classification")

@@ -41,20 +41,6 @@ def renamed(model: ModelProto) -> ModelProto:
     return copy
 
 
-def test_names_do_not_count() -> None:
-    encoder = tiny_encoder()
-
-    for values in (False, True):
-        assert graph_form(renamed(encoder), values=values) == graph_form(encoder, values=values)
-
-
-def test_numbers_count_only_where_they_are_asked_for() -> None:
-    ours, theirs = quantizer(scale=0.1), quantizer(scale=0.2, zero=np.array(-5, np.int8))
-
-    assert graph_form(ours) == graph_form(theirs)
-    assert graph_form(ours, values=True) != graph_form(theirs, values=True)
-
-
 def test_the_form_of_a_zero_point_what_decides_how_much_is_computed_and_attributes_count() -> None:
     without = quantizer()
     del without.graph.node[0].input[2]
@@ -88,26 +74,13 @@ def test_a_zero_point_of_zero_may_be_left_out_where_its_type_is_told_otherwise()
     assert graph_form(product(nothing), values=True) != graph_form(product(nothing, scalar), values=True)
 
 
-def test_small_constants_may_be_one_tensor_or_several() -> None:
-    """ONNX Runtime merges scalars whose values happen to agree."""
-    apart = quantizer()
-    apart.graph.node[1].input[1] = "another"
-    apart.graph.initializer.append(numpy_helper.from_array(np.array(0.1, np.float32), "another"))
-
-    assert graph_form(apart) == graph_form(quantizer())
-
-
-def test_large_constants_are_told_apart() -> None:
+def test_branches_and_which_large_constant_is_read_count() -> None:
     def sums(second: str) -> ModelProto:
         nodes = [helper.make_node("Add", ["x", "a"], ["s"]), helper.make_node("Add", ["s", second], ["y"])]
         table = np.zeros((200, 200), np.float32)
         ports = [value("x", [200, 200])], [value("y", [200, 200])]
         return model_of(nodes, {"a": table, "b": table}, *ports)
 
-    assert graph_form(sums("a")) != graph_form(sums("b"))
-
-
-def test_branches_count() -> None:
     def choice(inner: str) -> ModelProto:
         branches = [
             helper.make_graph([helper.make_node(kind, ["x"], ["r"])], kind, [], [value("r", ["n", 4])])
@@ -117,14 +90,22 @@ def test_branches_count() -> None:
         condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
         return model_of([node], {}, [condition, value("x", ["n", 4])], [value("y", ["n", 4])])
 
+    assert graph_form(sums("a")) != graph_form(sums("b"))
     assert graph_form(choice("Relu")) == graph_form(choice("Relu"))
     assert graph_form(choice("Relu")) != graph_form(choice("Abs"))
 
 
-def test_a_constant_node_is_a_constant() -> None:
-    node = helper.make_node("Constant", [], ["scale"], value=numpy_helper.from_array(np.array(0.1, np.float32)))
-    as_node = quantizer()
+def test_names_places_of_constants_and_numbers_that_are_not_asked_for_do_not_count() -> None:
+    """ONNX Runtime merges scalars whose values happen to agree."""
+    another, as_node, apart = quantizer(scale=0.2, zero=np.array(-5, np.int8)), quantizer(), quantizer()
     del as_node.graph.initializer[0]
-    as_node.graph.node.insert(0, node)
+    tensor = numpy_helper.from_array(np.array(0.1, np.float32), "another")
+    as_node.graph.node.insert(0, helper.make_node("Constant", [], ["scale"], value=tensor))
+    apart.graph.node[1].input[1] = "another"
+    apart.graph.initializer.append(tensor)
 
-    assert graph_form(as_node, values=True) == graph_form(quantizer(), values=True)
+    for first, second in ((renamed(tiny_encoder()), tiny_encoder()), (as_node, quantizer()), (apart, quantizer())):
+        for values in (False, True):
+            assert graph_form(first, values=values) == graph_form(second, values=values)
+    assert graph_form(another) == graph_form(quantizer())
+    assert graph_form(another, values=True) != graph_form(quantizer(), values=True)

@@ -24,36 +24,32 @@ def answer(place: int, *, width: int = 3, row: int | None = None) -> Answer:
 
 
 def test_answers_are_found_by_what_was_asked_in_any_order(tmp_path: Path) -> None:
-    write_answers(tmp_path / "a.npz", [answer(0), answer(1, width=5), answer(2)], source="Triton", length=512)
+    file = tmp_path / "a.npz"
+    assert text_digest("贷款") == hashlib.sha256('"贷款"'.encode()).hexdigest()
+    assert text_digest(("a", "b")) == hashlib.sha256(b'["a","b"]').hexdigest()
+    write_answers(file, [answer(0), answer(1, width=5), answer(2)], source="Triton", length=512)
 
-    found = read_answers(tmp_path / "a.npz")
+    found = read_answers(file)
 
     places = found.of([text_digest(TEXTS[2]), text_digest("unknown"), text_digest(TEXTS[1])], np.array([0, 1, 2]))
     assert places.tolist() == [2, -1, 1]
     assert found.outputs["logits"].shape == (3, 5, 2)
     assert found.outputs["logits"][0, :, 0].tolist() == [0, 0, 0, 0, 0]
     assert (found.source, found.about["length"]) == ("Triton", 512)
+    with np.load(file, allow_pickle=False) as stored:
+        assert json.loads(str(stored["answers_about"][0])) == {"version": 1, "source": "Triton", "length": 512}
 
 
-def test_a_text_digest_is_the_sha256_of_its_json() -> None:
-    assert text_digest("贷款") == hashlib.sha256('"贷款"'.encode()).hexdigest()
-    assert text_digest(("a", "b")) == hashlib.sha256(b'["a","b"]').hexdigest()
-
-
-def test_an_answer_to_another_input_of_the_same_row_is_refused(tmp_path: Path) -> None:
+def test_answers_are_found_by_their_rows_where_the_input_was_the_same(tmp_path: Path) -> None:
+    np.savez(tmp_path / "numpy.npz", logits=np.zeros((2, 4), np.float32), sample_rows=np.array([5, 3]))
     write_answers(tmp_path / "a.npz", [answer(0, row=7), answer(1, row=8)], source="x")
 
-    with pytest.raises(ConfigError, match="row 8 was given to another input"):
-        read_answers(tmp_path / "a.npz").of([text_digest("something else")], np.array([8]))
-
-
-def test_a_file_that_numpy_wrote_with_rows_alone_is_read(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", logits=np.zeros((2, 4), np.float32), sample_rows=np.array([5, 3]))
-
-    found = read_answers(tmp_path / "a.npz")
+    found = read_answers(tmp_path / "numpy.npz")
 
     assert found.of(["", "", ""], np.array([3, 4, 5])).tolist() == [1, -1, 0]
-    assert found.source == "a.npz"
+    assert found.source == "numpy.npz"
+    with pytest.raises(ConfigError, match="row 8 was given to another input"):
+        read_answers(tmp_path / "a.npz").of([text_digest("something else")], np.array([8]))
 
 
 def test_samples_without_texts_are_known_by_their_feeds(tmp_path: Path) -> None:
@@ -94,24 +90,19 @@ def test_what_is_no_file_of_answers_is_refused_with_the_reason(
         read_answers(tmp_path / "a.npz")
 
 
-def test_a_file_cut_anywhere_is_refused_and_never_half_read(tmp_path: Path) -> None:
-    write_answers(tmp_path / "a.npz", [answer(0), answer(1)], source="x")
-    whole = (tmp_path / "a.npz").read_bytes()
-
+def test_a_file_cut_anywhere_or_promising_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+    file, header = tmp_path / "a.npz", io.BytesIO()
+    write_answers(file, [answer(0), answer(1)], source="x")
+    whole = file.read_bytes()
     for share in (0.0, 0.2, 0.5, 0.9, 0.99):
-        (tmp_path / "a.npz").write_bytes(whole[: int(len(whole) * share)])
+        file.write_bytes(whole[: int(len(whole) * share)])
         with pytest.raises(ConfigError, match=r"a\.npz"):
-            read_answers(tmp_path / "a.npz")
-
-
-def test_a_header_that_promises_more_than_the_file_holds_is_refused(tmp_path: Path) -> None:
-    header = io.BytesIO()
+            read_answers(file)
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 4)})
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("logits.npy", header.getvalue())
-
     with pytest.raises(ConfigError, match="promises"):
-        read_answers(tmp_path / "a.npz")
+        read_answers(file)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +120,3 @@ def test_what_cannot_be_read_again_is_not_written(tmp_path: Path, answers: list[
         write_answers(tmp_path / "a.npz", answers, source="x")
 
     assert not list(tmp_path.iterdir())
-
-
-def test_what_the_writer_knows_is_plain_json(tmp_path: Path) -> None:
-    write_answers(tmp_path / "a.npz", [answer(0)], source="x", concurrency=[1, 100])
-
-    with np.load(tmp_path / "a.npz", allow_pickle=False) as stored:
-        assert json.loads(str(stored["answers_about"][0])) == {"version": 1, "source": "x", "concurrency": [1, 100]}

@@ -41,22 +41,17 @@ def test_figures_are_those_of_their_definition_however_samples_are_batched(
 def test_values_that_are_not_finite_are_counted_and_their_samples_agree_with_nothing() -> None:
     ours = np.array([[1.0, np.nan], [np.inf, 2.0]], np.float32)
     theirs = np.array([[1.0, 5.0], [np.inf, 2.5]], np.float32)
-    seen = Distances("y")
+    seen, alone, decided = Distances("y"), Distances("y"), Decisions(("y",))
 
     seen.add(ours, theirs, batch_of(2))
+    alone.add(np.full((3, 4), np.nan), np.zeros((3, 4)), batch_of(3))
+    decided.add("y", np.array([[np.nan, 1.0]]), np.array([[0.0, 1.0]]), batch_of(1))
 
     found = seen.found()
     assert (found.not_finite, found.elements, found.max_abs, found.mae) == (2, 2, 0.5, 0.25)
     assert found.worst_cosine == found.mean_cosine == 0.0
-
-
-def test_a_model_that_answers_nan_alone_agrees_with_nothing() -> None:
-    seen = Distances("y")
-
-    seen.add(np.full((3, 4), np.nan), np.zeros((3, 4)), batch_of(3))
-
-    assert seen.found().worst_cosine == 0.0
-    assert seen.found().not_finite == 12
+    assert (alone.found().worst_cosine, alone.found().not_finite) == (0.0, 12)
+    assert decided.found().value == 0.0
 
 
 def test_positions_that_the_mask_hides_do_not_count() -> None:
@@ -77,26 +72,13 @@ def test_positions_that_the_mask_hides_do_not_count() -> None:
 
 
 def test_tokens_without_a_label_are_no_decisions() -> None:
-    ours = np.eye(4, dtype=np.float32)[[[0, 1, 2, 3]]]
-    theirs = np.eye(4, dtype=np.float32)[[[0, 1, 3, 2]]]
-    targets = np.array([[NOT_SCORED, 1, 2, NOT_SCORED]])
+    ours, theirs = (np.eye(4, dtype=np.float32)[[order]] for order in ([0, 1, 2, 3], [0, 1, 3, 2]))
     decided = Decisions(("y",))
 
+    targets = np.array([[NOT_SCORED, 1, 2, NOT_SCORED]])
     decided.add("y", ours, theirs, Batch(feeds={}, targets=targets, indices=np.arange(1)))
 
-    found = decided.found()
-    assert found is not None
-    assert found.value == 0.5
-
-
-def test_a_decision_over_nan_differs() -> None:
-    decided = Decisions(("y",))
-
-    decided.add("y", np.array([[np.nan, 1.0]]), np.array([[0.0, 1.0]]), batch_of(1))
-
-    found = decided.found()
-    assert found is not None
-    assert found.value == 0.0
+    assert decided.found().value == 0.5
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=50))
@@ -112,14 +94,8 @@ def test_a_share_lies_in_its_interval_and_both_within_zero_and_one(pairs: list[t
     assert found.value == same.sum() / of.sum()
 
 
-def test_a_share_of_single_decisions_has_wilsons_interval() -> None:
+def test_a_share_of_single_decisions_has_wilsons_interval_and_equal_tokens_prove_no_more_than_their_samples() -> None:
     found = share(np.array([1.0] * 90 + [0.0] * 10), np.ones(100))
 
     assert (found.low, found.high) == (pytest.approx(0.8256, abs=2e-4), pytest.approx(0.9448, abs=2e-4))
-
-
-def test_many_equal_tokens_of_few_samples_prove_no_more_than_those_samples() -> None:
-    few = share(np.full(10, 50.0), np.full(10, 50.0))
-    many = share(np.ones(10), np.ones(10))
-
-    assert few.low == many.low
+    assert share(np.full(10, 50.0), np.full(10, 50.0)).low == share(np.ones(10), np.ones(10)).low

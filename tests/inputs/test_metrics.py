@@ -1,6 +1,7 @@
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,18 +25,11 @@ def one_hot(ids: np.ndarray, classes: int) -> np.ndarray:
 
 
 def batch_of(targets: object, valid: object = None, first: int = 0) -> Batch:
-    array = np.asarray(targets, dtype=np.int64)
-    return Batch(
-        feeds={},
-        targets=array,
-        indices=np.arange(first, first + len(array)),
-        valid=None if valid is None else np.asarray(valid, dtype=np.bool_),
-    )
-
-
-def tensors_batch(rows: int, valid: object = None) -> Batch:
+    """Of these targets, or of so many samples without any."""
+    array = None if isinstance(targets, int) else np.asarray(targets, dtype=np.int64)
+    rows = targets if isinstance(targets, int) else len(array)
     mask = None if valid is None else np.asarray(valid, dtype=np.bool_)
-    return Batch(feeds={}, targets=None, indices=np.arange(rows), valid=mask)
+    return Batch(feeds={}, targets=array, indices=np.arange(first, first + rows), valid=mask)
 
 
 def ner(predicted: list[list[str]], gold: list[list[str]]) -> NerOutcomes:
@@ -70,51 +64,32 @@ sentence_pairs = st.lists(
 @given(pairs=sentence_pairs)
 def test_entity_scores_are_those_of_seqeval(pairs: list[tuple[list[str], list[str]]]) -> None:
     predicted, gold = [p for p, _ in pairs], [g for _, g in pairs]
-    expected = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
     outcomes = ner(predicted, gold)
 
-    scores = metrics.summarize(outcomes)
+    scores, by_type = metrics.summarize(outcomes), metrics.by_type(outcomes)
 
+    expected = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
     found = [scores["entity_precision"], scores["entity_recall"], scores["entity_f1"]]
     assert found == pytest.approx([float(value) for value in expected[:3]])
-    counts = metrics.per_sample(outcomes)
-    for row, (p, g) in enumerate(pairs):
+    for counts, (p, g) in zip(metrics.per_sample(outcomes), pairs, strict=True):
         ours, theirs = set(get_entities(p)), set(get_entities(g))
-        assert counts[row].tolist() == [len(ours & theirs), len(ours), len(theirs)]
-
-
-@settings(deadline=None, max_examples=100)
-@given(pairs=sentence_pairs)
-def test_scores_by_entity_type_are_those_of_seqeval(pairs: list[tuple[list[str], list[str]]]) -> None:
-    predicted, gold = [p for p, _ in pairs], [g for _, g in pairs]
-    present = sorted({kind for tags in (*predicted, *gold) for kind, _, _ in get_entities(tags)})
-
-    by_type = metrics.by_type(ner(predicted, gold))
-
+        assert counts.tolist() == [len(ours & theirs), len(ours), len(theirs)]
     assert list(by_type) == ["LOC", "ORG", "PER"]
-    if present:
-        expected = precision_recall_fscore_support(gold, predicted, average=None, zero_division=0)
-        for index, kind in enumerate(present):
-            found = by_type[kind]
-            wanted = [float(column[index]) for column in expected]
-            assert [found[n] for n in ("precision", "recall", "f1", "gold")] == pytest.approx(wanted)
+    if present := sorted({kind for tags in (*predicted, *gold) for kind, _, _ in get_entities(tags)}):
+        columns = precision_recall_fscore_support(gold, predicted, average=None, zero_division=0)
+        for kind, *wanted in zip(present, *columns, strict=True):
+            assert [by_type[kind][n] for n in ("precision", "recall", "f1", "gold")] == pytest.approx(wanted)
 
 
-def test_token_scores_count_tags_that_are_not_outside() -> None:
+def test_token_scores_count_tags_that_are_scored_and_not_outside() -> None:
     outcomes = ner([["B-PER", "O", "I-LOC"]], [["B-PER", "I-PER", "O"]])
+    nothing = metrics.outcomes_of("ner", {"y": np.zeros((2, 3, 6))}, batch_of([[NOT_SCORED] * 3] * 2), labels=TAGS)
 
     assert outcomes.tokens.tolist() == [[1, 2, 2]]
     assert outcomes.scored.tolist() == [3]
     assert metrics.summarize(outcomes)["token_f1"] == 0.5
-
-
-def test_a_sentence_without_scored_tokens_counts_nothing() -> None:
-    outcomes = metrics.outcomes_of(
-        "ner", {"logits": np.zeros((2, 3, len(TAGS)))}, batch_of([[NOT_SCORED] * 3] * 2), labels=TAGS
-    )
-
-    assert metrics.per_sample(outcomes).tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert metrics.summarize(outcomes)["entity_f1"] == 0.0
+    assert metrics.per_sample(nothing).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert metrics.summarize(nothing)["entity_f1"] == 0.0
 
 
 @settings(deadline=None, max_examples=100)
@@ -164,10 +139,12 @@ def test_a_measured_metric_is_a_ratio_of_sums_or_the_worst_sample() -> None:
 
     assert found == {"boxes.recall": 6 / 8, "boxes.worst": 3.0}
     assert metrics.primary_of(OUTCOMES["measured"], "tensors") == ("boxes.recall", "", True)
+    for task in ("classification", "ner"):
+        assert metrics.primary_metric(task) in metrics.summarize(OUTCOMES[task])
 
 
 @every_kind
-def test_outcomes_on_disk_read_back_equal(outcomes: Outcomes, tmp_path: Path) -> None:
+def test_outcomes_on_disk_read_back_equal_or_are_refused_by_name(outcomes: Outcomes, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "outcomes.npz"
 
     metrics.save_outcomes(path, outcomes)
@@ -176,12 +153,6 @@ def test_outcomes_on_disk_read_back_equal(outcomes: Outcomes, tmp_path: Path) ->
     assert type(found) is type(outcomes)
     assert metrics.summarize(found) == metrics.summarize(outcomes)
     assert [p.name for p in path.parent.iterdir()] == ["outcomes.npz"]
-
-
-@every_kind
-def test_a_truncated_or_foreign_file_is_refused_by_name(outcomes: Outcomes, tmp_path: Path) -> None:
-    path = tmp_path / "outcomes.npz"
-    metrics.save_outcomes(path, outcomes)
     whole = path.read_bytes()
     for content in (whole[: len(whole) // 2], b"", whole[:-40]):
         path.write_bytes(content)
@@ -217,58 +188,52 @@ def test_damage_is_shown_by_length_bin() -> None:
     }
 
 
-def test_each_task_has_a_primary_metric_among_its_scores() -> None:
-    for task in ("classification", "ner"):
-        assert metrics.primary_metric(task) in metrics.summarize(OUTCOMES[task])
+@pytest.mark.parametrize(
+    ("task", "shape", "batch", "labels", "error", "message"),
+    [
+        ("classification", (3, 4), batch_of([0, 0, 0], first=10), None, MeasureError, "'y' holds NaN for sample 11 "),
+        ("classification", (1, 4), batch_of([0]), ("a", "b", "c"), ConfigError, "dataset has 3 labels. Use the label"),
+        ("classification", (1, 4), batch_of([7]), None, ConfigError, "has 4 classes, the dataset has 8 labels"),
+        ("classification", (2, 4), batch_of([0]), None, MeasureError, "has the shape (2, 4); expected (1, 'classes')"),
+        ("ner", (1, 2, 6), batch_of(1), TAGS, ValueError, "without targets"),
+        ("ner", (1, 2, 6), batch_of([[0, 1]]), None, ValueError, "names of its tags"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(
+    task: Any, shape: tuple[int, ...], batch: Batch, labels: Any, error: type[Exception], message: str
+) -> None:
+    logits = np.zeros(shape, dtype=np.float32)
+    if "NaN" in message:
+        logits[1, 2] = math.nan
+
+    with pytest.raises(error, match=re.escape(message)):
+        metrics.outcomes_of(task, {"y": logits}, batch, **({} if labels is None else {"labels": labels}))
 
 
-def test_nan_logits_name_the_sample() -> None:
-    logits = np.zeros((3, 4), dtype=np.float32)
-    logits[1, 2] = math.nan
+def test_declared_outputs_are_checked_before_any_work() -> None:
+    def check(task: Any, labels: tuple[str, ...], *shape: int | str) -> None:
+        output = TensorSpec(name="logits", dtype="float32", shape=shape)
+        model = Model(path=Path("m.onnx"), sha256="0" * 64, size_bytes=1, opset=17, inputs=(), outputs=(output,))
+        metrics.check_outputs(task, labels, model)
 
-    with pytest.raises(MeasureError, match=r"output 'logits' holds NaN for sample 11 "):
-        metrics.outcomes_of("classification", {"logits": logits}, batch_of([0, 0, 0], first=10))
-
-
-def test_the_number_of_labels_must_be_that_of_the_logits() -> None:
-    with pytest.raises(ConfigError, match=r"'logits' has 4 classes, the dataset has 3 labels\. Use the label file"):
-        metrics.outcomes_of("classification", {"logits": np.zeros((1, 4))}, batch_of([0]), labels=("a", "b", "c"))
-    with pytest.raises(ConfigError, match="has 4 classes, the dataset has 8 labels"):
-        metrics.outcomes_of("classification", {"logits": np.zeros((1, 4))}, batch_of([7]))
-
-
-def test_outputs_of_an_impossible_shape_are_refused() -> None:
-    with pytest.raises(MeasureError, match=r"has the shape \(2, 4\); expected \(1, 'classes'\)"):
-        metrics.outcomes_of("classification", {"logits": np.zeros((2, 4))}, batch_of([0]))
-
-
-def test_scores_come_from_the_logits_or_the_only_output() -> None:
+    check("classification", ("a", "b"), "batch", 2)
+    check("ner", TAGS, "batch", "length", "tags")
+    check("tensors", (), 1)
+    with pytest.raises(ConfigError, match="has 3 classes, the dataset has 2 labels"):
+        check("classification", ("a", "b"), "batch", 3)
+    with pytest.raises(ConfigError, match=r"m\.onnx: output 'logits' has 2 dimensions; ner needs 3"):
+        check("ner", TAGS, "batch", 6)
     assert metrics.scored_output(["hidden", "logits"]) == "logits"
     assert metrics.scored_output(["anything"]) == "anything"
     with pytest.raises(ConfigError, match="outputs a, b and none is named 'logits'"):
         metrics.scored_output(["a", "b"])
 
 
-def model_with_output(*shape: int | str) -> Model:
-    output = TensorSpec(name="logits", dtype="float32", shape=shape)
-    return Model(path=Path("m.onnx"), sha256="0" * 64, size_bytes=1, opset=17, inputs=(), outputs=(output,))
-
-
-def test_declared_outputs_are_checked_before_any_work() -> None:
-    metrics.check_outputs("classification", ("a", "b"), model_with_output("batch", 2))
-    metrics.check_outputs("ner", TAGS, model_with_output("batch", "length", "tags"))
-    metrics.check_outputs("tensors", (), model_with_output(1))
-    with pytest.raises(ConfigError, match="has 3 classes, the dataset has 2 labels"):
-        metrics.check_outputs("classification", ("a", "b"), model_with_output("batch", 3))
-    with pytest.raises(ConfigError, match=r"m\.onnx: output 'logits' has 2 dimensions; ner needs 3"):
-        metrics.check_outputs("ner", TAGS, model_with_output("batch", 6))
-
-
 def test_agreement_sees_a_model_that_answers_the_same_to_everything_even_one_by_one() -> None:
     rng = np.random.default_rng(0)
     floats = [{"y": rng.normal(size=(1, 5))} for _ in range(4)]
     stuck = [{"y": np.ones((1, 5))}] * 4
-    batches = [tensors_batch(1)] * 4
+    batches = [batch_of(1)] * 4
 
     assert metrics.agreement(zip(stuck, floats, batches, strict=True)).constant
     assert not metrics.agreement(zip(floats, floats, batches, strict=True)).constant
@@ -283,7 +248,7 @@ def test_agreement_compares_sequences_padded_to_different_bins() -> None:
         reference = rng.normal(size=(2, width, 3))
         valid = np.arange(width) < np.array([[2], [3]])
         noise = np.where(valid[..., None], 0.0, 5.0)
-        runs.append(({"y": reference + noise}, {"y": reference}, tensors_batch(2, valid)))
+        runs.append(({"y": reference + noise}, {"y": reference}, batch_of(2, valid)))
 
     found = metrics.agreement(runs)
 
@@ -296,16 +261,9 @@ def test_agreement_says_which_samples_are_not_finite() -> None:
     outputs = np.ones((3, 2))
     outputs[1, 0], outputs[2, 1] = math.inf, math.nan
 
-    found = metrics.agreement([({"y": outputs}, {"y": np.ones((3, 2))}, tensors_batch(3))])
+    found = metrics.agreement([({"y": outputs}, {"y": np.ones((3, 2))}, batch_of(3))])
 
     assert found.finite.tolist() == [True, False, False]
     assert found.indices[~found.finite].tolist() == [1, 2]
     with pytest.raises(ValueError, match="no batches"):
         metrics.agreement([])
-
-
-def test_scoring_without_what_it_needs_is_a_programming_error() -> None:
-    with pytest.raises(ValueError, match="without targets"):
-        metrics.outcomes_of("ner", {"y": np.zeros((1, 2, 6))}, tensors_batch(1), labels=TAGS)
-    with pytest.raises(ValueError, match="names of its tags"):
-        metrics.outcomes_of("ner", {"y": np.zeros((1, 2, 6))}, batch_of([[0, 1]]))

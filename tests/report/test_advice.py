@@ -1,4 +1,6 @@
-"""What a sweep advises on its space, from measured differences alone."""
+"""What a sweep advises on its space, from measured differences alone, and on what a service may be told."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,12 +10,13 @@ import pytest
 
 from tests.evaluations import evaluation, service
 from tests.report.summaries import BASELINE, judge
-from workbench.report.advice import LEAST_CANDIDATES, Advice, advise
+from workbench.report.advice import FEWEST, LEAST_CANDIDATES, Advice, advise, advise_service
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.objectives import Objective
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
+from workbench.values.service import ServiceChoices, ServiceSettings
 
 OFFERED: dict[str, tuple[Scalar, ...]] = {
     "quantization.scheme": ("none", "dynamic", "static"),
@@ -50,22 +53,16 @@ def advised(found: Sequence[Evaluation]) -> Advice:
     return advise(judge(*found[1:]), lambda *_: None, chosen, OFFERED)
 
 
-def test_a_dimension_that_made_no_difference_is_named_with_its_bound() -> None:
-    (same,) = advised(swept()).no_difference
-
-    assert same.name == "quantization.keep_float"
-    assert same.kept == 0
-    assert same.pairs == 12
+def test_what_made_no_difference_always_lost_or_won_at_the_edge_is_named_with_its_bound() -> None:
+    advice = advised(swept())
+    (same,), (lost,), (edge,) = advice.no_difference, advice.always_lost, advice.edges
+    assert (same.name, same.kept, same.pairs) == ("quantization.keep_float", 0, 12)
     assert same.percent == pytest.approx(3.3, abs=0.2), "0.4 % and what two intervals of 2 % leave open"
     assert same.drop == pytest.approx(0.42, abs=0.01)
-
-
-def test_a_choice_that_always_lost_is_named_with_how_often() -> None:
-    (lost,) = advised(swept()).always_lost
-
-    assert (lost.name, lost.choice, lost.of) == ("quantization.scheme", "dynamic", 7), (
-        "six against static, one against float"
-    )
+    assert (lost.name, lost.choice, lost.of) == ("quantization.scheme", "dynamic", 7), "six to static, one to float"
+    assert (edge.name, edge.choice, edge.largest) == ("serving.intra_op_threads", 8, True)
+    assert "8 won and is the largest on offer" in edge.words()
+    assert advised([*swept(), static(4, 2, 1.5)]).no_difference == (), "one pair that differs keeps a dimension"
 
 
 def test_that_all_candidates_with_a_choice_were_beaten_says_nothing_without_pairs() -> None:
@@ -73,19 +70,6 @@ def test_that_all_candidates_with_a_choice_were_beaten_says_nothing_without_pair
     found += [evaluation(scheme="dynamic", threads=t, drop_pp=0.2, p50_ms=4.0, speedup=1.0) for t in (16, 32, 64)]
 
     assert advised(found).always_lost == ()
-
-
-def test_a_choice_at_the_edge_of_its_range_that_won_is_named() -> None:
-    (edge,) = advised(swept()).edges
-
-    assert (edge.name, edge.choice, edge.largest) == ("serving.intra_op_threads", 8, True)
-    assert "8 won and is the largest on offer" in edge.words()
-
-
-def test_one_pair_that_differs_keeps_a_dimension() -> None:
-    found = [*swept(), static(4, 2, 1.5)]
-
-    assert advised(found).no_difference == ()
 
 
 def test_candidates_of_one_class_with_equal_outcomes_are_pairs_wherever_they_differ() -> None:
@@ -109,20 +93,16 @@ def test_candidates_of_one_class_with_equal_outcomes_are_pairs_wherever_they_dif
     assert unknown == ()
 
 
-def test_with_few_candidates_that_is_said_instead() -> None:
+def test_few_candidates_and_modelled_times_advise_nothing() -> None:
     advice = advised(swept()[: LEAST_CANDIDATES - 1])
-
-    assert advice.dropped() == []
-    assert advice.sentences() == [
-        "7 candidates measured to the end: too few to say which dimensions matter; 8 are needed."
-    ]
-
-
-def test_modelled_times_advise_nothing() -> None:
+    few = "7 candidates measured to the end: too few to say which dimensions matter; 8 are needed."
+    assert (advice.dropped(), advice.sentences()) == ([], [few])
     emulated = [replace(e, toolchain=replace(e.toolchain, emulated=True)) for e in swept()]
-
     assert "modelled" in advised(emulated).note
     assert advised(emulated).dropped() == []
+    best = ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=2)
+    served = [replace(serving(place, best), toolchain=emulated[0].toolchain) for place in range(FEWEST)]
+    assert advise_service(judge(*served, baseline=emulated[0]), SERVICE) == ()
 
 
 def test_a_prediction_may_keep_a_dimension_and_drops_none() -> None:
@@ -137,3 +117,36 @@ def test_a_prediction_may_keep_a_dimension_and_drops_none() -> None:
     summary = replace(judge(*found[1:]), objectives=(Objective(metric="service_throughput_per_s"),))
 
     assert advise(summary, lambda *_: None, chosen, OFFERED).no_difference == ()
+
+
+SERVICE = ServiceChoices(max_batch_size=(1, 4, 8), batch_timeout_ms=(0.0, 2.0, 5.0), workers=(1, 2))
+
+
+def serving(place: int, settings: ServiceSettings) -> Evaluation:
+    found = evaluation(scheme="static", threads=place + 2, drop_pp=0.1, p50_ms=4 / (2 + place), speedup=2.0 + place)
+    result = service(500 + 10 * place)
+    assert result.best is not None
+    result = replace(result, best=replace(result.best, settings=settings))
+    return replace(found, measurement=replace(found.measurement, service=result))
+
+
+def test_the_largest_number_of_workers_won_and_two_timeouts_never_did() -> None:
+    best = ServiceSettings(max_batch_size=4, batch_timeout_ms=2.0, workers=2)
+    found = [BASELINE, *(serving(place, best) for place in range(FEWEST))]
+
+    said = [note.words() for note in advise_service(judge(*found[1:]), SERVICE)]
+
+    assert said == [
+        "service.max_batch_size 1, 8: best for none of 8 candidates (predicted)",
+        "service.batch_timeout_ms 0, 5: best for none of 8 candidates (predicted)",
+        "service.workers: 2 is the largest on offer and was best for the one member of the front (predicted): a larger "
+        "one may be better",
+        "service.workers 1: best for none of 8 candidates (predicted)",
+    ]
+
+
+def test_without_batching_a_timeout_says_nothing_and_least_is_no_edge() -> None:
+    alone = ServiceSettings(max_batch_size=1, batch_timeout_ms=0.0, workers=1)
+    found = [BASELINE, *(serving(place, alone) for place in range(3))]
+
+    assert advise_service(judge(*found[1:]), SERVICE) == ()

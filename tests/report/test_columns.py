@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.report.columns import laid_out
+from workbench.report.table import laid_out
 
 LEAST = (13, 9, 21, 8, 8, 8, 19, 8, 7, 7)
 NUMBERS = [

@@ -3,12 +3,10 @@
 import io
 from dataclasses import replace
 
-import pytest
 from rich.console import Console
 
+from workbench.report.layers import comparison_text, comparison_verdict, shown_rows, signed_percent
 from workbench.report.layers_page import comparison_html
-from workbench.report.layers_text import comparison_text, shown_rows
-from workbench.report.layers_words import comparison_verdict, signed_percent
 from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.differences import WORST
 from workbench.study.limits import Limits
@@ -49,20 +47,22 @@ def printed(comparison: Comparison, *, width: int = 120, every: bool = False) ->
 
 
 def test_the_verdict_names_the_jump_and_the_first_tensor_beyond_the_limits() -> None:
-    sentences = comparison_verdict(found(GOOD, JUMP, OUTPUT))
-
-    assert sentences == (
+    assert comparison_verdict(found(GOOD, JUMP, OUTPUT)) == (
         "The error first jumps at jumping (Add /encoder/layer.0/dense/Add): 29.00% of the signal is added there.",
         "The outputs are NOT within the limits (cosine > 0.999, max abs < 0.001, MAE < 0.0001).",
         "The first tensor beyond them: jumping (Add /encoder/layer.0/dense/Add).",
     )
-
-
-def test_where_all_is_within_the_limits_a_jump_does_not_sound_like_a_fault() -> None:
-    sentences = comparison_verdict(found(GOOD, replace(JUMP, within_limits=True), replace(OUTPUT, within_limits=True)))
-
+    passed = replace(OUTPUT, within_limits=True)
+    sentences = comparison_verdict(found(GOOD, replace(JUMP, within_limits=True), passed))
     assert sentences[0].startswith("More than rounding first comes in at jumping (Add /encoder/layer.0/dense/Add): 29")
     assert sentences[1].startswith("The outputs are within the limits")
+    assert "Nowhere does the error jump" in comparison_verdict(found(GOOD, passed))[0]
+    text = printed(
+        found(replace(GOOD, rescaled=True, relative_error=0.9, added_error=0.0, within_limits=False), passed)
+    )
+    assert "1 tensor rescaled: balancing moved" in " ".join(text.split())
+    assert "The outputs are within the limits" in text
+    assert "beyond" not in text
 
 
 def test_nan_is_said_before_anything_else() -> None:
@@ -71,21 +71,6 @@ def test_nan_is_said_before_anything_else() -> None:
     assert comparison_verdict(found(GOOD, broken, OUTPUT))[0].startswith("The first NaN or infinity: broken")
     assert "7 NaN/inf" in printed(found(GOOD, broken, OUTPUT))
     assert "7 NaN/inf" in comparison_html(found(GOOD, broken, OUTPUT))
-
-
-def test_a_rescaled_tensor_is_said_to_be_no_error() -> None:
-    rescaled = replace(GOOD, tensor="scaled", rescaled=True, relative_error=0.9, added_error=0.0, within_limits=False)
-    passed = found(rescaled, replace(OUTPUT, within_limits=True))
-
-    text = printed(passed)
-
-    assert "1 tensor rescaled: balancing moved" in " ".join(text.split())
-    assert "The outputs are within the limits" in text
-    assert "beyond" not in text
-
-
-def test_float_noise_is_no_jump() -> None:
-    assert "Nowhere does the error jump" in comparison_verdict(found(GOOD, replace(OUTPUT, within_limits=True)))[0]
 
 
 def test_equal_models_show_their_outputs_only_unless_all_are_asked_for() -> None:
@@ -98,21 +83,15 @@ def test_equal_models_show_their_outputs_only_unless_all_are_asked_for() -> None
     assert "jumping" in printed(equal, every=True)
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_names_of_tensors_are_never_cut(width: int) -> None:
+def test_names_of_tensors_are_never_cut_and_escaped_on_the_page() -> None:
     long = replace(GOOD, tensor="/encoder/" + "very_long_name/" * 12 + "Add_output_0")
-
-    text = printed(found(long, OUTPUT), width=width)
-
-    letters = "".join(line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│"))
-    assert long.tensor in letters
-    assert "…" not in text
-
-
-def test_names_are_escaped_on_the_page() -> None:
+    for width in (80, 120, 200):
+        text = printed(found(long, OUTPUT), width=width)
+        letters = "".join(line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│"))
+        assert long.tensor in letters
+        assert "…" not in text
     assert "<script>alert" not in comparison_html(found(replace(GOOD, tensor="<script>alert(1)</script>"), OUTPUT))
 
 
-@pytest.mark.parametrize(("share", "text"), [(0.031, "+3.1%"), (-0.0004, "0.0%"), (0.0, "0.0%"), (-0.02, "-2.0%")])
-def test_what_rounds_to_nothing_has_no_sign(share: float, text: str) -> None:
-    assert signed_percent(share) == text
+def test_what_rounds_to_nothing_has_no_sign() -> None:
+    assert [signed_percent(share) for share in (0.031, -0.0004, 0.0, -0.02)] == ["+3.1%", "0.0%", "0.0%", "-2.0%"]

@@ -3,10 +3,9 @@
 import dataclasses
 
 import numpy as np
-import pytest
 
 from tests.evaluations import evaluation
-from workbench.report.compared_recipes import recipes_of
+from workbench.report.recipes import recipes_of
 from workbench.values.measurement import Estimate, LanguageFigures, LanguageLoad
 from workbench.values.modelled_times.statement import CallCosts, ModelledCalls, TimingModel
 from workbench.values.paired_scores import PairedScores
@@ -71,14 +70,6 @@ def test_the_best_preset_is_what_others_are_held_against() -> None:
         assert recipe.against_preset.low < 100 * np.expm1(truth) < recipe.against_preset.high
 
 
-def test_recipes_of_one_loss_are_not_told_apart() -> None:
-    evaluations = [of(number) for number in range(1, 4)]
-    kept = {e.candidate.id: scores(0.0, seed) for seed, e in enumerate(evaluations)}
-    presets = {evaluations[0].candidate.id: "only"}
-    found = recipes_of(evaluations, lambda i, split: kept[i], presets, "baseline")
-    assert not any(recipe.told_apart for recipe in found)
-
-
 def test_what_was_over_a_limit_is_shown_and_what_stopped_early_is_not() -> None:
     stop = Stop(stage="accuracy_full", reason="over its limit")
     whole, early = (dataclasses.replace(of(number), status="stopped", stop=stop) for number in (1, 2))
@@ -88,11 +79,12 @@ def test_what_was_over_a_limit_is_shown_and_what_stopped_early_is_not() -> None:
     assert found[0].against_preset is None
 
 
-@pytest.mark.parametrize("baseline", [True, False])
-def test_the_float_model_is_no_recipe_and_other_models_have_none(baseline: bool) -> None:
+def test_the_float_model_is_no_recipe_and_other_models_have_none() -> None:
     one = of(1)
-    if baseline:
-        assert recipes_of([one], lambda i, split: scores(0.0, 0), {}, one.candidate.id) == ()
-    else:
-        plain = dataclasses.replace(one, measurement=dataclasses.replace(one.measurement, language=None))
-        assert recipes_of([plain], lambda i, split: scores(0.0, 0), {}, "baseline") == ()
+    plain = dataclasses.replace(one, measurement=dataclasses.replace(one.measurement, language=None))
+    assert recipes_of([one], lambda i, split: scores(0.0, 0), {}, one.candidate.id) == ()
+    assert recipes_of([plain], lambda i, split: scores(0.0, 0), {}, "baseline") == ()
+    alike = [of(number) for number in range(1, 4)]
+    kept = {e.candidate.id: scores(0.0, seed) for seed, e in enumerate(alike)}
+    found = recipes_of(alike, lambda i, split: kept[i], {alike[0].candidate.id: "only"}, "baseline")
+    assert not any(recipe.told_apart for recipe in found), "recipes of one loss"

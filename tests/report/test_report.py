@@ -12,12 +12,12 @@ from rich.console import Console
 from tests.evaluations import candidate, evaluation
 from tests.report.summaries import BASELINE, chosen, judge, member
 from workbench.report import Summary, detail, lines, table, to_json
-from workbench.report.groups import letters
+from workbench.report.alike import letters
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
 from workbench.report.words import title
+from workbench.report.written.cells import speaking
 from workbench.report.written.naming import metric_name
-from workbench.report.written.texts import speaking
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Serving
 from workbench.values.evidence import level_of
@@ -90,14 +90,6 @@ def test_the_baseline_is_recommended_plainly_when_nothing_is_faster_beyond_the_n
     assert "no other was evaluated" in lines(judge())
 
 
-def test_who_was_scored_and_rejected_is_not_said_to_be_unmeasured() -> None:
-    stop = Stop(stage="accuracy_full", reason="too wrong", violations={"accuracy_drop_pp": 3.0})
-    text = " ".join(lines(judge(evaluation(scheme="static", stop=stop))).split())
-
-    assert "none of the others came through: 1 stopped at accuracy_full: violates accuracy_drop_pp" in text
-    assert "measured to the end" not in text
-
-
 def test_a_baseline_that_differs_from_itself_warns_that_the_intervals_are_too_narrow() -> None:
     steady, disturbed = on_holdout(BASELINE, drop_pp=0.0, speedup=1.0), on_holdout(BASELINE, drop_pp=0.0, speedup=0.88)
 
@@ -167,25 +159,23 @@ def unrunnable(found: Evaluation, *, transient: bool = False) -> Evaluation:
     return replace(again, candidate=found.candidate, split="holdout")
 
 
-@pytest.mark.parametrize("transient", [False, True])
-def test_a_candidate_whose_confirmation_failed_is_nowhere_recommended_and_the_next_is(transient: bool) -> None:
+def test_a_candidate_whose_confirmation_failed_is_nowhere_recommended_and_the_next_is() -> None:
     best, dominated = member(2.0, drop_pp=0.1), member(1.5, drop_pp=0.2, threads=2)
-    failed = unrunnable(best, transient=transient)
-    confirmed = [on_holdout(BASELINE, drop_pp=0.0, speedup=1.0), failed]
-
-    summary = judge(best, dominated, confirmed=confirmed)
-
-    assert chosen(summary) == dominated.candidate.id
-    assert {m.id for m in summary.front} == {dominated.candidate.id, BASELINE.candidate.id}  # confirmed next
-    assert [m.id for m in summary.fallen] == [best.candidate.id]
-    assert summary.standing(best) == "infeasible"
-    assert best.candidate.id not in summary.recommended.alternatives  # type: ignore[union-attr]  # chosen() asserts it
-    text = " ".join(lines(summary).split())
-    assert "could not be run, which says nothing of its accuracy (MeasureError at accuracy_full: Got: 64" in text
-    assert ("the same sweep again makes another attempt" in text) is transient
-    assert f"RECOMMENDED {summary.title(best.candidate)}" not in text
-    assert "not to be recommended" in detail(summary, best.candidate.id)
-    assert to_json(summary)["recommended"]["candidate_id"] == dominated.candidate.id
+    for transient in (False, True):
+        confirmed = [on_holdout(BASELINE, drop_pp=0.0, speedup=1.0), unrunnable(best, transient=transient)]
+        summary = judge(best, dominated, confirmed=confirmed)
+        assert chosen(summary) == dominated.candidate.id
+        assert {m.id for m in summary.front} == {dominated.candidate.id, BASELINE.candidate.id}  # confirmed next
+        assert [m.id for m in summary.fallen] == [best.candidate.id]
+        assert summary.standing(best) == "infeasible"
+        assert summary.recommended is not None
+        assert best.candidate.id not in summary.recommended.alternatives
+        text = " ".join(lines(summary).split())
+        assert "could not be run, which says nothing of its accuracy (MeasureError at accuracy_full: Got: 64" in text
+        assert ("the same sweep again makes another attempt" in text) is transient
+        assert f"RECOMMENDED {summary.title(best.candidate)}" not in text
+        assert "not to be recommended" in detail(summary, best.candidate.id)
+        assert to_json(summary)["recommended"]["candidate_id"] == dominated.candidate.id
 
 
 def test_nothing_is_recommended_where_the_baselines_own_confirmation_failed() -> None:
@@ -239,17 +229,6 @@ def test_without_a_limit_on_accuracy_a_certain_loss_is_not_recommended() -> None
     assert "certainly loses accuracy" in lines(summary)
 
 
-def test_the_size_can_lead_and_is_compared_without_noise() -> None:
-    small, large = member(1.5, drop_pp=0.1), member(2.0, drop_pp=0.1, threads=2)
-    small = replace(small, measurement=replace(small.measurement, size_bytes=5_000_000))
-    objectives = ("size_mb", "latency_p50_ms")
-
-    summary = judge(small, large, objectives=objectives)
-
-    assert chosen(summary) == small.candidate.id
-    assert all(m.letters == "" for m in summary.front)
-
-
 def test_optimism_is_what_validation_promised_beyond_the_held_out_data() -> None:
     fast = member(2.0, drop_pp=0.1)
 
@@ -275,22 +254,14 @@ def test_one_setting_changed_says_what_that_setting_buys() -> None:
 
 def test_when_nobody_is_feasible_the_closest_is_named_with_its_distance() -> None:
     near, far = member(2.0, drop_pp=-1.5), member(3.0, drop_pp=2.0, threads=2)
-
     summary = judge(near, far, limits={"accuracy_drop_pp": -2.0})
-
-    assert summary.recommended is None
-    assert summary.front == ()
+    assert (summary.recommended, summary.front) == (None, ())
     assert f"Closest: {near.candidate.short_id}" in lines(summary)
     assert "breaks accuracy_drop_pp by 0.5 pp" in " ".join(lines(summary).split())
-
-
-def test_a_stopped_candidate_counts_with_what_it_was_certain_to_break() -> None:
     stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_drop_pp": 0.25})
     stopped = evaluation(threads=2, scheme="static", stop=stop)
     stopped = replace(stopped, measurement=replace(stopped.measurement, accuracy=None))
-
     summary = judge(stopped, limits={"accuracy_drop_pp": -1.0})
-
     assert summary.closest is not None
     assert summary.closest.candidate_id == stopped.candidate.id
     assert "by 0.25 pp at least" in lines(summary)
@@ -300,38 +271,31 @@ def test_stops_and_failures_are_counted_by_reason() -> None:
     failure = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate")
     dominated = Stop(stage="latency_short", reason="x is better")
     violating = Stop(stage="accuracy_full", reason="too wrong", violations={"accuracy_drop_pp": 1.0})
-    summary = judge(
-        evaluation(threads=2, failure=failure),
-        evaluation(threads=3, failure=failure),
-        evaluation(threads=4, stop=dominated),
-        evaluation(threads=5, stop=violating),
-    )
-
+    found = [evaluation(threads=threads, failure=failure) for threads in (2, 3)]
+    found += [evaluation(threads=4, stop=dominated), evaluation(threads=5, stop=violating)]
+    summary = judge(*found)
     assert summary.failures == {"compile: CompileError": 2}
     assert summary.stops == {"latency_short: certainly dominated": 1, "accuracy_full: violates accuracy_drop_pp": 1}
     assert "Failed: 2 (2 at compile: CompileError)." in lines(summary)
-
-
-def test_nothing_measured_at_all_is_said() -> None:
-    failure = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate")
-    summary = judge(baseline=evaluation(failure=failure))
-
-    assert "No candidate was measured far enough" in lines(summary)
-    assert "The front is empty" in pareto_html(summary)
+    nothing = judge(baseline=evaluation(failure=failure))
+    assert "No candidate was measured far enough" in lines(nothing)
+    assert "The front is empty" in pareto_html(nothing)
+    stopped = " ".join(lines(judge(evaluation(scheme="static", stop=violating))).split())
+    assert "none of the others came through: 1 stopped at accuracy_full: violates accuracy_drop_pp" in stopped
+    assert "measured to the end" not in stopped
 
 
 def test_emulated_results_are_flagged_in_every_form() -> None:
     emulated = replace(member(2.0), toolchain=replace(BASELINE.toolchain, emulated=True))
     summary = judge(emulated)
-
-    assert "EMULATED" in lines(summary)
+    more = detail(summary, emulated.candidate.id)
+    for mark, text in (("EMULATED", lines(summary)), ("Emulated:", pareto_html(summary)), ("(emulated)", more)):
+        assert mark in text
+    assert "EMULATED: no number below" in more
     assert to_json(summary)["emulated"] is True
-    assert "Emulated:" in pareto_html(summary)
-    assert "(emulated)" in detail(summary, emulated.candidate.id)
-    assert "EMULATED: no number below" in detail(summary, emulated.candidate.id)
     assert summary.recommended is not None
     assert "measured" not in summary.recommended.reason
-    assert any("emulator" in warning for warning in summary.recommended.warnings)  # type: ignore[union-attr]  # a candidate is feasible
+    assert any("emulator" in warning for warning in summary.recommended.warnings)
 
 
 # --- who cannot be told apart --------------------------------------------------------------------------------------
@@ -366,30 +330,19 @@ def full() -> Summary:
     return judge(fast, slower, member(3.0, drop_pp=2, threads=4), evaluation(threads=8, stop=stop), confirmed=confirmed)
 
 
-def test_the_report_fits_112_columns_and_shows_every_number_of_the_front() -> None:
+def test_the_report_fits_112_columns_and_shows_every_number_of_the_front_on_a_narrow_terminal_too() -> None:
     text = lines(full())
-
     assert max(map(len, text.splitlines())) <= 112
     for shown in (
-        "0.9470",
-        "+0.30 [+0.00, +0.60]",
-        "2.00x [1.96, 2.04]",
-        "1.90x [1.86, 1.94]",
-        "int8/float 25/8",
-        "RECOMMENDED",
+        *("0.9470", "+0.30 [+0.00, +0.60]", "2.00x [1.96, 2.04]", "1.90x [1.86, 1.94]", "int8/float 25/8"),
+        *("RECOMMENDED", ", 1 thread  ", ", 2 threads"),
     ):
         assert shown in text
-
-
-def test_every_row_says_its_threads_even_where_they_are_the_default() -> None:
-    one, two = member(1.5, drop_pp=0.1), member(2.0, drop_pp=0.3, threads=2)
-
-    summary = judge(one, two)
-
-    for shown, threads in ((BASELINE, "1 thread"), (one, "1 thread"), (two, "2 threads")):
-        row = next(line for line in lines(summary).splitlines() if shown.candidate.short_id in line)
-        assert f", {threads}  " in row
     assert title(candidate(threads=8), "") == "fp32, 8 threads"
+    console = Console(width=60, force_terminal=False)
+    with console.capture() as captured:
+        console.print(table(full()))
+    assert captured.get().split() == text.split()
 
 
 def test_rows_name_the_engine_where_a_sweep_has_several() -> None:
@@ -404,29 +357,20 @@ def test_rows_name_the_engine_where_a_sweep_has_several() -> None:
     assert "OpenVINO, fp32, 1 thread, 2 streams" in lines(both)
 
 
-def test_a_narrow_terminal_breaks_lines_and_loses_no_number() -> None:
-    console = Console(width=60, force_terminal=False)
-    with console.capture() as captured:
-        console.print(table(full()))
-
-    assert captured.get().split() == lines(full()).split()
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 120])
-def test_numbers_of_any_size_touch_nothing_and_stand_below_their_heads(width: int) -> None:
+def test_numbers_of_any_size_touch_nothing_and_stand_below_their_heads() -> None:
     slow = member(0.001, drop_pp=-123.456)
     large = replace(slow, measurement=replace(slow.measurement, size_bytes=10**15, peak_memory_bytes=10**16))
-    console = Console(width=width, force_terminal=False)
-    with console.capture() as captured:
-        console.print(table(judge(large, limits={})))
-    text = captured.get()
-
-    for shown in ("-123.46 [-123.76, -123.16]", "4000.00", "0.00x [0.00, 0.00]", "1000000000.0", "10000000000"):
-        assert f" {shown}" in text
-    rows = [line for line in text.splitlines() if "P50 ms" in line or " 4000.00" in line]
-    ends = {line.index("P50 ms") + len("P50 ms") for line in rows if "P50 ms" in line}
-    assert {line.index("4000.00") + len("4000.00") for line in rows if "4000.00" in line} == ends
-    assert max(map(len, text.splitlines())) <= width
+    for width in (60, 80, 100, 120):
+        console = Console(width=width, force_terminal=False)
+        with console.capture() as captured:
+            console.print(table(judge(large, limits={})))
+        text = captured.get()
+        for shown in ("-123.46 [-123.76, -123.16]", "4000.00", "0.00x [0.00, 0.00]", "1000000000.0", "10000000000"):
+            assert f" {shown}" in text
+        rows = [line for line in text.splitlines() if "P50 ms" in line or " 4000.00" in line]
+        ends = {line.index("P50 ms") + len("P50 ms") for line in rows if "P50 ms" in line}
+        assert {line.index("4000.00") + len("4000.00") for line in rows if "4000.00" in line} == ends
+        assert max(map(len, text.splitlines())) <= width
 
 
 def test_json_is_plain_data_that_survives_a_round_trip() -> None:
@@ -441,59 +385,42 @@ def test_json_is_plain_data_that_survives_a_round_trip() -> None:
 def test_detail_gives_settings_numbers_and_the_command_to_run_it_again() -> None:
     summary = full()
     text = detail(summary, chosen(summary))
-
     for shown in (
-        "quantization.scheme",
-        "Validation",
-        "Holdout",
-        "and recommended",
-        "McNemar exact",
-        "met: accuracy_drop_pp <= 0.5 pp",
+        *("quantization.scheme", "Validation", "Holdout", "and recommended", "McNemar exact"),
+        *(
+            "met: accuracy_drop_pp <= 0.5 pp",
+            f"workbench evaluate experiments/loans.yaml --candidate {chosen(summary)[:12]}",
+        ),
     ):
         assert shown in text
-    assert f"workbench evaluate experiments/loans.yaml --candidate {chosen(summary)[:12]}" in text
     with pytest.raises(KeyError):
         detail(summary, "f" * 64)
 
 
-def test_detail_of_a_failure_names_its_stage_message_and_log() -> None:
+def test_detail_of_a_failure_names_its_stage_message_and_log_and_another_attempt_as_long_as_there_is_one() -> None:
     failure = Failure(
         stage="compile", kind="CompileError", message="no kernel", reproduce="again", log_path="logs/x.log"
     )
     failed = replace(evaluation(threads=2, failure=failure), stage_reached="compile")
     text = detail(judge(failed), failed.candidate.id)
-
-    assert "Failed at compile." in text
-    assert "CompileError: no kernel" in text
-    assert "Log: logs/x.log" in text
+    assert all(said in text for said in ("Failed at compile.", "CompileError: no kernel", "Log: logs/x.log"))
     assert "attempt" not in text
-
-
-def test_detail_of_a_transient_failure_says_that_the_next_sweep_tries_again_as_long_as_it_does() -> None:
-    failure = Failure(stage="compile", kind="CompileError", message="900 s", reproduce="again", transient=True)
-    first = evaluation(threads=2, failure=failure)
-    second = replace(first, attempt=2)
-
+    first = replace(failed, failure=replace(failure, transient=True))
     assert "the same `workbench sweep` again makes it" in detail(judge(first), first.candidate.id)
-    text = detail(judge(second), second.candidate.id)
+    text = detail(judge(replace(first, attempt=2)), first.candidate.id)
     assert "This was attempt 2." in text
     assert "again makes it" not in text
 
 
 def test_the_page_is_self_contained_and_escapes_what_it_shows() -> None:
     page = pareto_html(full())
-
     markup = page[: page.index("<script")] + page[page.rindex("</script>") :]
-    assert "src=" not in markup
-    assert "href=" not in markup
+    assert not any(loads in markup for loads in ("src=", "href="))
     assert "<script src" not in page
     assert "too <wrong>" not in page.replace("too &lt;wrong&gt;", "")
     for name in (
-        "Pareto front, measured held-out (2)",
-        "Pareto front, measured (1)",
-        "breaks a constraint, measured (1)",
-        "float baseline",
-        "recommended",
+        *("Pareto front, measured held-out (2)", "Pareto front, measured (1)", "breaks a constraint, measured (1)"),
+        *("float baseline", "recommended"),
     ):
         assert name in page
 
@@ -542,12 +469,13 @@ def test_importance_names_the_setting_that_decides_each_objective() -> None:
     assert found == importance(spread(), LATENCY_AND_ACCURACY, seed=0)
 
 
-def test_importance_says_too_few_instead_of_showing_noise() -> None:
-    found = importance(spread()[:14], LATENCY_AND_ACCURACY, seed=0)
-
-    assert found.shares == {}
-    assert found.note is not None
-    assert "14 complete evaluations are too few" in found.note
+def test_importance_says_too_few_and_constant_instead_of_showing_noise() -> None:
+    few = importance(spread()[:14], LATENCY_AND_ACCURACY, seed=0)
+    assert few.shares == {}
+    assert "14 complete evaluations are too few" in str(few.note)
+    constant = importance([member(1.0 + t, threads=t) for t in range(1, 17)], LATENCY_AND_ACCURACY, seed=0)
+    assert constant.note == "Nothing to explain: accuracy is the same everywhere."
+    assert list(constant.shares) == ["latency_p50_ms"]
 
 
 def test_what_only_int8_has_gets_no_credit_for_what_the_scheme_decides() -> None:
@@ -557,12 +485,3 @@ def test_what_only_int8_has_gets_no_credit_for_what_the_scheme_decides() -> None
     assert (
         importance(evaluations, LATENCY_AND_ACCURACY[:1], seed=0).shares["latency_p50_ms"]["quantization.scheme"] > 0.95
     )
-
-
-def test_importance_has_nothing_to_say_of_an_objective_that_never_varies() -> None:
-    evaluations = [member(1.0 + t, threads=t, drop_pp=0.1) for t in range(1, 17)]
-
-    found = importance(evaluations, LATENCY_AND_ACCURACY, seed=0)
-
-    assert found.note == "Nothing to explain: accuracy is the same everywhere."
-    assert list(found.shares) == ["latency_p50_ms"]

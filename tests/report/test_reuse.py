@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.evaluations import candidate, estimate, evaluation, service
-from workbench.report.reuse import reuse_sentences
+from workbench.report.rests_on import reuse_sentences
 from workbench.tracking.run import candidate_tags
 from workbench.values.evidence import level_of, said_of
 from workbench.values.reuse import Audit, Reuse

@@ -8,7 +8,7 @@ from tests.tiny import FEATURES, SPACE, write_workspace
 from workbench.inputs.experiment import read_experiment
 from workbench.search.memory import check_memory, forecast_memory, memory_of
 from workbench.values.errors import ConfigError
-from workbench.values.system.control_groups import available_memory_bytes
+from workbench.values.system.cpu import available_memory_bytes
 
 
 def test_a_large_model_takes_three_times_its_file_for_each_card_and_a_service_one_for_each_worker() -> None:

@@ -10,7 +10,7 @@ from tests.tiny import write_workspace
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.reuse import reusable_for
 from workbench.inputs.experiment import Experiment
-from workbench.report.reuse import reuse_sentences
+from workbench.report.rests_on import reuse_sentences
 from workbench.search.pipeline import evaluate
 from workbench.values.candidate import Quantization, Serving
 from workbench.values.measurement import Split

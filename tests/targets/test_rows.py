@@ -21,8 +21,8 @@ from workbench.targets.base import Array, Session, Target, row_tolerance
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.testing.conformance import STATIC, compiled
 from workbench.values.candidate import Candidate, Precision, Quantization
-from workbench.values.candidate_words import describe
 from workbench.values.preprocess import Encoded, Preprocessor, TokenInput, collate, open_preprocessor
+from workbench.values.setting_groups import describe
 
 LONGEST = 40
 BINS = (16, LONGEST)

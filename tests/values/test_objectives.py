@@ -1,9 +1,10 @@
-"""Directions, constraints, and the Pareto front."""
+"""Directions, constraints, the Pareto front and the volume it dominates."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluations import estimate, evaluation, service
@@ -18,13 +19,14 @@ from workbench.values.objectives import (
     Objective,
     closest_to_feasible,
     feasible,
+    hypervolume,
+    nondominated,
     pareto_front,
     violations,
 )
 
 DIRECTIONS: tuple[Direction, ...] = ("minimize", "maximize")
 small = st.integers(0, 6).map(float)
-points_2d = st.lists(st.tuples(small, small), max_size=10)
 points_3d = st.lists(st.tuples(small, small, small), max_size=10)
 
 
@@ -50,12 +52,6 @@ def test_an_unknown_metric_is_refused_with_the_nearest_name() -> None:
         Constraint(metric="sizemb", limit=3)
 
 
-@pytest.mark.parametrize("limit", [float("nan"), float("inf")])
-def test_a_limit_that_is_no_number_is_refused(limit: float) -> None:
-    with pytest.raises(ConfigError, match="not a finite number"):
-        Constraint(metric="size_mb", limit=limit)
-
-
 def test_the_sense_of_a_constraint_follows_the_direction_of_its_metric() -> None:
     drop, speedup = Constraint(metric="accuracy_drop_pp", limit=0.5), Constraint(metric="speedup", limit=2)
 
@@ -67,7 +63,10 @@ def test_the_sense_of_a_constraint_follows_the_direction_of_its_metric() -> None
     assert (str(drop), str(speedup)) == ("accuracy_drop_pp <= 0.5 pp", "speedup >= 2 x")
 
 
-def test_nan_breaks_no_limit_in_silence() -> None:
+def test_what_is_no_number_is_no_limit_and_breaks_none_in_silence() -> None:
+    for limit in (float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="not a finite number"):
+            Constraint(metric="size_mb", limit=limit)
     with pytest.raises(ValueError, match="latency_p50_ms is NaN"):
         Constraint(metric="latency_p50_ms", limit=3).violation(float("nan"))
 
@@ -126,6 +125,8 @@ def test_the_front_is_what_nobody_dominates_and_dominates_the_rest(
 def test_equal_points_are_all_on_the_front() -> None:
     assert pareto_front([(1, 5), (2, 2), (1, 5), (2, 1)], ("minimize", "maximize")) == [0, 2]
     assert pareto_front([], ("minimize",)) == []
+    points = np.array([[2.0, 2.0], [1.0, 3.0], [2.0, 2.0], [3.0, 2.0]])
+    assert nondominated(points).tolist() == [[1.0, 3.0], [2.0, 2.0]], "once, for a volume"
 
 
 def test_nan_and_wrong_lengths_are_refused() -> None:
@@ -133,3 +134,21 @@ def test_nan_and_wrong_lengths_are_refused() -> None:
         pareto_front([(1.0, float("nan"))], ("minimize", "minimize"))
     with pytest.raises(ValueError, match="1 coordinates for 2 directions"):
         pareto_front([(1.0,)], ("minimize", "minimize"))
+    with pytest.raises(ValueError, match="NaN"):
+        hypervolume([[float("nan"), 1.0]], [2.0, 2.0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.integers(0, 7), st.integers(0, 2**32 - 1))
+def test_a_dominated_volume_is_the_number_of_cells_below_the_reference_that_some_point_dominates(
+    axes: int, n: int, seed: int
+) -> None:
+    points = np.random.default_rng(seed).integers(0, 6, size=(n, axes))
+    cells = np.stack(np.meshgrid(*[np.arange(5)] * axes, indexing="ij"), axis=-1).reshape(-1, axes)
+    counted = (points[:, None, :] <= cells[None]).all(axis=2).any(axis=0).sum() if n else 0
+    assert hypervolume(points.astype(float), [5.0] * axes) == pytest.approx(counted)
+
+
+def test_points_at_or_beyond_the_reference_add_nothing() -> None:
+    assert hypervolume([[1.0, 9.0], [2.0, 2.0]], [4.0, 3.0]) == 2.0
+    assert hypervolume([[4.0, 1.0]], [4.0, 3.0]) == 0.0

@@ -48,24 +48,25 @@ def test_a_given_length_replaces_the_bin_and_must_hold_the_longest_text(preproce
     encoded = encode(preprocessor, ["loan payment due"])
 
     assert collate(preprocessor, encoded, length=7)["input_ids"].shape == (1, 7)
+    assert [smallest_bin(preprocessor, n) for n in (1, 4, 5, 12)] == [4, 4, 8, 12]
     with pytest.raises(ValueError, match="a text of 6 tokens does not fit the length 5"):
         collate(preprocessor, encoded, length=5)
     with pytest.raises(ValueError, match="at least one text"):
         collate(preprocessor, [])
+    with pytest.raises(ValueError, match="13 tokens fit no bin"):
+        smallest_bin(preprocessor, 13)
 
 
-def test_long_texts_are_cut_to_max_length_with_their_special_tokens(preprocessor: Preprocessor) -> None:
-    (encoded,) = encode(preprocessor, ["loan " * 50])
+def test_texts_are_cut_to_max_length_whatever_the_tokenizer_file_says(
+    preprocessor: Preprocessor, tmp_path: Path
+) -> None:
+    padded = open_preprocessor(write_tokenizer(tmp_path / "t.json", pad_to=128), max_length=8)
 
-    assert encoded.ids == (CLS, *[LOAN] * 10, SEP)
+    (cut,) = encode(preprocessor, ["loan " * 50])
+    (short,) = encode(padded, ["loan payment due"])
 
-
-def test_padding_and_truncation_inside_the_tokenizer_file_are_not_used(tmp_path: Path) -> None:
-    preprocessor = open_preprocessor(write_tokenizer(tmp_path / "t.json", pad_to=128), max_length=8)
-
-    (encoded,) = encode(preprocessor, ["loan payment due"])
-
-    assert encoded.ids == (CLS, LOAN, PAY, MENT, DUE, SEP)
+    assert cut.ids == (CLS, *[LOAN] * 10, SEP)
+    assert short.ids == (CLS, LOAN, PAY, MENT, DUE, SEP)
 
 
 def test_lists_of_words_say_which_word_each_token_came_from(preprocessor: Preprocessor) -> None:
@@ -94,24 +95,15 @@ def test_default_bins_ascend_and_end_at_max_length(length: int) -> None:
     assert all(b & (b - 1) == 0 and b >= 16 for b in bins[:-1])
 
 
-def test_a_length_beyond_the_last_bin_is_refused(preprocessor: Preprocessor) -> None:
-    assert [smallest_bin(preprocessor, n) for n in (1, 4, 5, 12)] == [4, 4, 8, 12]
-    with pytest.raises(ValueError, match="13 tokens fit no bin"):
-        smallest_bin(preprocessor, 13)
-
-
-def test_identity_follows_everything_that_changes_feeds_and_not_the_path(tmp_path: Path) -> None:
+def test_identity_follows_everything_that_changes_feeds_and_neither_path_nor_process(tmp_path: Path) -> None:
     first = open_preprocessor(write_tokenizer(tmp_path / "a.json"), max_length=16)
     moved = open_preprocessor(write_tokenizer(tmp_path / "b.json"), max_length=16)
     other = open_preprocessor(write_tokenizer(tmp_path / "c.json", [*VOCABULARY, "more"]), max_length=16)
 
     assert first.identity == moved.identity
+    assert pickle.loads(pickle.dumps(first)) == first
     changed = [other, dataclasses.replace(first, bins=(8, 16)), dataclasses.replace(first, max_length=15)]
     assert len({first.identity, *(p.identity for p in changed)}) == 4
-
-
-def test_a_preprocessor_travels_to_another_process(preprocessor: Preprocessor) -> None:
-    assert pickle.loads(pickle.dumps(preprocessor)) == preprocessor
 
 
 def test_encoding_starts_no_threads_and_a_later_fork_does_not_warn(preprocessor: Preprocessor) -> None:
@@ -159,31 +151,21 @@ def test_settings_that_contradict_each_other_are_refused(
         open_preprocessor(preprocessor.tokenizer, **wanted)  # type: ignore[arg-type]  # wrong values are the point
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_tokenizer_file_that_is_damaged_missing_or_without_padding_is_refused(tmp_path: Path) -> None:
+    for content, message in (
         (b"{", "not a tokenizer file"),
         (b"\xff\xfe{}", "byte 0xff is not UTF-8"),
         (b'{"version": "1.0", "model": {"type": "Nothing"}}', "Write it with `Tokenizer.save`"),
-    ],
-    ids=["truncated", "not-utf8", "unknown-model"],
-)
-def test_a_damaged_tokenizer_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_bytes(content)
-
-    with pytest.raises(ConfigError, match=message) as caught:
-        open_preprocessor(path, max_length=16)
-    assert caught.value.file == path
-
-
-def test_a_tokenizer_without_a_padding_token_is_refused(tmp_path: Path) -> None:
-    path = write_tokenizer(tmp_path / "t.json", ["[UNK]", "loan"])
-
-    with pytest.raises(ConfigError, match=r"has no padding token; looked for \[PAD\], <pad>"):
-        open_preprocessor(path, max_length=16)
-    with pytest.raises(ConfigError, match="no such file"):
-        open_preprocessor(tmp_path / "none.json", max_length=16)
+        (write_tokenizer(tmp_path / "t.json", ["[UNK]", "loan"]).read_bytes(), r"looked for \[PAD\], <pad>"),
+        (None, "no such file"),
+    ):
+        path = tmp_path / "tokenizer.json"
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(ConfigError, match=message) as caught:
+            open_preprocessor(path, max_length=16)
+        assert caught.value.file == path
 
 
 def test_a_tokenizer_file_that_changes_under_a_run_is_noticed(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -105,20 +104,15 @@ def test_equal_models_get_an_interval_with_a_width() -> None:
     assert found.drop_pp.low == -found.drop_pp.high
 
 
-@pytest.mark.parametrize("lost", [0, 7])
-def test_extreme_outcomes_stay_within_a_hundred_points(lost: int) -> None:
-    found = mcnemar(*outcomes(lost, 7 - lost, 7)).drop_pp
-
-    assert -100 <= found.low <= found.value <= found.high <= 100
-
-
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80))
+@example([(True, False)] * 7)
+@example([(False, True)] * 7)
 @settings(max_examples=100, deadline=None)
 def test_swapping_the_models_mirrors_the_comparison(pairs: list[tuple[bool, bool]]) -> None:
     a, b = (np.array(column, dtype=bool) for column in zip(*pairs, strict=True))
     forth, back = mcnemar(a, b), mcnemar(b, a)
 
-    assert forth.drop_pp.low <= forth.drop_pp.value <= forth.drop_pp.high
+    assert -100 <= forth.drop_pp.low <= forth.drop_pp.value <= forth.drop_pp.high <= 100
     assert forth.p_value == back.p_value
     assert forth.drop_pp.low == pytest.approx(-back.drop_pp.high, abs=1e-5)
 
@@ -162,21 +156,13 @@ def test_a_bootstrap_of_taggers_that_agree_asks_for_no_more_than_it_takes() -> N
     assert times < 6  # the square of four would be 16
 
 
-def test_the_drop_is_the_difference_of_the_micro_f1_scores() -> None:
-    baseline, candidate = sentences(np.random.default_rng(1), 300, lose=0.05, gain=0.02)
-
-    found = paired_bootstrap_f1(baseline, candidate, seed=3)
-
-    assert found.drop_pp.value == pytest.approx(100 * (f1(baseline) - f1(candidate)))
-    assert found.test == "paired bootstrap over sentences"
-
-
-def test_the_bootstrap_depends_on_the_seed_and_not_on_the_order_of_the_sentences() -> None:
+def test_the_drop_is_that_of_micro_f1_and_its_interval_depends_on_the_seed_but_not_on_the_order() -> None:
     baseline, candidate = sentences(np.random.default_rng(1), 300, lose=0.05, gain=0.02)
     order = np.random.default_rng(2).permutation(300)
 
     found = paired_bootstrap_f1(baseline, candidate, seed=3)
 
+    assert found.drop_pp.value == pytest.approx(100 * (f1(baseline) - f1(candidate)))
     assert found == paired_bootstrap_f1(baseline[order], candidate[order], seed=3)
     assert found != paired_bootstrap_f1(baseline, candidate, seed=4)
 
@@ -221,12 +207,9 @@ def test_sentences_without_any_entity_score_zero_and_raise_no_warning() -> None:
 # --- choosing the test ------------------------------------------------------------------------------------------
 
 
-def test_the_form_of_the_outcomes_chooses_the_test() -> None:
+def test_the_form_of_the_outcomes_chooses_the_test_which_tells_models_apart() -> None:
     assert compare(*outcomes(3, 1, 50)).test == "McNemar exact"
     assert compare(*sentences(np.random.default_rng(0), 50, 0.1, 0.0)).test == "paired bootstrap over sentences"
-
-
-def test_models_are_indistinguishable_until_the_paired_test_finds_a_difference() -> None:
     assert indistinguishable(*outcomes(6, 3, 500))
     assert not indistinguishable(*outcomes(30, 3, 500))
 
@@ -277,17 +260,21 @@ def stopped_at(share_lost: float, share_won: float, total: int, *, limit_pp: flo
     return np.array([*stops, int(running.sum())])
 
 
-@pytest.mark.parametrize("share_won", [0.0, 0.01, 0.05])
-def test_a_candidate_right_at_the_limit_is_stopped_at_most_as_often_as_alpha_says(share_won: float) -> None:
-    stops = stopped_at(share_won + 0.01, share_won, 2000, limit_pp=1.0, alpha=0.02, runs=4000)
+@pytest.mark.parametrize(
+    ("share_won", "total", "limit_pp", "alpha", "runs"),
+    [
+        (0.0, 2000, 1.0, 0.02, 4000),
+        (0.01, 2000, 1.0, 0.02, 4000),
+        (0.05, 2000, 1.0, 0.02, 4000),
+        (0.02, 2000, 0.5, 0.001, 10_000),
+    ],
+)
+def test_a_candidate_right_at_the_limit_is_stopped_at_most_as_often_as_alpha_says(
+    share_won: float, total: int, limit_pp: float, alpha: float, runs: int
+) -> None:
+    stops = stopped_at(share_won + limit_pp / 100, share_won, total, limit_pp=limit_pp, alpha=alpha, runs=runs)
 
-    assert stops[:-1].sum() / 4000 <= 0.02
-
-
-def test_a_candidate_right_at_the_limit_is_hardly_ever_stopped_at_the_default_alpha() -> None:
-    stops = stopped_at(0.025, 0.02, 2000, limit_pp=0.5, alpha=0.001, runs=10_000)
-
-    assert stops[:-1].sum() / 10_000 <= 0.001
+    assert stops[:-1].sum() / runs <= alpha
 
 
 def test_a_candidate_five_points_over_the_limit_stops_at_the_first_looks() -> None:
@@ -296,24 +283,13 @@ def test_a_candidate_five_points_over_the_limit_stops_at_the_first_looks() -> No
     assert stops[:2].sum() / 2000 >= 0.95
 
 
-def test_a_collapsed_candidate_stops_at_the_first_look_of_a_small_split() -> None:
-    baseline, candidate = outcomes(30, 0, 64)
+def test_the_certain_excess_is_a_lower_bound_that_grows_with_the_evidence_and_none_of_the_equal_or_better() -> None:
+    excess = [certain_violation(*outcomes(n // 10, n // 100, n), limit_pp=0.5) or 0 for n in (400, 1000, 4000)]
+    collapsed = certain_violation(*outcomes(30, 0, 64), limit_pp=0.5)
 
-    excess = certain_violation(baseline, candidate, limit_pp=0.5)
-
-    assert excess is not None
-    assert 15 < excess < 100 * 30 / 64
-
-
-def test_the_certain_excess_is_a_lower_bound_that_grows_with_the_evidence() -> None:
-    excess = [certain_violation(*outcomes(n // 10, n // 100, n), limit_pp=0.5) for n in (400, 1000, 4000)]
-
-    assert None not in excess
-    assert excess == sorted(excess)  # type: ignore[type-var]  # None was ruled out on the line before
-    assert all(0 < e < 8.5 for e in excess if e is not None)
-
-
-def test_better_and_equal_candidates_are_never_stopped() -> None:
+    assert 0 < excess[0] <= excess[1] <= excess[2] < 8.5
+    assert collapsed is not None
+    assert 15 < collapsed < 100 * 30 / 64
     for lost, won in [(0, 0), (0, 50), (10, 60), (40, 40)]:
         assert certain_violation(*outcomes(lost, won, 500), limit_pp=0.5) is None
 
@@ -376,29 +352,17 @@ def test_the_interval_over_rounds_covers_the_truth_when_rounds_are_disturbed_as_
         covered += found.low <= 3.0 <= found.high
 
     assert covered / 300 >= 0.91
-
-
-def test_one_round_gives_no_interval() -> None:
     with pytest.raises(ValueError, match="at least two rounds"):
         bootstrap_rounds(np.ones((1, 8)), midmean, seed=0)
 
 
-@pytest.mark.parametrize("low", [0.0, -40.0])
-def test_an_interval_that_reaches_zero_rules_out_no_smaller_value(low: float) -> None:
-    disturbed = Estimate(value=300.0, low=low, high=640.0)
-    quick = Estimate(value=10.0, low=9.9, high=10.1)
+def test_times_may_be_equal_when_the_interval_of_their_ratio_holds_one() -> None:
+    def estimate(value: float, low: float, high: float) -> Estimate:
+        return Estimate(value=value, low=low, high=high)
 
-    assert may_be_equal(disturbed, quick)
-    assert may_be_equal(quick, disturbed)
-    assert not may_be_equal(replace(disturbed, low=200.0), quick)
+    slow, close, quick = estimate(1.50, 1.45, 1.55), estimate(1.54, 1.49, 1.59), estimate(10.0, 9.9, 10.1)
+    alike = [(slow, slow), (slow, close), *((estimate(300.0, low, 640.0), quick) for low in (0.0, -40.0))]
 
-
-def test_speedups_may_be_equal_when_the_interval_of_their_ratio_holds_one() -> None:
-    slow = Estimate(value=1.50, low=1.45, high=1.55)
-    overlapping_but_faster = Estimate(value=1.59, low=1.54, high=1.64)
-    close = Estimate(value=1.54, low=1.49, high=1.59)
-
-    assert may_be_equal(slow, slow)
-    assert may_be_equal(slow, close)
-    assert may_be_equal(close, slow)
-    assert not may_be_equal(slow, overlapping_but_faster)
+    assert all(may_be_equal(a, b) and may_be_equal(b, a) for a, b in alike)
+    assert not may_be_equal(slow, estimate(1.59, 1.54, 1.64)), "they overlap, and yet"
+    assert not may_be_equal(estimate(300.0, 200.0, 640.0), quick)

@@ -13,7 +13,7 @@ from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.report import Summary
 from workbench.report.advice import Advice, Learned, advise
-from workbench.report.scored import scored
+from workbench.report.words import scored
 from workbench.search.front import with_baseline_drop
 from workbench.search.outlook import errors_of
 from workbench.search.parts import Seen, logged

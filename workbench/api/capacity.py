@@ -16,7 +16,7 @@ from workbench.prediction.fleet_cost import Capacity, fleet_costs
 from workbench.prediction.highest_rate import one_card
 from workbench.prediction.prices import Prices
 from workbench.prediction.stage import service_choices, serving_lengths
-from workbench.prediction.what_if import Fleet, FleetPlan, PriorityClass, Timed, fleet_plan, what_ifs
+from workbench.prediction.what_if import Fleet, PriorityClass, Timed, fleet_plan, what_ifs
 from workbench.report import Summary
 from workbench.targets import described
 from workbench.values.candidate import Candidate
@@ -52,18 +52,40 @@ def plan_capacity(
             hint="Add service: {concurrency: 100, p99_ms: 50} to it and service: {max_batch_size: [1, 8, 32], "
             "batch_timeout_ms: [0, 2], workers: [1, 2]} to its space, then sweep; compiles come from the store.",
         )
-    plan = None if demand is None else _members(question, journal, summary, demand, candidate)
+    named = None if candidate is None else find_candidate(candidate, journal)
+    plan = None if demand is None else _members(question, journal, summary, demand, named)
     if fleet is None:
         return Capacity(plan=plan, fleet=None, prices=prices)
-    sized = _fleet(question, journal, summary, p99_ms, demand, candidate, fleet, classes)
+    chosen = named or recommended_of(question, summary)
+    timed = _timed(question, journal.evaluations(), p99_ms)
+    steps = what_ifs(question.baseline, chosen, timed)
+    on_host = described(chosen.target).on_host
+    sized = fleet_plan(
+        steps,
+        replace(fleet, cards_per_server=1) if on_host else fleet,
+        p99_ms=p99_ms,
+        unit="server process" if on_host else "card",
+        emulated=any(timed[s.candidate_id].evaluation.toolchain.emulated for s in steps if s.candidate_id in timed),
+        rate_per_s=None if demand is None else demand.rate_per_s,
+        headroom=0.0 if demand is None else demand.headroom,
+        classes=classes,
+    )
     return Capacity(plan=plan, fleet=sized, prices=prices, costs=fleet_costs(sized, prices, card_power_w))
 
 
 def _members(
-    question: Experiment, journal: Journal, summary: Summary, demand: Demand, candidate: str | None
+    question: Experiment, journal: Journal, summary: Summary, demand: Demand, named: Candidate | None
 ) -> CapacityPlan:
+    """The front, or the one named, and the baseline to compare with; confirmed figures where there are some."""
     assert question.service is not None  # asked above
-    chosen = _planned(question, journal, [m.evaluation for m in summary.front], candidate)
+    evaluations, confirmations = journal.evaluations(), journal.evaluations("holdout")
+    planned = [m.evaluation for m in summary.front] if named is None else [evaluations[named.id]]
+    baseline = evaluations.get(question.baseline.id)
+    if baseline is not None and baseline.measurement.service is not None and baseline not in planned:
+        planned.append(baseline)
+    # a confirmation's batch curve and load test are fresh, and nobody was chosen for them
+    fresh = {i: e for i, e in confirmations.items() if e.measurement.service is not None}
+    chosen = [fresh.get(e.candidate.id, e) for e in planned]
     lengths = question.dataset.lengths("validation")
     return plan_members(
         chosen,
@@ -76,58 +98,6 @@ def _members(
         host=question.service.host,
         seed=question.seed,
     )
-
-
-def _planned(
-    question: Experiment, journal: Journal, front: list[Evaluation], candidate: str | None
-) -> list[Evaluation]:
-    """The front, or the one named, and the baseline to compare with; confirmed figures where there are some."""
-    evaluations, confirmations = journal.evaluations(), journal.evaluations("holdout")
-    if candidate is not None:
-        front = [evaluations[find_candidate(candidate, journal).id]]
-    baseline = evaluations.get(question.baseline.id)
-    if baseline is not None and baseline.measurement.service is not None and baseline not in front:
-        front = [*front, baseline]
-    return [_confirmed(e, confirmations.get(e.candidate.id)) for e in front]
-
-
-def _confirmed(searched: Evaluation, confirmation: Evaluation | None) -> Evaluation:
-    """The confirmation's batch curve and load test are fresh, and nobody was chosen for them."""
-    if confirmation is None or confirmation.measurement.service is None:
-        return searched
-    return confirmation
-
-
-def _fleet(
-    question: Experiment,
-    journal: Journal,
-    summary: Summary,
-    p99_ms: float,
-    demand: Demand | None,
-    candidate: str | None,
-    fleet: Fleet,
-    classes: Sequence[PriorityClass],
-) -> FleetPlan:
-    chosen = _chosen(question, journal, summary, candidate)
-    timed = _timed(question, journal.evaluations(), p99_ms)
-    steps = what_ifs(question.baseline, chosen, timed)
-    on_host = described(chosen.target).on_host
-    return fleet_plan(
-        steps,
-        replace(fleet, cards_per_server=1) if on_host else fleet,
-        p99_ms=p99_ms,
-        unit="server process" if on_host else "card",
-        emulated=any(timed[s.candidate_id].evaluation.toolchain.emulated for s in steps if s.candidate_id in timed),
-        rate_per_s=None if demand is None else demand.rate_per_s,
-        headroom=0.0 if demand is None else demand.headroom,
-        classes=classes,
-    )
-
-
-def _chosen(question: Experiment, journal: Journal, summary: Summary, candidate: str | None) -> Candidate:
-    if candidate is not None:
-        return find_candidate(candidate, journal)
-    return recommended_of(question, summary)
 
 
 def _timed(question: Experiment, evaluations: Mapping[str, Evaluation], p99_ms: float) -> dict[str, Timed]:

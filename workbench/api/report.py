@@ -121,7 +121,7 @@ def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str)
     chosen, fits = _chosen(question, journal, summary, candidate)
     confirmed = summary.confirmations.get(chosen.candidate.id)
     evaluations = [e for e in (chosen, confirmed) if e is not None and e.status == "complete"]
-    model, data = question.model, question.dataset
+    model, data, record = question.model, question.dataset, journal.record(chosen.candidate.id)
     return Material(
         name=question.name,
         about=question.about,
@@ -139,9 +139,9 @@ def _of_sweep(question: Experiment, source: str, candidate: str | None, at: str)
         model=_facts(model.path.name, model),
         data={split: (data.digest(split), _scored(evaluations, split)) for split in get_args(Split)},
         settings=service_settings(chosen.candidate, evaluations) if question.service is not None else None,
-        layers=_layers_of(journal.record(chosen.candidate.id)),
+        layers=_quantized(record_from_json(_object(record))) if record.exists() else None,
         summary=summary,
-        fidelity=_own_fidelity(evaluations),
+        fidelity=next((e.fidelity for e in reversed(evaluations) if e.fidelity is not None), None),  # held-out first
         changes=tuple(_changes_of_sweep(question, summary, at)),
     )
 
@@ -178,21 +178,10 @@ def _chosen(question: Experiment, journal: Journal, summary: Summary, candidate:
     return found, fits
 
 
-def _own_fidelity(evaluations: Sequence[Evaluation]) -> Fidelity | None:
-    """Of the held-out data where it was measured there."""
-    return next((e.fidelity for e in reversed(evaluations) if e.fidelity is not None), None)
-
-
 def _scored(evaluations: Iterable[Evaluation], split: str) -> int | None:
     return next(
         (a.samples for e in evaluations if (a := e.measurement.accuracy) is not None and a.split == split), None
     )
-
-
-def _layers_of(file: Path) -> QuantizedLayers | None:
-    if not file.exists():
-        return None
-    return _quantized(record_from_json(_object(file)))
 
 
 def _quantized(record: QuantizationRecord) -> QuantizedLayers:

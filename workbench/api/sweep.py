@@ -11,7 +11,7 @@ from time import perf_counter
 
 from workbench.api.opening import journal_of, open_store, opened, question_of, summary_of, tracked
 from workbench.api.result import SweepResult
-from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.bench import open_bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.run_notes import LastRun, Neighbour, read_last_run, write_last_run, write_neighbours
@@ -23,8 +23,8 @@ from workbench.report.factors import missing_between
 from workbench.report.words import count_of
 from workbench.search.confirmation import confirm
 from workbench.search.effort import Effort, effort_of_search
-from workbench.search.executors import Measurer, Members, TimeUp, local_members
-from workbench.search.executors.ray import ClusterSettings, cluster_members, cluster_settings
+from workbench.search.executors import Measurer, TimeUp, local_members
+from workbench.search.executors.ray import cluster_members, cluster_settings
 from workbench.search.first_look import FIRST
 from workbench.search.forecast import Distinct
 from workbench.search.memory import check_memory
@@ -119,7 +119,9 @@ def sweep(
         bench = open_bench(question, journal, kept, stages.began)
         with (
             _noted(journal.root, time, stages, command) as ended,
-            _members(settings, question, bench) as members,
+            local_members(question, bench)
+            if settings is None
+            else cluster_members(settings, question, bench) as members,
             tracked(question, journal) as tracker,
         ):
             plan = make_plan(
@@ -136,6 +138,11 @@ def sweep(
             told = _Told(on_evaluation)
             effort = effort_of_search(journal.root, plan.effort, begun=plan.done > 0)
             before = read_last_run(journal.root)
+
+            def resumed(candidate: Candidate) -> None:
+                same = before is not None and before.interrupted == candidate.id
+                on_resume(candidate, before.stage if before is not None and same else None)
+
             end = run_sweep(
                 question,
                 bench,
@@ -146,7 +153,7 @@ def sweep(
                 compilers=members.compilers,
                 hear=members.hear,
                 quarantine=members.quarantine,
-                resumed=lambda candidate: on_resume(candidate, _stage_of(before, candidate)),
+                resumed=resumed,
                 trying=on_trying,
                 looked=on_look,
                 effort=effort,
@@ -180,7 +187,8 @@ def sweep(
             links = tracker.conclude(
                 summary,
                 "\n".join(plan_lines(plan)),
-                models=lambda chosen: _compiled_files(question, chosen, bench),
+                # of a language model none: its checkpoint is as large as the model, and made again from its recipe
+                models=lambda one: None if question.model.is_language_model else artifact_of(question, one, bench)[1],
             )
         statistics = observed_statistics(question, bench)
     return SweepResult(
@@ -194,12 +202,6 @@ def sweep(
     )
 
 
-def _members(
-    settings: ClusterSettings | None, question: Experiment, bench: Bench
-) -> contextlib.AbstractContextManager[Members]:
-    return local_members(question, bench) if settings is None else cluster_members(settings, question, bench)
-
-
 def _probed(executor: Measurer, time: RunTime) -> float:
     try:
         return executor.probe(until=time.end)
@@ -209,12 +211,6 @@ def _probed(executor: Measurer, time: RunTime) -> float:
             key="--timeout, budget.timeout",
             hint="Allow more time.",
         ) from None
-
-
-def _compiled_files(question: Experiment, candidate: Candidate, bench: Bench) -> Path | None:
-    """What a tracker keeps of a member of the front; not the checkpoint of a language model, which is as large as the
-    model and made again from its recipe."""
-    return None if question.model.is_language_model else artifact_of(question, candidate, bench)[1]
 
 
 def _by_importance(summary: Summary) -> list[Evaluation]:
@@ -238,10 +234,6 @@ def _time_neighbours(journal: Journal, executor: Measurer, time: RunTime, summar
             continue
         known = (*known, Neighbour(candidate=candidate, latency=latency))
         write_neighbours(journal.root, known)
-
-
-def _stage_of(run: LastRun | None, candidate: Candidate) -> str | None:
-    return run.stage if run is not None and run.interrupted == candidate.id else None
 
 
 class _Stages:
@@ -302,16 +294,18 @@ def plan_lines(made: Plan) -> list[str]:
     bound = "" if made.space.exact else "at most "
     files, call = ("checkpoints", "window") if made.language else ("compiles", "call")
     cached = ", ".join(f"{count} {kind}" for kind, count in made.store_entries.items()) or "nothing yet"
+    together = f"on {made.cards} cards at once " if made.cards > 1 else ""
+    of = "" if made.available_bytes is None else f" of {made.available_bytes / 1e9:.1f} GB that can be had"
     return [
         f"space:      {bound}{made.space.candidates} candidates, {made.space.compiles} distinct {files}",
         *(f"service:    {sentence}" for sentence in made.service),
         f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} {files})",
         *([f"work:       {distinct_words(made.distinct)}"] if made.todo and not made.language else []),
-        f"time:       about {minutes(made.total_s)} to search {_on_cards(made)}({made.candidate_s:.1f} s a candidate, "
+        f"time:       about {minutes(made.total_s)} to search {together}({made.candidate_s:.1f} s a candidate, "
         f"from {made.basis}; one float {call} takes {made.call_ms:.2f} ms)" + _whole(made),
         f"limit:      {_division(made)}",
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
-        f"memory:     up to {made.memory_bytes / 1e9:.2f} GB{_of_available(made)}",
+        f"memory:     up to {made.memory_bytes / 1e9:.2f} GB{of}",
         f"store:      {cached}",
         *(f"scoring:    {sentence}" for sentence in made.scoring),
         *(f"learned:    {sentence}" for sentence in made.learned),
@@ -353,14 +347,6 @@ def _whole(made: Plan) -> str:
     if made.total_s > made.division.search_s:
         return f"; the limit leaves it {_between(made)} in all"
     return f"; {_between(made)} from its start to the report, the confirmation included"
-
-
-def _on_cards(made: Plan) -> str:
-    return f"on {made.cards} cards at once " if made.cards > 1 else ""
-
-
-def _of_available(made: Plan) -> str:
-    return "" if made.available_bytes is None else f" of {made.available_bytes / 1e9:.1f} GB that can be had"
 
 
 def _division(made: Plan) -> str:

@@ -21,9 +21,9 @@ from typing import Any
 import workbench
 from workbench.bundle.manifest import README, FileSum, Manifest
 from workbench.bundle.opened import Bundle
-from workbench.values.candidate_words import describe
 from workbench.values.documents.canonical import canonical_json, digest, file_digest
 from workbench.values.metrics import metrics
+from workbench.values.setting_groups import describe
 
 
 def provenance(bundle: Bundle) -> dict[str, str]:

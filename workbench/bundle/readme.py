@@ -7,12 +7,12 @@ from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, MODEL, Manife
 from workbench.bundle.paths import SIGNATURE
 from workbench.targets import described
 from workbench.values.candidate import Serving
-from workbench.values.candidate_words import describe
 from workbench.values.documents.input_files import size_text
 from workbench.values.measurement import ServiceFigures
 from workbench.values.metrics import metrics
 from workbench.values.model import TensorSpec
 from workbench.values.results import Evaluation
+from workbench.values.setting_groups import describe
 
 
 def readme(manifest: Manifest) -> str:

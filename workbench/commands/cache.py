@@ -79,10 +79,10 @@ def cluster(
     as_json: AsJson = False,
 ) -> None:
     """Show the nodes and cards of a Ray cluster: free, busy, quarantined, and what waits for them."""
-    from workbench.api.cluster import cluster_overview
+    from workbench.search.executors.ray import cluster_settings, overview_of
     from workbench.values.documents.canonical import encode
 
-    found = cluster_overview(address)
+    found = overview_of(cluster_settings(address))
     counts = {state: found.counted(state) for state in ("busy", "quarantined")}
     free = found.cards - sum(counts.values())
     waiting = sum(sweep.waiting for sweep in found.sweeps)

@@ -19,9 +19,9 @@ from workbench.commands.options import AsJson, command_line, pairs, share, tell_
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.prediction.capacity import CapacityPlan, CardLoad, Demand, MemberPlan
+    from workbench.prediction.capacity import CapacityPlan, CardLoad, MemberPlan
     from workbench.prediction.fleet_cost import Capacity, PowerBasis, StepCost
-    from workbench.prediction.what_if import Finding, Fleet, FleetPlan, FleetStep, PriorityClass, Step, WhatIf
+    from workbench.prediction.what_if import Finding, FleetPlan, FleetStep, Step, WhatIf
 
 _PLURAL = {"card": "cards", "server process": "server processes"}
 
@@ -69,10 +69,17 @@ def plan_capacity(
     from workbench.api.capacity import plan_capacity as run
     from workbench.api.opening import journal_of, summary_of
     from workbench.inputs.experiment import read_experiment
+    from workbench.prediction.capacity import Demand, users_rate_per_s
     from workbench.prediction.prices import read_prices
+    from workbench.prediction.what_if import Fleet, PriorityClass
 
-    fleet = _fleet(current_cards, streams_per_card, cards_per_server)
-    wanted = fleet is not None or prices is not None or bool(priority)
+    if streams_per_card is not None and current_cards is None:
+        raise ConfigError(
+            "is of today's cards, whose number must be said.", key="--streams-per-card", hint="Add --current-cards."
+        )
+    fleet = Fleet(cards=current_cards, streams_per_card=streams_per_card, cards_per_server=cards_per_server)
+    known = current_cards is not None
+    wanted = known or prices is not None or bool(priority)
     money = None if prices is None else read_prices(prices)
     question = read_experiment(experiment, workspace)
     own_ms = None if question.service is None else question.service.p99_ms
@@ -81,13 +88,33 @@ def plan_capacity(
         raise ConfigError(
             "the experiment sets no limit on P99, so one must be said.", key="--p99-ms", hint="Such as --p99-ms 100"
         )
-    rate = _rate(qps, users, think_s, fleet)
+    if qps is None and users is None and think_s is not None and fleet.streams is not None:
+        users = round(fleet.streams)
     demand = None
-    if rate is not None:
-        demand = _demand(
-            *rate, think_s, 1.0 if limit_ms is None else limit_ms, headroom, cards_per_server, card_power_w
+    if qps is not None or users is not None or not known:
+        if (qps is None) == (users is None):
+            raise ConfigError(
+                "say either --qps or --users, or what runs today.",
+                key="--qps",
+                hint="--users 20000 --think-s 0.5 is 40000/s; --current-cards 450 --streams-per-card 6 is what runs "
+                "today.",
+            )
+        if (users is None) != (think_s is None):
+            raise ConfigError("--users and --think-s belong together.", key="--think-s")
+        if think_s is not None and not 0 < think_s < math.inf:
+            raise ConfigError(f"{think_s} is not positive.", key="--think-s")
+        demand = Demand(
+            rate_per_s=qps if qps is not None else users_rate_per_s(users or 0, think_s or 1.0),
+            p99_ms=1.0 if limit_ms is None else limit_ms,
+            headroom=share(headroom, "--headroom"),
+            users=users,
+            think_s=think_s,
+            cards_per_server=cards_per_server,
+            card_power_w=card_power_w,
         )
-    classes = _classes(priority or ())
+    classes = [
+        PriorityClass(name=n, share=share(s, "--priority")) for n, s in pairs(priority or (), "--priority").items()
+    ]
     journal = journal_of(question)
     tell_damage(journal)
     found = run(
@@ -97,7 +124,7 @@ def plan_capacity(
         demand=demand,
         p99_ms=1.0 if limit_ms is None else limit_ms,
         candidate=candidate,
-        fleet=(fleet or _any_fleet(cards_per_server)) if wanted else None,
+        fleet=fleet if wanted else None,
         classes=classes,
         prices=money,
         card_power_w=card_power_w,
@@ -125,75 +152,6 @@ def _print_plan(plan: CapacityPlan) -> None:
     say("\nThis rests on")
     for sentence in plan.assumptions:
         say(f"  - {sentence}")
-
-
-def _any_fleet(cards_per_server: int) -> Fleet:
-    from workbench.prediction.what_if import Fleet
-
-    return Fleet(cards_per_server=cards_per_server)
-
-
-def _fleet(cards: int | None, streams_per_card: float | None, cards_per_server: int) -> Fleet | None:
-    from workbench.prediction.what_if import Fleet
-
-    if streams_per_card is not None and cards is None:
-        raise ConfigError(
-            "is of today's cards, whose number must be said.", key="--streams-per-card", hint="Add --current-cards."
-        )
-    if cards is None:
-        return None
-    return Fleet(cards=cards, streams_per_card=streams_per_card, cards_per_server=cards_per_server)
-
-
-def _rate(
-    qps: float | None, users: int | None, think_s: float | None, fleet: Fleet | None
-) -> tuple[float | None, int | None] | None:
-    """(requests per second, users) of which one is known; None where today's fleet alone is."""
-    streams = None if fleet is None else fleet.streams
-    if qps is None and users is None and think_s is not None and streams is not None:
-        users = round(streams)
-    if qps is None and users is None and fleet is not None:
-        return None
-    if (qps is None) == (users is None):
-        raise ConfigError(
-            "say either --qps or --users, or what runs today.",
-            key="--qps",
-            hint="--users 20000 --think-s 0.5 is 40000/s; --current-cards 450 --streams-per-card 6 is what runs today.",
-        )
-    return qps, users
-
-
-def _classes(written: list[str] | tuple[str, ...]) -> tuple[PriorityClass, ...]:
-    from workbench.prediction.what_if import PriorityClass
-
-    return tuple(PriorityClass(name=n, share=share(s, "--priority")) for n, s in pairs(written, "--priority").items())
-
-
-def _demand(
-    qps: float | None,
-    users: int | None,
-    think_s: float | None,
-    p99_ms: float,
-    headroom: str,
-    cards_per_server: int,
-    card_power_w: float | None,
-) -> Demand:
-    from workbench.prediction.capacity import Demand, users_rate_per_s
-
-    if (users is None) != (think_s is None):
-        raise ConfigError("--users and --think-s belong together.", key="--think-s")
-    if think_s is not None and not 0 < think_s < math.inf:
-        raise ConfigError(f"{think_s} is not positive.", key="--think-s")
-    rate_per_s = qps if qps is not None else users_rate_per_s(users or 0, think_s or 1.0)
-    return Demand(
-        rate_per_s=rate_per_s,
-        p99_ms=p99_ms,
-        headroom=share(headroom, "--headroom"),
-        users=users,
-        think_s=think_s,
-        cards_per_server=cards_per_server,
-        card_power_w=card_power_w,
-    )
 
 
 def _title(plan: CapacityPlan) -> str:

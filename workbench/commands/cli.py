@@ -24,9 +24,8 @@ from workbench.commands.load import load
 from workbench.commands.serve import api_key, serve
 from workbench.values.documents.canonical import DecodeError
 from workbench.values.errors import WorkbenchError
-from workbench.values.exit_codes import exit_code_of
+from workbench.values.exit_codes import ended_by_signals, exit_code_of
 from workbench.values.system.scratch import remove_abandoned
-from workbench.values.system.stopping import ended_by_signals
 
 TASKS: dict[str, tuple[Callable[..., None], ...]] = {
     "Prepare": (*(prepare.doctor, prepare.inspect, prepare.space, prepare.init, prepare.convert, prepare.example),),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from workbench.api.llm import FEW_WINDOWS, Alike, JudgedModel, Judgement
 from workbench.commands.console import out, say
-from workbench.report.columns import laid_out
-from workbench.report.groups import letters
+from workbench.report.alike import letters
+from workbench.report.table import laid_out
 from workbench.values.documents.input_files import size_text
 from workbench.values.measurement import Estimate
 

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.inputs.experiment import Experiment
-from workbench.report.scored import scored_by
-from workbench.report.words import compiled_words, count_of, interval, p50_words, title
+from workbench.report.words import compiled_words, count_of, interval, p50_words, scored_by, title
 from workbench.search.front import front_of, is_feasible
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import SHORT, level_of, sources_of

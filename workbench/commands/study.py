@@ -144,7 +144,7 @@ def compare(
     if as_json:
         print_json(found.to_json())
     else:
-        from workbench.report.layers_text import comparison_text
+        from workbench.report.layers import comparison_text
 
         out.print(comparison_text(found, every=every), highlight=False)
         if html is not None:
@@ -213,7 +213,7 @@ def sensitivity(
     if as_json:
         print_json(study.to_json())
         return
-    from workbench.report.layers_text import study_text
+    from workbench.report.layers import study_text
 
     out.print(study_text(study), highlight=False)
     for line in written:
@@ -299,18 +299,18 @@ def profile(
     if found.modelled:
         tell(_MODELLED, style="bold red")
     if timeline is not None:
-        from workbench.report.profile_page import profile_html
+        from workbench.report.profile import profile_html
 
         write_text_atomically(timeline, profile_html(found, title, tried))
     if trace is not None:
-        from workbench.report.chrome_trace import chrome_trace
+        from workbench.report.profile import chrome_trace
 
         write_text_atomically(trace, json.dumps(chrome_trace(found, title), ensure_ascii=False, allow_nan=False))
     if as_json:
         body = {**found.to_json(), "candidate": chosen.id, "tries": [one.to_json() for one in tried]}
         print_json(body)
         return
-    from workbench.report.profile_text import profile_lines
+    from workbench.report.profile import profile_lines
 
     say("\n".join(profile_lines(found, tried)))
     for file in (folder if read is None else read, timeline, trace):

@@ -1,8 +1,8 @@
 """What a sweep found, said so that one can decide: the front, who cannot be told apart, which one to ship and why.
 
-`summary` has the values, `verdict` makes them from evaluations with `alike` (who cannot be told apart), `groups` (their
-letters) and `recommendation` (which one to ship). `text` writes them for a terminal and for programs, `page` as an
-interactive HTML file; `importance` ranks the settings.
+`summary` has the values, `verdict` makes them from evaluations with `alike` (who cannot be told apart) and
+`recommendation` (which one to ship). `text` writes them for a terminal and for programs, `page` as an interactive HTML
+file; `importance` ranks the settings.
 """
 
 from workbench.report.summary import Member, Recommendation, Summary

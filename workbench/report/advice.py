@@ -14,10 +14,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from workbench.report.alike import Alike, OutcomesOf, throughput_of
-from workbench.report.reading import SERVICE, cost_of, drop_of, speedup_of
-from workbench.report.scored import scored
 from workbench.report.summary import Summary
-from workbench.report.words import count_of
+from workbench.report.words import SERVICE, cost_of, count_of, drop_of, scored, speedup_of
 from workbench.values.dimension import Scalar
 from workbench.values.evidence import Evidence, level_for, service_level, weakest
 from workbench.values.results import Evaluation

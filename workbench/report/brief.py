@@ -6,10 +6,9 @@ import textwrap
 from collections.abc import Sequence
 
 from workbench.report.recommendation import headline
-from workbench.report.scored import scored
 from workbench.report.summary import Summary
 from workbench.report.text import damage_words, verdict_lines
-from workbench.report.words import count_of, drop_cell, interval
+from workbench.report.words import count_of, drop_cell, interval, scored
 from workbench.values.evidence import Evidence, level_of
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import METRICS, asked_beside, intervals, shown_in

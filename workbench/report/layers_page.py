@@ -10,22 +10,24 @@ from pathlib import Path
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from workbench.report.device_words import device_words
-from workbench.report.layers_words import (
+from workbench.report.layers import (
+    LADDER_NOTE,
     METRIC_WORDS,
-    adoption,
+    comparison_cells,
+    comparison_marks,
     comparison_verdict,
+    device_words,
     estimate_words,
-    kept_words,
-    ladder_note,
     microseconds,
     priced_words,
+    rung_cells,
     signed_percent,
     study_verdict,
+    unit_cells,
 )
 from workbench.report.words import count_of
 from workbench.study.compared import Comparison, TensorComparison
-from workbench.study.layers import LayerStudy, Rung, Unit
+from workbench.study.layers import LayerStudy, Unit
 from workbench.values.documents.templates import rendered
 
 _DAMAGE, _COST, _GAIN, _JUMP = "#c2410c", "#4269d0", "#0a7d43", "#b3261e"
@@ -54,43 +56,19 @@ def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
         metric=METRIC_WORDS[study.metric],
         verdict=study_verdict(study),
         recipe=recipe,
-        ladder=[_rung(study, rung) for rung in study.rungs],
-        note=ladder_note(study),
+        ladder=[(*rung_cells(study, rung), rung is study.chosen) for rung in study.rungs],
+        note=LADDER_NOTE,
         priced=priced_words(study),
         estimate=estimate_words(study),
         heads=_HEADS,
         kinds=[
-            {"kind": kind, "bars": _bars(tables[kind], number), "rows": list(map(_unit, tables[kind]))}
+            {
+                "kind": kind,
+                "bars": _bars(tables[kind], number),
+                "rows": [(unit.sensitivity.unit, unit_cells(unit, digits=1)) for unit in tables[kind]],
+            }
             for number, kind in enumerate(kinds)
         ],
-    )
-
-
-def _rung(study: LayerStudy, rung: Rung) -> tuple[str, tuple[str, ...], str, bool]:
-    """(what is kept, its figures, words on it, whether it is the chosen one)."""
-    accuracy, latency = rung.evaluation.measurement.accuracy, rung.evaluation.measurement.latency
-    if accuracy is None or latency is None or accuracy.comparison is None:
-        failure = rung.evaluation.failure
-        return kept_words(rung), (), "failed" if failure is None else failure.message, False
-    drop, gain = accuracy.comparison.drop_pp, latency.speedup
-    figures = (
-        f"{accuracy.values[accuracy.primary]:.4f}",
-        f"{drop.value:+.2f} [{drop.low:+.2f}, {drop.high:+.2f}]",
-        f"{gain.value:.2f} [{gain.low:.2f}, {gain.high:.2f}]",
-    )
-    return kept_words(rung), figures, adoption(study, rung), rung is study.chosen
-
-
-def _unit(unit: Unit) -> tuple[str, tuple[str, ...]]:
-    s = unit.sensitivity
-    noise = (f"{s.sqnr_db:.1f}", f"{s.first_order_db:.1f}", f"{s.cosine:.6f}", "" if s.kl is None else f"{s.kl:.1e}")
-    shares = (f"{unit.damage_share:.1%}", f"{unit.macs_share:.1%}")
-    return s.unit, (
-        *noise,
-        *shares,
-        microseconds(unit.float_us),
-        microseconds(unit.int8_us),
-        signed_percent(unit.call_share),
     )
 
 
@@ -165,21 +143,8 @@ def comparison_html(found: Comparison) -> str:
         verdict=comparison_verdict(found),
         device=() if found.device is None else device_words(found.device),
         along=_along(found),
-        rows=[(row, _comparison_cells(row), _marks(row)) for row in found.rows],
+        rows=[(row, comparison_cells(row, digits=2), comparison_marks(row)) for row in found.rows],
     )
-
-
-def _comparison_cells(row: TensorComparison) -> tuple[str, ...]:
-    error = "" if row.not_finite else f"{row.relative_error:.2%}"
-    added = f"{row.added_error:.2%}" if row.added_error and not row.not_finite else ""
-    sqnr = "equal" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"
-    return f"{row.cosine:.6f}", f"{row.max_abs:.2e}", f"{row.mae:.2e}", sqnr, error, added
-
-
-def _marks(row: TensorComparison) -> list[str]:
-    broken = f"{row.not_finite} NaN/inf"
-    marks = ((broken, row.not_finite), ("output", row.is_output), ("jump", row.jump), ("rescaled", row.rescaled))
-    return [word for word, there in marks if there]
 
 
 def _along(found: Comparison) -> str:

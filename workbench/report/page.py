@@ -13,9 +13,7 @@ import plotly.graph_objects as go
 
 from workbench.report.factors import float_alike
 from workbench.report.importance import Importance
-from workbench.report.reading import ACCURACY, SERVICE
 from workbench.report.recommendation import headline
-from workbench.report.scored import scored, scored_by
 from workbench.report.summary import (
     Standing,
     Summary,
@@ -24,7 +22,16 @@ from workbench.report.summary import (
     best_known_speedup,
 )
 from workbench.report.text import damage_words, lines, reproduce, verdict_sentences
-from workbench.report.words import count_of, differing_parameters, interval, p50_words
+from workbench.report.words import (
+    ACCURACY,
+    SERVICE,
+    count_of,
+    differing_parameters,
+    interval,
+    p50_words,
+    scored,
+    scored_by,
+)
 from workbench.values.documents.templates import rendered
 from workbench.values.evidence import (
     GLYPHS,

@@ -1,14 +1,25 @@
-"""Every recipe of a language model that was judged in full, as a table, and what it comes to."""
+"""How the recipes of a language model compare: each with float, and with the best of the space's presets, as a table.
+
+The presets are what is tried without a search. Differences between recipes are paired over windows, with intervals that
+hold for all pairs at once (`values.simultaneous`): with two dozen recipes one pair in twenty would differ by chance.
+"""
 
 from __future__ import annotations
 
-from workbench.report.columns import laid_out
-from workbench.report.compared_recipes import Recipe
-from workbench.report.summary import Summary
-from workbench.report.table import Line, wrapped
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from workbench.report.alike import OutcomesOf
+from workbench.report.summary import Recipe, Summary
+from workbench.report.table import Line, laid_out, wrapped
 from workbench.report.words import count_of, interval
+from workbench.values.measurement import Estimate
 from workbench.values.metrics import metrics
+from workbench.values.paired_scores import PairedScores
 from workbench.values.results import Evaluation
+from workbench.values.simultaneous import all_pairs
 
 MOST_ROWS = 40
 _FEW_WINDOWS = 10
@@ -24,6 +35,42 @@ _COLUMNS = (
     ("prefill ms", 11),
     ("decode ms", 10),
 )
+
+
+def recipes_of(
+    evaluations: Sequence[Evaluation], outcomes: OutcomesOf, presets: Mapping[str, str], baseline_id: str
+) -> tuple[Recipe, ...]:
+    """Those that were judged in full, the least loss first; nothing of other models.
+
+    Args:
+        presets: candidate id → name, of those of the space.
+    """
+    found: list[tuple[Evaluation, PairedScores]] = []
+    for evaluation in evaluations:
+        if evaluation.measurement.language is None or evaluation.candidate.id == baseline_id:
+            continue
+        # kept only of what was judged over the whole split, also where it then was over a limit
+        scores = outcomes(evaluation.candidate.id, "validation")
+        if isinstance(scores, PairedScores):
+            found.append((evaluation, scores))
+    found = [(e, scores) for e, scores in found if len(scores) == len(found[0][1])]
+    found.sort(key=lambda each: (float(each[1].numerators.sum()), each[0].candidate.id))
+    if not found:
+        return ()
+    best = next((place for place, (e, _) in enumerate(found) if e.candidate.id in presets), None)
+    pairs = all_pairs(np.stack([scores.numerators for _, scores in found]), found[0][1].denominators)
+    rows = []
+    for place, (evaluation, _) in enumerate(found):
+        known = None
+        if best is not None and place != best:
+            nats = [float(each[place, best]) for each in (pairs.difference, pairs.low, pairs.high)]
+            accuracy = evaluation.measurement.accuracy
+            percent = accuracy is not None and accuracy.unit == "%"
+            value, low, high = [100 * math.expm1(min(each, 50.0)) for each in nats] if percent else nats
+            known = Estimate(value=value, low=low, high=high)
+        name = presets.get(evaluation.candidate.id, "")
+        rows.append(Recipe(candidate_id=evaluation.candidate.id, preset=name, against_preset=known))
+    return tuple(rows)
 
 
 def recipe_lines(summary: Summary, width: int) -> list[Line]:

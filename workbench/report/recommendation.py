@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from workbench.report.alike import Alike
-from workbench.report.known import BASES, Basis, common, failure_words
-from workbench.report.modelled import modelled_errors
-from workbench.report.reading import ACCURACY, SERVICE, SPEED, cost_of, drop_of
-from workbench.report.scored import scored, scored_by
+from workbench.report.rests_on import modelled_errors
 from workbench.report.summary import (
+    BASES,
+    Basis,
     Member,
     Recommendation,
     Step,
@@ -18,8 +17,21 @@ from workbench.report.summary import (
     best_known_drop,
     best_known_service,
     best_known_speedup,
+    common,
+    failure_words,
 )
-from workbench.report.words import count_of, differing_parameters, interval
+from workbench.report.words import (
+    ACCURACY,
+    SERVICE,
+    SPEED,
+    cost_of,
+    count_of,
+    differing_parameters,
+    drop_of,
+    interval,
+    scored,
+    scored_by,
+)
 from workbench.values.candidate import Candidate
 from workbench.values.evidence import is_shared, level_for
 from workbench.values.measurement import Accuracy, AccuracyComparison, Estimate

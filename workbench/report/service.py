@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from workbench.report.columns import WIDTH, laid_out
 from workbench.report.summary import Summary, best_known_service
+from workbench.report.table import WIDTH, laid_out
 from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
 from workbench.values.results import Evaluation
 from workbench.values.service import bins_words

@@ -10,18 +10,20 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from workbench.report.columns import WIDTH
-from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import taken_apart
-from workbench.report.modelled import error_lines, modelled_errors
 from workbench.report.recipes import recipe_lines
 from workbench.report.recommendation import headline, settling_sentence
-from workbench.report.reuse import reuse_sentences, stopped_reuse
-from workbench.report.scored import Scored, scored
+from workbench.report.rests_on import (
+    confirmation_sentences,
+    error_lines,
+    modelled_errors,
+    reuse_sentences,
+    stopped_reuse,
+)
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
-from workbench.report.table import Line, table_lines, wrapped
-from workbench.report.words import compiled_words, count_of, evidence_sentence, interval, over
+from workbench.report.table import WIDTH, Line, table_lines, wrapped
+from workbench.report.words import Scored, compiled_words, count_of, evidence_sentence, interval, over, scored
 from workbench.search.deferred import audit_words
 from workbench.values.documents.canonical import encode
 from workbench.values.evidence import said_of, sources_of

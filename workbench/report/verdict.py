@@ -12,11 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from workbench.evaluation.run_notes import LastRun, Neighbour, SetAside
-from workbench.report.alike import Alike, OutcomesOf
-from workbench.report.compared_recipes import recipes_of
-from workbench.report.groups import letters
-from workbench.report.known import (
+from workbench.report.alike import Alike, OutcomesOf, letters
+from workbench.report.recipes import recipes_of
+from workbench.report.recommendation import recommend, settled
+from workbench.report.summary import (
+    Member,
+    Optimism,
     Question,
+    Summary,
     broken_by,
     common,
     failure_words,
@@ -25,10 +28,8 @@ from workbench.report.known import (
     searched_front,
     views,
 )
-from workbench.report.known import front as front_of
-from workbench.report.reading import drop_of, numbers_of, speedup_of
-from workbench.report.recommendation import recommend, settled
-from workbench.report.summary import Member, Optimism, Summary
+from workbench.report.summary import front as front_of
+from workbench.report.words import drop_of, numbers_of, speedup_of
 from workbench.search.deferred import is_deferred
 from workbench.values.damage import Damage
 from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, violations

@@ -12,7 +12,7 @@ from __future__ import annotations
 from workbench.graph.apart import is_large
 from workbench.inputs.experiment import Experiment
 from workbench.values.errors import ConfigError
-from workbench.values.system.control_groups import available_memory_bytes
+from workbench.values.system.cpu import available_memory_bytes
 
 PROCESSES_BYTES = 500_000_000
 """Of this command and the process that evaluates, before they hold a model."""

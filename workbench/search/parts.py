@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 from workbench.search.surrogate import Axes, Codes, Floats, Surrogate, fit
 from workbench.space.space import Assignment
-from workbench.values.hypervolume import nondominated
 from workbench.values.metrics import METRICS
-from workbench.values.objectives import Constraint, Objective
+from workbench.values.objectives import Constraint, Objective, nondominated
 
 Interval = tuple[Floats, Floats]
 """Mean and standard deviation of each of a pool; logarithms where ratios count."""

@@ -43,7 +43,7 @@ from workbench.space.served_bins import words as served_words
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
 from workbench.targets.language import few_tokens, language_target
 from workbench.values.results import Evaluation
-from workbench.values.system.control_groups import available_memory_bytes
+from workbench.values.system.cpu import available_memory_bytes
 
 PROBE_CALLS = 24
 QUANTIZING_PASSES = 2.0

@@ -28,7 +28,7 @@ from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
 from workbench.targets import described
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
-from workbench.values.system.control_groups import control_group_limits
+from workbench.values.system.cpu import control_group_limits
 
 _OPEN_FILES = 65_536
 _BYTES_OF_A_NUMBER = 26

@@ -24,7 +24,7 @@ from workbench.targets.base import Array, DeviceSession, Feeds, RunSession, Sess
 from workbench.values.documents.canonical import encode as to_json
 from workbench.values.errors import BundleError, MeasureError, ToolchainError, WorkbenchError
 from workbench.values.preprocess import collate, encode
-from workbench.values.system.control_groups import available_memory_bytes
+from workbench.values.system.cpu import available_memory_bytes
 
 _LEAST_BYTES = 4 << 30
 

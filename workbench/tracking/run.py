@@ -10,13 +10,12 @@ from collections.abc import Mapping
 
 from workbench.evaluation.journal import Journal
 from workbench.report import Summary
-from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import Factors
 from workbench.report.recommendation import headline
-from workbench.report.scored import scored
+from workbench.report.rests_on import confirmation_sentences
 from workbench.report.summary import best_known_drop, best_known_speedup
 from workbench.report.text import damage_words, verdict_sentences
-from workbench.report.words import title
+from workbench.report.words import scored, title
 from workbench.values.documents.canonical import canonical_json, file_digest
 from workbench.values.evidence import LEVELS, MEASURED, SHORT, Evidence, sources_of
 from workbench.values.results import Evaluation

@@ -1,15 +1,27 @@
+"""Findings about the processor, its limits, memory, quiet, the workspace and a team's server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from workbench.commands.doctor.finding import exit_code
 from workbench.commands.doctor.machine import (
     control_group_limits,
     cores_finding,
+    disk_finding,
     int8_finding,
     memory_finding,
     quiet_finding,
+    tracking_findings,
+    workspace_findings,
 )
 from workbench.evaluation.noise import Steadiness
+from workbench.values.finding import Finding
 from workbench.values.system.cpu import cpu_of
 
 GB = 1_000_000_000
@@ -18,37 +30,27 @@ GB = 1_000_000_000
 # --- processor -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("flags", "status", "says"),
-    [
+def test_the_instructions_are_explained_for_int8() -> None:
+    for flags, status, says in (
         ("avx2 avx512f avx512_vnni amx_int8", "ok", "AMX"),
         ("avx2 avx_vnni", "ok", "without overflow"),
         ("avx2", "warn", "AVX2 without VNNI"),
         ("sse2", "warn", "of no known class"),
-    ],
-)
-def test_the_instructions_are_explained_for_int8(flags: str, status: str, says: str) -> None:
-    finding = int8_finding(cpu_of(flags.split(), "Test"))
-
-    assert finding.status == status
-    assert says in finding.value
+    ):
+        finding = int8_finding(cpu_of(flags.split(), "Test"))
+        assert finding.status == status
+        assert says in finding.value
 
 
 def test_a_limit_on_cpu_time_is_a_warning_with_the_number_of_threads_to_use() -> None:
     free, bound, throttled = cores_finding(8, 8, None), cores_finding(8, 4, None), cores_finding(8, 8, 2.0)
-
     assert (free.status, free.value) == ("ok", "8 of 8 usable")
     assert (bound.status, bound.value) == ("ok", "4 of 8 usable (this process may run on 4)")
     assert throttled.status == "warn"
     assert "serving.intra_op_threads up to 2" in throttled.remedy
     assert "--cpuset-cpus" in throttled.remedy
-
-
-@pytest.mark.parametrize(
-    ("affinity", "quota", "usable"), [(8, None, 8), (8, 2.9, 2), (2, 64.0, 2), (4, 0.5, 1), (4, 4.0, 4)]
-)
-def test_usable_cores_are_whole_and_at_least_one(affinity: int, quota: float | None, usable: int) -> None:
-    assert cores_finding(8, affinity, quota).value.startswith(f"{usable} of 8 usable")
+    for affinity, quota, usable in ((8, 2.9, 2), (2, 64.0, 2), (4, 0.5, 1), (4, 4.0, 4)):
+        assert cores_finding(8, affinity, quota).value.startswith(f"{usable} of 8 usable")
 
 
 # --- control groups ------------------------------------------------------------------------------------------------
@@ -61,55 +63,43 @@ def write(files: dict[str, str], root: Path) -> Path:
     return root
 
 
-def test_limits_of_version_2_come_from_the_tightest_group(tmp_path: Path) -> None:
-    root = write(
-        {
-            "pod/cpu.max": "150000 100000\n",
-            "pod/memory.max": "8000000000\n",
-            "pod/app/cpu.max": "max 100000\n",
-            "pod/app/memory.max": "4000000000\n",
-        },
-        tmp_path / "cgroup",
-    )
+def test_limits_of_version_2_come_from_the_tightest_group_or_from_the_root_outside_a_container_s_view(
+    tmp_path: Path,
+) -> None:
+    files = {
+        "pod/cpu.max": "150000 100000\n",
+        "pod/memory.max": "8000000000\n",
+        "pod/app/cpu.max": "max 100000\n",
+        "pod/app/memory.max": "4000000000\n",
+    }
+    root = write(files, tmp_path / "cgroup")
     (tmp_path / "self").write_text("0::/pod/app\n")
-
     assert control_group_limits(root, tmp_path / "self") == (1.5, 4_000_000_000)
+    outside = write({"cpu.max": "400000 100000\n", "memory.max": "max\n"}, tmp_path / "outside")
+    (tmp_path / "self").write_text("0::/kubepods/pod1/app\n")
+    assert control_group_limits(outside, tmp_path / "self") == (4.0, None)
+    assert control_group_limits(tmp_path, tmp_path / "missing") == (None, None)
 
 
-@pytest.mark.parametrize("mounted", ["cpu,cpuacct", "cpu"])
-def test_limits_of_version_1_are_read_and_its_no_limit_is_none(tmp_path: Path, mounted: str) -> None:
-    root = write(
-        {
+def test_limits_of_version_1_are_read_and_its_no_limit_is_none(tmp_path: Path) -> None:
+    (tmp_path / "self").write_text("5:cpu,cpuacct:/\n4:memory:/\n")
+    for mounted in ("cpu,cpuacct", "cpu"):
+        files = {
             f"{mounted}/cpu.cfs_quota_us": "200000\n",
             f"{mounted}/cpu.cfs_period_us": "100000\n",
             "memory/memory.limit_in_bytes": "9223372036854771712\n",
-        },
-        tmp_path / "cgroup",
-    )
-    (tmp_path / "self").write_text("5:cpu,cpuacct:/\n4:memory:/\n")
-
-    assert control_group_limits(root, tmp_path / "self") == (2.0, None)
-    write({f"{mounted}/cpu.cfs_quota_us": "-1\n"}, root)
-    assert control_group_limits(root, tmp_path / "self") == (None, None)
+        }
+        root = write(files, tmp_path / f"cgroup of {mounted}")
+        assert control_group_limits(root, tmp_path / "self") == (2.0, None)
+        write({f"{mounted}/cpu.cfs_quota_us": "-1\n"}, root)
+        assert control_group_limits(root, tmp_path / "self") == (None, None)
 
 
-def test_limits_outside_a_container_s_view_are_looked_for_at_the_root(tmp_path: Path) -> None:
-    root = write({"cpu.max": "400000 100000\n", "memory.max": "max\n"}, tmp_path / "cgroup")
-    (tmp_path / "self").write_text("0::/kubepods/pod1/app\n")
-
-    assert control_group_limits(root, tmp_path / "self") == (4.0, None)
-
-
-@pytest.mark.parametrize("text", ["rubbish", "", "100000", "100000 0", "max 100000"])
-def test_a_limit_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
-    root = write({"cpu.max": text, "memory.max": text and "rubbish"}, tmp_path / "cgroup")
+def test_a_limit_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     (tmp_path / "self").write_text("0::/\n")
-
-    assert control_group_limits(root, tmp_path / "self") == (None, None)
-
-
-def test_a_system_without_control_groups_has_no_limits(tmp_path: Path) -> None:
-    assert control_group_limits(tmp_path, tmp_path / "missing") == (None, None)
+    for text in ("rubbish", "", "100000", "100000 0", "max 100000"):
+        root = write({"cpu.max": text, "memory.max": text and "rubbish"}, tmp_path / "cgroup")
+        assert control_group_limits(root, tmp_path / "self") == (None, None), text
 
 
 # --- memory and quiet ----------------------------------------------------------------------------------------------
@@ -123,16 +113,71 @@ def test_little_memory_is_warned_about_and_the_container_s_limit_counts() -> Non
     assert "limited" not in memory_finding(16 * GB, 8 * GB, 64 * GB).value
 
 
-@pytest.mark.parametrize(
-    ("drift", "spread", "causes", "status"),
-    [(0.01, 0.02, [], "ok"), (-0.2, 0.0, [], "warn"), (0.0, 0.1, [], "warn"), (0.0, 0.0, ["steal of 2.0%"], "warn")],
-    ids=["quiet", "drifts", "spreads", "suspected"],
-)
-def test_a_machine_that_is_not_quiet_is_warned_about(
-    drift: float, spread: float, causes: list[str], status: str
-) -> None:
-    finding = quiet_finding(Steadiness(drift=drift, spread=spread), causes, 1.5)
+def test_a_machine_that_is_not_quiet_is_warned_about() -> None:
+    for drift, spread, causes, status in (
+        (0.01, 0.02, [], "ok"),
+        (-0.2, 0.0, [], "warn"),
+        (0.0, 0.1, [], "warn"),
+        (0.0, 0.0, ["steal of 2.0%"], "warn"),
+    ):
+        finding = quiet_finding(Steadiness(drift=drift, spread=spread), causes, 1.5)
+        assert finding.status == status
+        assert all(part in finding.value for part in ("load 1.5", *causes))
 
-    assert finding.status == status
-    assert "load 1.5" in finding.value
-    assert all(cause in finding.value for cause in causes)
+
+def found_in(workspace: Path) -> dict[str, Finding]:
+    return {finding.name: finding for finding in workspace_findings(workspace)}
+
+
+def test_a_workspace_can_be_created_and_what_stands_in_its_way_fails_and_stays(tmp_path: Path) -> None:
+    new = found_in(tmp_path / "not" / "there")
+    assert [f.status for f in new.values()][1:] == ["ok", "ok"]
+    assert new[".workbench"].value == "cache and journals: will be created"
+    (tmp_path / "mlruns").write_text("a file in the way")
+    (tmp_path / ".workbench").mkdir()
+    findings = found_in(tmp_path)
+    assert (findings["mlruns"].status, findings[".workbench"].status) == ("fail", "ok")
+    assert "cannot be written" in findings["mlruns"].value
+    assert findings[".workbench"].value == "cache and journals: writable"
+    assert (tmp_path / "mlruns").read_text() == "a file in the way"
+    assert exit_code(found_in(tmp_path / "mlruns").values()) == 1, "a workspace that is a file"
+    (tmp_path / ".workbench").rmdir()
+    (tmp_path / ".workbench").symlink_to(tmp_path / "gone" / "away")
+    assert found_in(tmp_path)[".workbench"].status == "fail", "a link to nowhere"
+
+
+def test_a_read_only_mount_fails_even_for_root(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a read-only mount needs root")
+    code = (
+        "from pathlib import Path\nfrom workbench.commands.doctor.machine import workspace_findings\n"
+        f"print([f.status for f in workspace_findings(Path('{tmp_path}'))])"
+    )
+    script = f'mount -t tmpfs -o ro tmpfs {tmp_path} && exec {sys.executable} -c "{code}"'
+
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=300)
+
+    if not done.stdout:
+        pytest.skip(f"no private mount here: {done.stderr.strip()}")
+    assert done.stdout.strip().endswith("'fail', 'fail']")
+
+
+def test_disk_space_is_judged() -> None:
+    sizes = (250_000_000, 1_000_000_000, 50_000_000_000)
+
+    assert [disk_finding("workspace", size).status for size in sizes] == ["fail", "warn", "ok"]
+
+
+def test_a_server_that_cannot_be_used_is_a_warning_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(tracking_findings(tmp_path)) == []
+    for address, value in (
+        ("http://127.0.0.1:9", "MLflow's server http://127.0.0.1:9 failed: the connection was refused"),
+        ("mlruns", "MLFLOW_TRACKING_URI: 'mlruns' is no address of an MLflow server"),
+    ):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        (finding,) = tracking_findings(tmp_path)
+        assert finding.status == "warn"
+        assert finding.value.startswith(value)
+        assert finding.remedy

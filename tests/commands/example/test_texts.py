@@ -1,9 +1,24 @@
+"""The example's texts from a seed, and the files and the tokenizer made of them."""
+
+from __future__ import annotations
+
+import csv
+import json
 import os
 import statistics
 import subprocess
 import sys
 import unicodedata
+from pathlib import Path
 
+from tokenizers import Tokenizer
+
+from workbench.commands.example.build import (
+    character_tokenizer,
+    write_classification,
+    write_ner,
+    write_tokenizer,
+)
 from workbench.commands.example.texts import CLASSES, ENTITIES, TAGS, documents
 
 MANY = tuple(documents(3000, seed=7))
@@ -30,12 +45,6 @@ def test_the_same_seed_gives_the_same_texts_in_another_process() -> None:
     assert len(digests) == 1
 
 
-def test_another_seed_gives_other_texts() -> None:
-    ours, theirs = ({d.text for d in documents(300, seed)} for seed in (1, 2))
-
-    assert len(ours & theirs) < 10
-
-
 def test_there_are_twelve_classes_and_none_is_rare() -> None:
     counts = {label: sum(d.label == label for d in MANY) for label in CLASSES}
 
@@ -53,24 +62,17 @@ def test_lengths_spread_from_short_notes_to_full_pages() -> None:
     assert statistics.mean(lengths) > 1.2 * statistics.median(lengths)
 
 
-def test_tags_are_valid_bio() -> None:
+def test_tags_are_valid_bio_of_every_entity_and_no_mark_of_a_template_is_left() -> None:
     for document in MANY:
         before = "O"
         for tag in document.tags:
             assert tag in TAGS
-            if tag.startswith("I-"):
-                assert before[2:] == tag[2:], document
+            assert not tag.startswith("I-") or before[2:] == tag[2:], document
             before = tag
-
-
-def test_every_entity_occurs() -> None:
-    seen = {tag[2:] for document in MANY for tag in document.tags if tag != "O"}
-
-    assert seen == set(ENTITIES)
-
-
-def test_no_template_mark_is_left_over() -> None:
+    assert {tag[2:] for document in MANY for tag in document.tags if tag != "O"} == set(ENTITIES)
     assert not [d.text for d in MANY if set(d.text) & set("{}[]|")]
+    ours, theirs = ({d.text for d in documents(300, seed)} for seed in (1, 2))
+    assert len(ours & theirs) < 10, "another seed gives other texts"
 
 
 def test_no_character_changes_its_number_under_nfkc() -> None:
@@ -85,3 +87,36 @@ def test_classes_overlap_in_what_they_say() -> None:
     owners = {d.label for d in MANY if "借款合同" in d.text}
 
     assert len(owners) >= 3
+
+
+SOME = tuple(documents(200, seed=5))
+
+
+def test_files_read_back_as_written_with_one_tag_for_each_character(tmp_path: Path) -> None:
+    write_classification(SOME, tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["text"], row["label"]) for row in rows] == [(d.text, d.label) for d in SOME]
+    write_ner(SOME, tmp_path / "a.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert ["".join(line["tokens"]) for line in lines] == [d.text for d in SOME]
+    assert [tuple(line["tags"]) for line in lines] == [d.tags for d in SOME]
+
+
+def test_tokenizer_gives_one_token_per_character_and_reads_back(tmp_path: Path) -> None:
+    write_tokenizer(character_tokenizer((d.text for d in SOME), minimum_count=1), tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for document in SOME:
+        encoding = tokenizer.encode(document.text)
+        assert len(encoding.ids) == len(document.text) + 2
+        assert (encoding.tokens[0], encoding.tokens[-1]) == ("[CLS]", "[SEP]")
+        assert "[UNK]" not in encoding.tokens
+        assert tokenizer.encode(list(document.text), is_pretokenized=True).ids == encoding.ids
+
+
+def test_padding_is_zero_unknown_characters_have_an_id_and_full_width_digits_are_half_width() -> None:
+    tokenizer = character_tokenizer(["贷款贷款"])
+    assert [tokenizer.token_to_id(token) for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]")] == [0, 1, 2, 3]
+    assert tokenizer.encode("贷龘").tokens == ["[CLS]", "贷", "[UNK]", "[SEP]"]
+    digits = character_tokenizer(["0123456789"], minimum_count=1)
+    assert digits.encode("１２").tokens == ["[CLS]", "1", "2", "[SEP]"]

@@ -1,4 +1,6 @@
-"""Labels that are no class ids: `init` writes which output is held against them, or says what to write."""
+"""Labels that are no class ids, loaders, sizes that differ, `--metric`: what `init` writes of them or says to write."""
+
+from __future__ import annotations
 
 from pathlib import Path
 
@@ -93,3 +95,102 @@ def test_boxes_and_classes_are_of_the_boxes(tmp_path: Path) -> None:
 
     first = read_experiment(written).dataset.interface.outputs[0]
     assert (first.name, dict(first.options)["against"]) == ("boxes", "labels")
+
+
+LOADER = """
+import numpy as np
+
+def load(split):
+    if split == "holdout":
+        return None
+    rng = np.random.default_rng(len(split))
+    return ((({"x": rng.normal(size=(3 + k % 5, 4)).astype(np.float32)}), k % 3) for k in range(20))
+"""
+
+
+def test_sizes_and_labels_of_samples_are_those_that_the_loader_gives(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=0),
+        helper.make_node("MatMul", ["mean", "w"], ["z"]),
+        helper.make_node("Softmax", ["z"], ["kind"]),
+    ]
+    write_graph(tmp_path / "m.onnx", nodes, {"x": ["n", "frames", 4]}, {"kind": ["n", 3]}, w=weight)
+    (tmp_path / "loader.py").write_text(LOADER)
+    loader = Path(f"{tmp_path / 'loader.py'}:load")
+
+    begun = initialize(tmp_path / "m.onnx", [loader], tmp_path / "a", targets=["onnxruntime,ascend910b3"])
+
+    host, device = (read_experiment(path).dataset for path in begun.files[:2])
+    assert [use.bins[-1] for use in device.interface.axes] == [7]
+    assert host.interface.axes == ()
+    assert dict(host.interface.outputs[0].options) == {"against": "labels"}
+    (tmp_path / "loader.py").write_text(LOADER.replace("k % 3)", "None)"))
+    initialize(tmp_path / "m.onnx", [loader], tmp_path / "b")
+    assert "# No labels were found" in (tmp_path / "b/calibration/m.yaml").read_text()
+
+
+def test_only_a_device_gets_a_manifest_that_pads(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Softmax", ["z"], ["y"], axis=-1)]
+    shapes = {"x": ["n", "steps", 4]}, {"y": ["n", "steps", 3]}
+    write_graph(tmp_path / "m.onnx", nodes, *shapes, w=rng.normal(size=(4, 3)).astype(np.float32))
+    equal, differing = [tmp_path / "train.npz", tmp_path / "valid.npz"], []
+    for path in equal:
+        x = rng.normal(size=(20, 9, 4)).astype(np.float32)
+        np.savez(path, x=x)
+        differing.append(path.with_stem(f"{path.stem}-sized"))
+        np.savez(differing[-1], x=x, **{"x.sizes": np.arange(20) % 7 + 3})
+    targets = ["onnxruntime,ascend910b3"]
+
+    begun = initialize(tmp_path / "m.onnx", differing, tmp_path / "a", targets=targets)
+    initialize(tmp_path / "m.onnx", equal, tmp_path / "b", targets=targets)
+
+    host, device = (read_experiment(path).dataset for path in begun.files[:2])
+    assert [data.interface.axes for data in (host, device)] == [(), device.interface.axes]
+    assert device.interface.axes[0].bins[-1] == 9
+    assert sorted(path.name for path in (tmp_path / "a/calibration").iterdir()) == ["m-ascend910b3.yaml", "m.yaml"]
+    assert [path.name for path in (tmp_path / "b/calibration").iterdir()] == ["m.yaml"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """A model whose output nobody can name, and data with labels that are no classes."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    shapes = {"x": ["batch", 4]}, {"y": ["batch", 4]}
+    write_graph(tmp_path / "m.onnx", nodes, *shapes, w=np.eye(4, dtype=np.float32))
+    x = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    for split in ("train", "valid"):
+        np.savez(tmp_path / f"{split}.npz", x=x, labels=x + 0.1)
+    return [tmp_path / "train.npz", tmp_path / "valid.npz"]
+
+
+def test_a_function_of_a_file_is_written_and_tried(tmp_path: Path, files: list[Path]) -> None:
+    code = (
+        "import numpy as np\ndef near(outputs, targets):\n    return np.exp(-abs(outputs['y'] - targets).sum(axis=1))\n"
+    )
+    (tmp_path / "metric.py").write_text(code)
+
+    initialize(tmp_path / "m.onnx", files, tmp_path, wishes=Wishes(metric=str(tmp_path / "metric.py:near")))
+
+    question = read_experiment(tmp_path / "experiments/m.yaml")
+    assert question.dataset.metric is not None
+    assert question.dataset.metric.name == "near"
+    assert question.dataset.interface.outputs == ()
+
+
+def test_a_metric_of_a_library_has_its_options(tmp_path: Path, files: list[Path]) -> None:
+    wishes = Wishes(metric="mean_absolute_error:output=y")
+    initialize(tmp_path / "m.onnx", files, tmp_path, wishes=wishes)
+
+    assert 'metric: {name: mean_absolute_error, output: "y"}' in (tmp_path / "calibration/m.yaml").read_text()
+    assert "state it, accuracy_drop: LOSS" in (tmp_path / "experiments/m.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("metric", "why"),
+    [("nothing", "no metric of a library"), ("gone.py:score", "no such file"), ("wer:ctc", "'ctc' is no option")],
+)
+def test_what_is_no_metric_is_refused(tmp_path: Path, files: list[Path], metric: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        initialize(tmp_path / "m.onnx", files, tmp_path, wishes=Wishes(metric=metric))

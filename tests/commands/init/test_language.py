@@ -24,7 +24,9 @@ def given(tmp_path: Path) -> tuple[Path, Path, Path]:
     return folder, prompts, text
 
 
-def test_the_files_are_read_as_they_stand(tmp_path: Path, given: tuple[Path, Path, Path]) -> None:
+def test_the_files_are_read_as_they_stand_and_nothing_is_overwritten(
+    tmp_path: Path, given: tuple[Path, Path, Path]
+) -> None:
     folder, prompts, text = given
     started = initialize_language(folder, [text, prompts], tmp_path / "w", name="mine")
     question = read_experiment(started.files[0])
@@ -32,6 +34,8 @@ def test_the_files_are_read_as_they_stand(tmp_path: Path, given: tuple[Path, Pat
     assert (question.dataset.size("validation"), question.dataset.size("holdout")) == (5, 4)
     assert len(question.space.presets) == 6
     assert started.commands[1] == f"workbench sweep {started.files[0]}"
+    with pytest.raises(ConfigError, match="exists already"):
+        initialize_language(folder, [prompts, text], tmp_path / "w", name="mine")
 
 
 def test_a_second_text_is_what_the_search_never_sees(tmp_path: Path, given: tuple[Path, Path, Path]) -> None:
@@ -42,41 +46,23 @@ def test_a_second_text_is_what_the_search_never_sees(tmp_path: Path, given: tupl
     assert (question.dataset.size("validation"), question.dataset.size("holdout")) == (9, 3)
 
 
-@pytest.mark.parametrize(
-    ("kinds", "said"),
-    [
-        ("p", "Give --data prompts.jsonl --data text.txt"),
-        ("t", "0 files of prompts"),
-        ("pp", "2 files of prompts"),
-        ("pttt", "3 texts"),
-    ],
-)
-def test_what_is_missing_is_said(tmp_path: Path, given: tuple[Path, Path, Path], kinds: str, said: str) -> None:
+def test_what_is_missing_or_too_little_is_said_before_anything_is_written(
+    tmp_path: Path, given: tuple[Path, Path, Path]
+) -> None:
     folder, prompts, text = given
-    with pytest.raises(ConfigError, match=said):
-        initialize_language(folder, [{"p": prompts, "t": text}[k] for k in kinds], tmp_path / "w", name="mine")
-    assert not (tmp_path / "w").exists()
-
-
-def test_too_little_text_is_refused_before_anything_is_written(tmp_path: Path, given: tuple[Path, Path, Path]) -> None:
-    folder, prompts, text = given
-    text.write_text(words(10))  # one window, of which half cannot be held back
-    with pytest.raises(ConfigError, match="leaves a split empty"):
-        initialize_language(folder, [prompts, text], tmp_path / "w", name="mine")
-    assert not (tmp_path / "w").exists()
-
-
-def test_nothing_is_overwritten(tmp_path: Path, given: tuple[Path, Path, Path]) -> None:
-    folder, prompts, text = given
-    initialize_language(folder, [prompts, text], tmp_path / "w", name="mine")
-    with pytest.raises(ConfigError, match="exists already"):
-        initialize_language(folder, [prompts, text], tmp_path / "w", name="mine")
-
-
-def test_another_target_is_refused(tmp_path: Path, given: tuple[Path, Path, Path]) -> None:
-    folder, prompts, text = given
-    with pytest.raises(ConfigError, match="onnxruntime takes no folder of a language model"):
-        initialize_language(folder, [prompts, text], tmp_path / "w", name="mine", targets=["onnxruntime"])
+    few = tmp_path / "few.txt"
+    few.write_text(words(10))  # one window, of which half cannot be held back
+    for data, targets, said in (
+        ([prompts], (), "Give --data prompts.jsonl --data text.txt"),
+        ([text], (), "0 files of prompts"),
+        ([prompts, prompts], (), "2 files of prompts"),
+        ([prompts, text, text, text], (), "3 texts"),
+        ([prompts, few], (), "leaves a split empty"),
+        ([prompts, text], ("onnxruntime",), "onnxruntime takes no folder of a language model"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            initialize_language(folder, data, tmp_path / "w", name="mine", targets=targets)
+        assert not (tmp_path / "w").exists()
 
 
 def test_the_space_that_is_shipped_is_the_one_that_init_writes() -> None:

@@ -152,17 +152,11 @@ def test_a_first_axis_of_frames_that_see_each_other_is_no_batch(tmp_path: Path) 
     assert prepare(read_model(apart), Interface(), tmp_path) is None
 
 
-def test_what_only_the_user_knows_is_asked_with_what_to_write(tmp_path: Path) -> None:
-    source = open_foreign(rate_dependent(tmp_path / "m.onnx"))
-
-    with pytest.raises(ConfigError, match=r"'rate' of shape \[\] has no axis for samples.*constant: 16000"):
-        prepared(source, folder=tmp_path / "to")
-
-
 def test_a_declaration_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     source = open_foreign(rate_dependent(tmp_path / "m.onnx"))
 
     for interface, rule in (
+        (Interface(), r"'rate' of shape \[\] has no axis for samples.*constant: 16000"),
         (declared(rate=[1, 2]), r"inputs.rate.constant: its shape is \[2\], the model's input has \[\]"),
         (declared(rate=0.5), "cannot be held by int64"),
         (declared(speed=1), "no such input"),
@@ -199,24 +193,24 @@ def test_noise_is_the_same_in_every_call_for_every_sample_however_padded(tmp_pat
     assert abs(np.corrcoef(whole[0])[0, 1]) < 0.15
 
 
-def test_noise_that_reaches_no_output_is_left_alone(tmp_path: Path) -> None:
-    done = prepare(read_model(noisy(tmp_path / "source" / "m.onnx")), declared(amount=0.0), tmp_path)
-
-    assert done is not None
-    assert [step.name for step in done[1]] == ["constants"]
-
-
-def test_noise_that_shows_now_and_then_only_is_fixed_too(tmp_path: Path) -> None:
+def test_noise_that_shows_now_and_then_only_is_fixed_too_or_refused_where_that_cannot_be(tmp_path: Path) -> None:
     """An id changes where noise decides between two values that are nearly equal."""
     noise = helper.make_node("RandomNormalLike", ["x"], ["noise"], name="noise", scale=0.3)
     pick = helper.make_node("ArgMax", ["sum"], ["y"], name="pick", axis=1, keepdims=0)
     nodes = [noise, helper.make_node("Add", ["x", "noise"], ["sum"], name="sum"), pick]
     path = write(tmp_path / "m.onnx", nodes, [port("x", ["batch", 4])], [port("y", ["batch"], TensorProto.INT64)])
+    draw = helper.make_node("Multinomial", ["x"], ["y"], name="pick", sample_size=50)
+    drawn = write(tmp_path / "n.onnx", [draw], [port("x", ["batch", 4])], [port("y", None, TensorProto.INT32)])
 
     model = made(path, Interface(), tmp_path / "to")
+    unseen = prepare(read_model(noisy(tmp_path / "source" / "m.onnx")), declared(amount=0.0), tmp_path)
 
     x = np.zeros((50, 4), np.float32)
     np.testing.assert_array_equal(run(model.path, x=x)[0], run(model.path, x=x)[0])
+    assert unseen is not None
+    assert [step.name for step in unseen[1]] == ["constants"], "what reaches no output is left alone"
+    with pytest.raises(ConfigError, match=r"Multinomial 'pick' draws random numbers.*scores as output"):
+        prepared(open_foreign(drawn), folder=tmp_path / "to")
 
 
 def test_half_precision_with_the_batch_in_the_middle_is_transposed_behind_the_casts(tmp_path: Path) -> None:
@@ -239,14 +233,6 @@ def test_half_precision_with_the_batch_in_the_middle_is_transposed_behind_the_ca
     state = rows(4, 2, 3).astype(np.float16)
     expected = run(path, state=state.transpose(1, 0, 2))[0].transpose(1, 0, 2)
     np.testing.assert_allclose(run(model.path, state=state)[0], expected, atol=0.01)
-
-
-def test_noise_that_cannot_be_fixed_is_refused_by_name(tmp_path: Path) -> None:
-    draw = helper.make_node("Multinomial", ["x"], ["y"], name="pick", sample_size=50)
-    path = write(tmp_path / "m.onnx", [draw], [port("x", ["batch", 4])], [port("y", None, TensorProto.INT32)])
-
-    with pytest.raises(ConfigError, match=r"Multinomial 'pick' draws random numbers.*scores as output"):
-        prepared(open_foreign(path), folder=tmp_path / "to")
 
 
 @pytest.mark.parametrize("listed", [False, True], ids=["weights", "weights among the inputs"])

@@ -49,45 +49,18 @@ def test_arrays_are_read_where_they_lie(read: Callable[..., Dataset], folder: Pa
     assert peak_bytes < 20_000_000  # one block of 8 MiB and what is made of it
 
 
-def broken_npz(folder: Path, change: Callable[[bytearray], bytearray]) -> None:
-    path = folder / "data.npz"
-    path.write_bytes(change(bytearray(path.read_bytes())))
-
-
-def flip(content: bytearray) -> bytearray:
-    content[180] ^= 1
-    return content
-
-
-@pytest.mark.parametrize(
-    "change",
-    [lambda c: c[: len(c) // 2], lambda c: c[:10], lambda c: bytearray(b"not a zip"), flip],
-    ids=["half", "ten-bytes", "text", "one-bit"],
-)
-def test_a_damaged_npz_file_is_refused(
-    read: Callable[..., Dataset], folder: Path, change: Callable[[bytearray], bytearray]
-) -> None:
-    broken_npz(folder, change)
-
-    message = refused(read, ARRAYS)
-
-    assert "data.npz: cannot be read: " in message
-    assert "damaged, incomplete" in message
-
-
-def test_a_truncated_npy_file_is_refused(read: Callable[..., Dataset], folder: Path) -> None:
+def test_a_damaged_file_is_refused(read: Callable[..., Dataset], folder: Path) -> None:
+    whole = (folder / "data.npz").read_bytes()
+    flipped = whole[:180] + bytes([whole[180] ^ 1]) + whole[181:]
+    for content in (whole[: len(whole) // 2], whole[:10], b"not a zip", flipped):
+        (folder / "data.npz").write_bytes(content)
+        message = refused(read, ARRAYS)
+        assert "data.npz: cannot be read: " in message
+        assert "damaged, incomplete" in message
     np.save(folder / "x.npy", np.zeros((100, 2), dtype=np.float32))
     (folder / "x.npy").write_bytes((folder / "x.npy").read_bytes()[:-7])
-
     message = refused(read, "version: 1\ntask: tensors\nfiles: {calibration: {x: x.npy}, validation: {x: x.npy}}\n")
-
     assert "x.npy: cannot be read: 921 bytes, but its header promises 928" in message
-
-
-def test_pickled_objects_in_arrays_are_refused(read: Callable[..., Dataset], folder: Path) -> None:
-    np.savez(folder / "data.npz", x=np.array([{}, {}], dtype=object))
-
-    assert "array 'x' holds object, not numbers" in refused(read, ARRAYS)
 
 
 @pytest.mark.parametrize(
@@ -100,31 +73,18 @@ def test_pickled_objects_in_arrays_are_refused(read: Callable[..., Dataset], fol
         ({"x": np.zeros((3, 0))}, "samples without values"),
         ({"x": np.float32(3)}, "a single number"),
         ({"x": np.array(["a"])}, "holds <U1, not numbers"),
+        ({"x": np.array([{}, {}], dtype=object)}, "array 'x' holds object, not numbers"),
+        ({"labels": np.array([0, 1, 2])}, "sample 2 has label 2; labels are 0 to 1."),
+        ({"labels": np.array([0, -1, 1])}, "sample 1 has label -1"),
+        ({"labels": np.array([0.0, 1, 1])}, "labels are float64 [3]; expected whole numbers, class ids [samples]"),
+        ({"labels": None}, "no array 'labels' with the labels."),
     ],
-    ids=["nan", "inf", "sizes", "empty", "no-values", "scalar", "text"],
 )
 def test_arrays_that_cannot_be_fed_are_refused_by_name_and_sample(
     read: Callable[..., Dataset], folder: Path, arrays: dict[str, Any], message: str
 ) -> None:
-    np.savez(folder / "data.npz", **arrays)
+    given = {"x": np.zeros((3, 2)), **arrays}
+    np.savez(folder / "data.npz", **{name: array for name, array in given.items() if array is not None})
+    labelled = ARRAYS.replace("tensors", "classification") + "labels: labels.json\n"
 
-    assert message in refused(read, ARRAYS)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (np.array([0, 1, 2]), "sample 2 has label 2; labels are 0 to 1."),
-        (np.array([0, -1, 1]), "sample 1 has label -1"),
-        (np.array([0.0, 1.0, 1.0]), "labels are float64 [3]; expected whole numbers, class ids [samples]"),
-        (None, "no array 'labels' with the labels."),
-    ],
-    ids=["too-large", "negative", "float", "missing"],
-)
-def test_labels_in_arrays_are_checked(
-    read: Callable[..., Dataset], folder: Path, labels: np.ndarray | None, message: str
-) -> None:
-    arrays = {"x": np.zeros((3, 2)), **({} if labels is None else {"labels": labels})}
-    np.savez(folder / "data.npz", **arrays)
-
-    assert message in refused(read, ARRAYS.replace("tensors", "classification") + "labels: labels.json\n")
+    assert message in refused(read, labelled if "labels" in arrays else ARRAYS)

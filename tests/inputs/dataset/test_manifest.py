@@ -23,6 +23,11 @@ from workbench.inputs.dataset import Dataset
         ("max_length: 32", "max_length: 32\nsplit: {holdout_fraction: 0.001}", "leaves a split empty"),
         ("max_length: 32", "max_length: 32\nloader: load.py", "loader: 'load.py' is not file.py:function"),
         ("max_length: 32", "max_length: 32\nloader: load.py:f", "load.py does not exist"),
+        (
+            "validation.csv}",
+            "validation.csv, holdout: validation.csv}\nsplit: {holdout_fraction: 0.5}",
+            "means nothing beside files.holdout",
+        ),
     ],
 )
 def test_a_wrong_manifest_is_refused_with_file_and_key(
@@ -31,32 +36,23 @@ def test_a_wrong_manifest_is_refused_with_file_and_key(
     assert message in refused(read, TEXT.replace(old, new), BERT)
 
 
-def test_a_fraction_beside_a_holdout_file_is_refused(read: Callable[..., Dataset]) -> None:
-    manifest = TEXT.replace("validation.csv}", "validation.csv, holdout: validation.csv}")
-
-    assert "means nothing beside files.holdout" in refused(read, manifest + "split: {holdout_fraction: 0.5}")
-
-
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("manifest", "file", "content", "message"),
     [
-        ('["loan", "loan"]', "label 'loan' stands twice"),
-        ('{"loan": 0, "payment": 2}', "every index from 0 once"),
-        ("[]", "expected a list of names"),
-        ("[1, 2]", "expected a list of names"),
-        ('["loan"', "not valid JSON"),
+        (TEXT, "labels.json", '["loan", "loan"]', "label 'loan' stands twice"),
+        (TEXT, "labels.json", '{"loan": 0, "payment": 2}', "every index from 0 once"),
+        (TEXT, "labels.json", "[]", "expected a list of names"),
+        (TEXT, "labels.json", "[1, 2]", "expected a list of names"),
+        (TEXT, "labels.json", '["loan"', "not valid JSON"),
+        (NER, "tags.json", '["O", "S-SUM"]', "'S-SUM' is not a BIO tag. Write O, B-TYPE and I-TYPE."),
     ],
 )
-def test_a_wrong_label_file_is_refused(read: Callable[..., Dataset], folder: Path, content: str, message: str) -> None:
-    (folder / "labels.json").write_text(content)
+def test_a_wrong_label_file_is_refused(
+    read: Callable[..., Dataset], folder: Path, manifest: str, file: str, content: str, message: str
+) -> None:
+    (folder / file).write_text(content)
 
-    found = refused(read, TEXT, BERT)
+    found = refused(read, manifest)
 
-    assert "labels.json:" in found
+    assert f"{file}:" in found
     assert message in found
-
-
-def test_tags_that_are_not_bio_are_refused(read: Callable[..., Dataset], folder: Path) -> None:
-    (folder / "tags.json").write_text('["O", "S-SUM"]')
-
-    assert "tags.json: 'S-SUM' is not a BIO tag. Write O, B-TYPE and I-TYPE." in refused(read, NER)

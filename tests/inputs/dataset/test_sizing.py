@@ -42,18 +42,16 @@ def test_padded_arrays_are_cut_to_their_true_size_and_padded_to_bins(
     assert other.digest("validation") != dataset.digest("validation")
 
 
-def test_without_bins_a_batch_ends_where_the_size_changes(read: Callable[..., Dataset], frames: Path) -> None:
+def test_without_bins_a_batch_ends_where_the_size_changes_or_is_padded_to_its_largest(
+    read: Callable[..., Dataset], frames: Path
+) -> None:
     dataset = read(ARRAYS, FRAMES)
     order = [row for b in dataset.batches("validation", 1) for row in b.indices.tolist()]
     batches = list(dataset.batches("validation", 4))
     assert [row for b in batches for row in b.indices.tolist()] == order
     assert all(b.feeds["x"].shape[1] == SIZES[row] for b in batches for row in b.indices)
     assert all(f["x"].shape[0] == 4 and not (f["x"] == 99).any() for f in dataset.sample_feeds("validation", 6, 4, 0))
-
-
-def test_an_axis_without_bins_is_padded_to_the_largest_of_its_batch(read: Callable[..., Dataset], frames: Path) -> None:
-    dataset = read(ARRAYS + "axes: {frames: {}}\n", FRAMES)
-    for batch in dataset.batches("validation", 4):
+    for batch in read(ARRAYS + "axes: {frames: {}}\n", FRAMES).batches("validation", 4):
         assert batch.feeds["x"].shape[1] == SIZES[batch.indices].max()
 
 
@@ -75,13 +73,10 @@ def test_sizes_that_no_bin_or_array_holds_are_refused_before_any_work(
     with pytest.raises(Exception, match=r"has 5 along 'frames', more than the largest bin, 4"):
         check_inputs(dataset, FRAMES)
     assert "no input has a free axis 'frame'" in refused(read, ARRAYS + "axes: {frame: {bins: [4]}}\n", FRAMES)
+    fixed = model(spec("x", "float32", "batch", 5, 3), spec("attention_mask", "int64", "batch", "frames"))
+    with pytest.raises(Exception, match=r"the model expects float32 \[batch, 5, 3\], calibration gives"):
+        check_inputs(read(ARRAYS, fixed), fixed)
     np.savez(frames / "data.npz", x=np.zeros((2, 5), np.float32), **{"x.sizes": np.array([3, 6])})
     assert "sample 1 of 'x' has the size 6 along its axis 0; the array holds 1 to 5" in refused(read, ARRAYS)
     np.savez(frames / "data.npz", x=np.zeros((2, 5), np.float32), **{"x.sizes": np.ones((2, 2), np.int64)})
     assert "array 'x.sizes' is int64 [2, 2] beside 'x' [2, 5]" in refused(read, ARRAYS)
-
-
-def test_every_size_of_a_sample_is_held_against_the_model(read: Callable[..., Dataset], frames: Path) -> None:
-    fixed = model(spec("x", "float32", "batch", 5, 3), spec("attention_mask", "int64", "batch", "frames"))
-    with pytest.raises(Exception, match=r"the model expects float32 \[batch, 5, 3\], calibration gives"):
-        check_inputs(read(ARRAYS, fixed), fixed)

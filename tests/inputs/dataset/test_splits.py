@@ -24,23 +24,12 @@ def test_every_row_comes_once_and_the_holdout_is_taken_out_of_the_validation(rea
     dataset = read(TEXT, BERT)
 
     seen = {s: [i for b in dataset.batches(s, 7) for i in b.indices.tolist()] for s in ("validation", "holdout")}
+    windows = classes(dataset, "validation", stop=16), classes(dataset, "validation", start=16)
 
     assert (dataset.size("calibration"), dataset.size("validation"), dataset.size("holdout")) == (2, 30, 30)
     assert sorted(seen["validation"] + seen["holdout"]) == list(range(60))
-
-
-def test_the_first_samples_are_a_fair_sample_of_a_file_sorted_by_class(read: Callable[..., Dataset]) -> None:
-    first = classes(read(TEXT, BERT), "validation", stop=16)
-
-    assert 3 <= sum(first) <= 13
-
-
-def test_windows_join_to_the_whole_split(read: Callable[..., Dataset]) -> None:
-    dataset = read(TEXT, BERT)
-
-    windows = classes(dataset, "validation", stop=11) + classes(dataset, "validation", start=11)
-
-    assert windows == classes(dataset, "validation")
+    assert windows[0] + windows[1] == classes(dataset, "validation")
+    assert 3 <= sum(windows[0]) <= 13, "a fair sample of a file sorted by class"
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -76,24 +65,19 @@ def test_identity_follows_content_and_settings(read: Callable[..., Dataset], fol
 
 
 @pytest.mark.parametrize("manifest", [TEXT, ARRAYS, LOADER], ids=["text", "arrays", "loader"])
-def test_a_dataset_travels_to_another_process(read: Callable[..., Dataset], manifest: str) -> None:
+def test_a_dataset_travels_to_another_process_and_timing_feeds_repeat_for_a_seed(
+    read: Callable[..., Dataset], manifest: str
+) -> None:
     dataset = read(manifest)
 
     copy = pickle.loads(pickle.dumps(dataset))
-
-    assert copy.identity == dataset.identity
-    for one, two in zip(dataset.batches("validation", 4), copy.batches("validation", 4), strict=True):
-        assert {n: a.tolist() for n, a in one.feeds.items()} == {n: a.tolist() for n, a in two.feeds.items()}
-
-
-@pytest.mark.parametrize("manifest", [TEXT, ARRAYS, LOADER], ids=["text", "arrays", "loader"])
-def test_timing_feeds_repeat_for_a_seed_and_may_outnumber_the_data(read: Callable[..., Dataset], manifest: str) -> None:
-    dataset = read(manifest)
-
     one, two, other = (dataset.sample_feeds("validation", 30, 3, seed) for seed in (5, 5, 6))
 
+    assert copy.identity == dataset.identity
+    for a, b in zip(dataset.batches("validation", 4), copy.batches("validation", 4), strict=True):
+        assert {n: values.tolist() for n, values in a.feeds.items()} == {n: v.tolist() for n, v in b.feeds.items()}
     name = next(iter(one[0]))
-    assert [len(feeds[name]) for feeds in one] == [3] * 30
+    assert [len(feeds[name]) for feeds in one] == [3] * 30, "more than the data are"
     assert all(np.array_equal(a[name], b[name]) for a, b in zip(one, two, strict=True))
     assert manifest is LOADER or not all(np.array_equal(a[name], b[name]) for a, b in zip(one, other, strict=True))
 
@@ -109,9 +93,6 @@ def test_timing_feeds_have_the_lengths_of_the_data_or_the_one_asked_for(read: Ca
     drawn = sorted(int(feeds["attention_mask"].sum()) for feeds in natural)
     assert drawn == sorted(lengths.tolist())
     assert {feeds["input_ids"].shape for feeds in fixed} == {(2, 5)}
-
-
-def test_a_length_can_be_asked_of_text_only(read: Callable[..., Dataset]) -> None:
     assert read(ARRAYS).lengths("validation") is None
     with pytest.raises(ConfigError, match="a length of 8 can be asked of text only"):
         read(ARRAYS).sample_feeds("validation", 1, 1, 0, length=8)
@@ -143,17 +124,13 @@ def test_data_that_do_not_fit_the_model_are_refused_before_any_work(
     assert caught.value.file == folder / "manifest.yaml"
 
 
-def test_a_model_of_fixed_length_needs_that_one_bin(read: Callable[..., Dataset]) -> None:
+def test_texts_need_the_bins_and_the_roles_of_their_model(read: Callable[..., Dataset]) -> None:
     fixed = model(spec("input_ids", "int64", "batch", 32))
+    odd = model(*BERT.inputs, spec("position_ids", "int64", "b", "s"))
 
     check_inputs(read(TEXT + "bins: [32]", fixed), fixed)
     with pytest.raises(ConfigError, match=r"has the fixed length 32\. Write bins: \[32\]"):
         check_inputs(read(TEXT, fixed), fixed)
-
-
-def test_an_input_whose_role_nobody_knows_must_be_named(read: Callable[..., Dataset]) -> None:
-    odd = model(*BERT.inputs, spec("position_ids", "int64", "b", "s"))
-
     with pytest.raises(ConfigError, match=r"nothing for the model's input 'position_ids'.*Name its role"):
         check_inputs(read(TEXT, odd), odd)
 

@@ -22,8 +22,8 @@ from tests.report.written.materials import (
     on_holdout,
 )
 from workbench.load.run import _doubts
+from workbench.report.written.cells import chinese, marked, speaking
 from workbench.report.written.compose import written_report
-from workbench.report.written.criteria import about_words, note_words
 from workbench.report.written.document import (
     Bullets,
     Cell,
@@ -36,9 +36,7 @@ from workbench.report.written.document import (
     Section,
     Table,
 )
-from workbench.report.written.marks import marked
-from workbench.report.written.material import Material
-from workbench.report.written.texts import chinese, speaking
+from workbench.report.written.naming import about_words, note_words
 from workbench.shipping.acceptance import AcceptanceLimits, judge, of_load, read_baseline
 from workbench.values.metrics import METRICS
 from workbench.values.service import ServiceLoad
@@ -87,29 +85,26 @@ def conclusion(document: Document) -> Paragraph:
 
 
 @BOTH
-def test_it_has_the_parts_of_such_a_report_in_their_order(language: Language) -> None:
+def test_it_has_the_parts_of_such_a_report_and_what_nobody_measured_is_no_empty_cell(language: Language) -> None:
     wanted = {
         "zh": "结论 判定依据 环境 转换 精度比对 INT8 性能 服务 容量与成本 风险 变更 复现",
         "en": "Conclusion How Environment Conversion Precision INT8 Performance Service Capacity Risks Record Commands",
     }[language].split()
-    for material in (least(), most()):
-        titles = [s.title for s in written_report(material, language).sections]
-        assert len(titles) == len(wanted)
-        assert all(part in title for part, title in zip(wanted, titles, strict=True)), titles
-
-
-@BOTH
-def test_what_nobody_measured_is_said_to_be_not_measured_and_is_no_empty_cell(language: Language) -> None:
-    document = written_report(least(), language)
-    said = words(document)
-
+    document, full = (written_report(material, language) for material in (least(), most()))
+    for titles in ([s.title for s in one.sections] for one in (document, full)):
+        assert [part for part, title in zip(wanted, titles, strict=True) if part in title] == wanted
     for table in tables(document):
         assert all(cell.text for row in table.rows for cell in row), table.caption
     compared = next(t for t in tables(document) if "执行路径" in t.caption or "each path" in t.caption)
     unmeasured = {"zh": "未测", "en": "not measured"}[language]
     assert all(row[1].text == unmeasured for row in compared.rows)
-    for option in ("--verdict", "--load", "--capacity", "--layers"):
-        assert option in said
+    assert all(option in words(document) for option in ("--verdict", "--load", "--capacity", "--layers"))
+    (cards,) = [t for t in tables(full) if "卡（中位数" in t.caption or "Cards" in t.caption]
+    assert [cell.text for cell in cards.rows[0]][1:5] == ["0", "1.500 / 1.600", "295 / 301", unmeasured]
+    warned = written_report(replace(least(), none_fits=True), language).sections[0].blocks[1]
+    assert isinstance(warned, Paragraph)
+    assert warned.kind == "warning", "that no candidate fits is said first"
+    assert all(metric.label and metric.label_zh for metric in METRICS.values())
 
 
 def test_a_chinese_report_says_nothing_in_english_but_names_and_what_others_wrote() -> None:
@@ -154,11 +149,13 @@ def loaded(found: object) -> object:
     return replace(found, measurement=measurement)  # type: ignore[type-var]  # the same
 
 
-def test_a_predicted_figure_meets_no_goal() -> None:
-    row = goal(written_report(most(), "en"), "P99 of the service")
-
-    assert row[2].evidence == "predicted"
-    assert row[4].text == "not measured (predicted within)"
+def test_a_predicted_figure_meets_no_goal_and_an_unreliable_load_is_a_risk() -> None:
+    document = written_report(most(), "en")
+    row = goal(document, "P99 of the service")
+    assert (row[2].evidence, row[4].text) == ("predicted", "not measured (predicted within)")
+    doubtful = replace(most(), loads=(replace(LOAD, reliable=False, notes=("interrupted: shorter than asked",)),))
+    assert "A load test is not to be relied on" in words(written_report(doubtful, "en"))
+    assert "A load test is not to be relied on" not in words(document)
 
 
 @BOTH
@@ -206,19 +203,6 @@ def test_a_bundles_report_needs_no_sweep(language: Language) -> None:
     assert {"zh": "部署包不含搜索过程", "en": "A bundle does not hold the search"}[language] in words(document)
 
 
-@BOTH
-def test_no_candidate_that_fits_is_said_first(language: Language) -> None:
-    document = written_report(replace(least(), none_fits=True), language)
-    second = document.sections[0].blocks[1]
-
-    assert isinstance(second, Paragraph)
-    assert second.kind == "warning"
-
-
-def test_every_metric_of_an_experiment_has_a_name_in_both_languages() -> None:
-    assert all(metric.label and metric.label_zh for metric in METRICS.values())
-
-
 def test_every_text_has_its_chinese_with_the_same_values_in_it_and_none_is_left_over() -> None:
     constants: set[str] = set()
     for file in (ROOT / "workbench" / "report" / "written").glob("*.py"):
@@ -239,25 +223,6 @@ def test_notes_of_verdicts_are_said_in_chinese_and_an_unknown_one_is_quoted() ->
     with speaking("zh"):
         assert note_words("1 client, length 512") == "并发 1；长度 512"
         assert note_words("something new") == "“something new”"
-
-
-def test_an_unreliable_load_is_a_risk() -> None:
-    material: Material = replace(
-        most(), loads=(replace(LOAD, reliable=False, notes=("interrupted: shorter than asked",)),)
-    )
-
-    assert "A load test is not to be relied on" in words(written_report(material, "en"))
-    assert "A load test is not to be relied on" not in words(written_report(most(), "en"))
-
-
-@BOTH
-def test_cards_are_said_as_they_were_while_loaded(language: Language) -> None:
-    (table,) = [
-        t for t in tables(written_report(most(), language)) if "卡（中位数" in t.caption or "Cards" in t.caption
-    ]
-
-    assert [cell.text for cell in table.rows[0]][1:4] == ["0", "1.500 / 1.600", "295 / 301"]
-    assert table.rows[0][4].text == {"zh": "未测", "en": "not measured"}[language]
 
 
 @BOTH
@@ -296,16 +261,15 @@ def test_whatever_a_load_notes_is_said_in_chinese() -> None:
             assert not [note for note in notes if "“" in note_words(note)]
 
 
-@pytest.mark.parametrize("case", NOTED)
-def test_whatever_a_verdict_notes_is_said_in_chinese(case: str) -> None:
+def test_whatever_a_verdict_notes_is_said_in_chinese() -> None:
     baseline = read_baseline(ROOT / "experiments" / "baselines" / "a100-triton.yaml")
     limits = AcceptanceLimits(**{f: 50.0 for f in AcceptanceLimits.__dataclass_fields__})
-    verdict = judge(replace(baseline, limits=limits), **NOTED[case])  # type: ignore[arg-type]  # as each case says
-
-    with speaking("zh"):
-        notes = [about_words(each) for each in verdict.criteria]
-    assert any(notes)
-    assert not [note for note in notes if "“" in note]
+    for case, given in NOTED.items():
+        verdict = judge(replace(baseline, limits=limits), **given)  # type: ignore[arg-type]  # as each case says
+        with speaking("zh"):
+            notes = [about_words(each) for each in verdict.criteria]
+        assert any(notes), case
+        assert not [note for note in notes if "“" in note], case
 
 
 @BOTH

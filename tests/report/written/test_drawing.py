@@ -11,7 +11,7 @@ import pytest
 from fontTools.ttLib import TTFont
 
 from tests.report.written.materials import most
-from workbench.report.written import compose, drawing, texts
+from workbench.report.written import cells, compose, drawing
 from workbench.report.written.document import Bar, BarChart, Chart, Figure, Point, ScatterChart
 from workbench.report.written.drawing import png, svg
 
@@ -52,7 +52,7 @@ def test_a_name_with_a_dollar_or_a_foreign_letter_is_drawn_as_it_is() -> None:
 def test_without_chinese_letters_the_words_in_pictures_are_english_and_the_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(texts, "chinese_font", lambda: None)  # a machine without such a font cannot be made here
+    monkeypatch.setattr(cells, "chinese_font", lambda: None)  # a machine without such a font cannot be made here
     found = compose.written_report(most(), "zh")
     charts = [b for s in found.sections for b in s.blocks if isinstance(b, Figure)]
 

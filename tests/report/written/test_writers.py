@@ -14,6 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.report.written.materials import HOSTILE, VERDICT, least, most
+from workbench.report.written.cells import column_shares, fits, marked, speaking
 from workbench.report.written.compose import written_report
 from workbench.report.written.document import (
     Bar,
@@ -31,11 +32,7 @@ from workbench.report.written.document import (
     numbered,
 )
 from workbench.report.written.docx_writer import docx_bytes
-from workbench.report.written.files import write_report
-from workbench.report.written.html_writer import html_text
-from workbench.report.written.markdown import markdown
-from workbench.report.written.marks import column_shares, fits, marked
-from workbench.report.written.texts import speaking
+from workbench.report.written.files import html_text, markdown, write_report
 
 AT = datetime(2026, 3, 1, 14, 5, tzinfo=UTC)
 CHART = BarChart(axis="cards", bars=(Bar(label="a $b$", value=3.0, low=2.5, high=3.4), Bar(label="c", value=1.0)))
@@ -88,35 +85,18 @@ class Texts(HTMLParser):
         self.said += data
 
 
-def test_word_reads_back_what_was_written() -> None:
+def test_word_reads_back_what_was_written_with_the_mark_on_every_page_and_no_row_torn() -> None:
     found = docx.Document(io.BytesIO(docx_bytes(small(), created=AT)))
-
-    assert [p.text for p in found.paragraphs if p.style is not None and p.style.name.startswith("Heading")] == [
-        "1 One",
-        "1.1 Part",
-        "2 Two",
-    ]
+    headings = [p.text for p in found.paragraphs if p.style is not None and p.style.name.startswith("Heading")]
+    assert headings == ["1 One", "1.1 Part", "2 Two"]
     table = found.tables[-1]
-    assert [[c.text for c in row.cells] for row in table.rows] == [
-        ["what", "how much"],
-        ["a text", "12 (modelled)"],
-        ["kept", "yes"],
-    ]
+    cells = [[c.text for c in row.cells] for row in table.rows]
+    assert cells == [["what", "how much"], ["a text", "12 (modelled)"], ["kept", "yes"]]
     assert "Table 1. figures" in [p.text for p in found.paragraphs]
     assert len(found.inline_shapes) == 1
     assert found.core_properties.created == AT.replace(tzinfo=None) or found.core_properties.created == AT
-
-
-def test_every_page_of_word_carries_the_mark_in_its_header() -> None:
-    found = docx.Document(io.BytesIO(docx_bytes(small())))
-
     assert [s.header.paragraphs[0].text for s in found.sections] == ["EMULATED"]
     assert "PAGE" in found.sections[0].footer.paragraphs[0]._p.xml
-
-
-def test_a_tables_head_is_repeated_and_no_row_is_torn() -> None:
-    table = docx.Document(io.BytesIO(docx_bytes(small()))).tables[-1]
-
     assert "w:tblHeader" in table.rows[0]._tr.xml
     assert all("w:cantSplit" in row._tr.xml for row in table.rows)
 

@@ -5,8 +5,8 @@ import pytest
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.testing.conformance import STATIC
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
-from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
+from workbench.values.setting_groups import describe
 
 STATIC_IFMR = replace(STATIC, algorithm="ifmr")
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tests.targets.ascend_llm.folders import write_llm
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
 from workbench.quantization.llm.recipe import QuantizeCache, Smooth, Survey
+from workbench.report.written.cells import speaking
 from workbench.report.written.naming import candidate_name
-from workbench.report.written.texts import speaking
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
 from workbench.values.candidate import Candidate, Quantization, candidate_from_json
-from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
+from workbench.values.setting_groups import describe
 
 STATIC: dict[str, Any] = dict.fromkeys(GROUPS, "W8A8")
 

@@ -20,13 +20,17 @@ from workbench.values.system.files import (
 
 
 def test_a_file_gets_its_name_when_the_block_ends_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    file = tmp_path / "a.json"
+    file = tmp_path / ("长" * 85)  # 255 bytes, as long as a file system takes
     with temporary_beside(file) as draft:
         draft.write_text("new")
         assert not file.exists()
         assert draft.parent == tmp_path
     assert file.read_text() == "new"
-    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+    write_json_atomically(file, {"b": 1, "a": (1.5, None)})
+    assert file.read_text() == '{"a":[1.5,null],"b":1}\n'
+    with pytest.raises(FileNotFoundError), temporary_beside(tmp_path / "a", durable=False):
+        pass
+    assert [*tmp_path.iterdir()] == [file]
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -45,24 +49,12 @@ def test_an_exception_leaves_the_old_file_and_no_draft(tmp_path: Path, durable: 
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_nothing_written_is_an_error_and_no_empty_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), temporary_beside(tmp_path / "a", durable=False):
-        pass
-    assert not list(tmp_path.iterdir())
-
-
 def test_two_writers_of_one_file_never_share_a_draft(tmp_path: Path) -> None:
     file = tmp_path / "a"
     with temporary_beside(file) as first, temporary_beside(file) as second:
         first.write_text("1")
         second.write_text("2")
     assert file.read_text() == "1"  # the outer block ends last
-
-
-def test_a_name_as_long_as_a_file_system_takes_can_be_written(tmp_path: Path) -> None:
-    file = tmp_path / ("长" * 85)  # 255 bytes
-    write_text_atomically(file, "x")
-    assert file.read_text() == "x"
 
 
 def test_a_file_beyond_the_limit_of_the_disk_is_an_error_and_the_old_one_stands(tmp_path: Path) -> None:
@@ -81,26 +73,19 @@ def test_a_file_beyond_the_limit_of_the_disk_is_an_error_and_the_old_one_stands(
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_json_is_written_in_the_canonical_form(tmp_path: Path) -> None:
-    write_json_atomically(tmp_path / "a.json", {"b": 1, "a": (1.5, None)})
-    assert (tmp_path / "a.json").read_text() == '{"a":[1.5,null],"b":1}\n'
-
-
-def test_a_lock_that_is_taken_says_by_whom(tmp_path: Path) -> None:
+def test_a_lock_that_is_taken_says_by_whom_and_waiting_for_it_ends(tmp_path: Path) -> None:
     path = tmp_path / "lock"
+    told: list[str] = []
     with lock_file(path, owner="process 7") as first, lock_file(path) as second:
         assert first == Lock(held=True)
         assert second == Lock(held=False, holder="process 7")
+        with lock_file(path, wait_s=0.12, waiting=told.append) as late:
+            assert not late.held
+    assert told == ["process 7"]
     with lock_file(path) as third:
         assert third.held
-
-
-def test_waiting_for_a_lock_ends_after_its_time_and_is_told_once(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    told: list[str] = []
-    with lock_file(path, owner="me"), lock_file(path, wait_s=0.12, waiting=told.append) as late:
-        assert not late.held
-    assert told == ["me"]
+    with pytest.raises(FileNotFoundError), lock_file(tmp_path / "no" / "lock"):
+        pass
 
 
 HOLDER = """
@@ -140,12 +125,6 @@ print(path.exists())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.split() == ["True", "False", "False"]
-
-
-def test_a_lock_in_a_folder_that_is_none_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), lock_file(tmp_path / "no" / "lock"):
-        pass
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_draft_that_a_killed_process_left_goes_with_the_next_writing(tmp_path: Path) -> None:

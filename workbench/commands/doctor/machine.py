@@ -19,8 +19,8 @@ from workbench.targets.description import TargetDescription
 from workbench.tracking.store import check_server
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.finding import Finding, Status
-from workbench.values.system.control_groups import control_group_limits as control_group_limits
 from workbench.values.system.cpu import Cpu, this_cpu
+from workbench.values.system.cpu import control_group_limits as control_group_limits
 
 LITTLE_MEMORY_BYTES = 2_000_000_000
 _PROBE_ROUNDS, _PROBE_CALLS = 30, 8

@@ -21,8 +21,7 @@ from onnx import ModelProto, TensorProto
 from workbench.graph.apart import kept_aside
 from workbench.graph.intake.axes import batch_first, named_axes, output_to_prepared, to_prepared, unnamed
 from workbench.graph.intake.fold import build_in, constant_values, folded, hoisted
-from workbench.graph.intake.half import computes_in_half, in_float32
-from workbench.graph.intake.opset import WANTED, raised
+from workbench.graph.intake.opset import WANTED, computes_in_half, in_float32, raised
 from workbench.graph.intake.ports import PortPlan, fixed_rows, is_batch_name, plan_inputs, remedy, single
 from workbench.graph.intake.random_operators import TABLE_NAME, random_nodes, reproducible, stilled
 from workbench.graph.intake.trials import (

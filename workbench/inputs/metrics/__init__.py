@@ -43,13 +43,15 @@ from workbench.inputs.metrics.score import (
 from workbench.inputs.metrics.scorer import (
     Scorer,
     counted_in_a_sample,
+    not_by_distance,
     output_constraints,
+    passed_outputs,
     scorer_of,
     scoring_words,
+    uses_of,
     usual_loss,
 )
 from workbench.inputs.metrics.user_scorer import library_metric
-from workbench.inputs.metrics.uses import not_by_distance, passed_outputs, uses_of
 
 __all__ = [
     "CORRECT",

@@ -1,6 +1,6 @@
 """The written report: one document for those who accept a model, in Chinese or English, as Word, HTML or Markdown.
 
-`material` is what is known, `compose` makes a `document` of it (a module for each group of sections), and three writers
-write that: `docx_writer`, `html_writer`, `markdown`; `files` chooses one. `drawing` draws the pictures. Texts stand in
-English where they are used, their Chinese in `chinese.json` (`texts`). No figure is computed here.
+`material` is what is known, `compose` makes a `document` of it (a module for each group of sections), and `files`
+writes that, Word with `docx_writer`. `drawing` draws the pictures. Texts stand in English where they are used, their
+Chinese in `chinese.json` (`cells`). No figure is computed here.
 """

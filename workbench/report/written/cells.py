@@ -1,23 +1,140 @@
-"""Cells and numbers of written reports: one way to write a figure, an interval, and what nobody measured."""
+"""What written reports say, in the language that is spoken: English where it is used, Chinese in `chinese.json`.
+
+There is one way to write a figure, an interval, how well it is known, and what nobody measured.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 from workbench.report.written.document import (
     Block,
     Cell,
     Heading,
+    Language,
     Paragraph,
     ParagraphKind,
     Section,
     Table,
 )
-from workbench.report.written.texts import chinese, say
+from workbench.report.written.drawing import chinese_font
 from workbench.values.evidence import Evidence
 from workbench.values.measurement import Estimate
+
+_SPOKEN: ContextVar[Language] = ContextVar("spoken", default="en")
+
+
+@functools.cache
+def chinese() -> dict[str, Any]:
+    """`texts`: English → Chinese. `notes`: patterns of what verdicts say in English, each with its Chinese; `words` in
+    them, the longer first. `clock`: what a target calls open of its clock."""
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("chinese.json").read_text(encoding="utf-8"))
+    return found
+
+
+def say(english: str, /, **values: object) -> str:
+    """The text in the language that is spoken; `{name}` is filled in. What follows a '¦' is not said: it tells two
+    meanings of one English text apart."""
+    text = chinese()["texts"][english] if spoken() == "zh" else english.partition("¦")[0]
+    return str(text).format(**values)
+
+
+def spoken() -> Language:
+    return _SPOKEN.get()
+
+
+@contextlib.contextmanager
+def speaking(language: Language) -> Iterator[None]:
+    before = _SPOKEN.set(language)
+    try:
+        yield
+    finally:
+        _SPOKEN.reset(before)
+
+
+@contextlib.contextmanager
+def in_pictures() -> Iterator[None]:
+    """English where this machine has no letters for the language that is spoken."""
+    with speaking("en" if chinese_font() is None else spoken()):
+        yield
+
+
+LEVEL: dict[Evidence, str] = {
+    "measured held-out": "measured on held-out data",
+    "measured": "measured",
+    "shared": "shared",
+    "predicted": "predicted",
+    "modelled": "modelled",
+}
+MEANING: dict[Evidence, str] = {
+    "measured held-out": "measured afresh on data that the search never saw",
+    "measured": "measured in the search",
+    "shared": "measured on another candidate whose files behave alike",
+    "predicted": "simulated from measurements, under no real load",
+    "modelled": "by a model of the device (an emulator), measured on no device",
+}
+_MARKED: tuple[Evidence, ...] = ("shared", "predicted", "modelled")
+"""What was not measured on the thing itself; the others are plain."""
+
+
+def key() -> str:
+    """What the marks mean, in a sentence."""
+    said = [
+        say("({mark}) {meaning}", mark=say(LEVEL[level]), meaning=say(MEANING[level])) for level in reversed(_MARKED)
+    ]
+    return say("Marks of figures: {marks}; unmarked: measured.", marks=say("; ").join(said))
+
+
+def marked(cell: Cell) -> str:
+    """A cell's text with its mark: '1659/s (modelled)', '1659 次/s〔推算〕'."""
+    if cell.evidence not in _MARKED:
+        return cell.text
+    word = say(LEVEL[cell.evidence])
+    return f"{cell.text}〔{word}〕" if spoken() == "zh" else f"{cell.text} ({word})"
+
+
+_PAGE_EM, _PADDING_EM, _WORD_EM, _LINE_EM = 54.0, 1.6, 14.0, 38.0
+"""Of the text of a table: the width of a page, what a cell leaves free at its sides; the longest word that a column
+is widened for where there is no room for all of them, and the longest text."""
+_WORDS = re.compile(r"[\u2e80-\uffef]|[^\s\u2e80-\uffef]+")
+"""What no program breaks: characters of Chinese one by one, others up to a blank."""
+_NARROW, _WIDE = frozenset("iljtfrI.,:;|!'()[]-/"), frozenset("mwMW%@")
+
+
+def column_shares(table: Table) -> tuple[float, ...]:
+    """Of the page, for each column: between its longest word and its longest text, as browsers share it."""
+    columns = [*zip(table.heads, *([marked(cell) for cell in row] for row in table.rows), strict=True)]
+    words = [max(_em(word) for text in column for word in _WORDS.findall(text) or [""]) for column in columns]
+    lines = [max(_em(line) for text in column for line in text.split("\n")) for column in columns]
+    for longest in (_LINE_EM, _WORD_EM):
+        least = [_PADDING_EM + min(word, longest) for word in words]
+        if (spare := _PAGE_EM - sum(least)) >= 0:
+            break
+    more = [_PADDING_EM + min(line, _LINE_EM) - need for line, need in zip(lines, least, strict=True)]
+    part = min(1.0, max(0.0, spare) / (sum(more) or 1.0))
+    found = [need + part * max(0.0, wish) for need, wish in zip(least, more, strict=True)]
+    return tuple(width / sum(found) for width in found)
+
+
+def fits(text: str, share: float) -> bool:
+    """Whether a cell of so wide a column holds it in one line."""
+    return _em(text) <= share * _PAGE_EM - _PADDING_EM
+
+
+def _em(text: str) -> float:
+    """Roughly, by the widths of Arial's letters."""
+    by_kind = (0.3 if c in _NARROW else 1.0 if c in _WIDE or c >= "\u2e80" else 0.58 + 0.12 * c.isupper() for c in text)
+    return sum(by_kind)
+
 
 _UNITS = {"/s": "samples/s"}
 """What a unit is called in English, where that is not the unit itself."""

@@ -1,19 +1,357 @@
-"""From everything that is known to a written report, in the order in which such reports are read."""
+"""From everything that is known to a written report, in the order in which such reports are read; and of its sections
+those that have no figures: what was examined and how it was made, what is open, what was changed, how to repeat it.
+"""
 
 from __future__ import annotations
 
-from workbench.report.written.cells import moment
-from workbench.report.written.closing import changes, commands, risks
-from workbench.report.written.conditions import conversion, environment
-from workbench.report.written.document import Document, Language, numbered
+import shlex
+from collections.abc import Iterator
+
+from workbench.report.words import drop_of
+from workbench.report.written.cells import (
+    as_figure,
+    estimate_words,
+    heading,
+    key,
+    label,
+    moment,
+    number,
+    paragraph,
+    say,
+    section,
+    speaking,
+    spoken,
+    table,
+    text,
+    unit_words,
+)
+from workbench.report.written.document import Block, Commands, Document, Language, Paragraph, Section, Table, numbered
 from workbench.report.written.fleet import fleet
-from workbench.report.written.goals import basis, goals
-from workbench.report.written.material import Material
+from workbench.report.written.goals import basis, best_service, goals
+from workbench.report.written.material import Act, Material
+from workbench.report.written.naming import SPLIT, about_words, candidate_name, criterion_name, metric_name
 from workbench.report.written.performance import performance
 from workbench.report.written.precision import int8, precision
 from workbench.report.written.serving import serving
-from workbench.report.written.texts import say, speaking
+from workbench.values.candidate import Candidate
 from workbench.values.installed_targets import installed_target
+from workbench.values.metrics import drop_metric
+from workbench.values.model import TensorSpec
+
+_MODEL = "float model"
+_FILES = "Compiled files"
+
+_ANY = "any"
+_MOST_FILES, _MOST_STEPS = 24, 12
+
+
+def environment(m: Material) -> Section:
+    chain = m.best.toolchain
+    where = installed_target(chain.target).title if chain.target else chain.target
+    items = [
+        (say("target"), f"{where} ({chain.target})"),
+        (say("device"), chain.device + (say(" (an emulator, no real device)") if chain.emulated else "")),
+        *sorted(chain.components.items()),
+        *([(say("features of the device"), ", ".join(chain.features))] if chain.features else []),
+        *([(say("evaluated on"), m.best.place.words)] if m.best.place is not None else []),
+        (say("evaluated at"), moment(m.best.started_at)),
+        (say("INT8 workbench"), m.workbench),
+    ]
+    return section(
+        "Environment and versions",
+        (
+            Paragraph(text=key(), kind="note"),
+            _items(say("Environment"), items),
+            heading("Model and data"),
+            _items(say(_MODEL), list(_model(m))),
+            table(
+                "Data",
+                "split|samples scored|digest (sha256)",
+                [
+                    (
+                        text(say(SPLIT[split]) if split in SPLIT else split),
+                        as_figure("–" if count is None else number(count)),
+                        text(digest),
+                    )
+                    for split, (digest, count) in m.data.items()
+                ],
+            ),
+        ),
+    )
+
+
+def _model(m: Material) -> Iterator[tuple[str, str]]:
+    yield say(_MODEL), m.model.file
+    yield say("its sha256"), m.model.sha256
+    yield say("its size"), f"{m.model.size_bytes / 1e6:,.1f} MB"
+    yield say("opset"), str(m.model.opset)
+    yield say("inputs"), "\n".join(map(_tensor, m.model.inputs))
+    yield say("outputs"), "\n".join(map(_tensor, m.model.outputs))
+    if m.model.steps:
+        yield say("prepared by"), "\n".join(m.model.steps[:_MOST_STEPS])
+
+
+def _tensor(spec: TensorSpec) -> str:
+    shape = ", ".join("?" if size is None else str(size) for size in spec.shape)
+    return f"{spec.name}: {spec.dtype} [{shape}]"
+
+
+def _items(caption: str, items: list[tuple[str, str]]) -> Table:
+    return Table(
+        caption=caption,
+        heads=tuple(say("item|value").split("|")),
+        rows=tuple((text(name), text(value)) for name, value in items),
+    )
+
+
+def conversion(m: Material) -> Section:
+    chosen = m.chosen.candidate
+    baseline = m.baseline.candidate if m.baseline is not None else None
+    if baseline is None or m.is_baseline:
+        intro = say(
+            "What ships is the float baseline: {chosen}. What is not listed is the compiler's own default.",
+            chosen=candidate_name(chosen),
+        )
+    else:
+        intro = say(
+            "Baseline: {baseline}. What ships: {chosen}. Settings in which they differ are bold; what is not "
+            "listed is the compiler's own default.",
+            baseline=candidate_name(baseline),
+            chosen=candidate_name(chosen),
+        )
+    blocks: list[Block] = [Paragraph(text=intro), _settings(baseline, chosen)]
+    if m.files:
+        blocks += [heading(_FILES), _files(m)]
+        if len(m.files) > _MOST_FILES:
+            blocks.append(
+                paragraph("{n} more files: see SHA256SUMS of the bundle.", kind="note", n=len(m.files) - _MOST_FILES)
+            )
+    return section("Conversion and precision settings", blocks)
+
+
+def _settings(baseline: Candidate | None, chosen: Candidate) -> Table:
+    before = chosen.parameters() if baseline is None else baseline.parameters()
+    after = chosen.parameters()
+    names = list(dict.fromkeys((*before, *after)))
+    none = say("none")
+    rows = [
+        (text(name), text(_setting(before.get(name), none)), text(_setting(after.get(name), none))) for name in names
+    ]
+    return table(
+        "Conversion and precision settings¦table",
+        "setting|float baseline (today)|what ships",
+        rows,
+        strong=tuple(index for index, name in enumerate(names) if before.get(name) != after.get(name)),
+    )
+
+
+def _setting(value: object, none: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return none if value in (None, "") else str(value)
+
+
+def _files(m: Material) -> Table:
+    rows = [
+        (
+            text(each.file),
+            as_figure(say(_ANY) if each.batch is None else str(each.batch)),
+            as_figure(say(_ANY) if each.sequence_bin is None else str(each.sequence_bin)),
+            as_figure(f"{each.size_bytes / 1e6:.1f}"),
+            text(each.sha256[:16] + "…"),
+        )
+        for each in m.files[:_MOST_FILES]
+    ]
+    return table(_FILES, "file|batch|length|MB|sha256", rows)
+
+
+_RISKS = "Risks and open points"
+_CHANGES = "Record of changes"
+
+_ACTS: dict[Act, tuple[str, str]] = {
+    "searched": ("search", "{n} candidates evaluated"),
+    "confirmed": ("confirmation", "candidate {what}"),
+    "bundled": ("bundle written", "candidate {what}"),
+    "export": ("export", "version {n} ({what})"),
+    "registration": ("registration", "version {n} ({what})"),
+    "promotion": ("promotion", "version {n} ({what})"),
+    "rollback": ("rollback", "version {n} ({what})"),
+    "recovery": ("recovery", "version {n} ({what})"),
+    "reported": ("this report", "{what}"),
+}
+
+
+def risks(m: Material) -> Section:
+    found = list(_found(m))
+    if not found:
+        return section(_RISKS, (paragraph("Nothing was found that would have to be said."),))
+    rows = tuple((as_figure(str(index)), text(what), text(do)) for index, (what, do) in enumerate(found, 1))
+    return section(_RISKS, [table(_RISKS, "no.|risk or open point|what to do about it", rows)])
+
+
+def _found(m: Material) -> Iterator[tuple[str, str]]:
+    if m.emulated:
+        yield _said(
+            "All times, memory and power are an emulator's, accuracy is by its arithmetic; no device took part.",
+            "Sweep, load and judge again on a real device.",
+        )
+    if m.verdict is None:
+        yield _said(
+            "No verdict was given; nothing was compared with the old platform.",
+            "workbench load … --baseline, then --verdict.",
+        )
+    else:
+        for each in m.verdict.criteria:
+            name = criterion_name(each)
+            if each.limit is not None and each.outcome == "failed":
+                yield _said("The goal {name} is missed.", "Change the settings, or agree on another limit.", name=name)
+            elif each.limit is not None and each.outcome not in ("passed", "does not apply"):
+                yield _said(
+                    "The goal {name} is open: {why}.",
+                    "Measure as it says, and judge again.",
+                    name=name,
+                    why=about_words(each) or say("not measured"),
+                )
+    yield from _of_accuracy(m)
+    yield from _of_times(m)
+    summary = m.summary
+    if summary is not None:
+        recommended = None if summary.recommended is None else summary.recommended.candidate_id
+        if m.named and recommended != m.chosen.candidate.id:
+            yield _said(
+                "What ships was named by the user; the search recommends another.",
+                "Keep the reason for the choice.",
+            )
+        if summary.damage:
+            yield _said(
+                "{n} files of the sweep are damaged or gone; what they held is in nothing here.",
+                "Sweep again to mend it.",
+                n=len(summary.damage),
+            )
+        if failed := sum(summary.failures.values()):
+            yield _said("{n} candidates failed.", "See why: workbench show.", n=failed)
+    if m.capacity is None:
+        yield _said(
+            "No capacity was planned: cards and cost are not known.",
+            "workbench plan-capacity, then --capacity.",
+        )
+
+
+def _said(what: str, to_do: str, **values: object) -> tuple[str, str]:
+    return say(what, **values), say(to_do)
+
+
+def _of_accuracy(m: Material) -> Iterator[tuple[str, str]]:
+    if m.fidelity is None:
+        yield _said(
+            "Outputs of what ships were not compared with PyTorch and ONNX Runtime.",
+            "workbench fidelity, then --fidelity.",
+        )
+    elif any(output.not_finite for a in m.fidelity.paths for output in a.outputs):
+        yield _said(
+            "Outputs hold NaN or infinity (see the precision compared).",
+            "Find the first operator that overflows layer by layer, and keep its precision.",
+        )
+    device = None if m.comparison is None else m.comparison.device
+    if device is not None and device.first_bad is not None:
+        yield _said(
+            "The first bad operator on the device is {operator}.",
+            "Mend it as the precision compared says; compile and compare again.",
+            operator=device.first_bad.operator,
+        )
+    if m.confirmed is None:
+        yield _said(
+            "It was not confirmed on held-out data; the search may flatter it.",
+            "Sweep again with more time, so that it is confirmed.",
+        )
+    if m.summary is None:
+        return
+    member = m.summary.member(m.chosen.candidate.id)
+    for metric in () if member is None else member.broken_on_holdout:
+        yield _said(
+            "On held-out data it breaks {name}.",
+            "Do not ship it, or choose another candidate.",
+            name=metric_name(metric),
+        )
+    accuracy, drop = m.best.measurement.accuracy, drop_of(m.best, m.summary.baseline_id)
+    if accuracy is None or drop is None:
+        return
+    name = drop_metric(accuracy.unit)
+    limit = next((c.limit for c in m.summary.constraints if c.metric == name), None)
+    if limit is not None and drop.value <= limit < drop.high:
+        unit = unit_words(accuracy.unit or "pp")
+        words = estimate_words(drop, signed=True, digits=2)
+        yield _said(
+            "The limit of {limit} {unit} lies inside the interval of the accuracy drop, {drop}: nothing proves "
+            "it kept.",
+            "Confirm it on more samples.",
+            limit=number(limit),
+            unit=unit,
+            drop=words,
+        )
+
+
+def _of_times(m: Material) -> Iterator[tuple[str, str]]:
+    latency, service = m.best.measurement.latency, best_service(m)
+    if latency is not None and not latency.quiet and latency.clock != "modelled":
+        yield _said(
+            "The machine was disturbed while it was timed: absolute times are unreliable.",
+            "Time it again on a free machine.",
+        )
+    if service is not None and service.best is None:
+        yield _said(
+            "No service settings keep the limit on P99.",
+            "Use shorter bins or a faster candidate, or raise the limit.",
+        )
+    elif service is not None and service.confirmed is None and not m.loads:
+        yield _said(
+            "The service's figures are simulated; no real load confirmed them.",
+            "workbench load, then --load.",
+        )
+    if any(not one.reliable for one in m.loads):
+        yield _said(
+            "A load test is not to be relied on (see the service).",
+            "Mend what it says, and load again.",
+        )
+
+
+def changes(m: Material) -> Section:
+    rows = []
+    for one in m.changes:
+        act, about = _ACTS[one.act]
+        count = "–" if one.count is None else number(one.count)
+        rows.append((text(moment(one.at)), label(act), label(about, n=count, what=one.what)))
+    return section(_CHANGES, [table(_CHANGES, "at|what|about", rows)])
+
+
+def commands(m: Material) -> Section:
+    return section(
+        "Commands that make it again",
+        (
+            paragraph("Run in the workspace; fill in what stands in <>."),
+            Commands(lines=tuple(_lines(m))),
+        ),
+    )
+
+
+def _lines(m: Material) -> Iterator[str]:
+    source, at = shlex.quote(m.source), m.chosen.candidate.short_id
+    bundle = source if m.is_bundle else say("<bundle>")
+    baseline = say("<baseline.yaml>")
+    if not m.is_bundle:
+        run = None if m.summary is None else m.summary.run
+        yield (run.command if run is not None else "") or f"workbench sweep {source}"
+        yield f"workbench show {source} --candidate {at}"
+        yield f"workbench evaluate {source} --candidate {at}"
+        emulated = " --allow-emulated" if m.emulated else ""
+        yield f"workbench export {source} --candidate {at} --to {bundle}{emulated}"
+    yield f"workbench verify {bundle}"
+    asked = (m.fidelity, *m.loads, m.verdict, m.capacity)
+    yield from dict.fromkeys(one.command for one in asked if one is not None and one.command)
+    if not m.loads and m.verdict is None:
+        yield f"workbench load {bundle} --baseline {baseline} --to load"
+    named = f" --candidate {at}" if m.named and not m.is_bundle else ""
+    yield m.command or f"workbench report {source}{named} --lang {spoken()} --to report.docx"
 
 
 def written_report(m: Material, language: Language) -> Document:

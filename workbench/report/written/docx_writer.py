@@ -18,6 +18,7 @@ from docx.oxml import OxmlElement
 from docx.oxml.ns import qn
 from docx.shared import Inches, Mm, Pt, RGBColor
 
+from workbench.report.written.cells import column_shares, fits, marked, say, speaking, spoken
 from workbench.report.written.document import (
     Block,
     Bullets,
@@ -31,8 +32,6 @@ from workbench.report.written.document import (
     Table,
 )
 from workbench.report.written.drawing import WIDTH_INCHES, png
-from workbench.report.written.marks import column_shares, fits, marked
-from workbench.report.written.texts import say, speaking, spoken
 
 _INK, _GREY, _RED = RGBColor(0x1C, 0x1F, 0x24), RGBColor(0x5B, 0x64, 0x70), RGBColor(0xB3, 0x26, 0x1E)
 _STATES: dict[State, tuple[RGBColor, str]] = {

@@ -14,9 +14,11 @@ from workbench.report.written.cells import (
     counted,
     figure,
     heading,
+    in_pictures,
     not_measured,
     number,
     paragraph,
+    say,
     section,
     table,
     text,
@@ -34,7 +36,6 @@ from workbench.report.written.document import (
 )
 from workbench.report.written.material import Material
 from workbench.report.written.naming import GROUP, settings_name
-from workbench.report.written.texts import in_pictures, say
 from workbench.values.evidence import Evidence
 
 _TITLE = "Capacity and cost"

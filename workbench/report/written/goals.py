@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workbench.report.reading import drop_of, numbers_of
+from workbench.report.words import drop_of, numbers_of
 from workbench.report.written.cells import (
+    LEVEL,
     as_figure,
     estimate_words,
     figure,
     number,
     paragraph,
+    say,
     section,
     table,
     text,
     unit_words,
 )
-from workbench.report.written.criteria import about_words, criterion_name, limit_words, outcome_cell, state_of
 from workbench.report.written.document import Block, Bullets, Cell, Paragraph, Section, State
-from workbench.report.written.marks import LEVEL
 from workbench.report.written.material import Material
-from workbench.report.written.naming import SPLIT, candidate_name, metric_name, settings_name
-from workbench.report.written.texts import say
+from workbench.report.written.naming import (
+    SPLIT,
+    about_words,
+    candidate_name,
+    criterion_name,
+    limit_words,
+    metric_name,
+    outcome_cell,
+    settings_name,
+    state_of,
+)
 from workbench.shipping.acceptance.verdict import Bound, decided
 from workbench.values.evidence import Evidence, level_of, service_level
 from workbench.values.measurement import Estimate, ServiceResult, Split

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.report.factors import taken_apart
-from workbench.report.modelled import again, modelled_errors
+from workbench.report.rests_on import again, modelled_errors
 from workbench.report.summary import Summary, best_known_drop, best_known_service, best_known_speedup
 from workbench.report.written.cells import (
     DASH,
     as_figure,
+    chinese,
     figure,
     heading,
+    in_pictures,
     label,
     not_measured,
     paragraph,
+    say,
     section,
+    spoken,
     table,
     text,
     unit_words,
 )
-from workbench.report.written.criteria import criterion_name
 from workbench.report.written.document import (
     Bar,
     BarChart,
@@ -34,8 +37,7 @@ from workbench.report.written.document import (
     Section,
 )
 from workbench.report.written.material import Material
-from workbench.report.written.naming import GROUP, candidate_name, metric_name
-from workbench.report.written.texts import chinese, in_pictures, say, spoken
+from workbench.report.written.naming import GROUP, candidate_name, criterion_name, metric_name
 from workbench.shipping.acceptance import Criterion
 from workbench.values.evidence import level_of, service_level
 from workbench.values.metrics import INFORMING, METRICS, Source, declared, intervals, metrics

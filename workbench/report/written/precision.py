@@ -17,16 +17,15 @@ from workbench.report.written.cells import (
     not_measured,
     number,
     paragraph,
+    say,
     section,
     table,
     text,
     unit_words,
 )
-from workbench.report.written.criteria import note_words
 from workbench.report.written.document import Block, Bullets, Cell, Commands, Paragraph, Section, Table
 from workbench.report.written.material import Material
-from workbench.report.written.naming import PATH, SPLIT, candidate_name
-from workbench.report.written.texts import say
+from workbench.report.written.naming import PATH, SPLIT, candidate_name, note_words
 from workbench.study.compared import Comparison, TensorComparison
 from workbench.study.device_findings import Cause, DeviceFindings, Fault, FirstBad, SingleOperator
 from workbench.values.evidence import Evidence, level_of

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from workbench.load.result import LoadResult
 from workbench.report.written.cells import (
+    LEVEL,
     as_figure,
     figure,
     heading,
@@ -13,17 +14,15 @@ from workbench.report.written.cells import (
     not_measured,
     number,
     paragraph,
+    say,
     section,
     table,
     text,
 )
-from workbench.report.written.criteria import note_words
 from workbench.report.written.document import Block, Bullets, Cell, Section, Table
 from workbench.report.written.goals import best_service
-from workbench.report.written.marks import LEVEL
 from workbench.report.written.material import Material
-from workbench.report.written.naming import bins_name, load_name, loaded_name
-from workbench.report.written.texts import say
+from workbench.report.written.naming import bins_name, load_name, loaded_name, note_words
 from workbench.values.device_use import DeviceUse, Spread
 from workbench.values.evidence import Evidence
 from workbench.values.measurement import ServiceFigures, ServiceResult

@@ -20,7 +20,7 @@ from workbench.quantization.llm.smoothing.apply import keeps_every_sample
 from workbench.quantization.llm.walk import needs_data
 from workbench.values.documents.input_files import size_text
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.system.control_groups import available_memory_bytes
+from workbench.values.system.cpu import available_memory_bytes
 
 _BASE_BYTES = 400 << 20
 """Of the interpreter with torch, transformers and this package: 335 MiB were resident before work began, in one run."""

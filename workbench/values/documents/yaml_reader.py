@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from workbench.values.documents.input_files import read_text, special_kind
-from workbench.values.documents.problems import MISSING, UNKNOWN, Problems
-from workbench.values.documents.yaml_nodes import MOST_BYTES, compose
+from workbench.values.documents.yaml_nodes import MISSING, MOST_BYTES, UNKNOWN, Problems, compose
 from workbench.values.errors import ConfigError, nearest
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from pathlib import Path
 from workbench.values.documents.canonical import canonical_json
 from workbench.values.errors import ConfigError, ToolchainError
 
-_POLL_S = 0.05
+_POLL_S = 0.02
 _NAME_CHARACTERS = 50
 """Of a file's name that its temporary neighbour repeats: names end at 255 bytes, and a character may take four."""
 
@@ -135,7 +135,7 @@ def lock_file(
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            if not _take(descriptor, deadline, waiting):
+            if not take(descriptor, deadline, waiting):
                 yield Lock(held=False, holder=_words(descriptor))
                 return
             if os.fstat(descriptor).st_nlink == 0:
@@ -153,8 +153,11 @@ def lock_file(
             os.close(descriptor)
 
 
-def _take(descriptor: int, deadline: float, waiting: Callable[[str], None] | None) -> bool:
-    """flock has no timeout of its own, and an alarm signal would belong to the whole process, so this polls."""
+def take(descriptor: int, deadline: float, waiting: Callable[[str], None] | None = None) -> bool:
+    """Whether a file or folder could be locked until then, by a monotonic clock.
+
+    flock has no timeout of its own, and an alarm signal would belong to the whole process, so this polls.
+    """
     told = waiting is None
     while True:
         try:

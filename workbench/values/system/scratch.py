@@ -20,9 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.values.errors import ToolchainError
+from workbench.values.system.files import take
 
 _SUFFIX = ".scratch"
-_PATIENCE_S, _POLL_S = 5.0, 0.01
+_PATIENCE_S = 5.0
 _TRIES = 5
 _ours: set[Path] = set()
 """Scratch folders of this process, which hold their own locks: nothing inside them is anybody else's to remove."""
@@ -101,22 +102,13 @@ def _locked(room: Path, patience_s: float) -> Iterator[bool]:
     Yields:
         Whether it is held; some network disks lock no folders, and nothing is removed there.
     """
-    deadline = time.monotonic() + patience_s
     descriptor = os.open(room, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() < deadline:
-                    time.sleep(_POLL_S)
-                    continue
-                yield False
-            except OSError:
-                yield False
-            else:
-                yield True
-            return
+        try:
+            held = take(descriptor, time.monotonic() + patience_s)
+        except OSError:
+            held = False
+        yield held
     finally:
         os.close(descriptor)
 

@@ -1,0 +1,126 @@
+"""What is printed of a device's profile, its page, which is one offline file, and its trace in Trace Event Format."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+from tests.profiled import profile, rules
+from workbench.report.profile import chrome_trace, profile_html, profile_lines
+from workbench.study.profile_tries import Try
+from workbench.values.candidate import Candidate
+from workbench.values.device_profile import Lever
+
+
+def test_the_text_says_where_the_time_goes_when_it_idles_and_what_to_try() -> None:
+    lever = Lever(finding="40% of the time copies", changes={"serving.batch": 8}, at_most=0.4)
+    candidate = Candidate(target="onnxruntime")
+    one = Try(
+        lever=lever,
+        candidate=candidate,
+        missing={"serving.batch": 8},
+        file=Path("try.json"),
+        command="workbench evaluate e",
+    )
+
+    lines = profile_lines(profile(), [one])
+
+    assert lines[:4] == [
+        "where the time goes (modelled): 0.060 ms of operators in 1 kind, 1 execution",
+        "  MatMulV2  100.0%          60.0 us       2 calls  AI_CORE INT8",
+        "casts, layouts and transposes 0.0%, quantize and dequantize 0.0%, matrix products 100.0%",
+        "of the matrix products' time, 50.0% ran on INT8",
+    ]
+    assert "the cores compute 60.0% of 0.100 ms; 0.040 ms they have nothing to do" in lines
+    assert "  stream 3 of device 0: idle 20.0% of 0.100 ms, 3 tasks" in lines
+    assert any("mm</script><b> -> nn: 1 x" in line and "host copy 75%, scheduling 25%" in line for line in lines)
+    assert any("66.7 TOPS, 11.3% of the 590 of Ascend910B3 (over 50% of their time)" in line for line in lines)
+    assert any("at most 40.0%" in line for line in lines)
+    assert any("workbench evaluate e" in line and "not in the space" in line for line in lines)
+    assert any("serving.batch: choices [8]" in line for line in lines)
+    assert lines[-1] == "note: a table ends within a row"
+
+
+def test_idle_time_that_is_in_no_line_of_its_own_is_told_too() -> None:
+    found = replace(profile(), idle_us=100.0, edges_us=10.0, short_gaps_us=5.0, causes={"host launch": 85.0})
+
+    lines = profile_lines(found)
+
+    assert "    6.2%  before the first operator and after the last" in lines
+    assert "   28.1%  in further gaps" in lines
+    assert "    3.1%  in gaps below half a microsecond" in lines
+    assert not any("before the first operator" in line for line in profile_lines(profile()))
+
+
+REFUSED = Try(
+    lever=Lever(finding="40% <copies>", changes={"serving.batch": 8}, at_most=0.4),
+    candidate=None,
+    missing={},
+    refused="the device is full",
+)
+
+
+def test_the_page_loads_nothing_and_holds_every_task() -> None:
+    page = profile_html(profile(), "bert", [REFUSED])
+
+    assert "http" not in page
+    assert "src=" not in page
+    (data,) = re.findall(r'<script type="application/json" id="profile">(.*?)</script>', page, re.DOTALL)
+    body = json.loads(data)
+    tasks = [(body["names"][t[4]], t[2], t[3]) for t in body["tasks"]]
+    assert tasks == [(task.name, task.start_us, task.duration_us) for task in profile().tasks]
+    assert body["bubbles"][0][:2] == [30.0, 40.0]
+    assert "7 are left out" in page
+
+
+def test_names_from_a_table_are_text_and_never_markup() -> None:
+    page = profile_html(profile(), "<bert>", [REFUSED])
+
+    assert "mm</script><b>" not in page
+    assert "<bert>" not in page
+    assert "<copies>" not in page
+
+
+def test_the_bar_of_idle_time_holds_all_of_it() -> None:
+    found = replace(profile(), idle_us=60.0, edges_us=15.0, short_gaps_us=5.0)
+
+    page = profile_html(found, "bert")
+
+    assert "before the first operator and after the last 12.5%" in page
+    assert "gaps below half a microsecond 4.2%" in page
+
+
+def test_every_file_of_data_is_installed_with_the_package() -> None:
+    root = Path(__file__).parents[2]
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["workbench"]
+    installed = {file for pattern in patterns for file in (root / "workbench").glob(pattern)}
+
+    held = {file for file in (root / "workbench").rglob("*.*") if file.is_file() and "__pycache__" not in file.parts}
+    assert {file for file in held if file.suffix != ".py"} == installed
+
+
+def test_the_trace_obeys_the_format_and_every_task_is_an_event_of_its_stream_in_microseconds() -> None:
+    trace = json.loads(json.dumps(chrome_trace(profile(), "bert, 0123"), allow_nan=False))
+    rules(trace)
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    tasks = [event for event in events if event["cat"] != "bubble"]
+    assert [(e["name"], e["ts"], e["dur"], e["cat"]) for e in tasks] == [
+        (t.name, t.start_us, t.duration_us, t.kind) for t in profile().tasks
+    ]
+    assert len({(e["pid"], e["tid"]) for e in tasks}) == 1
+    (bubble,) = [event for event in events if event["cat"] == "bubble"]
+    assert (bubble["name"], bubble["ts"], bubble["dur"]) == ("host copy", 30.0, 40.0)
+
+
+def test_modelled_times_are_marked_and_measured_ones_are_not() -> None:
+    for modelled in (True, False):
+        found = profile(modelled=modelled)
+        trace = chrome_trace(found, "bert")
+        (name,) = [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"]
+        said = profile_lines(found)[0], profile_html(found, "bert"), name, trace["otherData"]["times"]
+        marks = "(modelled)", "nothing was measured", "modelled", "modelled"
+        assert [mark in text for mark, text in zip(marks, said, strict=True)] == [modelled] * 4

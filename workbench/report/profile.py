@@ -1,0 +1,334 @@
+"""What a device did in a profiled run: for the terminal, as a page with a timeline, as a trace for other viewers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.report.words import count_of
+from workbench.study.profile_tries import Try
+from workbench.values.device_profile import COMPUTING, Bubble, Cause, CubeUse, DeviceProfile, Lever, TaskKind
+from workbench.values.dimension import Scalar
+from workbench.values.documents.templates import rendered
+
+CAUSES: Mapping[Cause, str] = {
+    "host launch": "nothing was queued: the host was at something else",
+    "host copy": "copies between host and device",
+    "host operator": "an operator beside the cores",
+    "synchronization": "waiting for another stream",
+    "scheduling": "the next operator was being started",
+}
+_LONGEST = 48
+
+
+def profile_lines(profile: DeviceProfile, tries: Sequence[Try] = (), *, top: int = 10) -> list[str]:
+    """Where the time goes, when the cores idle and why, and what to try."""
+    return [
+        *_operators(profile, top),
+        *_idle(profile, top),
+        *_small(profile),
+        *_cube(profile),
+        *_tried_lines(tries),
+        *(f"note: {note}" for note in profile.notes),
+    ]
+
+
+def mark(profile: DeviceProfile) -> str:
+    return "modelled" if profile.modelled else "measured"
+
+
+def _operators(profile: DeviceProfile, top: int) -> list[str]:
+    lines = [
+        f"where the time goes ({mark(profile)}): {profile.operators_us / 1000:.3f} ms of operators in "
+        f"{count_of(len(profile.operators), 'kind')}"
+        + (f", {count_of(profile.executions, 'execution')}" if profile.executions else "")
+    ]
+    shown, rest = profile.operators[:top], profile.operators[top:]
+    width = max((len(operator.op_type) for operator in shown), default=0)
+    for operator in shown:
+        int8 = " INT8" if operator.int8 else ""
+        lines.append(
+            f"  {operator.op_type:<{width}}  {operator.share:6.1%}  {operator.total_us:12.1f} us  "
+            f"{operator.calls:6d} calls  {operator.core}{int8}"
+        )
+    if rest:
+        lines.append(f"  {len(rest)} more kinds: {sum(operator.share for operator in rest):.1%}")
+    lines.append(
+        f"casts, layouts and transposes {profile.conversion_share:.1%}, "
+        f"quantize and dequantize {profile.quantization_share:.1%}, matrix products {profile.product_share:.1%}"
+    )
+    if profile.int8_share is not None:
+        lines.append(f"of the matrix products' time, {profile.int8_share:.1%} ran on INT8")
+    return lines
+
+
+def _idle(profile: DeviceProfile, top: int) -> list[str]:
+    whole = profile.computing_us + profile.idle_us
+    if not whole:
+        return []
+    lines = [
+        f"the cores compute {profile.computing_us / whole:.1%} of {profile.span_us / 1000:.3f} ms; "
+        f"{profile.idle_us / 1000:.3f} ms they have nothing to do",
+    ]
+    for use in profile.streams:
+        lines.append(
+            f"  stream {use.stream} of device {use.device}: idle {use.idle_share:.1%} of {use.span_us / 1000:.3f} ms, "
+            f"{count_of(use.tasks, 'task')}"
+        )
+    shown = profile.bubbles[:top]
+    lines += [f"  {_bubble(bubble, whole)}" for bubble in shown]
+    rest = {
+        "before the first operator and after the last": profile.edges_us,
+        "in further gaps": sum(profile.causes.values()) - sum(bubble.total_us for bubble in shown),
+        "in gaps below half a microsecond": profile.short_gaps_us,
+    }
+    return lines + [f"  {us / whole:6.1%}  {where}" for where, us in rest.items() if us > whole / 2000]
+
+
+def _bubble(bubble: Bubble, whole_us: float) -> str:
+    within = ", ".join(f"{cause} {us / bubble.total_us:.0%}" for cause, us in bubble.within.items())
+    ran = f" ({', '.join(map(short, bubble.tasks[:2]))})" if bubble.tasks else ""
+    return (
+        f"{bubble.total_us / whole_us:6.1%}  {short(bubble.before)} -> {short(bubble.after)}: {bubble.times} x, "
+        f"{bubble.median_us:.1f} us in the middle, longest {bubble.longest_us:.1f} us; {within}{ran}"
+    )
+
+
+def _small(profile: DeviceProfile) -> list[str]:
+    return [
+        f"small operators in a row: {row.operators} from {short(row.first)} to {short(row.last)}, {row.times} x, "
+        f"{row.total_us / row.times:.1f} us each time ({', '.join(row.types)})"
+        for row in profile.small[:5]
+    ]
+
+
+def _cube(profile: DeviceProfile) -> list[str]:
+    return [f"matrix products in {use.dtype}: {cube_words(use, profile.chip)}" for use in profile.cube]
+
+
+def cube_words(use: CubeUse, chip: str) -> str:
+    """How much of the chip's rate they reach."""
+    achieved, part = use.achieved_tops, use.of_peak
+    told = "their shapes do not tell how much they compute" if achieved is None else f"{achieved:.3g} TOPS"
+    if part is not None and use.peak_tops is not None:
+        told += f", {part:.1%} of the {use.peak_tops:.0f} of {chip}"
+    if achieved is not None and use.told_us < use.total_us:
+        told += f" (over {use.told_us / use.total_us:.0%} of their time)"
+    if use.active_percent is not None:
+        told += f"; cores at work {use.active_percent:.1f} % of the cycles, by the profiler"
+    return told
+
+
+def _tried_lines(tries: Sequence[Try]) -> list[str]:
+    lines = ["what to try; shares are bounds of what can go, no forecast:"] if tries else []
+    for one in tries:
+        lines.append(f"  {bound(one.lever)}: {one.lever.finding}")
+        if one.candidate is not None:
+            changes = ", ".join(f"{name} {yaml_choice(value)}" for name, value in one.lever.changes.items())
+            place = f"candidate {one.candidate.short_id} of the space" if not one.missing else "not in the space"
+            lines.append(f"      {changes} ({place}): {one.command}")
+            if one.missing:
+                wanted = "; ".join(f"{name}: choices [{yaml_choice(value)}]" for name, value in one.missing.items())
+                lines.append(f"      to have the sweep propose it, add to the space: {wanted}")
+        elif one.refused:
+            lines.append(f"      not possible here: {one.refused}")
+    return lines
+
+
+def yaml_choice(value: Scalar) -> str:
+    """As a space's file has it: a text in quotes, since on and off are none to every reader."""
+    return json.dumps(value)
+
+
+def bound(lever: Lever) -> str:
+    """What can go at most, of the run and of what the device itself had to do."""
+    own = f" ({lever.of_device:.0%} without the host's own time)" if lever.of_device > lever.at_most + 0.005 else ""
+    return f"at most {lever.at_most:.1%}{own}"
+
+
+def short(name: str) -> str:
+    """A long name without its middle; its end tells most."""
+    return name if len(name) <= _LONGEST else f"{name[:10]}…{name[11 - _LONGEST :]}"
+
+
+_SCRIPT = Path(__file__).with_name("profile_page.js")
+_PAGE = Path(__file__).with_name("templates") / "profile.html.j2"
+_COLORS: Mapping[TaskKind, str] = {
+    "cube": "#2457c5",
+    "mix": "#6a4fb3",
+    "vector": "#0a7d43",
+    "cpu": "#c2410c",
+    "copy": "#b8860b",
+    "wait": "#9aa3ad",
+    "other": "#5b6470",
+}
+_KINDS: Mapping[TaskKind, str] = {
+    "cube": "matrix products",
+    "mix": "products with vector work",
+    "vector": "vector operators",
+    "cpu": "operators beside the cores",
+    "copy": "copies",
+    "wait": "waiting for another stream",
+    "other": "other",
+}
+_CAUSE_COLORS: Mapping[Cause, str] = {
+    "host launch": "#b3261e",
+    "host copy": "#b8860b",
+    "host operator": "#c2410c",
+    "synchronization": "#9aa3ad",
+    "scheduling": "#d9b8b5",
+}
+
+
+def profile_html(profile: DeviceProfile, title: str, tries: Sequence[Try] = ()) -> str:
+    """A self-contained page that makes no request of any kind.
+
+    The timeline starts with one execution in the middle of the run; the strip above it is the whole of it.
+    """
+    whole = profile.computing_us + profile.idle_us
+    parts = [("computing", profile.computing_us, "#2457c5")]
+    by_time = sorted(profile.causes.items(), key=lambda item: -item[1])
+    parts += [(cause, us, _CAUSE_COLORS[cause]) for cause, us in by_time]
+    parts.append(("before the first operator and after the last", profile.edges_us, "#d5dae2"))
+    parts.append(("gaps below half a microsecond", profile.short_gaps_us, "#eceff3"))
+    return rendered(
+        _PAGE,
+        title=f"{title}: profile",
+        about=title,
+        profile=profile,
+        executions=count_of(profile.executions, "execution"),
+        tasks=count_of(len(profile.tasks), "task"),
+        whole=whole,
+        share=lambda us: f"{us / whole:.1%}",
+        parts=parts,
+        causes="; ".join(f"{cause}: {CAUSES[cause]}" for cause in profile.causes),
+        kinds=[(words, _COLORS[kind]) for kind, words in _KINDS.items()],
+        data=_data(profile),
+        script=_SCRIPT.read_text(encoding="utf-8"),
+        tries=list(map(_tried, tries)),
+        widest=max((operator.share for operator in profile.operators), default=1.0) or 1.0,
+        cube=[(use.dtype, use.total_us, cube_words(use, profile.chip)) for use in profile.cube],
+        notes=[*profile.notes, *(f"read: {source}" for source in profile.sources)],
+    )
+
+
+def _tried(one: Try) -> dict[str, str]:
+    what = one.refused or "no setting does it"
+    if one.candidate is not None:
+        where = "in the space" if not one.missing else f"not in the space, which lacks {', '.join(one.missing)}"
+        what = f"{one.candidate.short_id}, {where}"
+    return {
+        "bound": bound(one.lever),
+        "finding": one.lever.finding,
+        "changes": ", ".join(f"{name}: {yaml_choice(value)}" for name, value in one.lever.changes.items()),
+        "what": what,
+        "command": one.command if one.candidate is not None else "",
+    }
+
+
+def _data(profile: DeviceProfile) -> str:
+    lanes = list(dict.fromkeys((task.device, task.stream) for task in profile.tasks))
+    names: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        return names.setdefault(text, len(names))
+
+    kinds = list(_KINDS)
+    tasks: list[list[Any]] = [
+        [
+            lanes.index((task.device, task.stream)),
+            kinds.index(task.kind),
+            task.start_us,
+            task.duration_us,
+            number(task.name),
+            number(task.op_type),
+            task.execution or 0,
+        ]
+        for task in profile.tasks
+    ]
+    data = {
+        "computing": [kinds.index(kind) for kind in COMPUTING],
+        "lanes": [f"device {device}, stream {stream}" for device, stream in lanes],
+        "colors": [_COLORS[kind] for kind in kinds],
+        "tasks": tasks,
+        "names": list(names),
+        "bubbles": [
+            [b.longest_start_us, b.longest_us, _CAUSE_COLORS[b.cause], f"{b.cause}: {b.before} to {b.after}"]
+            for b in profile.bubbles
+        ],
+    }
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+
+
+CORES = 0
+"""Thread of a device that shows when its cores had nothing to do; streams begin at 1."""
+
+
+def chrome_trace(profile: DeviceProfile, title: str) -> dict[str, Any]:
+    """The JSON of the kept tasks, and of the longest of each bubble, for chrome://tracing and Perfetto.
+
+    Trace Event Format, object form: complete events (`ph` X: name, cat, ts, dur in microseconds, pid, tid, args), and
+    metadata events (`ph` M) that name processes and threads and order them. A process is a device, a thread a stream.
+    """
+    devices = {device: number for number, device in enumerate(dict.fromkeys(t.device for t in profile.tasks))}
+    threads: dict[tuple[str, str], int] = {}
+    numbers = {device: itertools.count(1) for device in devices}
+    for task in profile.tasks:
+        place = task.device, task.stream
+        if place not in threads:
+            threads[place] = next(numbers[task.device])
+    mark = " (modelled)" if profile.modelled else ""
+    events: list[dict[str, Any]] = []
+    for device, pid in devices.items():
+        events += _named("process", pid, CORES, f"{profile.chip or 'device'} {device}{mark}", pid)
+        events += _named("thread", pid, CORES, "cores idle: the longest of each gap", CORES)
+    for (device, stream), tid in threads.items():
+        events += _named("thread", devices[device], tid, f"stream {stream}", tid)
+    for task in profile.tasks:
+        told = {"op type": task.op_type, "execution": task.execution, "int8": task.int8, "macs": task.macs}
+        events.append(
+            {
+                "name": task.name,
+                "cat": task.kind,
+                "ph": "X",
+                "ts": task.start_us,
+                "dur": task.duration_us,
+                "pid": devices[task.device],
+                "tid": threads[task.device, task.stream],
+                "args": {key: value for key, value in told.items() if value is not None},
+            }
+        )
+    for bubble in profile.bubbles:
+        if bubble.device in devices:
+            events.append(
+                {
+                    "name": bubble.cause,
+                    "cat": "bubble",
+                    "ph": "X",
+                    "ts": bubble.longest_start_us,
+                    "dur": bubble.longest_us,
+                    "pid": devices[bubble.device],
+                    "tid": CORES,
+                    "args": {"before": bubble.before, "after": bubble.after, "times": bubble.times},
+                }
+            )
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "title": title,
+            "times": "modelled, not measured on a device" if profile.modelled else "measured",
+            "tasks left out": profile.tasks_left_out,
+        },
+    }
+
+
+def _named(what: str, pid: int, tid: int, name: str, place: int) -> list[dict[str, Any]]:
+    frame = {"ph": "M", "pid": pid, "tid": tid, "ts": 0, "cat": "__metadata"}
+    return [
+        {**frame, "name": f"{what}_name", "args": {"name": name}},
+        {**frame, "name": f"{what}_sort_index", "args": {"sort_index": place}},
+    ]

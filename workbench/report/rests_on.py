@@ -1,0 +1,147 @@
+"""What a report rests on: what was confirmed, what became of reused measurements, what modelled times assume."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.report.summary import Summary
+from workbench.report.table import Line, wrapped
+from workbench.report.words import count_of, interval
+from workbench.values.evidence import SHORT
+from workbench.values.modelled_times.figures import ErrorShare, error_shares
+from workbench.values.results import Evaluation
+from workbench.values.reuse import Audit
+
+
+def confirmation_sentences(summary: Summary) -> list[str]:
+    """Nothing where the whole front was confirmed in full."""
+    run, front = summary.run, [member.id for member in summary.front]
+    missing = [i for i in front if i not in summary.confirmations]
+    if not front or (not summary.confirmations and run is None):
+        return []
+    found = []
+    late = run is not None and run.seconds > run.limit_s / 2  # with more left, time is not what it lacked
+    why = f"the time limit of {_duration(run.limit_s)}" if run is not None and late else ""
+    why = "the run was stopped" if run is not None and run.reason == "interrupted" else why
+    if missing:
+        done = f"Confirmed {len(front) - len(missing)} of {count_of(len(front), 'front member')} on held-out data"
+        found.append(f"{done}{f': {why}' if why else ''}. The same sweep again goes on with {_names(missing)}.")
+    for candidate_id, confirmed in summary.confirmations.items():
+        if confirmed.cut:
+            found.append(f"Confirmed with less, to keep the time: {candidate_id[:12]} by {', '.join(confirmed.cut)}.")
+    if run is not None and run.unloaded:
+        found.append(f"Not loaded for real{f': {why}' if why else ''}: {_names(run.unloaded)}.")
+    return found
+
+
+def _names(ids: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(candidate_id[:12] for candidate_id in ids)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds < 600 else f"{seconds / 60:g} min"
+
+
+_KINDS = {"latency": "Times of calls", "curve": "Batch curves", "accuracy": "Answers"}
+_LISTED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedReuse:
+    """Reused measurements of one kind and target that nobody takes any more.
+
+    Attributes:
+        finder: id of the candidate whose audit found it.
+        anew: ids of those that had reused one and were measured themselves since.
+        doubtful: ids of those that still reuse one.
+    """
+
+    target: str
+    kind: str
+    finder: str
+    audit: Audit
+    anew: tuple[str, ...]
+    doubtful: tuple[str, ...]
+
+
+def stopped_reuse(evaluations: Sequence[Evaluation]) -> tuple[StoppedReuse, ...]:
+    """Of each kind by its first wrong audit."""
+    wrong: dict[tuple[str, str], tuple[str, Audit]] = {}
+    for evaluation in sorted(evaluations, key=lambda e: e.started_at):
+        for reuse in evaluation.reuse:
+            if reuse.audit is not None and reuse.audit.agrees is False:
+                wrong.setdefault((evaluation.candidate.target, reuse.kind), (evaluation.candidate.id, reuse.audit))
+    found = []
+    for (target, kind), (finder, audit) in wrong.items():
+        same = [
+            (e.candidate.id, f) for e in evaluations for f in e.reuse if (e.candidate.target, f.kind) == (target, kind)
+        ]
+        found.append(
+            StoppedReuse(
+                target=target,
+                kind=kind,
+                finder=finder,
+                audit=audit,
+                anew=tuple(i for i, reuse in same if reuse.replaces is not None),
+                doubtful=tuple(i for i, reuse in same if reuse.source is not None),
+            )
+        )
+    return tuple(found)
+
+
+def reuse_sentences(evaluations: Sequence[Evaluation]) -> list[str]:
+    """One sentence for each kind, with the audit's ratio and what was measured anew."""
+    found = []
+    for stopped in stopped_reuse(evaluations):
+        words = f"{_KINDS[stopped.kind]} are no longer shared on {stopped.target}: {stopped.finder[:SHORT]} "
+        source = f"{stopped.audit.source[:SHORT]} of the same class"
+        if stopped.kind == "accuracy":
+            words += f"answered other than {source}; its accuracy is {stopped.audit.ratio.value:.4f} times as high."
+        else:
+            words += f"took {interval(stopped.audit.ratio, 'x', 2)} what {source} took."
+        if stopped.anew:
+            words += f" Measured anew: {_listed(stopped.anew)}."
+        if stopped.doubtful:
+            words += (
+                f" Not measured yet, and doubtful: {_listed(stopped.doubtful)}; the same sweep again begins with them."
+            )
+        found.append(words)
+    return found
+
+
+def _listed(ids: Sequence[str]) -> str:
+    named = ", ".join(each[:SHORT] for each in ids[:_LISTED])
+    return named if len(ids) <= _LISTED else f"{named} and {count_of(len(ids) - _LISTED, 'other')}"
+
+
+MOST = 10
+"""Errors that are named: what measurements on a card would narrow intervals most."""
+_HEAD = "Modelled, not measured"
+
+
+def modelled_errors(summary: Summary) -> tuple[ErrorShare, ...]:
+    """Of the recommended candidate, else of the first on the front; none where times were measured."""
+    chosen = None if summary.recommended is None else summary.find(summary.recommended.candidate_id)
+    found = chosen or next((member.evaluation for member in summary.front), None)
+    if found is None or not summary.emulated or found.measurement.latency is None:
+        return ()
+    return error_shares(found.measurement.latency)[:MOST]
+
+
+def error_lines(summary: Summary) -> list[Line]:
+    """For a terminal; nothing where times were measured."""
+    found = modelled_errors(summary)
+    if not found:
+        return []
+    lines: list[Line] = [(f"{_HEAD}; what its time rests on, by what that may be off by:", "bold")]
+    for number, one in enumerate(found, 1):
+        lines += wrapped(f"  {number}. {one.about}: {one.words()}", indent=" " * 5)
+        lines.append((f"     {one.command}", "dim"))
+    return [*lines, (f"     {again(summary.experiment_file)}", "dim")]
+
+
+def again(source: str) -> str:
+    """The command that shows the same sweep with what was measured."""
+    return f"workbench show {shlex.quote(source)} --clock clock.json"
