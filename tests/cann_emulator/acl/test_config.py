@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken, text
+from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, text
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import contexts, prof
+from workbench.cann_emulator.acl import contexts
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.dump_file import parse_dump
@@ -34,13 +34,6 @@ def test_missing_files_and_files_that_are_no_json(tmp_path: Path) -> None:
     for body in ("{", "[]", "7", json.dumps({"a": [[[[[[[[[[1]]]]]]]]]]})):
         assert acl.init(written(tmp_path, body)) == 100006, body
     ok(acl.init(written(tmp_path, {"a": [[[[[[[[1]]]]]]]]})))
-
-
-def test_another_configuration_after_finalize_is_100000(tmp_path: Path) -> None:
-    ok(acl.init(written(tmp_path, {})))
-    ok(acl.finalize())
-    assert acl.init(written(tmp_path, {"other": "1"}, "other.json")) == 100000
-    ok(acl.init(written(tmp_path, {}, "same.json")))
 
 
 TENSORS: dict[str, Any] = {"dump_list": [{"model_name": "m", "layer": ["a"]}], "dump_path": "."}
@@ -116,15 +109,6 @@ def test_the_overflow_check_writes_a_file_only_when_something_overflowed(tmp_pat
     assert np.isinf(np.frombuffer(product, np.float32)).any()
 
 
-def test_infinite_inputs_are_no_overflow(tmp_path: Path) -> None:
-    ok(acl.init(written(tmp_path, {"dump": {"dump_path": str(tmp_path), "dump_debug": "on"}})))
-    ok(acl.rt.set_device(0))
-    model = opened(saved(multilayer(), tmp_path))
-    model.put(np.full((5, 16), np.inf, np.float32))
-    ok(model.run())
-    assert overflow_files(tmp_path) == ()
-
-
 # ---- profiles ----
 
 
@@ -182,14 +166,3 @@ def test_profiling_by_acl_json_excludes_acl_prof_and_is_written_at_finalize(tmp_
     ok(opened(saved(multilayer(), tmp_path)).run())
     ok(acl.finalize())
     assert list(profile(tmp_path).glob("mindstudio_profiler_output/op_statistic_*.csv"))
-
-
-def test_msprof_switches_it_on_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(prof.VARIABLE, str(tmp_path / "out"))
-    ok(acl.init())
-    ok(acl.rt.set_device(0))
-    model = opened(saved(multilayer(), tmp_path))
-    ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, taken(acl.rt.create_stream())))
-    ok(acl.rt.synchronize_device())
-    ok(acl.finalize())
-    assert profile(tmp_path / "out").is_dir()

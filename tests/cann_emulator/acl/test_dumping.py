@@ -19,7 +19,7 @@ from tests.quantization.deploy_models import min_max_record
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.dump_file import array_of, parse_dump
 from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import OfflineModel, Tensor
+from workbench.cann_emulator.om import OfflineModel
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 
@@ -102,23 +102,6 @@ def test_integers_are_dumped_as_the_device_stores_them(tmp_path: Path, kind: str
         assert np.allclose(outputs[value.name], expected[value.name], atol=1e-6)
 
 
-def test_what_is_dumped_and_what_is_returned_agree() -> None:
-    model = offline_model(mlp(16, 8, 4, batch=5), output_dtype="float16")
-
-    outputs, kernels = Executable(model).look({"x": X})
-
-    assert np.array_equal(kernels[-1].outputs[0].array, outputs["y"])
-    assert np.array_equal(Executable(model).run({"x": X})["y"], outputs["y"])
-
-
-@pytest.mark.parametrize(("mode", "inputs", "outputs"), [("input", 2, 0), ("all", 2, 1), ("", 0, 1)])
-def test_the_mode_says_which_side_of_an_operator(tmp_path: Path, mode: str, inputs: int, outputs: int) -> None:
-    section = {"dump_mode": mode} if mode else {}
-    (file,) = [f for f in dump(tmp_path, multilayer(), **layer("matmul1"), **section) if "Data" not in f.name]
-    _, read, made = tensors(file)
-    assert (len(read), len(made)) == (inputs, outputs)
-
-
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
@@ -131,27 +114,6 @@ def test_the_mode_says_which_side_of_an_operator(tmp_path: Path, mode: str, inpu
 )
 def test_entries_choose_models_and_operators(tmp_path: Path, section: Any, expected: list[str]) -> None:
     assert [".".join(f.name.split(".")[:2]) for f in dump(tmp_path, multilayer(), **section)] == expected
-
-
-def test_an_input_that_only_a_view_reads_is_dumped_with_what_reads_the_view(tmp_path: Path) -> None:
-    plain = multilayer()
-    gear = plain.gears[0]
-    first = gear.kernels[0]
-    seen = Tensor(name="seen", dtype="float32", shape=(5, 16))
-    view = replace(
-        first, name="view", op_type="Reshape", core="none", nodes=(), inputs=first.inputs[:1], outputs=(seen,)
-    )
-    reads = replace(first, inputs=(seen, *first.inputs[1:]))
-    model = replace(plain, gears=(replace(gear, kernels=(view, reads, *gear.kernels[1:])),))
-
-    files = dump(tmp_path, model, **layer("matmul0"))
-
-    assert [".".join(f.name.split(".")[:2]) for f in files] == ["Data.x", "MatMul.matmul0"]
-
-
-def test_a_node_that_was_fused_away_names_the_kernel_that_has_it(tmp_path: Path) -> None:
-    fused = offline_model(mlp(16, 8, 4, batch=5), groups=[("matmul0", "add0", "relu0")])
-    assert [f.name.split(".")[1] for f in dump(tmp_path, fused, **layer("add0"))] == ["x", "matmul0"]
 
 
 def test_odd_names_are_written_as_the_vendor_writes_them_and_long_ones_through_a_mapping(tmp_path: Path) -> None:

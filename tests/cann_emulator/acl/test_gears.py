@@ -47,15 +47,6 @@ def all_axes(*sizes: int) -> dict[str, object]:
     return {"name": "", "dimCount": len(sizes), "dims": list(sizes)}
 
 
-def test_the_gear_input_is_the_last_one_and_counts(batches: Loaded) -> None:
-    desc = batches.desc
-    assert acl.mdl.get_num_inputs(desc) == 2
-    assert acl.mdl.get_input_index_by_name(desc, "ascend_mbatch_shape_data") == (1, 0)
-    assert acl.mdl.get_input_dims(desc, 1)[0] == {"name": "ascend_mbatch_shape_data", "dimCount": 1, "dims": [1]}
-    assert acl.mdl.get_input_data_type(desc, 1) == 3
-    assert acl.mdl.get_input_size_by_index(desc, 1) == 4
-
-
 def test_dims_show_minus_1_and_sizes_are_of_the_largest_gear(batches: Loaded) -> None:
     desc = batches.desc
     assert acl.mdl.get_input_dims(desc, 0)[0]["dims"] == [-1, 16]
@@ -73,26 +64,6 @@ def test_the_gears_are_listed_by_kind(batches: Loaded, dims: Loaded, images: Loa
     assert acl.mdl.get_input_dynamic_gear_count(batches.desc, -1) == (0, 0)
     expected = [all_axes(1, 20, 1, 20), all_axes(1, 40, 2, 40)]
     assert acl.mdl.get_input_dynamic_dims(dims.desc, -1, 2) == (expected, 0)
-
-
-def test_gears_keep_the_order_in_which_atc_was_given_them(device: int, tmp_path: Path) -> None:
-    """pyacl.md §3.4; sizes are of the largest gear wherever it stands."""
-    batches = opened(saved(batch_gears(4, 8, 1), tmp_path, "batches.om"))
-    dims = opened(saved(dims_gears((40, 2, 40), (20, 1, 20)), tmp_path, "dims.om"))
-    images = opened(saved(image_gears((8, 12), (4, 6)), tmp_path, "images.om"))
-    assert acl.mdl.get_dynamic_batch(batches.desc)[0]["batch"] == [4, 8, 1]
-    assert [d["dims"] for d in taken(acl.mdl.get_input_dynamic_dims(dims.desc, -1, 2))] == [
-        [1, 40, 2, 40],
-        [1, 20, 1, 20],
-    ]
-    assert acl.mdl.get_dynamic_hw(images.desc, -1)[0]["hw"] == [[8, 12], [4, 6]]
-    assert acl.mdl.get_input_size_by_index(batches.desc, 0) == 8 * 16 * 4
-    assert acl.mdl.get_output_dims(dims.desc, 0)[0]["dims"] == [2, 40]
-
-
-def test_gear_questions_take_index_minus_1_only(dims: Loaded) -> None:
-    assert acl.mdl.get_input_dynamic_gear_count(dims.desc, 0) == (0, 100000)
-    assert acl.mdl.get_input_dynamic_dims(dims.desc, 0, 2) == ([], 100000)
 
 
 def test_a_batch_gear_runs_its_rows_and_tells_its_output_dims(batches: Loaded) -> None:
@@ -129,14 +100,6 @@ def test_a_gear_is_kept_in_the_dataset_and_must_be_set_for_a_fresh_one(batches: 
         batches.run()
 
 
-def test_with_a_gear_set_the_size_check_is_skipped(batches: Loaded) -> None:
-    gear = batches.inputs[1]
-    small, out = (taken(acl.rt.malloc(64, 0)), 64), (taken(acl.rt.malloc(16, 0)), 16)
-    given, wanted = dataset([small, gear]), dataset([out])
-    ok(acl.mdl.set_dynamic_batch_size(batches.id, given, 1, 1))
-    ok(acl.mdl.execute(batches.id, given, wanted))
-
-
 def test_what_each_mistake_with_gears_returns(batches: Loaded, dims: Loaded, images: Loaded, tmp_path: Path) -> None:
     """pyacl.md §2.5, gears."""
     mdl = acl.mdl
@@ -158,25 +121,3 @@ def test_what_each_mistake_with_gears_returns(batches: Loaded, dims: Loaded, ima
     assert mdl.set_input_dynamic_dims(dims.id, dims.input_dataset, 2, all_axes(1, 20, 1)) == 145012
     assert mdl.set_input_dynamic_dims(dims.id, dims.input_dataset, 2, all_axes(2, 20, 1, 20)) == 145012
     assert mdl.set_input_dynamic_dims(dims.id, dims.input_dataset, 2, all_axes(1, 30, 1, 30)) == 145013
-
-
-def test_a_refused_batch_stays_in_the_dataset_until_a_valid_one_is_set(batches: Loaded) -> None:
-    """pyacl.md §7 "failed set"."""
-    given = batches.input_dataset
-    ok(acl.mdl.set_dynamic_batch_size(batches.id, given, 1, 4))
-    assert acl.mdl.set_dynamic_batch_size(batches.id, given, 1, 5) == 145013
-    assert batches.run() == 500002
-    assert "(5,) is no gear" in text()
-    ok(acl.mdl.set_dynamic_batch_size(batches.id, given, 1, 4))
-    ok(batches.run())
-
-
-def test_dims_that_are_no_dict_of_ints_are_type_errors(dims: Loaded) -> None:
-    for wrong in (
-        [1, 2],
-        {"dimCount": 2, "dims": (1, 2)},
-        {"dimCount": 1, "dims": [1.0]},
-        {"dimCount": 2, "dims": [1]},
-    ):
-        with pytest.raises(TypeError):
-            acl.mdl.set_input_dynamic_dims(dims.id, dims.input_dataset, 2, wrong)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +23,9 @@ from tests.cann_emulator.acl.library import (
 )
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import handles, models
+from workbench.cann_emulator.acl import handles
 from workbench.cann_emulator.acl.errors import NotEstablished
-from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import MAGIC, Tensor, write_om
+from workbench.cann_emulator.om import MAGIC, write_om
 
 X = np.random.default_rng(2).standard_normal((5, 16)).astype(np.float32)
 
@@ -42,12 +40,6 @@ def model(device: int, path: str) -> Loaded:
     loaded = opened(path)
     loaded.put(X)
     return loaded
-
-
-def test_a_model_gives_what_its_executable_gives(model: Loaded) -> None:
-    ok(model.run())
-    expected = Executable(multilayer(), threads=1).run({"x": X})["y"]
-    np.testing.assert_allclose(model.get(0, np.float32, (5, 4)), expected, rtol=1e-6)
 
 
 def test_a_description_tells_names_shapes_types_formats_and_sizes(model: Loaded) -> None:
@@ -79,37 +71,6 @@ def test_a_wrong_index_name_or_description_gives_the_null_of_each_function(model
     assert mdl.get_input_index_by_name(desc, "nobody") == (0, 100000)
     assert mdl.get_input_index_by_name(desc, "ascend_mbatch_shape_data") == (0, 100000)
     assert mdl.get_num_inputs(0) == 0
-
-
-def test_scalars_have_no_dims(device: int, tmp_path: Path) -> None:
-    scalar = replace(multilayer(), inputs=(Tensor(name="x", dtype="int64", shape=()),))
-    desc = opened(saved(scalar, tmp_path)).desc
-    assert acl.mdl.get_input_dims(desc, 0) == ({"name": "x", "dimCount": 0, "dims": []}, 0)
-    assert acl.mdl.get_input_size_by_index(desc, 0) == 8
-    assert acl.mdl.get_input_data_type(desc, 0) == 9
-
-
-def test_names_longer_than_127_characters_are_replaced_in_dims(device: int, tmp_path: Path) -> None:
-    """pyacl.md §1.5, behind the table."""
-    long = "layer/" * 30
-    named = replace(multilayer(), inputs=(replace(multilayer().inputs[0], name=long),))
-    desc = opened(saved(named, tmp_path)).desc
-    short = taken(acl.mdl.get_input_dims(desc, 0))["name"]
-    assert short == "acl_modelId_1_input_0"
-    assert acl.mdl.get_input_name_by_index(desc, 0) == long
-
-
-def test_model_ids_count_from_1_in_each_process(device: int, path: str) -> None:
-    assert [taken(acl.mdl.load_from_file(path)) for _ in range(3)] == [1, 2, 3]
-
-
-def test_the_same_content_shares_one_executable(device: int, path: str, tmp_path: Path) -> None:
-    copy = saved(multilayer(), tmp_path, "copy.om")
-    loaded = [opened(p) for p in (path, copy, path)]
-    for one in loaded:
-        one.put(X)
-        ok(one.run())
-    assert len({id(models.LOADED[one.id].runnable.executable) for one in loaded}) == 1
 
 
 def load(path: str) -> int:
@@ -169,13 +130,6 @@ def test_unknown_and_unloaded_ids_are_145003(model: Loaded) -> None:
         assert acl.mdl.set_input_dynamic_dims(model_id, model.input_dataset, 0, {"dimCount": 1, "dims": [1]}) == 145003
 
 
-def test_null_datasets_and_data_buffers_are_100000(model: Loaded) -> None:
-    assert acl.mdl.execute(model.id, 0, model.output_dataset) == 100000
-    assert acl.mdl.execute(model.id, model.input_dataset, 0) == 100000
-    assert acl.mdl.add_dataset_buffer(model.input_dataset, 0) == (model.input_dataset, 100000)
-    assert "EH0002" in text()
-
-
 @pytest.mark.parametrize("side", ["inputs", "outputs"])
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_wrong_number_of_buffers_is_500002_with_e13025(model: Loaded, side: str, count: int) -> None:
@@ -197,29 +151,6 @@ def test_a_buffer_may_be_64_bytes_short_and_no_more(model: Loaded, side: str) ->
         assert acl.mdl.execute(model.id, pair["inputs"], pair["outputs"]) == code, short
         message = text()
         assert ("aligned 64 bytes is less than the tensor size" in message) == bool(code)
-
-
-def test_longer_buffers_and_pointers_inside_a_block_are_fine(model: Loaded) -> None:
-    """pyacl.md §3.3: own sub-allocation from one block."""
-    block = taken(acl.rt.malloc(4096, 0))
-    data = X.tobytes()
-    ok(acl.rt.memcpy(block + 1024, 320, acl.util.bytes_to_ptr(data), 320, 1))
-    ok(acl.mdl.execute(model.id, dataset([(block + 1024, 2000)]), dataset([(block + 64, 500)])))
-    out = bytearray(80)
-    ok(acl.rt.memcpy(ctypes.addressof((ctypes.c_char * 80).from_buffer(out)), 80, block + 64, 80, 2))
-    ok(model.run())
-    np.testing.assert_array_equal(np.frombuffer(bytes(out), np.float32), model.get(0, np.float32, (20,)))
-
-
-def test_the_same_memory_may_back_an_input_and_an_output(model: Loaded) -> None:
-    """pyacl.md §9 "tolerance"."""
-    ok(model.run())
-    expected = model.get(0, np.float32, (5, 4))
-    ok(acl.mdl.execute(model.id, model.input_dataset, dataset(model.inputs)))
-    shared = model.inputs[0][0]
-    out = b"\0" * 79 + b"\1"
-    ok(acl.rt.memcpy(acl.util.bytes_to_ptr(out), 80, shared, 80, 2))
-    np.testing.assert_array_equal(np.frombuffer(out, np.float32).reshape(5, 4), expected)
 
 
 def test_execute_and_execute_async_on_one_load_exclude_each_other(model: Loaded, path: str) -> None:
@@ -293,12 +224,6 @@ def test_a_model_loads_from_host_memory_whose_bytes_are_dropped(device: int) -> 
     assert acl.mdl.load_from_mem(0, 10) == (0, 100000)
 
 
-def test_load_from_device_memory_is_refused(device: int) -> None:
-    pointer = taken(acl.rt.malloc(4096, 0))
-    assert acl.mdl.load_from_mem(pointer, 4096)[1] == 145006
-    assert "host memory" in text()
-
-
 def test_work_and_weight_memory_of_the_caller(device: int, tmp_path: Path) -> None:
     """pyacl.md §1.5: query_size, load_from_file_with_mem; the caller frees after unload."""
     sized = replace(multilayer(), work_bytes=10_000, weight_bytes=20_000)
@@ -332,34 +257,6 @@ def test_no_memory_for_a_model_is_245000(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert acl.mdl.load_from_file(path) == (0, 245000)
     assert "EL0004" in text()
     assert acl.rt.get_mem_info(1)[0] == free
-
-
-def test_what_a_program_makes_and_does_not_destroy_is_told(device: int) -> None:
-    before = len(handles.left_behind())
-    made = acl.prof.create_config([0], 0, 0, 1)
-    ((what, (file, _)),) = handles.left_behind()[before:]
-    assert (what, Path(file).name) == ("profiling configurations", Path(__file__).name)
-    ok(acl.prof.destroy_config(made))
-    assert len(handles.left_behind()) == before
-
-
-def test_datasets_hand_out_their_buffers_and_are_refilled_descriptions(model: Loaded) -> None:
-    buffer = acl.mdl.get_dataset_buffer(model.input_dataset, 0)
-    assert acl.mdl.get_dataset_num_buffers(model.input_dataset) == 1
-    assert acl.mdl.get_dataset_buffer(model.input_dataset, 1) == 0
-    assert acl.get_data_buffer_addr(buffer) == model.inputs[0][0]
-    assert acl.get_data_buffer_size(buffer) == acl.get_data_buffer_size_v2(buffer) == 320
-    assert acl.mdl.get_aipp_type(model.id, 0)[::2] == (0, 0)
-
-
-def test_a_tensor_description_on_a_static_model_is_accepted(model: Loaded) -> None:
-    """pyacl.md §9 "tolerance"; after execution the output has none."""
-    desc = acl.create_tensor_desc(-1, [5, 16], -1)
-    assert acl.mdl.set_dataset_tensor_desc(model.input_dataset, desc, 0) == (model.input_dataset, 0)
-    ok(model.run())
-    assert acl.mdl.get_dataset_tensor_desc(model.output_dataset, 0) == 0
-    assert acl.get_tensor_desc_num_dims(0) == 0
-    acl.destroy_tensor_desc(desc)
 
 
 def test_a_model_with_shape_ranges_runs_at_the_given_shapes(device: int, tmp_path: Path) -> None:
@@ -422,16 +319,3 @@ def test_ten_thousand_executions_leave_no_handle_behind(device: int, tmp_path: P
     assert (len(handles.LIVE), acl.rt.get_mem_info(1)[0]) == (before, free)
     model.release()
     assert acl.rt.get_mem_info(1)[0] == acl.rt.get_mem_info(1)[1]
-
-
-def test_built_models_are_kept_within_bounds_and_never_dropped_while_loaded(
-    device: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(models, "_MOST_KEPT", 3)
-    models._RUNNABLES.clear()
-    loaded = opened(saved(multilayer(batch=1), tmp_path, "loaded.om"))
-    for batch in range(2, 9):
-        assert acl.mdl.query_size(saved(multilayer(batch=batch), tmp_path, f"{batch}.om"))[2] == 0
-    assert len(models._RUNNABLES) == 3
-    again = taken(acl.mdl.load_from_file(str(tmp_path / "loaded.om")))
-    assert models.LOADED[again].runnable is models.LOADED[loaded.id].runnable

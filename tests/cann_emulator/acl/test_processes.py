@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,30 +15,6 @@ from tests.cann_emulator.acl.library import environment, multilayer, run_source,
 from workbench.cann_emulator.state import processes
 
 OPEN = "import acl, sys, os\nacl.init(); acl.rt.set_device(0)\n"
-
-
-def test_it_is_imported_by_the_vendors_names(tree: Path) -> None:
-    """pyacl.md §9 "shapes": functions that are bound at import time stay valid."""
-    source = """
-import acl
-import acl.rt
-from acl import mdl, util
-methods = {"in": acl.mdl.get_input_size_by_index, "out": acl.mdl.get_output_size_by_index}
-assert acl.init() == 0 and acl.rt.set_device(0) == 0
-assert methods["in"](mdl.create_desc(), 0) == 0
-assert "bytes_to_ptr" in dir(acl.util) and "numpy_to_ptr" in dir(util)
-assert acl.EMULATOR.startswith("int8-workbench ")
-assert acl.rt.get_device() == (0, 0)
-"""
-    done = run_source(source, tree, env={"CANN_EMULATOR_LEAKS": "off"})
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_program_that_cleans_up_hears_nothing(tree: Path) -> None:
-    source = OPEN + "p, _ = acl.rt.malloc(8, 0); acl.rt.free(p)\nacl.rt.reset_device(0); acl.finalize()"
-    for mode in ("report", "error"):
-        done = run_source(source, tree, env={"CANN_EMULATOR_LEAKS": mode})
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_what_is_left_is_told_in_one_line(tree: Path, tmp_path: Path) -> None:
@@ -208,25 +183,3 @@ while model.run() == 0: pass
     assert processes() == ()
     again = run_source(source.replace("while model.run() == 0: pass", "print(model.run())"), tree)
     assert again.stdout == "running\n0\n"
-
-
-def test_the_report_of_use_is_whole_at_any_moment(tree: Path, tmp_path: Path) -> None:
-    source = (
-        OPEN
-        + """
-for _ in range(300):
-    p, _ = acl.rt.malloc(1 << 20, 0)
-    acl.rt.free(p)
-acl.rt.reset_device(0); acl.finalize()
-"""
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", source], env=environment(tree, {"CANN_EMULATOR_STATE": str(tmp_path)})
-    ) as program:
-        while program.poll() is None:
-            for file in tmp_path.glob("[0-9]*.json"):
-                try:
-                    json.loads(file.read_text())
-                except FileNotFoundError:
-                    continue
-    assert program.returncode == 0

@@ -1,14 +1,12 @@
 """The emulated profile against the clock of the streams: starts, waits, copies, and what runs on an AI CPU."""
 
 import csv
-from itertools import pairwise
 from pathlib import Path
 
 from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import clock
 from workbench.cann_emulator.device_data import load_device_data
-from workbench.cann_emulator.fit import fit, read_op_summary
 from workbench.cann_emulator.timing import execute_us, kernel_times, stream_us
 from workbench.targets.ascend.profiles.read import read_profile
 
@@ -69,18 +67,6 @@ def test_tasks_of_a_stream_follow_one_another_as_its_clock_has_them(device: int,
     assert ns(tasks[len(kernels) + 2]["task_start(us)"]) >= ends[-1]
 
 
-def test_a_wait_is_the_gap_since_the_operator_before(device: int, tmp_path: Path) -> None:
-    found = rows(profiled(tmp_path, 3), "op_summary")
-
-    for before, row in pairwise(found):
-        end = ns(before["Task Start Time(us)"]) + ns(before["Task Duration(us)"])
-        assert ns(row["Task Wait Time(us)"]) == max(0, ns(row["Task Start Time(us)"]) - end)
-    new = [row for before, row in pairwise(found) if before["Infer ID"] != row["Infer ID"]]
-    least = 2 * clock.copy_ns(COPIED, True, False) + round(1000 * DEVICE.execute_launch_us)
-    assert len(new) == 2
-    assert all(ns(row["Task Wait Time(us)"]) >= least - 10 for row in new)
-
-
 def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(device: int, tmp_path: Path) -> None:
     found = read_profile([profiled(tmp_path, 3)])
 
@@ -92,12 +78,3 @@ def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(device: int,
     copies = 2 * 2 * clock.copy_ns(COPIED, True, False) / 1000
     assert abs(bubble.within["host copy"] - copies) < 0.1
     assert bubble.within["host launch"] >= 2 * DEVICE.execute_launch_us - 0.1
-
-
-def test_the_time_model_fits_its_own_profile(device: int, tmp_path: Path) -> None:
-    (table,) = profiled(tmp_path, 3).glob("mindstudio_profiler_output/op_summary_*.csv")
-
-    result = fit(read_op_summary(table), multilayer())
-
-    assert result.before < 1e-3
-    assert 0.99 < result.total_before < 1.01

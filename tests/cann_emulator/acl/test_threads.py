@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import gc
-import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.cann_emulator.acl.library import multilayer, ok, saved, taken
+from tests.cann_emulator.acl.library import ok, taken
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import memory, models
+from workbench.cann_emulator.acl import memory
 
 
 @pytest.fixture(autouse=True)
@@ -59,31 +57,6 @@ def test_threads_that_set_a_device_at_once_share_one_default_context_and_stream(
         assert [acl.rt.reset_device(0) for _ in range(9)] == [0] * 8 + [507007]
 
 
-def test_threads_allocate_copy_and_free_at_once(device: int) -> None:
-    context, there = taken(acl.rt.get_context()), taken(acl.rt.malloc(64, 0))
-
-    def work(number: int) -> None:
-        ok(acl.rt.set_context(context))
-        chance, mine = random.Random(number), list[int]()
-        for _ in range(250):
-            mine.append(taken(acl.rt.malloc_host(64)))
-            block = taken(acl.rt.malloc(64, 0))
-            ok(acl.rt.memcpy(block + 8, 8, mine[-1], 8, 1))
-            ok(acl.rt.memcpy_async(mine[-1], 8, there, 8, 2, 0))
-            ok(acl.rt.free(block))
-            if len(mine) > 5:
-                ok(acl.rt.synchronize_stream(0))
-                ok(acl.rt.free_host(mine.pop(chance.randrange(5))))
-        ok(acl.rt.synchronize_stream(0))
-        for host in mine:
-            ok(acl.rt.free_host(host))
-
-    together(6, work)
-    assert not memory.PINNED
-    assert not memory._PINNED_STARTS
-    assert memory.ARENAS[0].starts == [there]
-
-
 def test_a_destructor_that_frees_while_the_library_allocates_does_not_block(device: int) -> None:
     """The collector may run at any allocation of Python's, also inside of the library."""
     blocks, hosts = [taken(acl.rt.malloc(64, 0))], [taken(acl.rt.malloc_host(64))]
@@ -99,17 +72,3 @@ def test_a_destructor_that_frees_while_the_library_allocates_does_not_block(devi
         del dropped
         gc.collect()
     assert freed == [(0, 0)]
-
-
-def test_threads_load_and_unload_at_once(device: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "_MOST_KEPT", 2)
-    context = taken(acl.rt.get_context())
-    paths = [saved(multilayer(batch=batch), tmp_path, f"{batch}.om") for batch in range(1, 6)]
-
-    def work(number: int) -> None:
-        ok(acl.rt.set_context(context))
-        for turn in range(30):
-            model = taken(acl.mdl.load_from_file(paths[(number + turn) % len(paths)]))
-            ok(acl.mdl.unload(model))
-
-    together(6, work)

@@ -70,12 +70,6 @@ def test_bytes_are_swapped_shifted_and_scaled(tmp_path: Path) -> None:
     np.testing.assert_allclose(result(found, fed), 2 * (planes - mean) * factor)
 
 
-def test_a_dynamic_batch_keeps_its_open_axis(tmp_path: Path) -> None:
-    found = prepared(tmp_path, RGB, input_shape=f"x:-1,3,{HEIGHT},{WIDTH}", dynamic_batch_size="1,4")
-    assert found.inputs[0].shape == (-1, HEIGHT, WIDTH, 3)
-    assert [gear.dims for gear in found.gears] == [(1,), (4,)]
-
-
 def test_open_rows_and_columns_stay_open_and_every_size_is_prepared(tmp_path: Path) -> None:
     """As OCR networks are converted: --dynamic_image_size with a file that says nothing of sizes."""
     (tmp_path / "aipp.cfg").write_text(RGB)
@@ -96,16 +90,6 @@ def test_open_rows_and_columns_stay_open_and_every_size_is_prepared(tmp_path: Pa
         np.testing.assert_allclose(Executable(found, threads=1).run({"x": fed}, index)["y"], expected)
 
 
-def test_an_image_of_open_size_has_no_size_in_the_file(tmp_path: Path) -> None:
-    config = "aipp_op { aipp_mode: static input_format: RGB888_U8 src_image_size_h: 4 src_image_size_w: 4 }"
-    (tmp_path / "aipp.cfg").write_text(config)
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, "h", "w"]) for n in ("x", "y")]
-    node = helper.make_node("Relu", ["x"], ["y"], name="r")
-    onnx.save(model_of([node], {}, values[:1], values[1:]), tmp_path / "m.onnx")
-    flags = {"input_shape": "x:1,3,-1,-1", "dynamic_image_size": "4,4;8,8"}
-    assert codes_of(tmp_path / "m.onnx", insert_op_conf=str(tmp_path / "aipp.cfg"), **flags) == ["E10052"]
-
-
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     fits = "aipp_mode: static input_format: RGB888_U8"
     path, shape = model(tmp_path), f"x:1,3,{HEIGHT},{WIDTH}"
@@ -124,9 +108,3 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
             assert codes_of(path, input_shape=shape, insert_op_conf=str(tmp_path / "aipp.cfg")) == [expected], config
     (tmp_path / "aipp.cfg").write_text("aipp_op {")
     assert codes_of(path, input_shape=shape, insert_op_conf=str(tmp_path / "aipp.cfg")) == ["E10052"]
-
-
-def test_an_image_is_not_fed_in_half_precision(tmp_path: Path) -> None:
-    (tmp_path / "aipp.cfg").write_text(RGB)
-    flags = {"input_shape": f"x:1,3,{HEIGHT},{WIDTH}", "insert_op_conf": str(tmp_path / "aipp.cfg")}
-    assert codes_of(model(tmp_path), input_fp16_nodes="x", **flags) == ["E10034"]

@@ -13,14 +13,6 @@ GOOD = {"framework": "5", "model": "m.onnx", "output": "out/m", "soc_version": "
 EXISTING = ("m.onnx", "p.ini", "aipp.cfg", "keep.cfg", "weights", "map.cfg", "m.om", "dump.txt", "cal.cfg", "w.cfg")
 
 
-NO_CAFFE = (
-    *("Ascend910B1", "Ascend910B2", "Ascend910B3", "Ascend910B4", "Ascend910B4-1", "Ascend910B2C"),
-    *("Ascend910_9", "Ascend910_9382", "Ascend910_9x"),
-)
-CAFFE = ("Ascend910B", "Ascend910B5", "Ascend910B3x", "Ascend910B4-2", "Ascend910_5591", "Ascend910A", "Ascend310P3")
-"""Chips that Caffe is refused on, by their whole name and a family by its beginning (main_impl.cc:46-55); others."""
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -43,15 +35,6 @@ def refusal(options: Options) -> tuple[list[str], Mapping[str, str]]:
     with pytest.raises(AtcFailure) as caught:
         check(options)
     return [record.code for record in caught.value.records], caught.value.records[-1].arguments
-
-
-def test_the_least_command_line_passes_and_makes_the_output_folder(folder: Path) -> None:
-    assert check(GOOD) == []
-    assert (folder / "out").is_dir()
-
-
-def test_a_pre_check_needs_no_output() -> None:
-    check({"mode": "3", "framework": "5", "model": "m.onnx", "soc_version": "Ascend910B3"})
 
 
 # Each line: what is added to GOOD, the code, and the parameter it names. In the order of §1; each later line is also
@@ -104,48 +87,6 @@ def test_each_rule_refuses_with_its_code_and_the_earlier_rule_wins(earlier: int)
         assert refusal(both) == alone, f"{first} before {second}"
 
 
-def test_the_refusal_names_the_flag() -> None:
-    for code, parameter, options in (
-        ("E10001", "--weight", {"weight": "none"}),
-        ("E10001", "--input_format", {"framework": "3", "input_format": "NC1HWC0"}),
-        ("E10001", "--display_model_info", {"mode": "30", "soc_version": "Ascend035", "display_model_info": "1"}),
-        ("E10054", "--soc_version", {"soc_version": ""}),
-        ("E10054", "--output", {"output": ""}),
-        ("E10054", "--model", {"model": ""}),
-        ("E10001", "--op_select_implmode", {"optypelist_for_implmode": "Gelu"}),
-        ("E10006", "is_weight_clip", {"is_weight_clip": ""}),
-        ("E10001", "--host_env_cpu", {"host_env_cpu": "riscv"}),
-        ("E10005", "enable_compress_weight", {"enable_compress_weight": "1"}),
-        ("E10004", "check_report", {"check_report": ""}),
-        *(("E10001", "--framework", {"framework": "0", "soc_version": chip}) for chip in NO_CAFFE),
-    ):
-        codes, arguments = refusal({**GOOD, **options})
-        assert (codes, arguments["parameter"]) == ([code], parameter), options
-    for chip in CAFFE:
-        assert refusal({**GOOD, "framework": "0", "soc_version": chip})[0] == ["E10008"]
-    assert refusal({**GOOD, "mode": "30"})[0] == ["E10055"]
-
-
-def test_auto_tune_points_to_aoe() -> None:
-    assert "AOE" in refusal({**GOOD, "auto_tune_mode": "RL,GA"})[1]["reason"]
-    check({**GOOD, "auto_tune_mode": ""})
-
-
-def test_weights_are_ignored_for_onnx_but_must_exist() -> None:
-    check({**GOOD, "weight": "weights"})
-
-
-def test_a_mixlist_goes_with_a_mixed_mode() -> None:
-    """§3.2; that the file exists is looked at later, when the engine starts."""
-    mixed = [{"precision_mode": f"allow_mix_precision{kind}"} for kind in ("", "_fp16", "_bf16")]
-    mixed += [{"precision_mode_v2": mode} for mode in ("mixed_float16", "mixed_bfloat16", "mixed_hif8")]
-    for mode in mixed:
-        check({**GOOD, **mode, "modify_mixlist": "not-there.json"})
-    for mode in ({}, {"precision_mode": "force_fp16"}, {"precision_mode_v2": "origin"}):
-        codes, arguments = refusal({**GOOD, **mode, "modify_mixlist": "list.json"})
-        assert (codes, arguments["parameter"]) == (["E10001"], "--modify_mixlist")
-
-
 def test_what_passes() -> None:
     for options in (
         {"input_format": "NCDHW"},
@@ -166,20 +107,6 @@ def test_what_passes() -> None:
         check({**GOOD, **options})
 
 
-def test_a_deprecated_range_is_told_on_the_screen() -> None:
-    shown = check({**GOOD, "input_shape_range": "a:[1~8]", "input_shape": "a:1"})
-
-    assert [line.partition(" ")[0] for line in shown] == ["WARNING:", "WARNING:"]
-    assert len(check({**GOOD, "input_shape_range": "a:[1~8]"})) == 1
-
-
-def test_the_report_of_a_work_folder_is_made_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASCEND_WORK_PATH", str(folder / "work"))
-    check(GOOD)
-
-    assert (folder / "work").is_dir()
-
-
 def test_conversions_to_json_look_at_both_paths() -> None:
     for expected, options in (
         (["E10004", "E10004"], {"mode": "1"}),
@@ -196,16 +123,3 @@ def test_conversions_to_json_look_at_both_paths() -> None:
         assert [record.code for record in caught.value.records] == expected, options
     checks.check_json({"mode": "1", "om": "m.om", "json": "made/m.json"})
     checks.check_json({"mode": "5", "om": "dump.txt", "json": "m.json"})
-
-
-def test_showing_an_om_needs_it_and_nothing_else() -> None:
-    checks.check_info({"om": "m.om"})
-    options: dict[str, dict[str, str]] = {
-        "E10004": {},
-        "E10001": {"om": "none.om"},
-        "E10057": {"om": "m.om", "framework": "5"},
-    }
-    for code, given in options.items():
-        with pytest.raises(AtcFailure) as caught:
-            checks.check_info(given)
-        assert caught.value.records[0].code == code

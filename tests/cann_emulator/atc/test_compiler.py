@@ -1,6 +1,5 @@
 """From an ONNX file to an OM that runs (atc.md §3, §5.6, §6)."""
 
-import json
 import platform
 import stat
 from collections.abc import Iterator
@@ -9,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests import model_zoo
 from tests.cann_emulator.atc.compiling import (
     BATCH,
     LENGTH,
     STATIC,
-    Array,
     codes_of,
     compiled,
     difference,
@@ -30,7 +28,6 @@ from tests.targets.encoder import ids, model_of
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.outputs import run_info, run_to_json
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import largest_gear, load_om
 
@@ -51,31 +48,12 @@ def test_a_compiled_encoder_computes_what_the_onnx_file_does_up_to_half_precisio
     assert 0 < difference(model, path, ids(BATCH, LENGTH)) < 0.02
 
 
-@pytest.mark.parametrize("name", ["gemms", "shared-weight", "several-outputs", "float16-behind-casts", "cnn"])
-def test_models_of_every_form_compile_and_run(name: str, tmp_path: Path) -> None:
-    zoo = model_zoo.ZOO[name]
-    path = tmp_path / "m.onnx"
-    zoo.write(path)
-    feeds = zoo.feeds(2, 0)
-    shape = ";".join(f"{name}:{','.join(map(str, array.shape))}" for name, array in feeds.items())
-    assert difference(compiled(path, input_shape=shape), path, feeds) < 0.02
-
-
 def test_external_weights_are_read_from_beside_the_model(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     model_zoo.write_external(path)
     assert difference(compiled(path, input_shape=STATIC), path, ids(BATCH, LENGTH)) < 0.02
     (tmp_path / "weights.bin").unlink()
     assert codes_of(path, input_shape=STATIC) == ["E10041"]
-
-
-def test_int8_work_stays_int8_and_runs_exactly(tmp_path: Path) -> None:
-    path = quantized_encoder(tmp_path, products=True)
-    model = compiled(path, input_shape=STATIC)
-    products = [k for k in model.gears[0].kernels if k.macs]
-    assert {k.dtype for k in products} == {"int8"}
-    assert all(k.inputs[0].dtype == "int8" for k in products)
-    assert difference(model, tmp_path / "encoder.onnx", ids(BATCH, LENGTH)) < 0.5
 
 
 @pytest.mark.parametrize(
@@ -120,11 +98,6 @@ def test_a_range_model_gets_os_and_cpu_before_the_first_om_of_its_path(tmp_path:
     assert (tmp_path / f"runs{suffix}.om" / "a.om").exists()
 
 
-def test_om_is_appended_to_an_output_that_ends_in_om_already(tmp_path: Path) -> None:
-    run_compile(options(encoder(tmp_path), input_shape=STATIC, output=str(tmp_path / "x.om")), Console())
-    assert (tmp_path / "x.om.om").exists()
-
-
 def test_an_om_is_its_owners_alone_and_an_existing_file_is_truncated_in_place(tmp_path: Path) -> None:
     """atc.md §6: mode 0600, truncated, not replaced."""
     path, om = encoder(tmp_path), tmp_path / "encoder.om"
@@ -158,37 +131,6 @@ def test_an_output_that_cannot_be_opened_is_found_at_the_end(tmp_path: Path) -> 
     assert (tmp_path / "fusion_result.json").exists()
 
 
-def test_weights_of_half_precision_kernels_take_two_bytes_an_element(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
-    half = compiled(path, input_shape=STATIC)
-    keeping = compiled(path, input_shape=STATIC, precision_mode="must_keep_origin_dtype")
-    assert half.weight_bytes < keeping.weight_bytes
-    stored = {t.name: t for t in onnx.ModelProto.FromString(half.graph).graph.initializer}
-    assert stored["query_w"].data_type == TensorProto.FLOAT16
-    kept = {t.name: t for t in onnx.ModelProto.FromString(keeping.graph).graph.initializer}
-    assert kept["query_w"].data_type == TensorProto.FLOAT
-
-
-@pytest.mark.parametrize(("clip", "largest"), [("1", 65504.0), ("0", np.inf)])
-def test_weights_beyond_a_half_are_clipped_unless_asked_not_to(clip: str, largest: float, tmp_path: Path) -> None:
-    """atc.md §2.6, --is_weight_clip."""
-    weights: dict[str, Array] = {"w": np.array([[1e6, 1.0], [-1e6, 2.0]], np.float32)}
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])
-    onnx.save(
-        model_of([helper.make_node("MatMul", ["x", "w"], ["y"], name="m")], weights, [x], [y]), tmp_path / "m.onnx"
-    )
-    model = compiled(tmp_path / "m.onnx", is_weight_clip=clip)
-    (tensor,) = onnx.ModelProto.FromString(model.graph).graph.initializer
-    assert float(np.abs(numpy_helper.to_array(tensor)).max()) == largest
-
-
-def test_reusing_no_memory_needs_more_of_it(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
-    reused = compiled(path, input_shape=STATIC).work_bytes
-    assert compiled(path, input_shape=STATIC, disable_reuse_memory="1").work_bytes > reused > 0
-
-
 def test_outputs_can_be_chosen_by_node_or_by_tensor(tmp_path: Path) -> None:
     path = encoder(tmp_path)
     model = compiled(path, input_shape=STATIC, out_nodes="norm:0;classifier:0", output_type="norm:0:FP16")
@@ -219,36 +161,6 @@ def test_a_model_without_inputs_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(model_of([], {}, [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])]), path)
     assert codes_of(path) == ["E16001"]
-
-
-def test_mode_1_shows_every_kernel_with_its_inputs(tmp_path: Path) -> None:
-    compiled(quantized_encoder(tmp_path), input_shape=STATIC)
-    run_to_json({"om": str(tmp_path / "deploy.om"), "json": str(tmp_path / "om.json")}, Console())
-    (graph,) = json.loads((tmp_path / "om.json").read_text())["graph"]
-    by_type: dict[str, list[dict[str, object]]] = {}
-    for op in graph["op"]:
-        by_type.setdefault(op["type"], []).append(op)
-    assert by_type["Data"][0]["name"] == "ids"
-    assert len(by_type["NetOutput"]) == 1
-    integer = [op for op in by_type["MatMulV2"] if op["input_desc"][0]["dtype"] == "DT_INT8"]  # type: ignore[index]
-    assert len(integer) == 7
-    names = {op["name"] for op in graph["op"]}
-    assert all(source.rpartition(":")[0] in names for op in graph["op"] for source in op["input"])
-
-
-def test_model_info_says_memory_and_weights_between_two_frames(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """atc.md §5.6."""
-    model = compiled(encoder(tmp_path), input_shape=STATIC)
-    capsys.readouterr()
-    run_info({"om": str(tmp_path / "encoder.om")}, Console())
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "============ Display Model Info start ============"
-    assert lines[-1] == "============ Display Model Info end   ============"
-    assert f"memory_size[{model.work_bytes} B], weight_size[{model.weight_bytes} B]" in "\n".join(lines)
-    with pytest.raises(AtcFailure):
-        run_info({"om": str(tmp_path / "encoder.onnx")}, Console())
 
 
 def test_a_bert_of_an_exporter_compiles_to_a_handful_of_kernels_a_layer(tmp_path: Path) -> None:

@@ -109,10 +109,6 @@ def test_a_pre_check_starts_the_engines_and_reads_the_requests_and_comes_no_furt
             run_precheck({**options(Path(files["good"])), **flags}, Console())
 
 
-def test_an_unsorted_mode_is_told_behind_an_inner_error(files: dict[str, str]) -> None:
-    assert codes(Path(files["good"]), topo_sorting_mode="9") == ["E19999", "E10001", "E10042"]
-
-
 def test_files_that_hold_no_model(tmp_path: Path) -> None:
     """A special file is none, and is not read."""
     bare = onnx.ModelProto(ir_version=8).SerializeToString()
@@ -159,13 +155,3 @@ def test_types_are_held_against_the_outputs_and_blanks_belong_to_names(tmp_path:
         ("E10017", {"input_fp16_nodes": "first"}),
     ):
         assert codes(path, **flags)[0] == expected, flags
-
-
-def test_kept_names_that_the_graph_lacks_are_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Screen(Console):
-        def log(self, level: str, module: str, text: str) -> None:
-            print(level, text)
-
-    (tmp_path / "keep.txt").write_text("nobody\nfirst\n")
-    run_compile(options(relu(tmp_path), keep_dtype="keep.txt"), Screen())
-    assert "warning keep_dtype: the graph has no node nobody" in capsys.readouterr().out

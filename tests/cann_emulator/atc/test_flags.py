@@ -4,7 +4,7 @@ import pytest
 
 from tests.reference_pages import atc_flags, atc_values
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.flags import Malformed, known_flags, parse, value_of
+from workbench.cann_emulator.atc.flags import Malformed, known_flags, parse
 
 KNOWN = known_flags((8, 5, 0))
 
@@ -52,22 +52,3 @@ def test_values_of_the_table_are_accepted_and_any_other_is_rejected_with_its_cod
             if code == "E10001":
                 assert record.arguments["parameter"] == f"--{name}"
                 assert " ".join(f"[{value}]" for value in sorted(values)) in record.arguments["reason"]
-
-
-def test_a_value_that_is_given_is_the_value() -> None:
-    assert value_of({"log": "info"}, "log") == "info"
-    assert value_of({"output_type": ""}, "output_type") == ""
-
-
-def test_no_input_format_is_nchw() -> None:
-    assert value_of({}, "input_format") == "NCHW"
-    assert value_of({"input_format": ""}, "input_format") == "NCHW"
-    assert value_of({"input_format": "ND"}, "input_format") == "ND"
-
-
-def test_the_report_lies_in_the_work_folder_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
-    assert value_of({}, "check_report") == "check_result.json"
-    monkeypatch.setenv("ASCEND_WORK_PATH", "/work/here")
-    assert value_of({}, "check_report") == "/work/here/check_result.json"
-    assert value_of({"check_report": "mine.json"}, "check_report") == "mine.json"

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 
 from tests.targets.encoder import Array, model_of
-from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.folding import Folded, Shape, fold
 from workbench.cann_emulator.atc.onnx_parser import parse_onnx
 
@@ -67,15 +65,6 @@ def test_shape_arithmetic_is_gone_at_fixed_shapes(tmp_path: Path) -> None:
     assert np.array_equal(result.constants["target"], [2, -1, 4])
 
 
-def test_with_open_shapes_only_what_does_not_need_them_is_folded(tmp_path: Path) -> None:
-    result = folded(tmp_path, SHAPE_ARITHMETIC, CONSTANTS, {"x": (-1, 12)})
-    kinds = [n.op_type for n in result.nodes]
-    assert "Shape" in kinds
-    assert "Reshape" in kinds
-    assert "Div" not in kinds
-    assert not result.data_dependent
-
-
 def test_a_branch_of_a_known_condition_takes_the_place_of_its_if(tmp_path: Path) -> None:
     branches = [
         helper.make_graph([helper.make_node(kind, ["x"], [out], name="inner")], kind, [], [info(out, shape=[])])
@@ -102,20 +91,3 @@ def test_a_weight_that_is_transposed_is_folded_unless_constant_folding_is_off(tm
     assert [n.op_type for n in folded(tmp_path, nodes, weights, {"x": (2, 64)}).nodes] == ["MatMul"]
     kept = folded(tmp_path, nodes, weights, {"x": (2, 64)}, fold_floats=False)
     assert [n.op_type for n in kept.nodes] == ["Transpose", "MatMul"]
-
-
-def test_a_shape_that_only_the_data_tell_is_said_to_depend_on_them(tmp_path: Path) -> None:
-    nodes = [node("NonZero", "x", "y")]
-    assert folded(tmp_path, nodes, {}, {"x": (2, 4)}, output=info("y", INT64)).data_dependent
-
-
-def test_nodes_that_no_output_needs_are_left_out(tmp_path: Path) -> None:
-    nodes = [node("Relu", "x", "y"), node("Exp", "x", "nobody")]
-    assert [n.op_type for n in folded(tmp_path, nodes, {}, {"x": (2, 4)}).nodes] == ["Relu"]
-
-
-def test_shapes_that_do_not_fit_are_an_inner_error(tmp_path: Path) -> None:
-    weights: dict[str, Array] = {"w": np.zeros((5, 3), np.float32)}
-    with pytest.raises(AtcFailure) as caught:
-        folded(tmp_path, [node("MatMul", "x w", "y")], weights, {"x": (2, 4)})
-    assert [record.code for record in caught.value.records] == ["E19999"]

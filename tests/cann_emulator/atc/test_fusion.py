@@ -10,21 +10,15 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.cann_emulator.atc.compiling import (
-    BATCH,
-    LENGTH,
     STATIC,
     Array,
     compiled,
     difference,
     encoder,
-    options,
     quantized_encoder,
     types_of,
 )
-from tests.targets.encoder import ids, model_of
-from workbench.cann_emulator.atc.console import Console
-from workbench.cann_emulator.atc.conversion import run_compile
-from workbench.cann_emulator.atc.failure import AtcFailure
+from tests.targets.encoder import model_of
 from workbench.cann_emulator.om import OfflineModel
 
 
@@ -38,10 +32,6 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 def switched(folder: Path, model: Path, states: dict[str, dict[str, str]], **flags: str) -> OfflineModel:
     (folder / "switch.json").write_text(json.dumps({"Switch": states}))
     return compiled(model, input_shape=STATIC, fusion_switch_file=str(folder / "switch.json"), **flags)
-
-
-def running(model: OfflineModel) -> int:
-    return sum(kernel.core != "none" for kernel in model.gears[-1].kernels)
 
 
 def test_an_encoder_becomes_library_operators(tmp_path: Path) -> None:
@@ -72,17 +62,6 @@ def test_every_pass_that_matched_can_be_switched_off_and_changes_the_kernels(qua
         model = switched(tmp_path, path, {group: {name: "off"}})
         assert name not in {**model.graph_fusions, **model.ub_fusions}
         assert [k for k in model.gears[0].kernels] != [k for k in plain.gears[0].kernels], name
-
-
-def test_without_any_fusion_the_result_is_the_same_up_to_rounding(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
-    fused = compiled(path, input_shape=STATIC)
-    bare = switched(tmp_path, path, {"GraphFusion": {"ALL": "off"}, "UBFusion": {"ALL": "off"}})
-    assert running(bare) > 2 * running(fused)
-    assert not bare.graph_fusions
-    assert not bare.ub_fusions
-    assert all(len(kernel.nodes) <= 1 for kernel in bare.gears[0].kernels)
-    assert difference(bare, path, ids(BATCH, LENGTH)) < 0.03
 
 
 def test_o1_switches_off_what_can_be_switched_off(tmp_path: Path) -> None:
@@ -144,67 +123,10 @@ def test_a_gelu_with_tanh_becomes_one_at_static_shapes_only(tmp_path: Path) -> N
     assert not compiled(tmp_path / "m.onnx", input_shape="x:1~4,8").graph_fusions
 
 
-def test_a_gelu_with_other_constants_is_left_alone(tmp_path: Path) -> None:
-    write(tmp_path / "m.onnx", TANH_GELU, {**TANH_CONSTANTS, "small": np.array(0.05, np.float32)}, [2, 8])
-    assert not compiled(tmp_path / "m.onnx").graph_fusions
-
-
 def test_what_somebody_else_reads_stays_outside(tmp_path: Path) -> None:
     nodes = [*TANH_GELU[:-1], node("Mul", "halved plus", "g"), node("Add", "g t", "y")]
     write(tmp_path / "m.onnx", nodes, TANH_CONSTANTS, [2, 8])
     assert not compiled(tmp_path / "m.onnx").graph_fusions
-
-
-def test_a_square_written_as_a_product_is_the_other_layer_norm_pass(tmp_path: Path) -> None:
-    nodes = [
-        node("ReduceMean", "x", "m", axes=[-1]),
-        node("Sub", "x m", "c"),
-        node("Mul", "c c", "sq"),
-        node("ReduceMean", "sq", "v", axes=[-1]),
-        node("Add", "v eps", "ve"),
-        node("Sqrt", "ve", "s"),
-        node("Div", "c s", "y"),
-    ]
-    write(tmp_path / "m.onnx", nodes, {"eps": np.array(1e-12, np.float32)}, [2, 8])
-    model = compiled(tmp_path / "m.onnx")
-    assert model.graph_fusions == {"LayerNormFusionPass": (1, 1)}
-    (norm,) = [kernel for kernel in model.gears[0].kernels if kernel.op_type == "LayerNorm"]
-    assert [tensor.name for tensor in norm.inputs if "Cast" not in tensor.name] == []  # epsilon is an attribute now
-
-
-def test_a_transpose_before_a_product_of_activations_joins_it(tmp_path: Path) -> None:
-    nodes = [
-        node("Transpose", "x", "xt", perm=[0, 2, 1]),
-        node("MatMul", "x xt", "y"),
-    ]
-    write(tmp_path / "m.onnx", nodes, {}, [2, 4, 8])
-    model = compiled(tmp_path / "m.onnx")
-    assert model.graph_fusions["BatchMatMulTransposeFusionPass"] == (1, 1)
-    x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32)
-    assert difference(model, tmp_path / "m.onnx", {"x": x}) < 0.02
-
-
-def test_a_sum_that_two_read_is_a_second_result_of_its_kernel(tmp_path: Path) -> None:
-    nodes = [
-        node("Exp", "x", "e"),
-        node("Add", "x e", "sum"),
-        node("ReduceMean", "sum", "m", axes=[-1]),
-        node("Sub", "sum m", "c"),
-        node("Pow", "c two", "sq"),
-        node("ReduceMean", "sq", "v", axes=[-1]),
-        node("Add", "v eps", "ve"),
-        node("Sqrt", "ve", "s"),
-        node("Div", "c s", "n"),
-        node("Tanh", "n", "t"),
-        node("Add", "t sum", "y"),
-    ]
-    weights: dict[str, Array] = {"eps": np.array(1e-5, np.float32), "two": np.array(2, np.float32)}
-    write(tmp_path / "m.onnx", nodes, weights, [2, 8])
-    model = compiled(tmp_path / "m.onnx")
-    (norm,) = [kernel for kernel in model.gears[0].kernels if kernel.op_type == "AddLayerNorm"]
-    assert {tensor.name for tensor in norm.outputs} == {"n", "sum"}
-    x = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
-    assert difference(model, tmp_path / "m.onnx", {"x": x}) < 0.02
 
 
 def test_dumpable_quantization_stays_in_kernels_of_its_own(tmp_path: Path) -> None:
@@ -226,23 +148,3 @@ def test_fusion_result_names_what_matched(tmp_path: Path) -> None:
     first = next(iter(graph["ub_fusion"].values()))
     assert set(first) == {"effect_times", "match_times", "repository_hit_times"}
     assert text.startswith('{\n    "session_and_graph_id_')
-
-
-def test_an_earlier_result_goes_when_the_engine_starts_and_none_is_written_on_request(tmp_path: Path) -> None:
-    path, result = encoder(tmp_path), tmp_path / "fusion_result.json"
-    result.write_text("old")
-    with pytest.raises(AtcFailure, match="EE1001"):
-        run_compile(options(path, input_shape=STATIC, soc_version="nobody"), Console())
-    assert result.read_text() == "old"  # it failed before
-    with pytest.raises(AtcFailure, match="E10016"):
-        run_compile(options(path, input_shape=f"{STATIC};nobody:1,2"), Console())
-    assert not result.exists()
-    run_compile(options(path, input_shape=STATIC, export_compile_stat="0"), Console())
-    assert not result.exists()
-
-
-def test_the_result_goes_into_the_work_path_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASCEND_WORK_PATH", str(tmp_path / "work"))
-    compiled(encoder(tmp_path), input_shape=STATIC)
-    (found,) = (tmp_path / "work" / "FE").glob("*/fusion_result.json")
-    assert found.parent.name.isdecimal()

@@ -21,18 +21,6 @@ def code_of(folder: Path, text: str) -> str:
     return record.code
 
 
-def test_everything_is_on_without_a_file_but_what_the_built_in_file_closes() -> None:
-    switches = read_switches("", "O3")
-    assert switches.is_on("GeluFusionPass", "GraphFusion")
-    assert not switches.is_on("SoftmaxSmallOpFusionPass", "GraphFusion")
-
-
-def test_names_in_json_switch_their_group_only(tmp_path: Path) -> None:
-    switches = read(tmp_path, '{"Switch": {"GraphFusion": {"GeluFusionPass": "off"}, "UBFusion": {}}}')
-    assert not switches.is_on("GeluFusionPass", "GraphFusion")
-    assert switches.is_on("GeluFusionPass", "UBFusion")
-
-
 def test_lines_of_text_switch_both_groups(tmp_path: Path) -> None:
     switches = read(tmp_path, "GeluFusionPass:off\n\nTbeEltwiseFusionPass: off\n")
     for group in BUILT_IN:
@@ -50,24 +38,12 @@ def test_all_does_not_reach_passes_with_a_line_of_their_own_in_the_built_in_file
     assert not on.is_on("SoftmaxSmallOpFusionPass", "GraphFusion")
 
 
-def test_a_pass_that_is_off_by_default_can_be_named_on(tmp_path: Path) -> None:
-    switches = read(tmp_path, '{"Switch": {"GraphFusion": {"SoftmaxSmallOpFusionPass": "on", "ALL": "off"}}}')
-    assert switches.is_on("SoftmaxSmallOpFusionPass", "GraphFusion")
-
-
 @pytest.mark.parametrize("name", sorted(FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1))
 def test_protected_passes_stay_on_whatever_is_said(name: str, tmp_path: Path) -> None:
     text = json.dumps({"Switch": {"GraphFusion": {name: "off", "ALL": "off"}, "UBFusion": {name: "off"}}})
     for level in ("O3", "O1"):
         for group in BUILT_IN:
             assert read(tmp_path, text, level).is_on(name, group)
-
-
-def test_o1_beats_the_file_and_the_exceptions_beat_o1(tmp_path: Path) -> None:
-    text = '{"Switch": {"UBFusion": {"A": "on"}}, "ExceptionalPassOfO1Level": ["B"]}'
-    switches = read(tmp_path, text, "O1")
-    assert not switches.is_on("A", "UBFusion")
-    assert switches.is_on("B", "UBFusion")
 
 
 @pytest.mark.parametrize(
@@ -90,14 +66,3 @@ def test_o1_beats_the_file_and_the_exceptions_beat_o1(tmp_path: Path) -> None:
 )
 def test_files_of_another_form_are_refused_by_code(text: str, code: str, tmp_path: Path) -> None:
     assert code_of(tmp_path, text) == code
-
-
-def test_a_missing_file_is_refused() -> None:
-    with pytest.raises(AtcFailure, match="E21001"):
-        read_switches("/nowhere/switch.cfg", "O3")
-
-
-def test_priorities_of_the_documented_form_are_accepted(tmp_path: Path) -> None:
-    assert read(tmp_path, '{"Priority": {"GraphFusion": {"Top": {"A": 0}, "Main": {"B": 1000}}}}').is_on(
-        "A", "GraphFusion"
-    )

@@ -7,7 +7,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.cann_emulator.atc.compiling import codes_of, compiled
 from tests.targets.encoder import model_of
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.gears import (
@@ -80,20 +79,6 @@ def test_names_must_be_inputs_of_the_model(tmp_path: Path) -> None:
             assert (record.code, record.arguments["parameter"]) == (expected, "input_shape")
 
 
-def test_a_static_shape_of_another_rank_is_an_inner_error_of_the_parser(tmp_path: Path) -> None:
-    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    for shape in ("a:1,3,3;b:1,3", "a:3;b:1,3", "a:;b:1,3"):
-        assert code(path, input_shape=shape) == "E19999"
-        assert code(path, input_shape=shape.replace("b:1", "b:-1"), dynamic_batch_size="1,2") in ("E19999", "E10012")
-
-
-def test_an_input_of_no_declared_rank_takes_any_shape(tmp_path: Path) -> None:
-    path = two_inputs(tmp_path, [], None)
-    assert plan(path, input_shape="a:1,3;b:2,2").boundary == {"a": (1, 3), "b": (2, 2)}
-    assert plan(path).boundary == {"a": (), "b": ()}
-    assert plan(path, input_shape="a:1~8,3").boundary == {"a": (-1, 3), "b": ()}
-
-
 def test_every_size_of_a_range_is_held_against_the_models(tmp_path: Path) -> None:
     """tensor_utils.cc:391: a fixed size is a range with equal ends."""
     path = two_inputs(tmp_path, ["n", 3], ["n", 3])
@@ -110,14 +95,6 @@ def test_every_size_of_a_range_is_held_against_the_models(tmp_path: Path) -> Non
                     assert code(path, **flags) == expected, flags
                 else:
                     assert plan(path, **flags).kind == "range", flags
-
-
-def test_a_range_by_position_is_refused_once_the_model_is_there(tmp_path: Path) -> None:
-    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    assert code(path, input_shape="-1,3;-1,3") == "E10048"
-    assert code(path, input_shape_range="[1~8,3],[1~8,3]") == "E10048"
-    assert code(path, input_shape="1,3;1,3") == "E10002"
-    assert code(path, input_shape="1,3;1,3", dynamic_batch_size="1,2") == "E10002"
 
 
 def test_an_input_that_is_left_open_makes_a_range_model(tmp_path: Path) -> None:
@@ -173,18 +150,6 @@ def test_gears_that_do_not_fit_their_shapes_are_refused(tmp_path: Path) -> None:
         assert code(path, input_shape=shape, dynamic_dims=dims) == expected, shape
 
 
-def test_another_negative_size_is_open_too_where_a_gear_has_a_value_for_it(tmp_path: Path) -> None:
-    path = two_inputs(tmp_path, ["n", "m"], ["n", "m"])
-    found = plan(path, input_shape="a:-5,3;b:-1,3", dynamic_dims="1;2")
-    assert dict(found.gears)[2, 2] == {"a": (2, 3), "b": (2, 3)}
-
-
-def test_gears_that_are_all_empty_leave_the_axes_open(tmp_path: Path) -> None:
-    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    assert plan(path, input_shape="a:-1,3;b:2,3", dynamic_dims=";;").kind == "range"
-    assert plan(path, input_shape="a:-1,3;b:2,3", dynamic_batch_size=",").boundary["a"] == (-1, 3)
-
-
 @pytest.mark.parametrize(
     ("second", "flags", "expected"),
     [
@@ -205,10 +170,3 @@ def test_an_open_input_that_has_no_shape_is_held_against_the_gears(
         assert plan(path, input_shape=shape, **flags).boundary["b"] == (-1, 3)
     else:
         assert code(path, input_shape=shape, **flags) == expected
-
-
-def test_a_fixed_size_inside_a_range_that_contradicts_the_model_compiles_no_more(tmp_path: Path) -> None:
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["b", 3, 8, 8]) for n in "xy"]
-    onnx.save(model_of([helper.make_node("Relu", ["x"], ["y"], name="r")], {}, values[:1], values[1:]), tmp_path / "r")
-    assert codes_of(tmp_path / "r", input_shape="x:-1,4,8,8") == ["E10050"]
-    assert compiled(tmp_path / "r", input_shape="x:-1,3,8,8").gear_kind == "range"

@@ -74,12 +74,6 @@ def test_every_unsupported_operator_is_told_at_once_and_the_report_is_written(mo
     assert path.read_text().startswith('{\n  "')
 
 
-def test_the_report_goes_where_the_flag_says(tmp_path: Path) -> None:
-    records(tmp_path, {**options(unsupported(tmp_path)), "check_report": str(tmp_path / "why.json")})
-    assert (tmp_path / "why.json").exists()
-    assert not (tmp_path / "check_result.json").exists()
-
-
 def test_a_node_without_domain_in_a_file_of_two_is_refused(tmp_path: Path) -> None:
     """atc.md, fact 9: E16005 with the number of domains."""
     proto = tiny_encoder()
@@ -88,15 +82,6 @@ def test_a_node_without_domain_in_a_file_of_two_is_refused(tmp_path: Path) -> No
     (record,) = records(tmp_path, options(tmp_path / "m.onnx"), mode_3=False)
     assert (record.code, record.arguments["domain_version_size"]) == ("E16005", "2")
     assert not (tmp_path / "check_result.json").exists()  # no operator is to blame
-
-
-def test_an_opset_that_nothing_is_registered_for_fails_every_node(tmp_path: Path) -> None:
-    proto = tiny_encoder()
-    proto.opset_import[0].version = 20
-    onnx.save(proto, tmp_path / "m.onnx")
-    found = records(tmp_path, options(tmp_path / "m.onnx"))
-    assert {r.code for r in found} == {"E13010"}
-    assert len(found) == len(proto.graph.node)
 
 
 def test_names_that_stand_twice_are_told(tmp_path: Path) -> None:
@@ -123,33 +108,3 @@ def test_plugins_are_registered_by_opset() -> None:
     assert is_registered("npu", 1, "NPURmsNorm")
     for domain, opset, kind in (("npu", 1, "Add"), ("com.microsoft", 1, "MatMul"), ("com.microsoft", 11, "Add")):
         assert not is_registered(domain, opset, kind)
-
-
-def test_a_nameless_node_is_named_by_its_type_and_a_count_of_the_nameless(tmp_path: Path) -> None:
-    value = helper.make_tensor_value_info
-    nodes = [
-        helper.make_node("Relu", ["x"], ["a"], name="named"),
-        helper.make_node("Exp", ["a"], ["b"]),
-        helper.make_node("Tanh", ["b"], ["y"]),
-    ]
-    x, y = value("x", TensorProto.FLOAT, [1]), value("y", TensorProto.FLOAT, [1])
-    onnx.save(model_of(nodes, {}, [x], [y]), tmp_path / "m.onnx")
-    run_precheck(options(tmp_path / "m.onnx"), Console())
-    report = json.loads((tmp_path / "check_result.json").read_text())
-    assert [op["name"] for op in report["op"]] == ["named", "Exp_0", "Tanh_1", "x"]
-
-
-def test_a_node_named_as_an_input_is_repeated(tmp_path: Path) -> None:
-    value = helper.make_tensor_value_info
-    x, y = value("x", TensorProto.FLOAT, [1]), value("y", TensorProto.FLOAT, [1])
-    onnx.save(model_of([helper.make_node("Relu", ["x"], ["y"], name="x")], {}, [x], [y]), tmp_path / "m.onnx")
-    (record,) = records(tmp_path, options(tmp_path / "m.onnx"))
-    assert (record.code, record.arguments["opname"]) == ("E13009", "x")
-
-
-def test_a_domain_that_is_written_out_is_not_the_empty_one(tmp_path: Path) -> None:
-    """A node of "ai.onnx" in a file that imports "": its version is unknown."""
-    proto = tiny_encoder()
-    proto.graph.node[0].domain = "ai.onnx"
-    onnx.save(proto, tmp_path / "m.onnx")
-    assert [r.code for r in records(tmp_path, options(tmp_path / "m.onnx"))] == ["E19999"]

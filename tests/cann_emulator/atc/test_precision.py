@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cann_emulator.atc.compiling import BATCH, LENGTH, STATIC, codes_of, compiled, difference, encoder
+from tests.cann_emulator.atc.compiling import BATCH, LENGTH, STATIC, compiled, difference, encoder
 from tests.targets.encoder import ids
 from workbench.cann_emulator.atc.precision import CUBE_TYPES
 from workbench.cann_emulator.om import Kernel, OfflineModel
@@ -57,14 +57,6 @@ def test_modes_decide_by_kind_of_operator(tmp_path: Path) -> None:
     assert dtypes(plain, is_cube) == dtypes(plain, is_vector) == half
 
 
-def test_force_fp32_multiplies_halves_and_writes_floats(tmp_path: Path) -> None:
-    """atc.md §3.1: cube operators take fp16 and give fp32; it is no fp32 reference."""
-    model = compiled(encoder(tmp_path), input_shape=STATIC, precision_mode="force_fp32")
-    for kernel in filter(is_cube, model.gears[0].kernels):
-        assert {tensor.dtype for tensor in kernel.inputs[:2]} == {"float16"}
-        assert {tensor.dtype for tensor in kernel.outputs} == {"float32"}
-
-
 def test_accuracy_follows_the_documented_order(tmp_path: Path) -> None:
     """force_fp16 is the least precise, keeping the model's types gives its values (atc.md §3.1)."""
     path = encoder(tmp_path)
@@ -108,13 +100,6 @@ def test_keep_dtype_by_type_and_by_the_names_of_the_file(line: str, kind: str, t
     assert dtypes(model, is_cube) == {"float16"}
 
 
-def test_keep_dtype_finds_a_node_inside_a_fused_operator(tmp_path: Path) -> None:
-    """atc.md §3.2: matching also accepts names from before fusion."""
-    (tmp_path / "keep.txt").write_text("square\n")
-    model = compiled(encoder(tmp_path), input_shape=STATIC, keep_dtype=str(tmp_path / "keep.txt"))
-    assert dtypes(model, of_type("AddLayerNorm")) == {"float32"}
-
-
 def test_customize_dtypes_beats_keep_dtype_and_the_mode(tmp_path: Path) -> None:
     (tmp_path / "keep.txt").write_text("OpType::SoftmaxV2\n")
     (tmp_path / "custom.txt").write_text("softmax::InputDtype:float16,OutputDtype:float16\n")
@@ -126,12 +111,6 @@ def test_customize_dtypes_beats_keep_dtype_and_the_mode(tmp_path: Path) -> None:
         customize_dtypes=str(tmp_path / "custom.txt"),
     )
     assert dtypes(model, of_type("SoftmaxV2")) == {"float16"}
-
-
-def test_a_dtype_that_no_kernel_has_fails_the_compile(tmp_path: Path) -> None:
-    (tmp_path / "custom.txt").write_text("OpType::SoftmaxV2:InputDtype:int8,OutputDtype:int8\n")
-    path = encoder(tmp_path)
-    assert codes_of(path, input_shape=STATIC, customize_dtypes=str(tmp_path / "custom.txt")) == ["EZ3003"]
 
 
 def test_implementation_modes_reach_the_kernels_of_their_types(tmp_path: Path) -> None:
@@ -152,10 +131,3 @@ def test_implementation_modes_reach_the_kernels_of_their_types(tmp_path: Path) -
         "ReduceMeanD": "high_precision",
     }
     assert "GatherV2" in modes(op_select_implmode="high_precision_for_all")
-
-
-def test_what_is_fused_away_cannot_be_customized(tmp_path: Path) -> None:
-    """atc.md §3.2."""
-    (tmp_path / "custom.txt").write_text("square::InputDtype:float,OutputDtype:float\n")
-    model = compiled(encoder(tmp_path), input_shape=STATIC, customize_dtypes=str(tmp_path / "custom.txt"))
-    assert dtypes(model, of_type("AddLayerNorm")) == {"float16"}

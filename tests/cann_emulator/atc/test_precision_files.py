@@ -9,9 +9,7 @@ import pytest
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.precision import BLACK, WHITE, CustomDtypes
 from workbench.cann_emulator.atc.precision_files import (
-    check_op_debug_config,
     read_customize_dtypes,
-    read_implementations,
     read_keep_dtype,
     read_mixlist,
 )
@@ -100,21 +98,3 @@ def test_customize_dtypes_of_another_form_are_refused(tmp_path: Path) -> None:
         assert code(read_customize_dtypes, file(tmp_path, text)) == "E20003"
     for text in ("a InputDtype:float16", "a::Dtype:float16"):
         assert code(read_customize_dtypes, file(tmp_path, text)) == "E20101"
-
-
-def test_op_precision_mode_voids_the_older_flags_and_skips_unknown_modes(tmp_path: Path) -> None:
-    warnings: list[str] = []
-    path = file(tmp_path, "Gelu=high_performance\nTanh = nonsense\n[ByNodeName]\nn=keep_fp16\n[ByColour]\nx=keep_fp16")
-    flags = {"op_precision_mode": path, "op_select_implmode": "high_precision", "optypelist_for_implmode": "Erf"}
-    assert read_implementations(flags, warnings) == ({"n": "keep_fp16"}, {"Gelu": "high_performance"}, "")
-    assert len(warnings) == 2
-
-
-def test_a_list_of_types_is_void_for_modes_for_all() -> None:
-    flags = {"op_select_implmode": "high_precision_for_all", "optypelist_for_implmode": "Gelu"}
-    assert read_implementations(flags, []) == ({}, {}, "high_precision")
-
-
-def test_op_debug_options_are_known_ones(tmp_path: Path) -> None:
-    check_op_debug_config(file(tmp_path, "op_debug_config = ccec_g,oom\nop_debug_list = Gelu"))
-    assert code(check_op_debug_config, file(tmp_path, "op_debug_config = everything")) == "E20101"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.gears import read_requests
-from workbench.cann_emulator.atc.shapes import as_range, check_shape_flags, parse_ranges, parse_shapes, ranges_of
+from workbench.cann_emulator.atc.shapes import as_range, check_shape_flags, parse_ranges, parse_shapes
 
 
 def codes(call: object, *arguments: object, **named: object) -> list[str]:
@@ -44,48 +44,6 @@ def test_a_static_shape_that_is_none_has_the_documented_code() -> None:
             check_shape_flags({"input_shape": text})
 
 
-@pytest.mark.parametrize(
-    ("text", "as_ranges", "shapes"),
-    [
-        ("a:1~8,128", "a:[1~8,128]", {"a": ((1, 8), 128)}),
-        ("a:-1,384;b:2~2", "a:[-1,384];b:[2~2]", {"a": (-1, 384), "b": (2,)}),
-        ("a:-1;b:", "a:[-1]", {"a": (-1,)}),
-        ("a: -1 , 3", "a:[ -1 , 3]", {"a": (-1, 3)}),
-        ("a:-1,-5", "a:[-1,-5]", {"a": (-1, -5)}),
-        ("a:-1;a:3", "a:[-1];a:[3]", {"a": (-1,)}),
-        ("in-1:1,3", "in-1:[1,3]", {"in-1": (1, 3)}),  # the letters of the whole text decide
-    ],
-)
-def test_an_input_shape_may_be_a_range(text: str, as_ranges: str, shapes: dict[str, object]) -> None:
-    assert ranges_of({"input_shape": text}) == as_range(text) == as_ranges
-    assert parse_ranges(as_ranges) == shapes
-    assert read_requests({"input_shape": text}).ranges == as_ranges
-
-
-def test_a_range_that_is_none_is_refused_with_the_flags() -> None:
-    for text in ("a:-1,x", ":-1", "a:-1;", "a:-1;2", "-1;x"):
-        assert codes(check_shape_flags, {"input_shape": text}) == ["E10002"], text
-    for text in ("a:1~2~3", "a:1~", "a:1~-1", "a:-1,1 2", "a:-1,", "a:-1;b: ", f"a:1~{'9' * 5000}"):
-        assert codes(check_shape_flags, {"input_shape": text}) == ["E10048"], text
-
-
-def test_a_range_by_position_passes_the_flags_and_no_model() -> None:
-    """option_utils.cc:476: whether a name stands there is looked at when the model is parsed."""
-    for text in ("-1,128", "1~8,128;1~8,128", "-1;;2", "", "1,-1", "~"):
-        options = {"input_shape": text}
-        check_shape_flags(options)
-        if text:
-            assert codes(parse_ranges, ranges_of(options)) == ["E10048"]
-        brackets = {"input_shape_range": f"[{text}],[{text}]"}
-        check_shape_flags(brackets)
-        assert codes(parse_ranges, read_requests(brackets).ranges) == ["E10048"]
-
-
-def test_with_gears_any_number_stands_and_a_minus_one_makes_no_range() -> None:
-    assert parse_shapes("a:-1,-5;b:-1,0", gears=True) == (("a", (-1, -5)), ("b", (-1, 0)))
-    assert ranges_of({"input_shape": "a:-1", "dynamic_dims": "1;2"}) == ""
-
-
 def test_a_shape_range_is_read_and_a_bad_one_is_e10048() -> None:
     assert parse_ranges("image:[1,3,100~1080,100~1920]") == {"image": (1, 3, (100, 1080), (100, 1920))}
     several = {"tgt": (-1, -1), "cache_0": (-1, -1, 512), "cache_1": (-1,)}
@@ -93,20 +51,6 @@ def test_a_shape_range_is_read_and_a_bad_one_is_e10048() -> None:
     brackets = ("a:1~8", "a:[1~8", "a:[[1]]", "a:", "a:[1.5]", "a:[1~2~3]", "a:[1];b", "a:[1,x]", "a:[1];", "a:[]", "[")
     for text in (*brackets, "[1~20,3],[1~2,3]"):
         assert codes(parse_ranges, text) == ["E10048"], text
-
-
-def test_a_shape_range_replaces_the_shape() -> None:
-    requests = read_requests({"input_shape": "a:1", "input_shape_range": "a:[1~8]"})
-    assert (requests.ranges, requests.shapes) == ("a:[1~8]", ())
-    assert read_requests({"input_shape": "a:1,2"}).shapes == (("a", (1, 2)),)
-    assert read_requests({}).shapes == ()
-
-
-def test_bert_with_two_open_inputs_needs_four_values_a_gear() -> None:
-    """§3.3: ids:-1,-1;mask:-1,-1 needs four values, not two."""
-    options = {"input_shape": "ids:-1,-1;mask:-1,-1", "dynamic_dims": "1,64;1,128"}
-    assert codes(check_shape_flags, options) == ["E10003"]
-    check_shape_flags({**options, "dynamic_dims": "1,64,1,64;1,128,1,128"})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from workbench.cann_emulator.atc.engine import check_aicore_num, check_engine_options, check_soc_version, has_bf16
+from workbench.cann_emulator.atc.engine import check_aicore_num, check_engine_options, check_soc_version
 from workbench.cann_emulator.atc.failure import AtcFailure, Record
 
 FAMILY_910B = ["Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4", "Ascend910B4-1"]
@@ -29,12 +29,6 @@ def test_a_known_chip_is_itself_and_an_unknown_one_is_refused_by_the_runtime() -
         assert name in record.arguments["extend_info"]
 
 
-def test_the_first_generations_910b_is_another_chip_without_bfloat16() -> None:
-    assert all(map(has_bf16, FAMILY_910B))
-    assert not has_bf16("Ascend910B")
-    assert not has_bf16("Ascend310P3")
-
-
 def test_a_bfloat16_mode_needs_a_chip_that_has_it() -> None:
     for flag, mode in (("precision_mode", "allow_fp32_to_bf16"), ("precision_mode_v2", "mixed_bfloat16")):
         assert check_engine_options({"soc_version": "Ascend910B3", flag: mode}) == "Ascend910B3"
@@ -51,8 +45,3 @@ def test_cores_are_one_or_two_numbers_up_to_the_chips() -> None:
     ):
         for value in values:
             assert refused(lambda value=value: check_aicore_num("Ascend910B3", value)).code == code, value
-
-
-def test_a_slice_of_a_device_and_the_l1_buffer_do_not_go_together() -> None:
-    options = {"soc_version": "Ascend910B3", "virtual_type": "1", "buffer_optimize": "l1_optimize"}
-    assert refused(lambda: check_engine_options(options)).code == "E20101"

@@ -6,9 +6,7 @@ import pytest
 from workbench.targets.ascend.config_files import (
     FUSION_GROUPS,
     customize_dtypes,
-    keep_dtype,
     mixlist,
-    op_precision,
 )
 from workbench.targets.ascend.om_set import write_config_files
 from workbench.targets.ascend.settings import AscendCompile
@@ -30,10 +28,6 @@ NOT_CLOSABLE = frozenset(
     """.split()  # noqa: SIM905 (eighty quoted names in a list read worse)
 )
 """atc.md §4.3: passes that stay on whatever a switch file says, and those the manual calls risky to close."""
-
-
-def test_settings_that_say_nothing_need_no_file() -> None:
-    assert AscendCompile().handed_files() == {}
 
 
 def test_groups_become_a_switch_file_in_json_with_every_pass_named() -> None:
@@ -68,68 +62,6 @@ def test_a_mixed_precision_list_has_three_levels() -> None:
         "gray-list": {"to-add": ["LayerNorm"]},
         "white-list": {"to-remove": ["SoftmaxV2"]},
     }
-
-
-@pytest.mark.parametrize(
-    ("entries", "code"),
-    [
-        (("black-list:SoftmaxV2",), "E21002"),
-        (("blacklist.to-add:SoftmaxV2",), "E21002"),
-        (("black-list.add:SoftmaxV2",), "E21002"),
-        (("black-list.to-add:",), "E21002"),
-        (("black-list.to-add:Soft max",), "E21002"),
-    ],
-)
-def test_a_mixed_precision_list_that_atc_refuses_is_refused(entries: tuple[str, ...], code: str) -> None:
-    with pytest.raises(ConfigError, match=code):
-        mixlist(entries)
-
-
-def test_kernel_modes_are_lines_by_operator_type() -> None:
-    """atc.md §3.2, --op_precision_mode; the form of ModelZoo's own files."""
-    assert op_precision(("Gelu=high_performance", "Tanh=high_performance")) == (
-        "Gelu=high_performance\nTanh=high_performance\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("entries", "words"),
-    [
-        (("Gelu",), "Gelu=high_performance"),
-        (("Gelu=fast",), "ATC would skip it"),
-        (("Gelu=enable_hi_float_32_execution",), "ATC would skip it"),
-        (("Gelu=high_precision", "Gelu=high_performance"), "has high_precision already"),
-        (("[ByNodeName]=high_precision",), "Write such as"),
-    ],
-)
-def test_kernel_modes_that_atc_would_skip_are_refused(entries: tuple[str, ...], words: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        op_precision(entries)
-
-    assert words in str(raised.value)
-
-
-def test_names_and_types_to_keep_are_one_a_line() -> None:
-    assert keep_dtype(("/layer.0/MatMul", "OpType::LayerNorm")) == "/layer.0/MatMul\nOpType::LayerNorm\n"
-
-
-@pytest.mark.parametrize("entry", ["OpType::layerNorm", "OpType::", " a", "", "a\nb"])
-def test_a_name_to_keep_that_atc_would_miss_is_refused(entry: str) -> None:
-    """atc.md §3.2, --keep_dtype: types are PascalCase, else E10003."""
-    with pytest.raises(ConfigError, match="keep_dtype"):
-        keep_dtype((entry,))
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "OpType::Gelu:InputDtype:float,OutputDtype:float",
-        "/layer.0/Add::InputDtype:float16,float16,OutputDtype:float16",
-        "node::InputDtype:,float16,OutputDtype:",
-    ],
-)
-def test_types_of_single_operators_are_taken_as_the_manual_writes_them(entry: str) -> None:
-    assert customize_dtypes((entry,)) == f"{entry}\n"
 
 
 @pytest.mark.parametrize(

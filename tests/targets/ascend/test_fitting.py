@@ -36,25 +36,11 @@ def test_the_smallest_shape_that_holds_the_call_serves_it(
     assert served(GRID, batch, length) == expected
 
 
-def test_an_uneven_set_of_shapes_is_searched_by_elements() -> None:
-    shapes = [Shape(batch=8, length=16), Shape(batch=2, length=128)]
-
-    assert served(shapes, 1, 16) == [(8, 16, 1)]
-    assert served(shapes, 1, 17) == [(2, 128, 1)]
-    assert served(shapes, 5, 100) == [(2, 128, 2), (2, 128, 2), (2, 128, 1)]
-
-
 def test_a_text_longer_than_every_shape_is_refused_with_what_was_compiled() -> None:
     with pytest.raises(MeasureError, match="length 65 is longer than every compiled shape") as caught:
         turns(GRID, Shape(batch=1, length=65))
 
     assert "batch 8, length 64" in str(caught.value)
-
-
-def test_models_without_one_of_the_axes_are_served() -> None:
-    assert served([Shape(batch=4, length=None)], 6, None) == [(4, None, 4), (4, None, 2)]
-    assert served([Shape(batch=None, length=32)], None, 20) == [(None, 32, 1)]
-    assert served([Shape(batch=None, length=None)], None, None) == [(None, None, 1)]
 
 
 @given(st.integers(1, 40), st.integers(1, 64))

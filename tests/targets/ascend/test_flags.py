@@ -88,14 +88,6 @@ def test_flags_that_a_space_names_reach_the_command_line(tmp_path: Path) -> None
     assert assignment_of(space, candidate) == complete(space, chosen)
 
 
-def test_candidates_without_such_flags_keep_their_ids() -> None:
-    plain = Candidate(
-        target="ascend910b3", precision=Precision(mode="force_fp16"), compile=AscendCompile(sequence_bins=(8,))
-    )
-
-    assert "options" not in plain.to_json()["compile"]
-
-
 def test_of_a_file_the_content_is_the_candidate_s_and_is_what_atc_is_given(tmp_path: Path) -> None:
     (tmp_path / "aipp.cfg").write_text(AIPP, encoding="utf-8")
     file = space_of(tmp_path, insert_op_conf='["off", aipp.cfg]')

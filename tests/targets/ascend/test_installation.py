@@ -8,7 +8,6 @@ from workbench.targets.ascend.installation import (
     driver_files,
     find_installation,
     read_installation,
-    read_version_info,
 )
 from workbench.values.errors import ToolchainError
 
@@ -51,24 +50,6 @@ def test_the_version_is_taken_where_atc_looks_first(tmp_path: Path) -> None:
     assert read_installation(tmp_path, {}).version == "8.5.0"
 
 
-def test_a_version_folder_without_a_number_does_not_hide_the_version(tmp_path: Path) -> None:
-    assert read_installation(cann(tmp_path, "9.2.0", more="version_dir=cann\n"), {}).release == "9.2.0"
-
-
-def test_an_emulated_one_says_so(tmp_path: Path) -> None:
-    cann(tmp_path, more="Emulator=int8-workbench 0123456789ab\n")
-
-    assert read_installation(tmp_path, {}).emulator == "int8-workbench 0123456789ab"
-
-
-def test_a_toolkit_without_the_ops_package_has_no_kernels(tmp_path: Path) -> None:
-    cann(tmp_path)
-    (tmp_path / KERNELS / "ascend910b/ops_oam").mkdir(parents=True)
-    (tmp_path / KERNELS / "config/ascend910b").mkdir(parents=True)
-
-    assert read_installation(tmp_path, {}).kernels == ()
-
-
 def test_the_compiler_on_path_is_the_one_that_runs(tmp_path: Path) -> None:
     own = write(tmp_path / "cann/compiler/bin/atc", "", 0o755)
     other = write(tmp_path / "other/atc", "", 0o755)
@@ -97,13 +78,6 @@ def test_half_an_installation_names_the_files_it_lacks(tmp_path: Path) -> None:
         find_installation({"ASCEND_HOME_PATH": str(tmp_path)})
 
 
-def test_one_that_is_not_switched_on_is_pointed_at(tmp_path: Path) -> None:
-    write(tmp_path / "Ascend/cann/set_env.sh")
-
-    with pytest.raises(ToolchainError, match=f"source {tmp_path}/Ascend/cann/set_env.sh"):
-        find_installation({"HOME": str(tmp_path)})
-
-
 def test_the_install_record_leads_to_the_driver(tmp_path: Path) -> None:
     record = write(tmp_path / "ascend_install.info", f"UserName=HwHiAiUser\nDriver_Install_Path_Param={tmp_path}/d\n")
     write(tmp_path / "d/driver/version.info", "Version=25.3.rc1\nascendhal_version=7.35.23\n")
@@ -112,11 +86,3 @@ def test_the_install_record_leads_to_the_driver(tmp_path: Path) -> None:
     found = driver_files(record)
 
     assert (found.root, found.driver, found.firmware) == (tmp_path / "d", "25.3.rc1", "7.8.0.2.212")
-
-
-def test_a_version_file_of_any_bytes_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "version.info").write_bytes(b'\xff\xfe\x00Ver\nVersion = "8.5.0" \n=\n')
-
-    assert read_version_info(tmp_path / "version.info")["version"] == "8.5.0"
-    assert read_version_info(tmp_path / "absent") == {}
-    assert read_version_info(tmp_path) == {}

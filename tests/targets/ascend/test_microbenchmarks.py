@@ -55,15 +55,6 @@ def test_a_micro_benchmark_finds_what_the_device_has(device: Path, name: str, va
         read_measured(file)
 
 
-def test_a_second_one_is_written_beside_the_first(device: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = device / "two.json"
-    for name in ("copy_latency", "copy_bandwidth"):
-        assert main([name, "--to", str(file), *QUICK]) == 0
-
-    assert set(json.loads(file.read_text())["measured"]) == {"copy_latency", "copy_bandwidth"}
-    assert "copy_bandwidth: 13 GB/s (emulated)" in capsys.readouterr().out
-
-
 def test_values_of_another_device_are_not_mixed_in(device: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = device / "real.json"
     file.write_text(json.dumps({"version": 1, "device": "Ascend910B3", "emulated": False, "measured": {}}))
@@ -77,10 +68,3 @@ def test_every_micro_benchmark_settles_an_error_in_its_unit() -> None:
 
     units = {unknown.name: unknown.unit for unknown in clock.unknowns}
     assert units.items() >= {name: unit for name, (_, unit) in MEASUREMENTS.items()}.items()
-
-
-def test_an_unknown_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["warp", "--to", str(tmp_path / "clock.json")])
-
-    assert "'warp' is none of matrix_float16" in capsys.readouterr().err

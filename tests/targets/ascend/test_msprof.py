@@ -47,20 +47,6 @@ def test_without_data_types_nothing_is_said_of_int8(tmp_path: Path) -> None:
     assert "no starts" in found.notes[-1]
 
 
-def test_a_summary_without_details_leaves_the_statistic(tmp_path: Path) -> None:
-    """Task time l0: most details are N/A."""
-    put(tmp_path, "op_statistic_1.csv", STATISTIC)
-    folder = put(tmp_path, "op_summary_1.csv", "Op Name,OP Type,Task Duration(us)\nx,MatMulV2,N/A\n")
-
-    assert read_profile([folder]).operators_us == 100
-
-
-def test_a_byte_order_mark_and_broken_rows_do_no_harm(tmp_path: Path) -> None:
-    text = "\ufeffOP Type,Core Type,Count,Total Time(us)\nCast,AI_VECTOR_CORE\nMatMulV2,AI_CORE,1,5.0,left,over\n"
-
-    assert read_profile([put(tmp_path, "op_statistic_1.csv", text)]).operators_us == 5
-
-
 def test_nothing_to_read_is_an_error_that_names_the_places(tmp_path: Path) -> None:
     with pytest.raises(MeasureError, match=f"with operators in {tmp_path}"):
         read_profile([tmp_path])

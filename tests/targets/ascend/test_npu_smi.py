@@ -85,27 +85,9 @@ def test_two_dies_of_one_card_are_two_chips() -> None:
     assert [(process.chip, process.pid) for process in seen.processes] == [(1, 1444272)]
 
 
-def test_a_card_without_hbm_has_no_hbm() -> None:
-    (card,) = parse_info(capture("info_25_3_rc1_ddr_only")).cards
-
-    assert (card.name, card.hbm_used_mb, card.hbm_total_mb) == ("310P3", None, None)
-
-
 @pytest.mark.parametrize("text", ["", "dcmi model initialized failed, because the device is used. ret is -8020\n"])
 def test_a_text_without_any_row_is_unknown_rather_than_no_device(text: str) -> None:
     assert not parse_info(text).readable
-
-
-def test_a_table_without_rows_is_known_to_have_no_card() -> None:
-    head = "\n".join(capture("info_25_5_1").splitlines()[:6])
-
-    assert parse_info(head).readable
-    assert parse_info(head).cards == ()
-
-
-def test_logic_ids_come_from_the_mapping_without_the_boards_controller() -> None:
-    assert parse_mapping(capture("mapping")) == {(2, 0): 0, (5, 0): 1}
-    assert list(parse_mapping(capture("mapping_two_dies")).values()) == [0, 1]
 
 
 def test_the_chip_counts_and_not_the_boards_controller() -> None:
@@ -129,12 +111,6 @@ def test_the_cards_of_a_machine_have_their_logic_ids(tmp_path: Path) -> None:
     environment = fake(tmp_path, f'if [ "$2" = -m ]; then cat {mapping}; else cat {info}; fi')
 
     assert [(card.npu_id, card.logic_id) for card in overview(environment).cards] == [(2, 0), (5, 1)]
-
-
-def test_an_npu_smi_without_a_mapping_leaves_logic_ids_unknown(tmp_path: Path) -> None:
-    environment = fake(tmp_path, f'[ "$2" = -m ] && exit 1; cat {CAPTURES}/info_23_0_6.txt')
-
-    assert [card.logic_id for card in overview(environment).cards] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Sets of OM files from programs that play an atc; what the emulator makes of them is in test_om_set_emulated.py."""
 
-import errno
 import os
 import signal
 import subprocess
@@ -13,12 +12,11 @@ import pytest
 
 from tests.targets.ascend.played_atc import SUCCESS, play_atc
 from workbench.targets.ascend import om_set
-from workbench.targets.ascend.atc.atc import COMPILE_TIMEOUT_S, TIMEOUT_VARIABLE, compile_timeout_s
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.om_set import CompiledSet, compile_set, parallel_compiles
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision
-from workbench.values.errors import CompileError, ConfigError, ToolchainError
+from workbench.values.errors import CompileError, ToolchainError
 
 INTERFACE = Interface(
     inputs=(Port(name="ids", dtype="int64", shape=("batch", "sequence")),),
@@ -75,14 +73,6 @@ def test_one_file_for_each_batch_and_bin_and_its_log(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_with_the_suffix_of_a_dynamic_model_is_found(tmp_path: Path) -> None:
-    """atc.md §6: `_<os>_<arch>` before .om."""
-    made = compiled(tmp_path, 'echo x > "${output}_linux_x86_64.om"\n' + SUCCESS)
-
-    assert [f.file for f in made.files] == ["b1_s16.om"]
-    assert (tmp_path / "to" / "b1_s16.om").read_text() == "x\n"
-
-
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -133,43 +123,9 @@ def running_below(folder: Path) -> list[str]:
     return found
 
 
-def test_a_limit_from_the_environment_counts_and_nonsense_is_refused() -> None:
-    assert compile_timeout_s({}) == COMPILE_TIMEOUT_S
-    assert compile_timeout_s({TIMEOUT_VARIABLE: "90"}) == 90.0
-    for nonsense in ("soon", "-1", "0", "inf", "nan"):
-        with pytest.raises(ConfigError, match=r"WORKBENCH_ATC_TIMEOUT_S.*such as 1800"):
-            compile_timeout_s({TIMEOUT_VARIABLE: nonsense})
-
-
 def test_an_operator_package_that_is_not_there_is_told_before_atc_starts(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"ASCEND_OPP_PATH names .*/opp.*Install the ops package"):
         compiled(tmp_path, WRITES_OM, ASCEND_OPP_PATH=str(tmp_path / "opp"))
-
-
-def test_a_full_disk_while_moving_is_the_machines_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, target: Path) -> Path:
-        raise OSError(errno.ENOSPC, "No space left on device", str(target))
-
-    monkeypatch.setattr(Path, "replace", full)
-
-    with pytest.raises(ToolchainError, match=r"no space for compiled files.*Free some space"):
-        compiled(tmp_path, WRITES_OM)
-
-
-def test_files_move_across_disks_by_copy_and_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rename = Path.replace
-
-    def across(self: Path, target: Path) -> Path:
-        if self.suffix == ".om":
-            raise OSError(errno.EXDEV, "Invalid cross-device link")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "replace", across)
-
-    made = compiled(tmp_path, WRITES_OM)
-
-    assert [f.file for f in made.files] == ["b1_s16.om"]
-    assert names(tmp_path / "to") == ["b1_s16.log", "b1_s16.om", "json.log"]
 
 
 def test_a_folder_without_rights_is_the_machines_trouble(tmp_path: Path) -> None:
@@ -181,27 +137,6 @@ def test_a_folder_without_rights_is_the_machines_trouble(tmp_path: Path) -> None
 def test_a_full_disk_while_compiling_is_the_machines_trouble(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"disk of .* is full.*Free some space"):
         compiled(tmp_path, 'cat "$model" > /dev/full || exit 255\n')
-
-
-def test_json_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
-    environment = play_atc(tmp_path, WRITES_OM)
-    program = tmp_path / "bin" / "atc"
-    program.write_text(program.read_text().replace('{"graph"', '{"grap'))
-    lowered = tmp_path / "lowered.onnx"
-    lowered.write_bytes(b"onnx")
-    (tmp_path / "to").mkdir()
-
-    with pytest.raises(CompileError, match="its JSON cannot be read") as raised:
-        compile_set(
-            lowered,
-            Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=ONE),
-            INTERFACE,
-            tmp_path / "to",
-            soc_version="Ascend910B3",
-            environment=environment,
-        )
-
-    assert raised.value.log_path == tmp_path / "to" / "json.log"
 
 
 def test_an_interrupt_ends_every_compile(tmp_path: Path) -> None:

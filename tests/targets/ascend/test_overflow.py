@@ -15,7 +15,6 @@ from workbench.targets.ascend.overflow import (
     decode_overflow,
     overflow_text,
     read_overflows,
-    write_overflow_config,
 )
 from workbench.values.errors import MeasureError, ToolchainError
 
@@ -44,13 +43,6 @@ def toolkit(root: Path, code: str) -> Path:
     return root
 
 
-def test_the_configuration_switches_the_check_on_and_its_folder_exists(tmp_path: Path) -> None:
-    written = json.loads(write_overflow_config(tmp_path).read_text())
-
-    assert written == {"dump": {"dump_path": str(tmp_path / "overflow"), "dump_debug": "on"}}
-    assert (tmp_path / "overflow").is_dir()
-
-
 @pytest.mark.parametrize(
     ("status", "causes", "suspect"),
     [
@@ -72,27 +64,9 @@ def test_status_bits_are_told_in_words(status: int, causes: tuple[str, ...], sus
     assert causes_of(status) == causes
 
 
-def test_an_atomic_addition_overflows_with_any_status_above_0() -> None:
-    assert [(o.unit, o.causes) for o in decode_overflow(content(dha=1, l2=3))] == [
-        ("DHA Atomic Add", ("atomic addition",)),
-        ("L2 Atomic Add", ("atomic addition",)),
-    ]
-    assert decode_overflow(content()) == ()
-
-
-def test_the_newer_layout_is_a_list() -> None:
-    newer = {"magic": 0x5A5A5A5A, "version": 2, "acc_list": [{"data": {"status": "0x20", "task_id": 9}}, {"status": 0}]}
-
-    assert [(o.status, o.task_id) for o in decode_overflow(newer)] == [(32, 9)]
-
-
 def test_an_unknown_layout_is_not_taken_for_no_overflow() -> None:
     with pytest.raises(ValueError, match="keys are something"):
         decode_overflow({"something": 1})
-
-
-def test_no_file_is_no_overflow_and_needs_no_toolkit(tmp_path: Path) -> None:
-    assert read_overflows(tmp_path, tmp_path / "nowhere", tmp_path / "results") == ()
 
 
 def test_every_file_is_converted_and_decoded(tmp_path: Path) -> None:
@@ -161,18 +135,6 @@ def test_the_operator_of_the_status_is_named_with_what_overflowed(tmp_path: Path
     assert "SUSPECT encoder/grow (Mul, from node encoder.residual); AI Core, task 57" in text
     assert "float32 or int32 to float16" in text
     assert "compile.keep_dtype: encoder.residual" in text
-
-
-def test_one_operator_in_many_calls_is_told_once(tmp_path: Path) -> None:
-    status = dumped(tmp_path / "dump", 20_000_000)
-    operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=57)
-    (found,) = told(tmp_path, content(ai_core=0x100))
-
-    text = overflow_text([found] * 3, 5)
-
-    assert "3 overflows in 5 calls" in text
-    assert text.count("SUSPECT") == 1
-    assert "status 0x100, 3 times: float32" in text
 
 
 def test_an_operator_that_was_given_an_infinity_is_told_from_one_that_made_it(tmp_path: Path) -> None:

@@ -168,36 +168,3 @@ def test_a_callers_fault_leaves_the_session_in_order(acl: ModuleType, files: tup
 
     assert np.array_equal(session.run(FEEDS)["logits"], expected(FEEDS)["logits"])
     session.close()
-
-
-def test_the_first_of_several_failures_is_told(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    session = open_session(*files)
-    errors.arm("acl.destroy_data_buffer:1=100000;acl.rt.destroy_stream:1=107003")
-
-    with pytest.raises(MeasureError, match="destroy_data_buffer failed with 100000"):
-        session.close()
-    session.close()  # and only once
-    clean_up()
-
-
-def test_a_failing_open_tells_its_own_reason_not_that_of_the_release(
-    acl: ModuleType, files: tuple[Path, Artifact], caplog: pytest.LogCaptureFixture
-) -> None:
-    errors.arm("acl.mdl.create_dataset:1+=1;acl.rt.destroy_stream:1=107003")
-
-    with pytest.raises(MeasureError, match=r"acl\.mdl\.create_dataset gave 0"):
-        open_session(*files)
-    assert "107003" in caplog.text
-    clean_up()
-
-
-@pytest.mark.parametrize("call", ["acl.rt.reset_device", "acl.finalize"])
-def test_what_fails_at_the_very_end_is_told_too(acl: ModuleType, files: tuple[Path, Artifact], call: str) -> None:
-    open_run_close(files)
-    errors.arm(f"{call}:1=107000")
-
-    with pytest.raises(MeasureError, match=f"{call} failed with 107000"):
-        acl_process.shut_down()
-    while acl.rt.reset_device(0) == 0:
-        pass
-    assert acl.finalize() in (0, 100037)

@@ -30,13 +30,6 @@ def test_hif8_is_refused_because_the_vendor_check_lets_it_pass(mode: str) -> Non
         candidate(mode)
 
 
-def test_a_mode_of_another_target_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no precision mode of ATC"):
-        candidate("fp32")
-    with pytest.raises(ConfigError, match="'force_fp16' is no value of it on target 'onnxruntime'"):
-        Candidate(target="onnxruntime", precision=Precision(mode="force_fp16"))
-
-
 @pytest.mark.parametrize("mode", ["force_fp32", "cube_fp16in_fp32out", "must_keep_origin_dtype", "origin"])
 def test_int8_refuses_modes_that_give_neither_speed_nor_precision(mode: str) -> None:
     """atc.md, fact 5."""
@@ -99,15 +92,6 @@ def test_bins_on_ascend_are_compiled_ones() -> None:
     assert candidate().sequence_bins is None
     with pytest.raises(ConfigError, match=r"Name the bins in compile\.sequence_bins"):
         replace(candidate(sequence_bins=(64, 128)), serving=Serving(sequence_bins=(64, 128)))
-
-
-def test_the_host_threads_are_no_setting_of_the_device() -> None:
-    shown = candidate(sequence_bins=(64, 128), disabled_fusions=("gelu",)).parameters()
-
-    assert "serving.intra_op_threads" not in shown
-    assert shown["compile.sequence_bins"] == "64 128"
-    assert shown["compile.disabled_fusions"] == "gelu"
-    assert "compile.oo_level" not in shown
 
 
 def test_a_candidate_is_described_by_what_differs_from_the_defaults() -> None:

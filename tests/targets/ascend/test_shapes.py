@@ -25,10 +25,6 @@ def test_the_first_free_axis_is_the_batch_and_the_other_the_length() -> None:
     assert found.outputs[0].shape == ("batch", "sequence", 9)
 
 
-def test_axes_without_a_name_are_told_by_their_place() -> None:
-    assert interface_of(model((None, None))).inputs[0].shape == ("batch", "sequence")
-
-
 @pytest.mark.parametrize(("output", "port"), [((4, 12), "batch"), ((128, 12), 128), (("kept", 12), "sequence")])
 def test_a_fixed_first_axis_is_the_batch_too_and_other_fixed_axes_stay(output: tuple[int, int], port: str) -> None:
     found = interface_of(model((4, 128), output=output))

@@ -23,15 +23,6 @@ def down(acl: ModuleType) -> object:
     acl_calls.clear_doubt()
 
 
-def test_the_three_return_shapes_have_one_call_each(ready: ModuleType) -> None:
-    pointer = acl_calls.take("rt.malloc", 64, 0)
-    buffer = acl_calls.read("create_data_buffer", pointer, 64)
-
-    assert acl_calls.do("destroy_data_buffer", buffer) == 0
-    assert acl_calls.do("rt.free", pointer) == 0
-    assert len(acl_calls.take("rt.get_mem_info", 1)) == 2, "several values stay a tuple"
-
-
 def test_a_failure_has_the_code_its_meaning_cann_s_own_words_and_a_remedy(ready: ModuleType) -> None:
     with pytest.raises(MeasureError) as caught:
         acl_calls.take("rt.malloc", 0, 0, about="input 'ids'")
@@ -53,17 +44,6 @@ def test_the_words_are_those_of_this_failure_and_not_of_an_older_one(ready: Modu
         acl_calls.do("mdl.unload", 12345)
 
     assert "EH0001" not in str(caught.value)
-
-
-def test_a_question_may_be_answered_by_there_is_none(ready: ModuleType) -> None:
-    assert acl_calls.probe("rt.malloc", 0, 0, absent=100000) is None
-    with pytest.raises(MeasureError, match="100000"):
-        acl_calls.probe("rt.malloc", 0, 0, absent=145003)
-
-
-def test_a_null_value_is_a_failure(ready: ModuleType) -> None:
-    with pytest.raises(MeasureError, match=r"acl\.mdl\.get_input_data_type gave -1"):
-        acl_calls.read("mdl.get_input_data_type", 0, 0, null=(-1,))
 
 
 @pytest.mark.parametrize("code", sorted(set(meanings()) - {0}), ids=str)

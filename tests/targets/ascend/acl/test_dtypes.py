@@ -17,16 +17,6 @@ def stored(name: str) -> Any:
     return acl_type(CODES[name], "x")
 
 
-def test_the_codes_are_the_vendors() -> None:
-    """pyacl.md §2.3"""
-    expected = {
-        "float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4, "int16": 6, "uint16": 7, "uint32": 8, "int64": 9,
-        "uint64": 10, "float64": 11, "bool": 12, "complex64": 16, "complex128": 17, "bfloat16": 27,
-    }  # fmt: skip
-
-    assert expected == CODES
-
-
 @pytest.mark.parametrize("code", [-1, 5, 13, 29, 30, 33, 35, 99])
 def test_a_type_that_no_array_holds_is_refused_with_the_tensors_name(code: int) -> None:
     with pytest.raises(MeasureError, match=rf"'ids' has pyACL data type {code} "):

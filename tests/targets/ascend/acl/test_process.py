@@ -48,16 +48,6 @@ def test_sessions_open_side_by_side_and_close_in_any_order(acl: ModuleType, file
     third.close()
 
 
-def test_what_another_library_initialized_is_not_finalized(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    assert acl.init() == 0
-
-    open_session(*files).close()
-    acl_process.shut_down()
-
-    assert acl.finalize() == 0, "it was still up"
-    assert acl.finalize() == 100037
-
-
 def test_pyacl_can_be_shut_down_and_used_again(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
     feeds = texts(1, 8)
     for _ in range(2):
@@ -102,12 +92,6 @@ def test_what_nobody_closed_is_released_at_exit(files: tuple[Path, Artifact]) ->
     done = child("session = open_session(*files); session.run(texts(2, 8)); print('done')", files)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
-
-
-def test_what_nobody_closed_is_released_after_an_error_too(files: tuple[Path, Artifact]) -> None:
-    done = child("session = open_session(*files); session.run(texts(2, 8)); raise SystemExit(7)", files)
-
-    assert (done.returncode, done.stderr) == (7, "")
 
 
 def test_a_forked_child_is_refused_and_harms_nobody(files: tuple[Path, Artifact]) -> None:

@@ -82,22 +82,6 @@ def test_results_do_not_depend_on_how_rows_are_grouped_or_filled_up(session: Asc
     check()
 
 
-def test_outputs_are_the_callers_own(session: AscendSession) -> None:
-    first = session.run(texts(4, 16, 1))
-    kept = {name: values.copy() for name, values in first.items()}
-
-    session.run(texts(4, 16, 2))
-
-    assert all(np.array_equal(first[name], kept[name]) for name in kept)
-
-
-def test_feeds_need_not_be_contiguous(session: AscendSession) -> None:
-    wide = texts(4, 16)
-    feeds = {name: np.asfortranarray(np.repeat(array, 2, axis=1))[:, ::2] for name, array in wide.items()}
-
-    assert_right(session.run(feeds), wide)
-
-
 def test_a_target_opens_the_whole_set_whatever_batch_was_timed(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
     """A service may form any batch that was compiled; memory and start-up are those of the whole set."""
     artifact, directory = files[1], files[0]
@@ -205,15 +189,6 @@ def test_files_for_another_chip_are_refused_with_both_names(acl: ModuleType, tmp
         open_session(tmp_path, artifact)
 
 
-def test_an_om_of_another_chip_is_refused_by_pyacl_with_its_reason(acl: ModuleType, tmp_path: Path) -> None:
-    artifact = artifact_of({(1, 8): replace(static_model(1, 8), soc_version="Ascend310P3")}, tmp_path)
-
-    with pytest.raises(MeasureError, match=r"b1_s8\.om: pyACL cannot load it: acl\.mdl\.\w+ failed with \d+") as caught:
-        open_session(tmp_path, artifact)
-    assert not caught.value.transient
-    assert "CANN says:" in str(caught.value)
-
-
 IDS, MASK = TEXT.inputs
 LOGITS, TOKENS = TEXT.outputs
 
@@ -239,22 +214,6 @@ def test_files_that_are_not_what_the_interface_says_are_refused(
         open_session(tmp_path, artifact)
 
 
-def test_a_file_of_another_shape_than_its_entry_says_is_refused(acl: ModuleType, tmp_path: Path) -> None:
-    artifact = artifact_of({(2, 8): static_model(1, 8)}, tmp_path)
-
-    with pytest.raises(MeasureError, match="compiled for batch 1, length 8, its entry says batch 2, length 8"):
-        open_session(tmp_path, artifact)
-
-
-def test_an_output_without_rows_cannot_be_cut(acl: ModuleType, tmp_path: Path) -> None:
-    logits = Port(name="logits", dtype="float32", shape=(3, "batch"))
-    interface = Interface(inputs=TEXT.inputs, outputs=(logits, TEXT.outputs[1]))
-    artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=interface)
-
-    with pytest.raises(MeasureError, match="'logits' has 3 rows in a shape of batch 2"):
-        open_session(tmp_path, artifact)
-
-
 # --- gears ---------------------------------------------------------------------------------------------------------
 
 
@@ -271,16 +230,6 @@ def test_gears_serve_as_separate_files_do_and_may_change_with_every_call(geared:
     for batch, length in ((1, 8), (4, 16), (1, 8), (3, 10), (9, 16), (2, 8), (1, 1)):
         feeds = texts(batch, length, seed=batch)
         assert_right(geared.run(feeds), feeds)
-
-
-def test_gears_of_the_batch_alone_serve(acl: ModuleType, tmp_path: Path) -> None:
-    model = gear_model([(1, 8), (2, 8), (4, 8)], kind="dynamic_batch_size")
-    session = open_session(tmp_path, artifact_of({(None, None): model}, tmp_path))
-
-    for batch in (1, 2, 3, 4, 7):
-        feeds = texts(batch, 8, seed=batch)
-        assert_right(session.run(feeds), feeds)
-    session.close()
 
 
 # --- times and memory ----------------------------------------------------------------------------------------------
@@ -300,11 +249,6 @@ def test_copies_and_execution_are_timed_apart(session: AscendSession) -> None:
     assert four.host_to_device_ms >= one.host_to_device_ms
     assert two_turns.execute_ms == pytest.approx(2 * four.execute_ms, rel=1e-3)
     assert isinstance(session, DeviceSession)
-
-
-def test_there_are_no_times_before_the_first_call(session: AscendSession) -> None:
-    with pytest.raises(MeasureError, match="no times"):
-        session.times()
 
 
 def test_device_memory_counts_weights_work_memory_and_buffers(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
@@ -349,16 +293,6 @@ def test_threads_share_a_session_and_get_their_own_answers(session: AscendSessio
         thread.join()
 
     assert wrong == []
-
-
-def test_a_session_may_be_closed_in_another_thread(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    session = open_session(*files)
-    thread = threading.Thread(target=session.close)
-    thread.start()
-    thread.join()
-
-    with pytest.raises(MeasureError, match="closed"):
-        session.run(texts(1, 8))
 
 
 def test_ten_thousand_calls_leave_no_handle_behind(acl: ModuleType, tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.ascend.amct.amct import (
     calibrate_with_amct,
     compare_with_fake_quant,
-    run_in_amct,
 )
 from workbench.targets.ascend.amct.process import VARIABLE, AmctInstallation, find_amct
 from workbench.values.errors import CalibrationError, ToolchainError
@@ -160,15 +159,6 @@ def test_a_configuration_that_amct_refuses_fails_the_candidate_with_its_words(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["amct.log"]
 
 
-def test_outputs_of_several_batches_come_in_order(installation: AmctInstallation, tmp_path: Path) -> None:
-    model = mlp_model(tmp_path)
-
-    runs = run_in_amct(model.path, mlp_batches(3), installation=installation)
-
-    assert [sorted(run) for run in runs] == [["y"]] * 3
-    assert np.allclose(runs[0]["y"][0], [-0.162553, 0.213448, -0.040652], atol=1e-6)  # amct.md §11
-
-
 def test_learned_rounding_is_read_from_the_integers_of_the_deploy_model(
     installation: AmctInstallation, tmp_path: Path
 ) -> None:
@@ -187,10 +177,6 @@ def test_learned_rounding_is_read_from_the_integers_of_the_deploy_model(
 
 
 # --- finding it ----------------------------------------------------------------------------------------------------
-
-
-def test_without_a_name_and_without_the_module_there_is_none() -> None:
-    assert find_amct({}) is None
 
 
 def test_a_name_that_is_no_program_is_refused() -> None:
@@ -232,11 +218,6 @@ def test_an_interpreter_without_the_module_is_told_how_to_install_it(tmp_path: P
         find_amct(variables)
 
 
-def test_an_interpreter_that_hangs_at_the_import_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match="took longer than 1 s"):
-        find_amct(broken_variables(tmp_path, "import time; time.sleep(600)"), timeout_s=1)
-
-
 # --- what may happen while it runs ---------------------------------------------------------------------------------
 
 FAULTS: dict[str, tuple[str, type[Exception], bool, str]] = {
@@ -269,19 +250,6 @@ FAULTS: dict[str, tuple[str, type[Exception], bool, str]] = {
         CalibrationError, False, "AMCT's quantize_model failed: ValueError: Do bias quantize failed",
     ),
 }  # fmt: skip
-
-
-def test_an_amct_that_writes_nothing_is_told_from_a_full_disk(tmp_path: Path) -> None:
-    source = (
-        "import numpy, onnxruntime\n"
-        "AMCT_SO = onnxruntime.SessionOptions()\n"
-        "def quantize_model(c, model, modified, record): open(modified, 'wb').write(open(model, 'rb').read())\n"
-        "def save_model(*a): pass\n"
-    )
-    installation = broken(tmp_path / "site", WORKING + source)
-
-    with pytest.raises(CalibrationError, match=r"AMCT did not write model_deploy_model\.onnx; it wrote nothing"):
-        calibrate_with_amct(mlp_model(tmp_path), CFG, mlp_batches(), tmp_path / "out", installation=installation)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -68,20 +68,6 @@ def test_a_percentile_is_ifmr_with_a_search_of_one_per_cent() -> None:
     assert (activation.search_start, activation.search_end) == (1.0, 1.01)
 
 
-def test_learned_rounding_is_ada_quantize() -> None:
-    text = quantization_to_amct_cfg(point(weight_algorithm="adaround"), LAYERS)
-
-    weight = recipe_of_config(parse_cfg(text), LAYERS).layers["query"].weight
-    assert weight is not None
-    assert weight.algorithm == "adaround"
-
-
-def test_a_text_of_the_user_stays_as_it_is() -> None:
-    assert (
-        quantization_to_amct_cfg(Quantization(scheme="cfg", cfg="batch_num: 9 # mine"), LAYERS) == "batch_num: 9 # mine"
-    )
-
-
 @pytest.mark.parametrize(("granularity", "channels"), [("channel", True), ("tensor", False)])
 def test_convolutions_have_a_scale_per_channel_where_it_is_asked_for(granularity: str, channels: bool) -> None:
     layers = (conv("conv1"),)
@@ -107,8 +93,3 @@ def test_convolutions_have_a_scale_per_channel_where_it_is_asked_for(granularity
 def test_what_amct_cannot_do_says_what_to_set_instead(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(CalibrationError, match=rf"AMCT cannot {message}.*or let the workbench calibrate\."):
         quantization_to_amct_cfg(point(**changes), LAYERS)
-
-
-def test_other_schemes_have_no_configuration() -> None:
-    with pytest.raises(CalibrationError, match="does not calibrate a 'none' model"):
-        quantization_to_amct_cfg(Quantization(), LAYERS)

@@ -68,14 +68,6 @@ def test_a_run_that_is_killed_may_be_tried_again(tmp_path: Path, how: str) -> No
     assert "memory" in str(error)
 
 
-def test_a_crash_is_not_tried_again(tmp_path: Path) -> None:
-    error = failure_of(ran(tmp_path, "kill -SEGV $$"), "the model")
-
-    assert isinstance(error, CompileError)
-    assert not error.transient
-    assert "crashed with SIGSEGV" in str(error)
-
-
 def test_a_run_out_of_memory_may_be_tried_again(tmp_path: Path) -> None:
     error = failure_of(ran(tmp_path, "echo 'terminate: std::bad_alloc'; exit 1"), "the model")
 
@@ -95,24 +87,6 @@ def test_a_disk_that_is_full_or_forbidden_stops_everything(tmp_path: Path, reaso
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "(E13010): No operator plugin is registered for Op: gelu_0, optype: ai.onnx::20::Gelu.",
-        "E13010: [PID: 4] 2024-01-02-03:04:05.006.007 No parser is registered for Op [gelu_0, optype "
-        "[ai.onnx::20::Gelu]].",
-    ],
-    ids=["8.5", "8.1"],
-)
-def test_a_refusal_names_code_operator_and_remedy_in_either_layout(tmp_path: Path, line: str) -> None:
-    error = failure_of(ran(tmp_path, f"echo 'ATC run failed'\necho '{line}'\nexit 255"), "the model for batch 1")
-
-    assert isinstance(error, CompileError)
-    assert not error.transient
-    for words in ("(E13010)", "gelu_0 of type ai.onnx::20::Gelu", "opset from 11 to 17", "Reproduce: "):
-        assert words in str(error)
-
-
-@pytest.mark.parametrize(
     ("body", "words"),
     [
         ("echo 'E40020: [PID: 4] Failed to import numpy'; exit 255", "set_env.sh"),
@@ -125,11 +99,6 @@ def test_trouble_of_the_installation_stops_everything(tmp_path: Path, body: str,
 
     assert isinstance(error, ToolchainError)
     assert words in str(error)
-
-
-def test_a_program_that_cannot_start_is_trouble_of_the_installation(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"cannot be started: .*No such file"):
-        run_atc([str(tmp_path / "none")], directory=tmp_path, log=tmp_path / "log", environment={})
 
 
 def test_a_log_is_completed_with_what_goes_away(tmp_path: Path) -> None:
@@ -153,13 +122,6 @@ def test_a_log_is_completed_with_what_goes_away(tmp_path: Path) -> None:
     assert f"$ cd {tmp_path}" in log
     assert '{"Switch": {}}' in log
     assert "[ERROR] GE(1): why" in log
-
-
-def test_atc_is_found_on_the_path_first(tmp_path: Path) -> None:
-    here, there = script(tmp_path / "here", ""), script(tmp_path / "there" / "bin", "")
-
-    assert find_atc({"PATH": str(here.parent), "ASCEND_HOME_PATH": str(tmp_path / "there")}) == here
-    assert find_atc({"PATH": "", "ASCEND_HOME_PATH": str(tmp_path / "there")}) == there
 
 
 def test_without_atc_the_message_says_how_to_get_it(tmp_path: Path) -> None:

@@ -11,13 +11,6 @@ def test_every_code_of_the_reference_page_and_of_the_table_has_a_cause_and_a_rem
         assert meaning.remedy.endswith("."), code
 
 
-def test_a_code_that_nobody_listed_has_a_meaning_too() -> None:
-    assert meaning_of(Message(code="E77777")).problem == "ATC failed"
-    assert meaning_of(Message(code="EC0010")).problem == "ATC failed"
-    assert meaning_of(Message(code="W99999")).problem == "ATC warned"
-    assert table().ranges[-1].code.startswith("W")
-
-
 @pytest.mark.parametrize(
     ("code", "text", "problem", "remedy"),
     [
@@ -96,14 +89,3 @@ def test_all_operators_with_one_trouble_are_counted() -> None:
 
     assert found is not None
     assert (found.operator, found.others) == ("g0", ("g1", "g2"))
-
-
-def test_a_command_line_that_atc_cannot_read_is_the_installations_trouble() -> None:
-    found = explain(Output(complaints=("ERROR: unknown command line flag 'x'",)))
-
-    assert found is not None
-    assert (found.who, found.quoted) == ("installation", "unknown command line flag 'x'")
-
-
-def test_a_run_without_a_record_has_no_explanation() -> None:
-    assert explain(Output(words=("terminate called",))) is None

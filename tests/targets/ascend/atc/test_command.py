@@ -117,12 +117,6 @@ def test_one_precision_flag_is_given_and_never_both(mode: str, flag: str) -> Non
     assert {name: value for name, value in flags.items() if name.startswith("precision_mode")} == {flag: mode}
 
 
-def test_images_are_nchw_and_texts_nd() -> None:
-    assert flags_of(candidate(AscendCompile()), IMAGE)["input_format"] == "NCHW"
-    gears = AscendCompile(batches=(1, 2), shapes="gears")
-    assert flags_of(candidate(gears), IMAGE)["input_format"] == "ND"
-
-
 def test_more_gears_than_a_file_may_have_are_refused() -> None:
     with pytest.raises(CompileError, match=r"101 gears .*E10036"):
         shapes_of(AscendCompile(batches=tuple(range(1, 102)), shapes="gears"), IMAGE)

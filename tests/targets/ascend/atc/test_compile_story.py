@@ -7,7 +7,6 @@ from workbench.targets.ascend.atc.compile_story import (
     CompileStory,
     Fusion,
     OmInfo,
-    groups_with_effect,
     parse_info,
     read_fusions,
     read_story,
@@ -28,10 +27,6 @@ STORY = CompileStory(
 )
 
 
-def test_a_group_has_an_effect_when_one_of_its_passes_changed_the_graph() -> None:
-    assert groups_with_effect(FUSIONS) == {"layer_norm": {"LayerNormONNXFusionPass": 9}}
-
-
 def test_the_story_is_read_back_and_told(tmp_path: Path) -> None:
     write_story(STORY, tmp_path)
 
@@ -46,10 +41,6 @@ def test_the_story_is_read_back_and_told(tmp_path: Path) -> None:
     assert "other passes with an effect: EinsumPass" in text
     assert "b1.om: 2.0 MB of work memory, 50.0 MB of weights, compiled in 1.5 s" in text
     assert "ATC warns: W11001: slow" in text
-
-
-def test_files_without_a_story_have_none(tmp_path: Path) -> None:
-    assert read_story(tmp_path) is None
 
 
 INFO = """\
@@ -112,8 +103,3 @@ def test_sizes_and_versions_are_read_from_the_block() -> None:
         tbe_kernels_size_bytes=300,
         task_info_size_bytes=500,
     )
-
-
-def test_without_the_block_nothing_is_told() -> None:
-    assert parse_info("ATC run success, welcome to the next use.") is None
-    assert parse_info("= Display Model Info start =\nmemory_size[x B]\n") is None

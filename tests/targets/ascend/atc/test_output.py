@@ -102,18 +102,6 @@ def test_an_unknown_flag_is_told_on_stderr_only() -> None:
     assert output.complaints == ("ERROR: unknown command line flag 'x'",)
 
 
-def test_a_run_without_verdict_keeps_its_last_words() -> None:
-    output = parse_output("ATC start working now, please wait for a moment.\n.......\nterminate called\n")
-
-    assert output.words == ("ATC start working now, please wait for a moment.", "terminate called")
-
-
-def test_colours_and_control_characters_do_not_hide_a_code() -> None:
-    (message,) = parse_output("\x1b[31mE10041: Failed to load\x00 the model from m.onnx.\x1b[0m\n").errors
-
-    assert message == Message(code="E10041", text="Failed to load the model from m.onnx.")
-
-
 @given(
     st.one_of(
         st.text(),

@@ -126,16 +126,6 @@ def test_a_file_of_hostile_bytes_is_taken_or_refused_and_nothing_else(tmp_path: 
     assert all("MatMulV3.dense" in words for words in refused)
 
 
-def test_a_type_without_a_form_here_is_told_when_its_values_are_asked_for(tmp_path: Path) -> None:
-    content = with_header(tagged(3, b"\x08\x0d\x30\x02"), b"ab")  # DT_STRING
-
-    found = read_dump_file(written(tmp_path, content))
-
-    assert found.outputs[0].dtype == ""
-    with pytest.raises(MeasureError, match="a type that is not read"):
-        found.outputs[0].load()
-
-
 def test_groups_of_channels_come_back_in_the_models_order() -> None:
     plain = np.arange(2 * 5 * 3 * 4, dtype=np.float32).reshape(2, 5, 3, 4)
     padded = np.zeros((2, 16, 3, 4), np.float32)
@@ -153,10 +143,3 @@ def test_blocks_of_a_matrix_come_back_in_the_models_order() -> None:
 
     assert blocks.shape == (3, 3, 2, 16, 16)
     assert np.array_equal(in_model_order(blocks, FRACTAL_NZ, plain.shape), plain)
-
-
-def test_an_unknown_order_is_left_as_it_is() -> None:
-    values = np.zeros((2, 3, 4), np.float32)
-    assert in_model_order(values, 4, (5, 5)) is values
-    assert in_model_order(values, 2, (6, 4)).shape == (6, 4)
-    assert in_model_order(np.zeros((1, 1, 2, 2, 16), np.float32), NC1HWC0, (1, 17, 2, 2)).shape == (1, 1, 2, 2, 16)

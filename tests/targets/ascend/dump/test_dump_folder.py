@@ -69,12 +69,3 @@ def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         file(tmp_path, "20261123101112/0/m/1/0", f"Add.a.{task}.0.1795446940563602")
     with pytest.raises(MeasureError, match="more than 2 dump files"):
         executions(tmp_path)
-
-
-def test_a_mapping_beyond_its_bound_is_refused(tmp_path: Path) -> None:
-    place = "20261123101112/0/m/1/0"
-    file(tmp_path, place, "Add.a.1.0.1795446940563602")
-    with (tmp_path / place / "mapping.csv").open("wb") as stream:
-        stream.truncate((1 << 24) + 1)
-    with pytest.raises(MeasureError, match="more than 16 MiB"):
-        executions(tmp_path)

@@ -2,13 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.targets.ascend.profiles.tables_of import operator, put, task
-from workbench.targets.ascend.profiles.idle import _covered_ns
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.values.device_profile import Bubble, DeviceProfile
 
@@ -74,13 +70,6 @@ def test_all_idle_time_is_told_also_what_is_no_bubble(tmp_path: Path) -> None:
     assert found.idle_us == pytest.approx(76.4)
 
 
-def test_a_start_of_the_epoch_keeps_its_nanoseconds(tmp_path: Path) -> None:
-    """1717575960208070.758 µs is nearer to its neighbours than a float can tell."""
-    found = read_profile([put(tmp_path, [operator("a", 0, 0.5), operator("b", 1.123, 0.5)])])
-
-    assert bubble_of(found, "a", "b").total_us == pytest.approx(0.623, abs=1e-9)
-
-
 def test_the_same_gap_of_many_executions_is_one_line(tmp_path: Path) -> None:
     rows = []
     for number, gap in enumerate((10, 12, 50), 1):
@@ -128,12 +117,3 @@ def test_small_operators_in_a_row_are_found_and_long_ones_end_the_row(tmp_path: 
 
     assert (row.first, row.last, row.operators, row.times, row.types) == ("s0", "s4", 5, 2, ("Add",))
     assert row.total_us == 28
-
-
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
-def test_what_intervals_cover_is_counted_once(spans: list[tuple[int, int]]) -> None:
-    covered = {point for start, length in spans for point in range(start, start + length)}
-    start = np.array([start for start, _ in spans], dtype=np.int64)
-    end = np.array([start + length for start, length in spans], dtype=np.int64)
-
-    assert _covered_ns(start, end) == len(covered)

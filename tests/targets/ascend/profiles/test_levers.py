@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.targets.ascend.profiles.tables_of import operator, put, task
+from tests.targets.ascend.profiles.tables_of import operator, put
 from workbench.targets.ascend.profiles.levers import levers
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.settings import AscendCompile
@@ -37,14 +37,6 @@ def test_time_without_anything_queued_asks_for_a_larger_batch_of_the_space(tmp_p
     assert lever.at_most == pytest.approx(1.0, abs=1e-4)  # 80 of 120 µs idle, and the products are far below the peak
 
 
-def test_copies_and_launches_that_ask_for_the_same_are_one_lever(tmp_path: Path) -> None:
-    found = told(tmp_path, GAP, [task("MEMCPY_ASYNC", 30, 40)], serving__batch=(1, 8))
-
-    (lever,) = [lever for lever in found if lever.changes == {"serving.batch": 8}]
-    assert "nothing was queued" in lever.finding
-    assert "copies" in lever.finding
-
-
 def test_an_operator_on_the_ai_cpu_is_named_though_no_setting_helps(tmp_path: Path) -> None:
     rows = [operator("a", 0, 20), operator("where", 25, 60, kind="NonZero", core="AI_CPU"), operator("b", 100, 20)]
 
@@ -54,12 +46,6 @@ def test_an_operator_on_the_ai_cpu_is_named_though_no_setting_helps(tmp_path: Pa
     assert lever.changes == {}
     assert "where (NonZero)" in lever.finding
     assert lever.at_most == pytest.approx(60 / 120)
-
-
-def test_waiting_for_another_stream_asks_for_one_stream(tmp_path: Path) -> None:
-    found = told(tmp_path, GAP, [task("EVENT_WAIT", 20, 80)])
-
-    assert any(lever.changes == {"compile.enable_single_stream": True} for lever in found)
 
 
 def test_small_operators_of_a_fusion_that_is_off_ask_for_it(tmp_path: Path) -> None:

@@ -96,14 +96,6 @@ def test_task_time_alone_tells_idle_time(tmp_path: Path) -> None:
     assert (bubble.before, bubble.after, bubble.cause) == ("a", "b", "host copy")
 
 
-def test_a_table_without_a_device_belongs_to_the_one_beside_it(tmp_path: Path) -> None:
-    lines = [OLD_ROW.format(n=n, at=1000 + 30 * n) for n in range(2)]
-    folder = put(tmp_path, lines, header=CANN_6)
-    (folder / "device_5").mkdir()
-
-    assert read_profile([folder]).streams[0].device == "5"
-
-
 def test_a_profile_of_the_emulator_is_modelled_wherever_it_is_read(tmp_path: Path) -> None:
     folder = put(tmp_path, [operator("a", 0, 10)])
     assert not read_profile([folder]).modelled
