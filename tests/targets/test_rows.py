@@ -156,14 +156,3 @@ def test_with_dynamic_scales_a_row_follows_its_batch(place: Place, tmp_path: Pat
         "Serve it in batches of one, or use static INT8, whose scales are fixed."
     ]
     assert any(np.abs(a["logits"] - b["logits"]).max() > 1e-3 for a, b in zip(alone, together, strict=True))
-
-
-def test_padding_that_a_model_does_not_hide_moves_its_rows(place: Place, tmp_path: Path) -> None:
-    session = opened(place, FLOAT, tmp_path)
-    feeds = collate(place[1], encoded([4, 9], seed=1))
-
-    hidden = session.run(feeds)["logits"]
-    shown = session.run({**feeds, "attention_mask": np.ones_like(feeds["attention_mask"])})["logits"]
-
-    session.close()
-    assert np.abs(hidden - shown).max() > 0.01 * np.abs(hidden).max()

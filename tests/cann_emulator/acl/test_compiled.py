@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.cann_emulator.acl.library import environment, multilayer, ok, opened, saved, taken
+from tests.cann_emulator.acl.library import environment, ok, opened, taken
 from workbench.cann_emulator import acl
 
 CASES = {
@@ -62,37 +61,3 @@ def test_a_compiled_model_runs(device: int, tree: Path, tmp_path: Path, kind: st
     ok(model.run())
     assert acl.mdl.get_output_name_by_index(model.desc, 0) == "relu:0:y"
     np.testing.assert_array_equal(model.get(0, np.float32, shape), np.maximum(2 * x, 0))
-
-
-def test_threads_with_contexts_streams_and_loads_of_their_own(device: int, tmp_path: Path) -> None:
-    """pyacl.md §3.4, per-thread workers."""
-    path = saved(multilayer(), tmp_path)
-    failures: list[BaseException] = []
-
-    def work(seed: int) -> None:
-        try:
-            context = taken(acl.rt.create_context(0))
-            stream = taken(acl.rt.create_stream())
-            model = opened(path)
-            x = np.random.default_rng(seed).standard_normal((5, 16)).astype(np.float32)
-            results = []
-            for _ in range(30):
-                model.put(x)
-                ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, stream))
-                ok(acl.rt.synchronize_stream(stream))
-                results.append(model.get(0, np.float32, (5, 4)))
-            assert all(np.array_equal(results[0], result) for result in results)
-            model.release()
-            ok(acl.rt.destroy_stream(stream))
-            ok(acl.rt.destroy_context(context))
-        except BaseException as error:  # told by the test's own thread
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    free, total, _ = acl.rt.get_mem_info(1)
-    assert free == total

@@ -13,7 +13,6 @@ import pytest
 
 from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, text
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import contexts
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.dump_file import parse_dump
@@ -66,18 +65,6 @@ def test_a_bad_section_is_refused_by_name(tmp_path: Path) -> None:
         assert "profiler" in text()
     assert acl.init(written(tmp_path, {"defaultDevice": {"default_device": "0"}})) == 100000
     assert "defaultDevice is not emulated" in text()
-
-
-def test_good_dump_sections_are_taken(tmp_path: Path) -> None:
-    for dump in (
-        {**TENSORS, "dump_mode": "all"},
-        {"dump_list": [{}], "dump_path": "."},
-        {"dump_list": [], "dump_path": ".", "dump_op_switch": "on"},
-        {"dump_path": ".", "dump_debug": "on"},
-    ):
-        ok(acl.init(written(tmp_path, {"dump": dump})))
-        ok(acl.finalize())
-        contexts.PROCESS.content = None
 
 
 # ---- overflow ----

@@ -130,26 +130,6 @@ def test_what_is_not_established_gives_a_code_and_raises_in_strict_mode(device: 
             call(taken(acl.rt.malloc(128, 0)), ctypes.addressof(storage))
 
 
-def test_ptr_to_numpy_takes_numpys_type_numbers(device: int) -> None:
-    """pyacl.md §1.6."""
-    pointer = taken(acl.rt.malloc_host(64))
-    numbered = enumerate(("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "i8", "u8", "f4", "f8"))
-    for number, dtype in (*numbered, (23, "f2")):
-        array = acl.util.ptr_to_numpy(pointer, (2, 3), number)
-        assert (array.dtype, array.shape) == (np.dtype(dtype), (2, 3))
-
-
-def test_numpy_pointers(device: int) -> None:
-    array = np.arange(12, dtype=np.int32).reshape(3, 4)
-    assert acl.util.numpy_to_ptr(array) == array.ctypes.data
-    with pytest.warns(Warning, match="discontiguous"):
-        acl.util.numpy_to_ptr(array.T)
-    pointer, whole = acl.util.numpy_contiguous_to_ptr(array.T)
-    assert whole.flags.c_contiguous
-    assert acl.util.ptr_to_bytes(pointer, 48) == array.T.tobytes()
-    assert acl.util.numpy_contiguous_to_ptr(array)[1] is array
-
-
 @pytest.mark.parametrize("call", [lambda p: acl.util.ptr_to_bytes(p, 4), lambda p: acl.util.ptr_to_numpy(p, (4,), 1)])
 def test_reading_device_memory_as_host_memory_fails_loudly(device: int, call: Callable[[int], object]) -> None:
     """pyacl.md §4 row 10."""

@@ -107,18 +107,6 @@ def test_what_a_load_that_fails_returns(device: int, tmp_path: Path) -> None:
         assert load(str(file)) == 145002
 
 
-def test_loading_before_init_is_145001_and_without_a_context_107002(path: str) -> None:
-    assert acl.mdl.load_from_file(path) == (0, 145001)
-    ok(acl.init())
-    assert acl.mdl.load_from_file(path) == (0, 107002)
-
-
-def test_execution_after_finalize_is_145001(model: Loaded) -> None:
-    ok(acl.finalize())
-    assert model.run() == 145001
-    assert acl.mdl.unload(model.id) == 145001
-
-
 def test_unknown_and_unloaded_ids_are_145003(model: Loaded) -> None:
     ok(acl.mdl.unload(model.id))
     for model_id in (model.id, 99):
@@ -175,21 +163,6 @@ def test_a_host_address_in_a_data_buffer_faults_at_the_execution_and_not_before(
     assert acl.mdl.execute(model.id, freed, model.output_dataset) == 507015
     with strictly(), pytest.raises(NotEstablished, match="no live device memory"):
         acl.mdl.execute(model.id, freed, model.output_dataset)
-
-
-def test_a_callback_hears_of_tasks_that_fail(model: Loaded) -> None:
-    heard: list[tuple[int, int]] = []
-
-    def exception(info: int) -> None:
-        rt = acl.rt
-        heard.append((rt.get_error_code_from_exception_info(info), rt.get_device_id_from_exception_info(info)))
-
-    ok(acl.rt.set_exception_info_callback(exception))
-    wrong = dataset([(acl.util.numpy_to_ptr(X), 320)])
-    assert acl.mdl.execute(model.id, wrong, model.output_dataset) == 507015
-    ok(acl.rt.set_exception_info_callback())
-    assert acl.mdl.execute(model.id, wrong, model.output_dataset) == 507015
-    assert heard == [(507015, 0)]
 
 
 def test_an_output_of_0_0_gets_memory_that_the_caller_frees(model: Loaded) -> None:

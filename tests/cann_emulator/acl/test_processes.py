@@ -92,19 +92,6 @@ print(acl.rt.memset(pointer, 64, 1, 64), acl.rt.free(pointer), acl.rt.reset_devi
     assert done.stderr == ""
 
 
-def test_a_child_forked_before_anything_was_opened_works(tree: Path) -> None:
-    source = """
-import acl, os, sys
-acl.rt.get_run_mode()
-pid = os.fork()
-if pid == 0:
-    print(acl.init(), acl.rt.set_device(0), acl.rt.malloc(8, 0)[1], acl.rt.reset_device(0), acl.finalize(), flush=True)
-    os._exit(0)
-os.waitpid(pid, 0)
-"""
-    assert run_source(source, tree).stdout == "0 0 0 0 0\n"
-
-
 def test_faults_devices_memory_and_strictness_come_from_the_environment(tree: Path) -> None:
     source = OPEN + "print(acl.rt.get_device_count()[0], acl.rt.get_mem_info(1)[1] >> 20, acl.rt.malloc(8, 0)[1])\n"
     wanted = {

@@ -160,16 +160,6 @@ def test_a_copy_with_ordinary_host_memory_synchronises_the_stream_and_is_done_at
     assert acl.rt.stream_query(stream) == (0, 0)
 
 
-def test_streams_of_other_contexts_are_107003(device: int, stream: int) -> None:
-    """pyacl.md §2.5, stream and event."""
-    mark = event()
-    taken(acl.rt.create_context(0))
-    assert acl.rt.destroy_stream(stream) == 107003
-    assert acl.rt.record_event(mark, stream) == 107003
-    assert acl.rt.memset_async(taken(acl.rt.malloc(8, 0)), 8, 0, 8, stream) == 107003
-    assert acl.rt.synchronize_stream(0) == 0
-
-
 def test_status_questions_let_the_stream_get_on(model: Loaded, stream: int) -> None:
     """A client that polls must not wait for ever; the two questions have opposite numbers (pyacl.md §1.3)."""
     mark = event()
@@ -203,15 +193,6 @@ def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -
     assert acl.rt.synchronize_stream_with_timeout(stream, -1) == 0
 
 
-def test_destroying_a_stream_waits_for_its_work(model: Loaded, stream: int) -> None:
-    launch(model, stream)
-    ok(acl.rt.destroy_stream(stream))
-    assert np.isfinite(model.get(0, np.float32, (5, 4))).all()
-    assert acl.rt.synchronize_stream(stream) == 107017
-    with strictly(), pytest.raises(NotEstablished, match="no live stream"):
-        acl.rt.destroy_stream(stream)
-
-
 def test_callbacks_run_in_the_subscribed_thread_and_block_the_stream(model: Loaded, stream: int) -> None:
     """pyacl.md §1.3, callbacks: the thread gets its list as one argument and sets its context first."""
     context, _ = acl.rt.get_context()
@@ -235,15 +216,6 @@ def test_callbacks_run_in_the_subscribed_thread_and_block_the_stream(model: Load
     assert acl.rt.launch_callback(print, None, 0, stream) == 107015
     ends.set()
     ok(acl.util.stop_thread(thread))
-
-
-def test_process_report_says_when_nothing_came_and_when_nobody_subscribed(device: int, stream: int) -> None:
-    assert acl.rt.process_report(1) == 107012
-    assert acl.rt.process_report(0) == acl.rt.process_report(-2) == 100000
-    assert acl.rt.launch_callback(print, None, 2, stream) == 100000
-    ok(acl.rt.subscribe_report(threading.get_ident(), stream))
-    assert acl.rt.process_report(1) == 507012
-    ok(acl.rt.unsubscribe_report(threading.get_ident(), stream))
 
 
 def test_a_thread_may_ask_for_reports_before_it_is_subscribed(device: int, stream: int) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from tests import model_zoo
 from tests.cann_emulator.atc.compiling import (
@@ -24,7 +23,7 @@ from tests.cann_emulator.atc.compiling import (
     types_of,
 )
 from tests.cann_emulator.bert import LITTLE, bert
-from tests.targets.encoder import ids, model_of
+from tests.targets.encoder import ids
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
@@ -46,14 +45,6 @@ def test_a_compiled_encoder_computes_what_the_onnx_file_does_up_to_half_precisio
     assert [(t.name, t.dtype, t.shape) for t in model.outputs] == [("logits", "float32", (BATCH, 5))]
     assert model.output_names == ("classifier:0:logits",)  # pyacl.md §1: node:index:onnx_output_name
     assert 0 < difference(model, path, ids(BATCH, LENGTH)) < 0.02
-
-
-def test_external_weights_are_read_from_beside_the_model(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    model_zoo.write_external(path)
-    assert difference(compiled(path, input_shape=STATIC), path, ids(BATCH, LENGTH)) < 0.02
-    (tmp_path / "weights.bin").unlink()
-    assert codes_of(path, input_shape=STATIC) == ["E10041"]
 
 
 @pytest.mark.parametrize(
@@ -131,20 +122,6 @@ def test_an_output_that_cannot_be_opened_is_found_at_the_end(tmp_path: Path) -> 
     assert (tmp_path / "fusion_result.json").exists()
 
 
-def test_outputs_can_be_chosen_by_node_or_by_tensor(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
-    model = compiled(path, input_shape=STATIC, out_nodes="norm:0;classifier:0", output_type="norm:0:FP16")
-    assert [(t.name, t.dtype) for t in model.outputs] == [("norm_y", "float16"), ("logits", "float32")]
-    assert model.output_names == ("norm:0", "classifier:0")
-    model = compiled(path, input_shape=STATIC, out_nodes="logits", output_type="classifier:0:FP16")
-    assert [(t.name, t.dtype) for t in model.outputs] == [("logits", "float16")]
-    assert model.output_names == ("classifier:0:logits",)
-    assert codes_of(path, input_shape=STATIC, out_nodes="nobody:0") == ["E10016"]
-    assert codes_of(path, input_shape=STATIC, out_nodes="norm:1") == ["E10003"]
-    for name in ("nobody_y", "up_y"):  # the second is an inner tensor
-        assert codes_of(path, input_shape=STATIC, out_nodes=name) == ["E19999", "E19999"]
-
-
 def test_float_inputs_can_be_fed_in_half_precision(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     model_zoo.write_gemms(path)
@@ -155,12 +132,6 @@ def test_float_inputs_can_be_fed_in_half_precision(tmp_path: Path) -> None:
     assert Executable(model, threads=1).run(feeds)["y"].dtype == np.float16
     assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="z") == ["E10016"]
     assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="first") == ["E10017"]
-
-
-def test_a_model_without_inputs_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    onnx.save(model_of([], {}, [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])]), path)
-    assert codes_of(path) == ["E16001"]
 
 
 def test_a_bert_of_an_exporter_compiles_to_a_handful_of_kernels_a_layer(tmp_path: Path) -> None:

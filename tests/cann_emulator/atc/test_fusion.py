@@ -13,7 +13,6 @@ from tests.cann_emulator.atc.compiling import (
     STATIC,
     Array,
     compiled,
-    difference,
     encoder,
     quantized_encoder,
     types_of,
@@ -85,21 +84,6 @@ def node(op_type: str, inputs: str, output: str, **attributes: object) -> onnx.N
     return helper.make_node(op_type, inputs.split(), [output], name=f"{op_type}_{output}", **attributes)
 
 
-def test_a_softmax_in_pieces_becomes_one(tmp_path: Path) -> None:
-    nodes = [
-        node("ReduceMax", "x", "top", axes=[-1]),
-        node("Sub", "x top", "shifted"),
-        node("Exp", "shifted", "e"),
-        node("ReduceSum", "e axis", "total"),
-        node("Div", "e total", "y"),
-    ]
-    write(tmp_path / "m.onnx", nodes, {"axis": np.array([-1])}, [2, 8])
-    model = compiled(tmp_path / "m.onnx")
-    assert model.graph_fusions == {"SoftmaxFusionPass": (1, 1)}
-    assert ("SoftmaxV2", "float16") in types_of(model)
-    assert difference(model, tmp_path / "m.onnx", {"x": np.linspace(-3, 3, 16, dtype=np.float32).reshape(2, 8)}) < 1e-3
-
-
 TANH_GELU = [
     node("Pow", "x three", "cube"),
     node("Mul", "cube small", "weighted"),
@@ -121,12 +105,6 @@ def test_a_gelu_with_tanh_becomes_one_at_static_shapes_only(tmp_path: Path) -> N
     write(tmp_path / "m.onnx", TANH_GELU, TANH_CONSTANTS, ["n", 8])
     assert compiled(tmp_path / "m.onnx", input_shape="x:2,8").graph_fusions == {"GeluFusionPass": (1, 1)}
     assert not compiled(tmp_path / "m.onnx", input_shape="x:1~4,8").graph_fusions
-
-
-def test_what_somebody_else_reads_stays_outside(tmp_path: Path) -> None:
-    nodes = [*TANH_GELU[:-1], node("Mul", "halved plus", "g"), node("Add", "g t", "y")]
-    write(tmp_path / "m.onnx", nodes, TANH_CONSTANTS, [2, 8])
-    assert not compiled(tmp_path / "m.onnx").graph_fusions
 
 
 def test_dumpable_quantization_stays_in_kernels_of_its_own(tmp_path: Path) -> None:

@@ -148,25 +148,3 @@ def test_gears_that_do_not_fit_their_shapes_are_refused(tmp_path: Path) -> None:
         ("E19999", f"a:-1,{2**40};b:1,3", f"{2**40};1"),
     ):
         assert code(path, input_shape=shape, dynamic_dims=dims) == expected, shape
-
-
-@pytest.mark.parametrize(
-    ("second", "flags", "expected"),
-    [
-        (["n", 3], {"dynamic_batch_size": "1,2"}, None),
-        (["n", "m"], {"dynamic_batch_size": "1,2"}, "E10018"),
-        ([1, "m"], {"dynamic_batch_size": "1,2"}, "E19999"),
-        (["n", 3], {"dynamic_dims": "1;2"}, "E10001"),
-        ([1, "m"], {"dynamic_image_size": "1,2;3,4"}, "E10019"),
-    ],
-)
-def test_an_open_input_that_has_no_shape_is_held_against_the_gears(
-    second: Sizes, flags: dict[str, str], expected: str | None, tmp_path: Path
-) -> None:
-    image = "dynamic_image_size" in flags
-    path = two_inputs(tmp_path, [1, 3, "h", "w"] if image else ["n", 3], second)
-    shape = "a:1,3,-1,-1" if image else "a:-1,3"
-    if expected is None:
-        assert plan(path, input_shape=shape, **flags).boundary["b"] == (-1, 3)
-    else:
-        assert code(path, input_shape=shape, **flags) == expected

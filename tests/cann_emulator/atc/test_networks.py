@@ -132,21 +132,6 @@ def test_a_shape_that_an_input_gives_makes_a_dynamic_model(made: onnx.NodeProto,
     assert -1 in load_om(om).outputs[0].shape
 
 
-def test_what_both_branches_give_is_the_shape_behind_an_if(tmp_path: Path) -> None:
-    def branch(op_type: str) -> onnx.GraphProto:
-        inner = helper.make_node(op_type, ["a"], [f"{op_type}_inner"])
-        return helper.make_graph([inner], op_type, [], [value(f"{op_type}_inner", FLOAT, None)])
-
-    nodes = [
-        node("Relu", ["x"], "a"),
-        node("If", ["flag"], "b", then_branch=branch("Neg"), else_branch=branch("Exp")),
-        node("Abs", ["b"], "y"),
-    ]
-    path = written(tmp_path, nodes, {}, [value("x", FLOAT, [2, 3]), value("flag", BOOL, [])], [value("y", FLOAT, None)])
-    (y,) = compiled(path).outputs
-    assert (y.dtype, y.shape) == ("float32", (2, 3))
-
-
 def test_a_loop_has_no_parser(tmp_path: Path) -> None:
     """In no package of operators: ge v8.5.0's parser knows the subgraphs of If alone."""
     body = helper.make_graph(
@@ -185,17 +170,3 @@ def test_an_unforeseen_error_is_an_inner_error_and_never_a_traceback(tmp_path: P
     strict = limited(words, tmp_path, CANN_EMULATOR_STRICT="1")
     assert strict.returncode == 1
     assert "OSError" in strict.stderr
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        [node("Add", ["x", "b"], "a"), node("Relu", ["a"], "b"), node("Exp", ["b"], "y")],
-        [node("Add", ["x", "nowhere"], "y")],
-        [node("Relu", ["x"], "other")],
-    ],
-    ids=["cycle", "reads what nobody makes", "output that nobody makes"],
-)
-def test_a_graph_that_is_none_is_an_inner_error(nodes: list[onnx.NodeProto], tmp_path: Path) -> None:
-    path = written(tmp_path, nodes, {}, [value("x", FLOAT, [4])], [value("y", FLOAT, [4])])
-    assert codes_of(path) == ["E19999"]

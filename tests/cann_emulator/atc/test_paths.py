@@ -61,17 +61,3 @@ def test_permissions_are_checked() -> None:
 
     assert "Permission denied" in reason(check_input, "secret")
     assert "Permission denied" in reason(check_output, "secret")
-
-
-def test_missing_folders_of_an_output_are_made() -> None:
-    """§6: before the compile."""
-    check_output("made/by/the.om", "output")
-
-    assert Path("made/by").is_dir()
-    assert not Path("made/by/the.om").exists()
-
-
-def test_a_folder_that_cannot_be_made_is_told() -> None:
-    Path("file").write_text("x")
-
-    assert reason(check_output, "file/x/m.om").startswith("cannot create directory")

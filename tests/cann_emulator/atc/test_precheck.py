@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.cann_emulator.atc.compiling import encoder, options
-from tests.targets.encoder import model_of, tiny_encoder
+from tests.targets.encoder import tiny_encoder
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
 from workbench.cann_emulator.atc.failure import AtcFailure, Record
@@ -82,16 +82,6 @@ def test_a_node_without_domain_in_a_file_of_two_is_refused(tmp_path: Path) -> No
     (record,) = records(tmp_path, options(tmp_path / "m.onnx"), mode_3=False)
     assert (record.code, record.arguments["domain_version_size"]) == ("E16005", "2")
     assert not (tmp_path / "check_result.json").exists()  # no operator is to blame
-
-
-def test_names_that_stand_twice_are_told(tmp_path: Path) -> None:
-    value = helper.make_tensor_value_info
-    nodes = [helper.make_node("Relu", ["x"], ["a"], name="n"), helper.make_node("Exp", ["a"], ["y"], name="n")]
-    x, y = value("x", TensorProto.FLOAT, [1]), value("y", TensorProto.FLOAT, [1])
-    onnx.save(model_of(nodes, {}, [x], [y]), tmp_path / "m.onnx")
-    assert {r.code for r in records(tmp_path, options(tmp_path / "m.onnx"))} == {"E13009"}
-    report = json.loads((tmp_path / "check_result.json").read_text())
-    assert [op.get("cause", [{}])[0].get("code") for op in report["op"]] == [None, 9, None]  # the later one
 
 
 def test_plugins_are_registered_by_opset() -> None:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.atc.precision import BLACK, WHITE, CustomDtypes
+from workbench.cann_emulator.atc.precision import BLACK, WHITE
 from workbench.cann_emulator.atc.precision_files import (
     read_customize_dtypes,
-    read_keep_dtype,
     read_mixlist,
 )
 
@@ -72,25 +71,6 @@ def test_other_combinations_and_mixlists_of_another_form_are_refused(tmp_path: P
         assert code(read_mixlist, file(tmp_path, text)) == "E21002"
     assert code(read_mixlist, file(tmp_path, "")) == "E19999"
     assert code(read_mixlist, str(tmp_path / "nowhere")) == "E21001"
-
-
-def test_keep_dtype_takes_names_and_pascal_case_types(tmp_path: Path) -> None:
-    names, types = read_keep_dtype(file(tmp_path, "/a/MatMul\n\n OpType::LayerNorm \n"))
-    assert (names, types) == ({"/a/MatMul"}, {"LayerNorm"})
-    assert code(read_keep_dtype, file(tmp_path, "OpType::layer_norm")) == "E10003"
-    assert code(read_keep_dtype, str(tmp_path / "nowhere")) == "E10410"
-
-
-def test_customize_dtypes_leaves_empty_slots_and_keeps_the_first_entry(tmp_path: Path) -> None:
-    text = (
-        "/a/Add::InputDtype:float16,,float,OutputDtype:float16\n"
-        "/a/Add::InputDtype:float,OutputDtype:float\n"
-        "OpType::Pow:InputDtype:float\n"
-        "OpType::Exp:OutputDtype:bfloat16\n"
-    )
-    names, types = read_customize_dtypes(file(tmp_path, text))
-    assert names == {"/a/Add": CustomDtypes(inputs=("float16", None, "float32"), outputs=("float16",))}
-    assert types == {"Pow": CustomDtypes(inputs=("float32",)), "Exp": CustomDtypes(outputs=("bfloat16",))}
 
 
 def test_customize_dtypes_of_another_form_are_refused(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from workbench.targets.ascend import npu_smi
-from workbench.targets.ascend.npu_smi import CardWatch, reader_of, watched
+from workbench.targets.ascend.npu_smi import CardWatch, watched
 from workbench.targets.base import DeviceLoad
-from workbench.values.errors import ToolchainError
 
 CAPTURES = Path(__file__).parent / "npu_smi"
 
@@ -36,10 +35,6 @@ def until(condition: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.02)
 
 
-def captures(info: str) -> str:
-    return f'case "$*" in "info -m") cat {CAPTURES}/mapping.txt;; info) cat {CAPTURES}/{info}.txt;; esac'
-
-
 def test_medians_over_the_block(tmp_path: Path) -> None:
     table = (CAPTURES / "info_23_0_6.txt").read_text()
     for index, watts in enumerate(("100.0", "300.0", "200.0")):
@@ -54,24 +49,6 @@ def test_medians_over_the_block(tmp_path: Path) -> None:
     assert [reading.power_w for reading in watch.readings[:4]] == [100, 300, 200, 100]
     assert watch.load().power_w == pytest.approx(200, abs=50)
     assert {reading.memory_bytes for reading in watch.readings} == {58626 << 20}
-
-
-def test_a_device_is_found_by_its_logic_id_through_the_visible_ones(tmp_path: Path) -> None:
-    read = reader_of(0, environment_of(tmp_path, captures("info_23_0_6"), ASCEND_RT_VISIBLE_DEVICES="1"))
-
-    assert read().power_w is None  # the card behind the first, which does not give it
-
-
-@pytest.mark.parametrize(
-    ("script", "device", "words"),
-    [
-        ("echo 'dcmi module initialize failed. ret is -8005'; exit 1", 0, "ret is -8005"),
-        (captures("info_23_0_6"), 7, "npu-smi lists no card with logic id 7"),
-    ],
-)
-def test_what_cannot_be_read_is_told(tmp_path: Path, script: str, device: int, words: str) -> None:
-    with pytest.raises(ToolchainError, match=words):
-        reader_of(device, environment_of(tmp_path, script))()
 
 
 def test_without_npu_smi_the_block_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,24 +52,6 @@ def test_an_entry_that_atc_would_refuse_or_skip_is_an_error_with_its_remedy(
     assert [issue for issue in candidate_issues(model, MIXED) if issue.severity == "error"] == []
 
 
-@pytest.mark.parametrize("end", ["echo garbage; exit 3", "kill -SEGV $$"], ids=["garbage", "crash"])
-def test_a_pre_check_without_a_verdict_leaves_it_to_compiling(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, end: str
-) -> None:
-    program = tmp_path / "atc"
-    program.write_text(f"#!/bin/sh\n{end}\n", encoding="utf-8")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))  # what was said is kept by it
-    model = read_model(save(tiny_encoder(), tmp_path / "model.onnx"))
-
-    issues = [*candidate_issues(model, MIXED), *candidate_issues(model, MIXED)]
-
-    assert [issue for issue in issues if issue.severity == "error"] == []
-    assert len(caplog.messages) == 1
-    assert "gave no verdict" in caplog.text
-
-
 @pytest.mark.parametrize(("dense", "severity"), [(False, "error"), (True, "warning")])
 def test_layers_that_amct_leaves_in_float_are_said_before_anything_is_calibrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: bool, severity: str

@@ -50,16 +50,6 @@ def test_the_version_is_taken_where_atc_looks_first(tmp_path: Path) -> None:
     assert read_installation(tmp_path, {}).version == "8.5.0"
 
 
-def test_the_compiler_on_path_is_the_one_that_runs(tmp_path: Path) -> None:
-    own = write(tmp_path / "cann/compiler/bin/atc", "", 0o755)
-    other = write(tmp_path / "other/atc", "", 0o755)
-
-    assert read_installation(tmp_path / "cann", {"PATH": str(other.parent)}).atc == other
-    assert read_installation(tmp_path / "cann", {"PATH": "/nowhere"}).atc == own
-    own.chmod(0o644)
-    assert read_installation(tmp_path / "cann", {"PATH": "/nowhere"}).atc is None
-
-
 @pytest.mark.parametrize(
     ("environment", "words"),
     [({}, "ASCEND_HOME_PATH is not set"), ({"ASCEND_HOME_PATH": "/gone"}, "/gone, which is no folder")],

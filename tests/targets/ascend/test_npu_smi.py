@@ -16,7 +16,6 @@ from workbench.targets.ascend.npu_smi import (
     parse_mapping,
     parse_pairs,
     run_npu_smi,
-    value_of,
 )
 from workbench.values.errors import ToolchainError
 
@@ -83,19 +82,6 @@ def test_two_dies_of_one_card_are_two_chips() -> None:
 
     assert [(card.npu_id, card.chip, card.power_w) for card in seen.cards] == [(0, 0, 160.2), (0, 1, None)]
     assert [(process.chip, process.pid) for process in seen.processes] == [(1, 1444272)]
-
-
-@pytest.mark.parametrize("text", ["", "dcmi model initialized failed, because the device is used. ret is -8020\n"])
-def test_a_text_without_any_row_is_unknown_rather_than_no_device(text: str) -> None:
-    assert not parse_info(text).readable
-
-
-def test_the_chip_counts_and_not_the_boards_controller() -> None:
-    pairs = parse_pairs(capture("common"))
-
-    assert value_of(pairs, "Temperature(C)") == 46
-    assert value_of(pairs, "NPU Real-time Power(W)") == 93.4
-    assert value_of(pairs, "aicore curfreq (MHz)") == 800
 
 
 @settings(deadline=None)

@@ -81,17 +81,6 @@ def opened(to: Path, name: str) -> OfflineModel:
     return load_om(to / name)
 
 
-def test_a_static_set_has_a_file_for_each_shape(plain: tuple[CompiledSet, Path]) -> None:
-    made, to = plain
-
-    assert [f.file for f in made.files] == ["b1_s16.om", "b2_s16.om"]
-    assert [opened(to, f.file).inputs[0].shape for f in made.files] == [(1, 16), (2, 16)]
-    assert (made.int8_ops, made.float_matmuls_left) == (0, len(WEIGHT_LAYERS) + len(PRODUCTS))
-    assert made.story.info["b1_s16.om"].soc_version == "Ascend910B3"
-    assert made.story.info["b1_s16.om"].weight_size_bytes > 0
-    assert {path.suffix for path in to.iterdir()} == {".om", ".log"}
-
-
 def test_gears_are_one_file_with_every_shape(bench: Bench, tmp_path: Path) -> None:
     settings = AscendCompile(batches=(1, 2), sequence_bins=(16, 32), shapes="gears")
 

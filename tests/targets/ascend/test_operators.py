@@ -29,10 +29,6 @@ def model(
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def relu(name: str = "relu", source: str = "x") -> onnx.NodeProto:
-    return helper.make_node("Relu", [source], ["y"], name=name)
-
-
 @pytest.mark.parametrize(
     ("operator", "domain", "severity"),
     [
@@ -48,16 +44,6 @@ def test_operators_of_the_table_are_counted_and_named_once(operator: str, domain
     found = [i for i in check_operators(model(nodes)) if operator in i.operator and "E19999" not in i.problem]
 
     assert [(i.severity, i.node) for i in found] == [(severity, "n0 (and 2 more)")]
-
-
-def test_inputs_are_grouped_by_what_is_said_about_them() -> None:
-    ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "length"]) for n in ("ids", "mask")]
-    named = helper.make_tensor_value_info("x:0", TensorProto.FLOAT, [1, 8])
-
-    issues = {i.node: i for i in check_operators(model([relu(source="x:0")], inputs=[*ids, named]))}
-
-    assert set(issues) == {"ids, mask", "x:0"}
-    assert "axes 0, 1 are dynamic" in issues["ids, mask"].problem
 
 
 @pytest.mark.parametrize(

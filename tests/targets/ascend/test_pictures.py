@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment, switched_on
 from workbench.graph.read import read_model
-from workbench.targets.ascend.fitting import as_compiled, pictures_of, with_bytes
-from workbench.targets.ascend.interface import Interface, Port, read_interface, write_interface
+from workbench.targets.ascend.fitting import pictures_of, with_bytes
+from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.values.candidate import Candidate, Precision
@@ -93,24 +93,6 @@ def test_a_file_that_cannot_be_undone_is_refused_with_the_key(changed: str, said
         pictures_of(changed, INTERFACE)
 
     assert "compile.insert_op_conf" in str(caught.value)
-
-
-def test_the_interface_keeps_what_a_session_must_know_and_refuses_other_channels(tmp_path: Path) -> None:
-    pictured = Interface(
-        inputs=INTERFACE.inputs, outputs=INTERFACE.outputs, pictures=pictures_of(text(swap="true"), INTERFACE)
-    )
-
-    file = write_interface(pictured, tmp_path)
-
-    assert read_interface(tmp_path) == pictured
-    assert as_compiled(pictured).inputs[0] == Port(name="x", dtype="uint8", shape=("batch", 6, 4, 3))
-    assert "pictures" not in write_interface(INTERFACE, tmp_path).read_text(encoding="utf-8")
-    file.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
-    write_interface(
-        Interface(inputs=INTERFACE.inputs[1:], outputs=INTERFACE.outputs, pictures=pictured.pictures), tmp_path
-    )
-    with pytest.raises(ValueError, match="'x' is no picture"):
-        read_interface(tmp_path)
 
 
 def test_a_compiled_model_with_aipp_answers_as_without_it(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from safetensors.torch import load_file
 from tests.targets.ascend_llm.folders import (
     LINEAR,
     STATIC,
-    WEIGHT,
-    content,
     run,
     write_llm,
     write_texts,
@@ -26,12 +24,6 @@ from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.values.errors import ConfigError, ToolchainError
 
 
-def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:
-    write_llm(tmp_path / "model")
-    cfg = write_v1(tmp_path / "r.yaml", "{type: flex_smooth_quant}", LINEAR)
-    assert content(run(tmp_path, cfg, "a").folder) == content(run(tmp_path, cfg, "b").folder)
-
-
 def test_shards_have_an_index_and_hold_the_same(tmp_path: Path) -> None:
     write_llm(tmp_path / "model")
     one = run(tmp_path, write_v0(tmp_path / "a.yaml"), "one").folder
@@ -43,14 +35,6 @@ def test_shards_have_an_index_and_hold_the_same(tmp_path: Path) -> None:
     assert {name: load_file(many / file)[name].tolist() for name, file in index.items()} == {
         name: value.tolist() for name, value in whole.items()
     }
-
-
-def test_a_folder_with_a_checkpoint_is_left_alone(tmp_path: Path) -> None:
-    write_llm(tmp_path / "model")
-    cfg = write_v0(tmp_path / "r.yaml")
-    run(tmp_path, cfg)
-    with pytest.raises(ConfigError, match="holds a model and is left alone"):
-        run(tmp_path, cfg)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +82,6 @@ def test_what_the_engine_refuses_is_a_warning_and_with_strict_an_error(tmp_path:
     assert not (tmp_path / "other").exists()
 
 
-def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
-    write_llm(tmp_path / "model", vocab_size=9)
-    with pytest.raises(ConfigError, match="has the token 12, the model's vocabulary has 9"):
-        run(tmp_path, write_v0(tmp_path / "r.yaml"))
-
-
 def test_too_little_memory_or_disk_is_said_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"needs about 1.049e\+06 GiB of memory"):
         check_room(Forecast(memory_bytes=1 << 50, disk_bytes=0), tmp_path)
@@ -147,14 +125,3 @@ def test_texts_of_another_form_are_refused(tmp_path: Path, line: str, said: str)
     cfg = write_v0(tmp_path / "r.yaml")
     with pytest.raises(ConfigError, match=said):
         calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=tmp_path / "bad.jsonl")
-
-
-@pytest.mark.parametrize("process", ["{type: flex_smooth_quant}", f"{{type: flex_awq_ssz, qconfig: {{{WEIGHT}}}}}"])
-def test_the_forecast_counts_the_inputs_that_a_search_holds(tmp_path: Path, process: str) -> None:
-    model = open_model(write_llm(tmp_path / "model"))
-    samples: Samples = {"calibration": [torch.zeros(1, 40, dtype=torch.int64)] * 50}
-    needed = [
-        forecast_of(model, read_recipe(write_v1(tmp_path / "r.yaml", *processes), model).recipe, samples).memory_bytes
-        for processes in ((LINEAR,), (process, LINEAR))
-    ]
-    assert needed[1] - needed[0] > 50 * 40 * (32 + 32 + 64 + 56) * 2

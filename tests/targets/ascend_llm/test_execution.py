@@ -20,8 +20,6 @@ from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import Stage, float_logits, greedy
 from workbench.quantization.llm.recipe import Type
 from workbench.targets.ascend_llm.execution import (
-    cached,
-    dynamic_integers,
     running_block,
     served_decoder,
     served_logits,
@@ -122,48 +120,6 @@ def test_a_mixed_type_is_dynamic_for_a_prompt_and_static_behind_it() -> None:
     assert np.array_equal(numbers(computed(mixed, x, "decode"))[0], simulated_static(mixed, x[0]))
 
 
-@pytest.mark.parametrize("kind", ["W8A8", "W8A8_DYNAMIC", "W8A16"])
-def test_where_nothing_rounds_the_output_is_that_of_floats(kind: Type) -> None:
-    random = torch.Generator().manual_seed(4)
-    integers = torch.randint(-127, 128, (1, 6, 40), generator=random)
-    integers[..., 0] = 127
-    x, step = integers.to(torch.float32) / 32, torch.tensor([1 / 32])
-    weight = torch.randint(-127, 128, (7, 40), dtype=torch.int8, generator=random)
-    scale = torch.full((7,), 0.25)
-    linear = ServedLinear(
-        type=kind,
-        weight=weight,
-        scale=scale,
-        bias=torch.zeros(7),
-        input=StaticInput(scale=step, offset=torch.zeros(1, dtype=torch.int8)),
-        integer_bias=torch.zeros(7, dtype=torch.int32),
-        factors=step * scale,
-    )
-    assert torch.equal(computed(linear, x), x @ (weight.to(torch.float32) * 0.25).T)
-
-
-def test_a_token_of_zeros_gives_the_bias_alone() -> None:
-    linear = a_linear("W8A8_DYNAMIC", torch.bfloat16, 5)
-    x = torch.zeros(1, 2, 37, dtype=torch.bfloat16)
-    x[0, 1] = 1
-    out = computed(linear, x)
-    assert linear.bias is not None
-    assert torch.equal(out[0, 0], linear.bias)
-    integers, scales = dynamic_integers(x[0])
-    assert scales[0] == 0
-    assert int(integers[0].abs().max()) == 0
-    assert int(integers[1].min()) == 127
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_cache_gives_back_what_its_integers_mean(dtype: torch.dtype) -> None:
-    x = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(6)).to(dtype)
-    scale = (x.abs().amax((0, 2)).to(torch.float32) / 140).to(dtype).flatten()
-    by = numbers(scale).reshape(1, 3, 1, 8)
-    integers = np.clip(np.rint(rounded(numbers(x) * rounded(1 / by, dtype), dtype)), -128, 127)
-    assert np.array_equal(numbers(cached(x, scale)), rounded(integers * by, dtype))
-
-
 RECIPES = {
     "static": (LINEAR,),
     "dynamic": (DYNAMIC,),
@@ -196,15 +152,6 @@ def test_blocks_that_stay_in_memory_hold_nothing_of_a_window(tmp_path: Path) -> 
     assert not [each for each in tensors if 29 in each.shape]
 
 
-def test_a_fresh_prompt_does_not_show_a_quantized_cache_and_generated_tokens_do(tmp_path: Path) -> None:
-    with_cache = read_served(write_checkpoint(tmp_path / "a", CACHE, DYNAMIC))
-    window = samples(1)
-    prefill = next(served_logits(with_cache, stage="prefill")(window))
-    decode = next(served_logits(with_cache, stage="decode")(window))
-    assert not torch.equal(prefill, decode)
-    assert float((prefill - decode).norm() / prefill.norm()) < 0.5
-
-
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_biases_of_norms_and_shifts_are_computed(tmp_path: Path, family: str) -> None:
     """m4 on Qwen3 moves a shift into norms and biases that the architecture has not."""
@@ -233,14 +180,6 @@ def test_answers_with_a_cache_are_those_of_whole_prompts_again_and_again(tmp_pat
             assert torch.equal(again, answer)
     alone = [greedy(decoder, [prompt], 4)[0] for prompt in samples()]
     assert all(torch.equal(a, b) for a, b in zip(alone, answers, strict=True))
-
-
-def test_a_cache_of_answers_is_read_back_and_a_prompt_of_one_call_is_not(tmp_path: Path) -> None:
-    """The first token comes of float keys and values, the next of integers of the prompt's."""
-    served = read_served(write_checkpoint(tmp_path, CACHE, MIX, dtype="float32"))
-    prompt = samples(1)[0]
-    first = int(next(served_logits(served, stage="prefill")([prompt]))[0, -1].argmax())
-    assert int(greedy(served_decoder(served), [prompt], 1)[0][0]) == first
 
 
 def test_values_that_the_dtype_does_not_hold_are_an_error_with_block_and_window(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Checkpoints of tiny models judged beside their float model: what is measured, stopped, refused and printed."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +9,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.quantization.llm.tiny_models import write_model
 from tests.targets.ascend_llm.checkpoints import DYNAMIC, checkpoint, copied
-from tests.targets.ascend_llm.folders import STATIC, WORDS
+from tests.targets.ascend_llm.folders import WORDS
 from workbench.commands.cli import app
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import float_logits
@@ -104,22 +102,6 @@ def test_a_killed_run_goes_on_behind_the_last_part(tmp_path: Path, monkeypatch: 
         file.write_bytes(file.read_bytes().replace(b"1", b"2", 1))
     assert judge(model(), [folder], given).checkpoints == again.checkpoints
     assert judge(model(), [folder], replace(given, kept_in=None)).checkpoints == again.checkpoints
-
-
-def test_two_copies_of_one_checkpoint_cannot_be_told_apart(tmp_path: Path) -> None:
-    found = judge(model(), [copied(tmp_path / "a" / "x"), copied(tmp_path / "b" / "x")], judging(tmp_path))
-    assert found.kl is not None
-    assert found.kl.names == ("a/x", "b/x")
-    assert found.kl.alike[0][1]
-
-
-def test_int8_weighs_less_on_disk_and_on_the_card(tmp_path: Path) -> None:
-    found = judge(model(), two(tmp_path), judging(tmp_path))
-    for each in found.checkpoints:
-        assert each.figures.disk_bytes < found.model.figures.disk_bytes
-        assert each.figures.size.weights_bytes < found.model.figures.size.weights_bytes
-        assert each.figures.decode_ratio is not None
-        assert each.figures.decode_ratio.low <= each.figures.decode_ratio.value <= each.figures.decode_ratio.high
 
 
 def wrecked(to: Path, value: float, name: str) -> Path:
@@ -230,26 +212,3 @@ def test_the_command_prints_every_model_within_the_terminals_width(
     assert CLOCK in ended.stdout
     assert all(len(line) <= width for line in ended.stdout.splitlines())
     assert {"float", "static", "dynamic"} <= {line.split()[0] for line in ended.stdout.splitlines() if line.split()}
-
-
-def test_the_command_writes_json_that_holds_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    given = judging(tmp_path)
-    options = ["--text", str(given.texts[0]), "--window", "9", "--stride", "8", "--json"]
-    ended = CliRunner().invoke(app, ["judge-llm", str(model()), str(copied(tmp_path / "static")), *options])
-    found = json.loads(ended.stdout)
-    assert found["checkpoints"][0]["text"]["ratio"]["low"] > 0
-    assert found["checkpoints"][0]["figures"]["decode_ms"]["high"] > 0
-    assert found["clock"] == "Ascend910B3, roofline"
-
-
-def test_a_float32_checkpoint_says_that_no_engine_runs_it(tmp_path: Path) -> None:
-    folder = checkpoint("qwen2", "float32", (STATIC,))
-    found = judge(folder.parent / "model", [folder], judging(tmp_path))
-    assert any("float32" in note for note in found.checkpoints[0].notes)
-
-
-def test_the_models_folder_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
-    other = write_model(tmp_path / "m", "qwen2")
-    with pytest.raises(ConfigError, match="quant_model_description"):
-        judge(model(), [other], judging(tmp_path))

@@ -8,7 +8,7 @@ import torch
 
 from tests.targets.ascend_llm.folders import LINEAR, STATIC, WEIGHT, write_llm, write_v0, write_v1
 from workbench.quantization.llm.checkpoint import LlmModel, open_model
-from workbench.quantization.llm.recipe import Quantize, Smooth
+from workbench.quantization.llm.recipe import Quantize
 from workbench.quantization.llm.rotation import rotation_of
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine
@@ -124,12 +124,6 @@ def test_a_qconfig_may_be_written_once_at_the_top_and_a_key_that_nothing_repeats
         read_recipe(cfg, qwen3)
 
 
-def test_awq_is_refused_where_the_tool_has_none(tmp_path: Path) -> None:
-    llama = open_model(write_llm(tmp_path / "llama", "llama"))
-    with pytest.raises(ConfigError, match="awq does not run on Llama"):
-        read_recipe(write_v1(tmp_path / "r.yaml", f"{{type: awq, weight_qconfig: {{{WEIGHT[9:-1]}}}}}"), llama)
-
-
 def test_what_awq_of_the_tool_ruins_is_told(tmp_path: Path, qwen3: LlmModel, qwen2: LlmModel) -> None:
     process = f"{{type: awq, weight_qconfig: {{{WEIGHT[9:-1]}}}"
     cfg = write_v1(tmp_path / "r.yaml", process + "}", LINEAR)
@@ -139,39 +133,9 @@ def test_what_awq_of_the_tool_ruins_is_told(tmp_path: Path, qwen3: LlmModel, qwe
     assert not refused_by_engine(read_recipe(sound, qwen3).recipe, qwen3)
 
 
-def test_ssz_and_means_of_extremes_are_read(tmp_path: Path, qwen3: LlmModel) -> None:
-    linear = LINEAR.replace("method: minmax}}}", "method: ssz, ext: {step: 7}}}}").replace(
-        "symmetric: False}", "symmetric: False, ext: {aggregation_type: mean}}"
-    )
-    stage = read_recipe(write_v1(tmp_path / "r.yaml", linear), qwen3).recipe.stages[-1]
-    assert isinstance(stage, Quantize)
-    how = stage.linears["model.layers.0.mlp.up_proj"]
-    assert (how.weight, how.refinements, how.observer) == ("ssz", 7, "mean_wide")
-
-
-def test_an_unknown_generation_is_refused(tmp_path: Path, qwen2: LlmModel) -> None:
-    (tmp_path / "r.yaml").write_text("apiversion: modelslim_v9\nspec: {}\n")
-    with pytest.raises(ConfigError, match="'modelslim_v9' is not allowed"):
-        read_recipe(tmp_path / "r.yaml", qwen2)
-
-
 def test_types_by_layer_take_the_exact_name_before_the_first_pattern(tmp_path: Path, qwen2: LlmModel) -> None:
     mixed = "calib_params: {mix_cfg: {'*.down_proj': w8a8_dynamic, 'model.layers.1.mlp.down_proj': float}}"
     recipe = read_recipe(write_v0(tmp_path / "r.yaml", STATIC, mixed), qwen2).recipe
     stage = recipe.stages[-1]
     assert isinstance(stage, Quantize)
     assert [stage.linears[f"model.layers.{b}.mlp.down_proj"].type for b in (0, 1)] == ["W8A8_DYNAMIC", "FLOAT"]
-
-
-def test_m4_is_another_thing_on_qwen3(tmp_path: Path, qwen2: LlmModel, qwen3: LlmModel) -> None:
-    cfg = write_v0(tmp_path / "r.yaml", "anti_cfg: {anti_method: m4}", STATIC)
-    found = [read_recipe(cfg, model).recipe.stages[0] for model in (qwen2, qwen3)]
-    assert [(each.alpha, each.shift) for each in found if isinstance(each, Smooth)] == [(0.9, False), (0.5, True)]
-
-
-def test_several_linear_quants_give_the_strongest_type(tmp_path: Path, qwen3: LlmModel) -> None:
-    weights = f"{{type: linear_quant, qconfig: {{{WEIGHT}}}, include: ['*down_proj*']}}"
-    cfg = write_v1(tmp_path / "r.yaml", weights, LINEAR[:-1] + ", exclude: ['*down_proj*']}")
-    recipe = read_recipe(cfg, qwen3)
-    assert recipe.recipe.type == "W8A8"
-    assert recipe.part_bytes == 4_000_000_000

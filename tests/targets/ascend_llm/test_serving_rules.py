@@ -51,11 +51,3 @@ def test_a_rotation_of_tied_embeddings_is_warned_of_and_refused(tmp_path: Path) 
     assert "tie_word_embeddings: false" in warning
     with pytest.raises(ConfigError, match=r"lm_head\.weight differs from model\.embed_tokens\.weight"):
         check_values(read_served(folder))
-
-
-def test_ranges_of_keys_before_rotation_are_warned_of_as_no_file_shows_them(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path, v0=STATIC[:-1] + ", use_kvcache_quant: True}")
-    model = open_model(tmp_path / "model")
-    (warning,) = refused_by_engine(read_recipe(tmp_path / "recipe.yaml", model).recipe, model)
-    assert "vLLM-Ascend quantizes keys after it" in warning
-    check_values(read_served(folder))

@@ -15,7 +15,7 @@ from workbench.report.written.texts import speaking
 from workbench.targets.ascend_llm.recipes import read_recipe, recipe_text
 from workbench.targets.ascend_llm.serving_rules import refused_by_engine, types_of
 from workbench.targets.ascend_llm.settings import GROUPS, LlmSettings
-from workbench.values.candidate import Candidate, Quantization, candidate_from_json
+from workbench.values.candidate import Candidate, Quantization
 from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
 
@@ -40,12 +40,6 @@ def test_what_means_nothing_makes_no_other_candidate() -> None:
     assert of(**STATIC).id == of(**STATIC, generation="v0").id != of(**STATIC, generation="v1").id
 
 
-def test_a_stored_candidate_is_read_back() -> None:
-    candidate = of(**STATIC, smoothing="iter_smooth", strength=0.5, kv_cache="C8", float_down=2)
-    assert candidate_from_json(candidate.to_json()) == candidate
-    assert candidate.parameters()["recipe.smoothing"] == "iter_smooth"
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -64,17 +58,6 @@ def test_a_stored_candidate_is_read_back() -> None:
 def test_recipes_that_cannot_be_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         of(**given)
-
-
-def test_the_float_model_has_no_recipe_and_other_schemes_are_none() -> None:
-    with pytest.raises(ConfigError, match="the scheme none has no recipe"):
-        of("none", **STATIC)
-    with pytest.raises(ConfigError, match="no scheme of a language model"):
-        Candidate(
-            target="ascend-llm",
-            quantization=Quantization(scheme="dynamic", weight_granularity="channel"),
-            compile=LlmSettings(**STATIC),
-        )
 
 
 def test_rows_say_what_a_recipe_is() -> None:

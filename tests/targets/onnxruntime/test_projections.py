@@ -5,9 +5,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, ValueInfoProto, numpy_helper
 
-from tests.targets.encoder import HEADS, WIDTH, Array, ids, model_of, record_for, run, save, tiny_encoder
+from tests.targets.encoder import HEADS, WIDTH, Array, ids, record_for, run, save, tiny_encoder
 from workbench.graph.read import read_model
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.targets.onnxruntime.compiler import count_kernels
@@ -111,18 +111,6 @@ def test_two_transpositions_do_what_one_did(optimized: ModelProto) -> None:
     assert kernels[1] - kernels[0] == Counter(Transpose=3)  # query, value, context
     for feeds in (ids(1, 1), ids(3, 9), ids(2, WIDTH // HEADS)):
         assert np.array_equal(run(optimized, feeds)[0], run(split, feeds)[0])
-
-
-def test_transpositions_of_floats_stay() -> None:
-    model = model_of(
-        [helper.make_node("Transpose", ["x"], ["y"], name="transpose", perm=[0, 2, 1, 3])],
-        {},
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 3, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 2, 4])],
-    )
-
-    assert with_split_transposes(model) is model
-    assert with_convolutions(model) is model
 
 
 @pytest.mark.skipif(not BENCH.exists(), reason="the reference benchmark is not beside the checkout")

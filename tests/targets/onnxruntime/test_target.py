@@ -253,37 +253,6 @@ def test_a_mask_that_is_more_than_a_mask_stays_as_it_is(added: str, tmp_path: Pa
     assert "1 self-attentions left as they are" in (directory / compiler.LOG).read_text(encoding="utf-8")
 
 
-def test_a_factor_that_is_no_positive_constant_stays(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("MatMulIntegerToFloat", ["x", "w", "s", "t"], [f"p{i}"], name=f"p{i}", domain="com.microsoft")
-        for i in range(4)
-    ]
-    nodes += [
-        helper.make_node("Mul", ["p0", "negative"], ["y0"]),
-        helper.make_node("Mul", ["p1", "vector"], ["y1"]),
-        helper.make_node("Div", ["half", "p2"], ["y2"]),
-        helper.make_node("Div", ["p3", "half"], ["y3"]),
-    ]
-    weights: dict[str, Array] = {
-        "w": np.eye(3, dtype=np.int8) * np.int8(50),
-        "s": np.array(0.1, np.float32),
-        "t": np.array(0.2, np.float32),
-        "negative": np.array(-1, np.float32),
-        "vector": np.array([1, 2, 3], np.float32),
-        "half": np.array(0.5, np.float32),
-    }
-    x = helper.make_tensor_value_info("x", TensorProto.UINT8, [2, 3])
-    model = model_of(nodes, weights, [x], [value(f"y{i}", [2, 3]) for i in range(4)])
-    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    feeds: dict[str, Array] = {"x": np.arange(1, 7, dtype=np.uint8).reshape(2, 3)}
-
-    fused = fusions.fused(model)
-
-    assert [node.op_type for node in fused.graph.node] == ["MatMulIntegerToFloat"] * 4 + ["Mul", "Mul", "Div"]
-    for expected, got in zip(run(model, feeds), run(fused, feeds), strict=True):
-        assert np.allclose(expected, got, rtol=1e-6)
-
-
 @pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose", "AveragePool"])
 def test_layers_of_an_amct_record_are_counted_by_their_kernels(op_type: str, tmp_path: Path) -> None:
     """Without a scale for its output a Conv still runs in integers; the others have no integer kernel."""
@@ -339,38 +308,6 @@ def test_a_saved_model_gives_the_outputs_of_the_session_that_saved_it(
     assert np.array_equal(live.run(None, ids(3, 9))[0], got)
 
 
-def test_a_float_convolution_in_a_blocked_layout_survives_saving(tmp_path: Path) -> None:
-    random = np.random.default_rng(3)
-    weights: dict[str, Array] = {"w": random.normal(size=(32, 16, 3, 3)).astype(np.float32)}
-    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
-    proto = model_of([node], weights, [value("x", ["n", 16, 12, 12])], [value("y", ["n", 32, 10, 10])])
-    path = save(proto, tmp_path / "model.onnx")
-    x = random.normal(size=(2, 16, 12, 12)).astype(np.float32)
-
-    artifact, directory = compiled(TARGET, read_model(path), Candidate(target="onnxruntime"), None, tmp_path)
-    got = TARGET.open(artifact, directory, Candidate(target="onnxruntime")).run({"x": x})["y"]
-
-    assert artifact.float_matmuls_left == 1, artifact.kernels
-    assert np.array_equal(
-        ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0], got
-    )
-
-
-def test_external_data_is_folded_into_the_lowered_file(encoder: Path, tmp_path: Path) -> None:
-    (tmp_path / "split").mkdir()
-    path = tmp_path / "split" / "model.onnx"
-    onnx.save(onnx.load(encoder), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
-    model = read_model(path)
-    assert model.external_files
-
-    artifact, directory = compiled(TARGET, model, Candidate(target="onnxruntime"), None, tmp_path)
-    (tmp_path / "split" / "weights.bin").unlink()
-
-    got = TARGET.open(artifact, directory, Candidate(target="onnxruntime")).run(ids(2, 5))["logits"]
-    (expected,) = run(onnx.load(encoder), ids(2, 5))
-    assert np.allclose(expected, got, atol=1e-5)
-
-
 def test_disabled_fusions_do_not_fire(encoder: Path, tmp_path: Path) -> None:
     off = Candidate(target="onnxruntime", compile=OnnxRuntimeCompile(disabled_fusions=("GeluFusionL1", "GeluFusionL2")))
 
@@ -380,14 +317,6 @@ def test_disabled_fusions_do_not_fire(encoder: Path, tmp_path: Path) -> None:
     assert with_gelu.kernels.get("Gelu", 0) + with_gelu.kernels.get("BiasGelu", 0) == 1
     assert without.kernels.get("Gelu", 0) + without.kernels.get("BiasGelu", 0) == 0
     assert "GraphTransformer" in (directory / compiler.LOG).read_text(encoding="utf-8")
-
-
-def test_only_fusions_that_change_the_model_are_offered(encoder: Path) -> None:
-    fired = compiler.fusions_that_fire(encoder)
-
-    assert list(fired) == sorted(fired)
-    assert {"BiasGeluFusion", "LayerNormFusionL1"} <= set(fired)
-    assert not {"AttentionFusion", "QuickGeluFusion"} & set(fired)
 
 
 def test_the_runtime_refusing_a_model_is_reported_with_its_reason(tmp_path: Path) -> None:
@@ -430,14 +359,3 @@ def test_an_opset_the_runtime_does_not_know_is_an_error(tmp_path: Path) -> None:
 
     assert (severity, node) == ("error", "opset 99")
     assert "knows opsets up to" in problem
-
-
-def test_an_operator_of_a_foreign_domain_is_an_error(tmp_path: Path) -> None:
-    proto = tiny_encoder()
-    proto.opset_import.append(helper.make_opsetid("vendor.ops", 1))
-    proto.graph.node[1].domain = "vendor.ops"
-    onnx.save(proto, tmp_path / "model.onnx")
-
-    found = problems(tmp_path / "model.onnx", Candidate(target="onnxruntime"))
-
-    assert found == [("error", "query", "ONNX Runtime does not know this operator")]

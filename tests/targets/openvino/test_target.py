@@ -33,7 +33,7 @@ from workbench.targets.openvino.target import OpenVinoTarget
 from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
-from workbench.values.errors import LoweringError, MeasureError
+from workbench.values.errors import MeasureError
 from workbench.values.system.cpu import this_cpu
 
 TARGET = OpenVinoTarget()
@@ -144,18 +144,6 @@ def test_factors_of_products_cover_their_range_without_a_zero_point(low: float, 
     assert without_zero_points(without_zero_points(record)) == without_zero_points(record)
 
 
-def test_a_tensor_that_a_layer_and_a_product_share_keeps_one_scale() -> None:
-    shared, other = activation("shared", -1.0, 3.0), activation("other", -2.0, 2.5)
-    record = product_record(shared, other)
-    layer = LayerRecord(layer="second", op_type="MatMul", activation=shared, second=shared)
-    record = replace(record, layers=(*record.layers, layer))
-
-    first, second = without_zero_points(record).layers
-
-    assert first.activation == second.activation == second.second
-    assert first.activation.zero_point == 0
-
-
 @settings(max_examples=20, deadline=None)
 @given(divisor=st.floats(0.25, 8, width=32), seed=st.integers(0, 2**16))
 def test_moving_pairs_to_the_source_changes_no_integer_but_at_ties(divisor: float, seed: int) -> None:
@@ -187,31 +175,6 @@ def test_moving_pairs_to_the_source_changes_no_integer_but_at_ties(divisor: floa
     one_step = 3.0 / divisor / 255 * 3.0 + 3.0 / 127 * 3.0 / divisor  # of one factor, where rounding met a tie
     assert np.abs(expected - got).max() <= one_step
     assert np.isclose(expected, got, atol=1e-5).mean() > 0.9
-
-
-def test_pairs_stay_below_a_tensor_that_others_read() -> None:
-    nodes = [
-        helper.make_node("Transpose", ["x"], ["a"], name="transpose", perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["a", "z"], ["p"], name="product"),
-        helper.make_node("Concat", ["p", "a"], ["y"], name="join", axis=2),
-    ]
-    proto = model_of(nodes, {}, [value("x", ["n", 4, 4]), value("z", ["n", 4, 4])], [value("y", ["n", 4, 8])])
-    record = without_zero_points(product_record(activation("a", -3.0, 3.0), activation("z", -3.0, 2.5)))
-
-    after = at_the_source(lower_static(proto, record), ["product"])
-
-    quantized = {node.input[0] for node in after.graph.node if node.op_type == "QuantizeLinear"}
-    assert quantized == {"a", "z"}
-    (join,) = (node for node in after.graph.node if node.name == "join")
-    assert list(join.input) == ["p", "a"]  # the float tensor, not the rounded one
-
-
-def test_a_conv_that_is_not_in_the_model_is_refused(encoder: Path) -> None:
-    record = record_for(encoder, ids(4, 7))
-    stranger = replace(record.layers[0], layer="stranger", op_type="Conv")
-
-    with pytest.raises(LoweringError, match="'stranger' of the record is not in the model"):
-        openvino_form(onnx.load(encoder), replace(record, layers=(stranger,)))
 
 
 # --- compile -------------------------------------------------------------------------------------------------------
@@ -256,18 +219,6 @@ def test_dynamic_int8_is_an_error(encoder: Path) -> None:
     dynamic = replace(FLOAT, quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
 
     assert problems(encoder, dynamic) == [("error", "dynamically quantized products run in float on OpenVINO")]
-
-
-def test_an_operator_of_a_foreign_domain_is_an_error(tmp_path: Path) -> None:
-    proto = tiny_encoder()
-    proto.opset_import.append(helper.make_opsetid("vendor.ops", 1))
-    proto.graph.node[1].domain = "vendor.ops"
-    onnx.save(proto, tmp_path / "model.onnx")
-
-    ((severity, problem),) = problems(tmp_path / "model.onnx", FLOAT)
-
-    assert severity == "error"
-    assert "vendor.ops" in problem
 
 
 # --- no network ----------------------------------------------------------------------------------------------------

@@ -68,14 +68,6 @@ def test_a_run_that_is_killed_may_be_tried_again(tmp_path: Path, how: str) -> No
     assert "memory" in str(error)
 
 
-def test_a_run_out_of_memory_may_be_tried_again(tmp_path: Path) -> None:
-    error = failure_of(ran(tmp_path, "echo 'terminate: std::bad_alloc'; exit 1"), "the model")
-
-    assert isinstance(error, CompileError)
-    assert error.transient
-    assert "TE_PARALLEL_COMPILER" in str(error)
-
-
 @pytest.mark.parametrize(
     ("reason", "remedy"), [("No space left on device", "Free some space"), ("Permission denied", "write rights")]
 )

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.reference_pages import atc_codes
-from workbench.targets.ascend.atc.codes import Message, Output, explain, meaning_of, operator_of, parse_output, table
+from workbench.targets.ascend.atc.codes import Message, explain, meaning_of, operator_of, parse_output, table
 
 
 def test_every_code_of_the_reference_page_and_of_the_table_has_a_cause_and_a_remedy() -> None:
@@ -68,13 +68,6 @@ def test_the_words_of_a_record_tell_more_than_its_code(code: str, text: str, pro
 )
 def test_the_operator_is_read_from_either_wording(text: str, operator: str, kind: str) -> None:
     assert operator_of(Message(code="E13010", text=text)) == (operator, kind)
-
-
-def test_the_generic_tail_does_not_hide_the_cause() -> None:
-    found = explain(Output(errors=(Message(code="E10042", text="tail"), Message(code="E20001", text="Op a, optype B"))))
-
-    assert found is not None
-    assert (found.code, found.operator, found.type) == ("E20001", "a", "B")
 
 
 def test_all_operators_with_one_trouble_are_counted() -> None:

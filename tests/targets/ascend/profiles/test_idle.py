@@ -92,16 +92,6 @@ def test_streams_that_overlap_leave_the_cores_no_gap(tmp_path: Path) -> None:
     assert [(use.stream, use.idle_share) for use in found.streams] == [("1", pytest.approx(50 / 110)), ("2", 0)]
 
 
-def test_devices_are_told_apart(tmp_path: Path) -> None:
-    rows = [operator("a", 0, 10), operator("b", 30, 10), operator("a", 0, 40, device=1)]
-
-    found = read_profile([put(tmp_path, rows)])
-
-    assert [(b.device, b.total_us) for b in found.bubbles] == [("0", 20)]
-    assert [use.device for use in found.streams] == ["0", "1"]
-    assert (found.computing_us, found.idle_us) == (60, 20)
-
-
 def test_small_operators_in_a_row_are_found_and_long_ones_end_the_row(tmp_path: Path) -> None:
     rows, at = [], 0.0
     for execution in (1, 2):

@@ -9,7 +9,7 @@ from tests.targets.ascend.profiles.tables_of import operator, put
 from workbench.targets.ascend.profiles.levers import levers
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.values.candidate import EVERYTHING_INT8, Candidate, Precision, Serving
+from workbench.values.candidate import EVERYTHING_INT8, Candidate, Precision
 from workbench.values.device_profile import DeviceProfile, Lever
 
 PLAIN = Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"))
@@ -81,25 +81,6 @@ def test_quantization_that_is_not_fused_asks_for_its_fusion_or_for_float(tmp_pat
     assert {"compile.fusions.quant_elementwise": "on"} in changes
     assert {"quantization.keep_float": 1, "quantization.keep_float_unit": "group"} in changes
     assert not any("quantization.scheme" in change for change in changes)
-
-
-def test_casts_of_a_mixed_mode_ask_for_the_plain_one(tmp_path: Path) -> None:
-    rows = [operator("mm", 0, 50), operator("c", 50, 50, kind="Cast", core="AI_VECTOR_CORE")]
-    mixed = replace(PLAIN, precision=Precision(mode="allow_mix_precision"))
-
-    assert {"precision.mode": "force_fp16"} in [lever.changes for lever in told(tmp_path, rows, [], mixed)]
-    assert {"precision.mode": "force_fp16"} not in [lever.changes for lever in told(tmp_path, rows, [])]
-
-
-def test_a_device_that_is_full_has_nothing_to_try(tmp_path: Path) -> None:
-    size = 8192
-    macs = size**3
-    took = macs / (20 * 1800 * 8192) * 1.02  # µs at 98 % of the INT8 peak
-    shapes = f"{size},{size};{size},{size}"
-    rows = [operator("mm", 0, took, types="INT8;INT8", shapes=shapes, result=f"{size},{size}")]
-    int8 = replace(PLAIN, quantization=replace(EVERYTHING_INT8, activation_symmetric=True), serving=Serving(batch=1))
-
-    assert told(tmp_path, rows, [], int8) == ()
 
 
 def test_a_program_that_is_slow_to_ask_hides_nothing_of_the_device(tmp_path: Path) -> None:

@@ -63,15 +63,6 @@ def test_only_so_many_rows_are_read_and_that_is_said(tmp_path: Path, monkeypatch
     assert any("were read" in note for note in found.notes)
 
 
-def test_rows_without_a_time_are_counted_and_do_no_harm(tmp_path: Path) -> None:
-    bad = [operator("x", 0, 10).replace(",10,", f",{text},") for text in ("N/A", "-3", "nan", "inf", "1e9", "9" * 30)]
-
-    found = read_profile([put(tmp_path, [operator("a", 0, 10), *bad])])
-
-    assert found.operators_us == 10
-    assert any("6 rows have no time" in note for note in found.notes)
-
-
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     file = put(tmp_path, [operator("a" * (1 << 21), 0, 10)])
 
