@@ -1,10 +1,6 @@
 """What an offline model computes: halves between kernels, float32 inside them, whole numbers in INT8 layers."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import ml_dtypes
@@ -24,7 +20,7 @@ from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator.executable import Executable, ExecutionFailed
 from workbench.cann_emulator.integers import expanded
-from workbench.cann_emulator.om import Dtype, OfflineModel, load_om
+from workbench.cann_emulator.om import Dtype, OfflineModel
 from workbench.cann_emulator.rounding import round_to, rounded_program
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -95,15 +91,6 @@ def test_weights_beyond_a_half_are_clipped_unless_the_option_says_otherwise(clip
     assert y == expected
 
 
-def test_bfloat16_kernels_round_to_eight_bits() -> None:
-    proto, x = mlp(8, 4), x_of(4, 8)
-
-    y = run(offline_model(proto, dtype="bfloat16"), {"x": x})["y"]
-
-    assert not (y.view(np.uint32) & 0xFFFF).any()
-    np.testing.assert_allclose(y, run(offline_model(proto, dtype="float32"), {"x": x})["y"], rtol=0.05, atol=0.05)
-
-
 def test_an_index_outside_the_table_fails_the_execution() -> None:
     feeds = {"ids": np.full((1, 7), 10**6)}
 
@@ -169,33 +156,6 @@ def test_equal_feeds_give_equal_bits_whatever_the_threads_and_whatever_ran_befor
 
     np.testing.assert_array_equal(executable.run(feeds)["logits"], first)
     np.testing.assert_array_equal(run(model, feeds)["logits"], first)
-
-
-def compiled(proto: onnx.ModelProto, folder: Path, *options: str) -> OfflineModel:
-    """By the emulated atc."""
-    onnx.save(proto, folder / "model.onnx")
-    flags = ["--model=model.onnx", "--framework=5", "--output=model", "--soc_version=Ascend910B3", *options]
-    done = subprocess.run(
-        [sys.executable, "-m", "workbench.cann_emulator.atc", *flags],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout
-    return load_om(folder / "model.om")
-
-
-def test_a_compiled_int8_model_that_keeps_float32_gives_the_interpreters_bits(tmp_path: Path) -> None:
-    """amct.md §6.6, with the factors as 910B3 probably has them."""
-    proto, feeds = deployed("encoder")
-
-    result = run(compiled(proto, tmp_path, "--precision_mode=must_keep_origin_dtype"), feeds)["logits"]
-
-    np.testing.assert_allclose(
-        result, Interpreter(proto, truncate_deq_scale=True).run(feeds)["logits"], rtol=1e-5, atol=1e-6
-    )
 
 
 class QuantizedMatmul(NamedTuple):

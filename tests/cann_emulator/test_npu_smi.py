@@ -1,12 +1,10 @@
 """The program npu-smi: pyacl.md §6.1-6.2."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.emulated_cann import emulated_environment
 from workbench.cann_emulator import npu_smi
 from workbench.cann_emulator.state import DeviceUse, report_use
 
@@ -73,21 +71,6 @@ def test_load_memory_and_processes_of_a_device_are_shown(
     assert "Process memory(MB):1000" in memory
 
 
-def test_the_mapping_has_logic_ids_and_the_boards_controller(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "2")
-    rows = [line.split() for line in said(capsys, "info", "-m").splitlines()]
-
-    assert rows[0] == ["NPU", "ID", "Chip", "ID", "Chip", "Logic", "ID", "Chip", "Name"]
-    assert rows[1:] == [
-        ["0", "0", "0", "Ascend", "910B3"],
-        ["0", "1", "-", "Mcu"],
-        ["1", "0", "1", "Ascend", "910B3"],
-        ["1", "1", "-", "Mcu"],
-    ]
-
-
 def test_each_kind_has_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
     """pyacl.md §6.2."""
     for kind, keys in {
@@ -122,16 +105,6 @@ def test_a_wrong_parameter_is_named_before_the_usage(capsys: pytest.CaptureFixtu
     ):
         text = said(capsys, "info", *arguments, code=1)
         assert text.startswith(f"Error parameter of {wrong}\nUsage: npu-smi info <watch|proc|-h|-m|-l|-t type>")
-
-
-def test_it_runs_as_a_program_of_the_tree(tmp_path: Path) -> None:
-    environment = emulated_environment(tmp_path)
-
-    done = subprocess.run(
-        ["npu-smi", "info"], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, IDLE, "")
 
 
 def test_another_chip_shows_its_own_name_memory_and_clock_and_an_unknown_one_is_refused(

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, text
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS
-from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.dump_file import parse_dump
-from workbench.cann_emulator.timing import kernel_times
 from workbench.targets.ascend.overflow import overflow_files
-from workbench.targets.ascend.profiles.read import read_profile
 
 
 def written(folder: Path, body: Any, name: str = "acl.json") -> str:
@@ -102,31 +97,6 @@ def test_the_overflow_check_writes_a_file_only_when_something_overflowed(tmp_pat
 def profile(tmp_path: Path) -> Path:
     (folder,) = tmp_path.glob("PROF_*")
     return folder
-
-
-def test_acl_prof_writes_an_op_summary_from_the_time_model(device: int, tmp_path: Path) -> None:
-    """Columns of pyacl.md §5.4, read by header; only what ran between start and stop."""
-    ok(acl.prof.init(str(tmp_path)))
-    config = acl.prof.create_config([0], 0, 0, 0x7)
-    model = opened(saved(multilayer(), tmp_path))
-    ok(model.run())
-    ok(acl.prof.start(config))
-    ok(model.run())
-    ok(model.run())
-    ok(acl.prof.stop(config))
-    ok(model.run())
-    ok(acl.prof.destroy_config(config))
-    ok(acl.prof.finalize())
-    (table,) = profile(tmp_path).glob("mindstudio_profiler_output/op_summary_*.csv")
-    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
-    times = kernel_times(multilayer(), 0, load_device_data("Ascend910B3"))
-    assert [row["Op Name"] for row in rows] == [t.name for t in times] * 2
-    assert {row["Infer ID"] for row in rows} == {"1", "2"}
-    assert float(rows[0]["Task Duration(us)"]) == pytest.approx(times[0].duration_us, abs=1e-3)
-    assert {row["Task Type"] for row in rows} <= {"AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "AI_CPU"}
-    assert "Emulated" in (profile(tmp_path) / "device_0" / "emulated.txt").read_text()
-    total = sum(t.duration_us for t in times) * 2
-    assert read_profile([profile(tmp_path)]).operators_us == pytest.approx(total, rel=1e-3)
 
 
 def test_the_order_of_profiling_calls_is_checked(device: int, tmp_path: Path) -> None:

@@ -23,9 +23,6 @@ from tests.cann_emulator.acl.library import (
 )
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl.errors import NotEstablished
-from workbench.cann_emulator.executable import Executable
-
-X = np.random.default_rng(8).standard_normal((8, 16)).astype(np.float32)
 
 
 @pytest.fixture
@@ -45,37 +42,6 @@ def images(device: int, tmp_path: Path) -> Loaded:
 
 def all_axes(*sizes: int) -> dict[str, object]:
     return {"name": "", "dimCount": len(sizes), "dims": list(sizes)}
-
-
-def test_dims_show_minus_1_and_sizes_are_of_the_largest_gear(batches: Loaded) -> None:
-    desc = batches.desc
-    assert acl.mdl.get_input_dims(desc, 0)[0]["dims"] == [-1, 16]
-    assert acl.mdl.get_input_size_by_index(desc, 0) == 8 * 16 * 4
-    assert acl.mdl.get_output_dims(desc, 0)[0]["dims"] == [8, 4]
-    assert acl.mdl.get_output_size_by_index(desc, 0) == 8 * 4 * 4
-
-
-def test_the_gears_are_listed_by_kind(batches: Loaded, dims: Loaded, images: Loaded) -> None:
-    assert acl.mdl.get_dynamic_batch(batches.desc) == ({"batchCount": 3, "batch": [1, 4, 8]}, 0)
-    assert acl.mdl.get_dynamic_hw(batches.desc, -1) == ({"hwCount": 0, "hw": []}, 0)
-    assert acl.mdl.get_dynamic_hw(images.desc, -1) == ({"hwCount": 2, "hw": [[4, 6], [8, 12]]}, 0)
-    assert acl.mdl.get_dynamic_batch(images.desc) == ({"batchCount": 0, "batch": []}, 0)
-    assert acl.mdl.get_input_dynamic_gear_count(dims.desc, -1) == (2, 0)
-    assert acl.mdl.get_input_dynamic_gear_count(batches.desc, -1) == (0, 0)
-    expected = [all_axes(1, 20, 1, 20), all_axes(1, 40, 2, 40)]
-    assert acl.mdl.get_input_dynamic_dims(dims.desc, -1, 2) == (expected, 0)
-
-
-def test_a_batch_gear_runs_its_rows_and_tells_its_output_dims(batches: Loaded) -> None:
-    """The largest before any was set; the one set last afterwards."""
-    assert acl.mdl.get_cur_output_dims(batches.desc, 0)[0]["dims"] == [8, 4]
-    for rows in (4, 1, 8):
-        ok(acl.mdl.set_dynamic_batch_size(batches.id, batches.input_dataset, 1, rows))
-        assert acl.mdl.get_cur_output_dims(batches.desc, 0)[0]["dims"] == [rows, 4]
-        batches.put(X[:rows])
-        ok(batches.run())
-        expected = Executable(multilayer(batch=rows), threads=1).run({"x": X[:rows]})["y"]
-        np.testing.assert_allclose(batches.get(0, np.float32, (rows, 4)), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(12, np.int32), (24, np.int64)])

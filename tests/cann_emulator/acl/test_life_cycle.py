@@ -33,16 +33,6 @@ def test_finalize_ends_whatever_the_count_is_and_twice_gives_100037() -> None:
     ok(acl.finalize())
 
 
-def test_calls_that_work_before_init() -> None:
-    """pyacl.md §9 "early calls"."""
-    assert acl.rt.get_run_mode() == (1, 0)
-    assert acl.rt.get_device() == (0, 107002)
-    assert acl.rt.get_device_count() == (1, 0)
-    assert acl.rt.get_context() == (0, 0)
-    assert {"bytes_to_ptr", "numpy_to_ptr"} <= set(dir(acl.util))
-    assert acl.get_soc_name() == "Ascend910B3"
-
-
 def test_without_a_context_in_the_thread_it_is_107002() -> None:
     ok(acl.init())
     codes = [

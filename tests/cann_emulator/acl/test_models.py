@@ -21,9 +21,7 @@ from tests.cann_emulator.acl.library import (
     taken,
     text,
 )
-from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import handles
 from workbench.cann_emulator.acl.errors import NotEstablished
 from workbench.cann_emulator.om import MAGIC, write_om
 
@@ -40,22 +38,6 @@ def model(device: int, path: str) -> Loaded:
     loaded = opened(path)
     loaded.put(X)
     return loaded
-
-
-def test_a_description_tells_names_shapes_types_formats_and_sizes(model: Loaded) -> None:
-    """pyacl.md §1.5."""
-    mdl, desc = acl.mdl, model.desc
-    assert (mdl.get_num_inputs(desc), mdl.get_num_outputs(desc)) == (1, 1)
-    assert mdl.get_input_dims(desc, 0) == ({"name": "x", "dimCount": 2, "dims": [5, 16]}, 0)
-    assert mdl.get_input_dims_v2(desc, 0) == mdl.get_input_dims(desc, 0)
-    assert mdl.get_output_dims(desc, 0) == ({"name": "add1:0:y", "dimCount": 2, "dims": [5, 4]}, 0)
-    assert mdl.get_cur_output_dims(desc, 0) == mdl.get_output_dims(desc, 0)
-    assert (mdl.get_input_size_by_index(desc, 0), mdl.get_output_size_by_index(desc, 0)) == (320, 80)
-    assert (mdl.get_input_name_by_index(desc, 0), mdl.get_output_name_by_index(desc, 0)) == ("x", "add1:0:y")
-    assert mdl.get_input_index_by_name(desc, "x") == (0, 0)
-    assert mdl.get_output_index_by_name(desc, "add1:0:y") == (0, 0)
-    assert (mdl.get_input_data_type(desc, 0), mdl.get_output_data_type(desc, 0)) == (0, 0)
-    assert (mdl.get_input_format(desc, 0), mdl.get_output_format(desc, 0)) == (2, 2)
 
 
 def test_a_wrong_index_name_or_description_gives_the_null_of_each_function(model: Loaded) -> None:
@@ -187,16 +169,6 @@ def in_memory(model: object) -> tuple[int, int]:
     return acl.util.bytes_to_ptr(KEPT[-1]), len(KEPT[-1])
 
 
-def test_a_model_loads_from_host_memory_whose_bytes_are_dropped(device: int) -> None:
-    content = write_om(multilayer())
-    model_id = taken(acl.mdl.load_from_mem(acl.util.bytes_to_ptr(content), len(content)))
-    del content
-    desc = acl.mdl.create_desc()
-    ok(acl.mdl.get_desc(desc, model_id))
-    assert acl.mdl.get_num_inputs(desc) == 1
-    assert acl.mdl.load_from_mem(0, 10) == (0, 100000)
-
-
 def test_work_and_weight_memory_of_the_caller(device: int, tmp_path: Path) -> None:
     """pyacl.md §1.5: query_size, load_from_file_with_mem; the caller frees after unload."""
     sized = replace(multilayer(), work_bytes=10_000, weight_bytes=20_000)
@@ -232,29 +204,6 @@ def test_no_memory_for_a_model_is_245000(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert acl.rt.get_mem_info(1)[0] == free
 
 
-def test_a_model_with_shape_ranges_runs_at_the_given_shapes(device: int, tmp_path: Path) -> None:
-    """pyacl.md §7, last row; §2.5."""
-    model = opened(saved(ranged(), tmp_path))
-    assert [size for _, size in model.inputs] == [32, 128]
-    assert [size for _, size in model.outputs] == [128]
-    assert acl.mdl.get_cur_output_dims(model.desc, 0)[1] == 200001
-    left, right = np.arange(3, dtype=np.float32)[None], np.ones((2, 3), np.float32)
-    model.put(left, right)
-    for index, shape in enumerate(([1, 3], [2, 3])):
-        desc = acl.create_tensor_desc(0, shape, 2)
-        assert acl.mdl.set_dataset_tensor_desc(model.input_dataset, desc, index)[1] == 0
-        acl.destroy_tensor_desc(desc)
-    ok(model.run())
-    result = acl.mdl.get_dataset_tensor_desc(model.output_dataset, 0)
-    assert [acl.get_tensor_desc_dim_v2(result, i) for i in range(2)] == [(2, 0), (3, 0)]
-    assert acl.get_tensor_desc_size(result) == 24
-    np.testing.assert_array_equal(model.get(0, np.float32, (2, 3)), left + right)
-    outside = acl.create_tensor_desc(0, [5, 3], 2)
-    acl.mdl.set_dataset_tensor_desc(model.input_dataset, outside, 1)
-    assert model.run() == 100000
-    ok(acl.mdl.destroy_dataset(model.input_dataset))
-
-
 def test_a_range_without_an_upper_bound_has_no_sizes_and_its_output_memory_comes_from_acl(
     device: int, tmp_path: Path
 ) -> None:
@@ -280,15 +229,3 @@ def test_a_range_without_an_upper_bound_has_no_sizes_and_its_output_memory_comes
     result = np.zeros_like(values)
     ok(acl.rt.memcpy(acl.util.numpy_to_ptr(result), values.nbytes, acl.get_data_buffer_addr(buffer), values.nbytes, 2))
     np.testing.assert_array_equal(result, 2 * values)
-
-
-def test_ten_thousand_executions_leave_no_handle_behind(device: int, tmp_path: Path) -> None:
-    """Issue: 10,000 executes without a leaked handle."""
-    model = opened(saved(offline_model(mlp(2, 1, batch=1), dtype="float32"), tmp_path))
-    model.put(np.ones((1, 2), np.float32))
-    before, free = len(handles.LIVE), acl.rt.get_mem_info(1)[0]
-    for _ in range(10_000):
-        assert model.run() == 0
-    assert (len(handles.LIVE), acl.rt.get_mem_info(1)[0]) == (before, free)
-    model.release()
-    assert acl.rt.get_mem_info(1)[0] == acl.rt.get_mem_info(1)[1]

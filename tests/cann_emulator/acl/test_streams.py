@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +12,6 @@ import pytest
 from tests.cann_emulator.acl.library import Loaded, multilayer, ok, opened, saved, strictly, taken
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl.errors import NotEstablished
-from workbench.cann_emulator.device_data import load_device_data
-from workbench.cann_emulator.om import load_om
-from workbench.cann_emulator.timing import execute_us, stream_us
 
 X = np.random.default_rng(5).standard_normal((5, 16)).astype(np.float32)
 
@@ -68,23 +63,6 @@ def test_strict_mode_refuses_copies_and_frees_while_work_is_queued(model: Loaded
         with pytest.raises(NotEstablished, match="queued execute_async"):
             model.put(X)
     ok(acl.rt.synchronize_stream(stream))
-
-
-def test_event_times_are_the_time_model(model: Loaded, stream: int, path: str) -> None:
-    """One waiting execution has the host's launch in front; a queue of them hides it (pyacl.md §5.1)."""
-    om, data = load_om(Path(path)), load_device_data("Ascend910B3")
-    first, last = event(8), event(8)
-    ok(acl.rt.record_event(first, stream))
-    for _ in range(10):
-        launch(model, stream)
-    ok(acl.rt.record_event(last, stream))
-    assert acl.rt.event_elapsed_time(first, last) == (0.0, 107006)
-    ok(acl.rt.synchronize_stream(stream))
-    elapsed = taken(acl.rt.event_elapsed_time(first, last))
-    expected = (execute_us(om, 0, data) + 9 * stream_us(om, 0, data)) / 1000
-    assert isinstance(elapsed, float)
-    assert elapsed == pytest.approx(expected, rel=1e-4)
-    assert taken(acl.rt.event_elapsed_time(last, first)) == -elapsed
 
 
 def pause(kind: str) -> None:
@@ -191,31 +169,6 @@ def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -
     assert acl.rt.synchronize_stream_with_timeout(stream, 1) == 507046
     assert acl.rt.synchronize_stream_with_timeout(stream, 10_000) == 0
     assert acl.rt.synchronize_stream_with_timeout(stream, -1) == 0
-
-
-def test_callbacks_run_in_the_subscribed_thread_and_block_the_stream(model: Loaded, stream: int) -> None:
-    """pyacl.md §1.3, callbacks: the thread gets its list as one argument and sets its context first."""
-    context, _ = acl.rt.get_context()
-    calls: list[Any] = []
-    ends = threading.Event()
-
-    def serve(arguments: list[Any]) -> None:
-        ok(acl.rt.set_context(arguments[0]))
-        while not ends.is_set():
-            acl.rt.process_report(arguments[1])
-
-    thread = taken(acl.util.start_thread(serve, [context, 20]))
-    ok(acl.rt.subscribe_report(thread, stream))
-    assert acl.rt.subscribe_report(thread, stream) == 107011
-    for number in range(3):
-        launch(model, stream)
-        ok(acl.rt.launch_callback(lambda data: calls.append((data, threading.get_ident())), [number], 1, stream))
-    ok(acl.rt.synchronize_stream(stream))
-    assert calls == [([0], thread), ([1], thread), ([2], thread)]
-    ok(acl.rt.unsubscribe_report(thread, stream))
-    assert acl.rt.launch_callback(print, None, 0, stream) == 107015
-    ends.set()
-    ok(acl.util.stop_thread(thread))
 
 
 def test_a_thread_may_ask_for_reports_before_it_is_subscribed(device: int, stream: int) -> None:

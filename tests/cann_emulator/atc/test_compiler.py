@@ -103,14 +103,6 @@ def test_an_om_is_its_owners_alone_and_an_existing_file_is_truncated_in_place(tm
     assert load_om(om).name == "encoder"
 
 
-def test_equal_compiles_give_equal_bytes(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
-    compiled(path, input_shape=STATIC)
-    first = (tmp_path / "encoder.om").read_bytes()
-    compiled(path, input_shape=STATIC)
-    assert (tmp_path / "encoder.om").read_bytes() == first
-
-
 def test_an_output_that_cannot_be_opened_is_found_at_the_end(tmp_path: Path) -> None:
     path = encoder(tmp_path)
     (tmp_path / "busy.om").mkdir()

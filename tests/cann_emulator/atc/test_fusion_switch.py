@@ -14,13 +14,6 @@ def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:
     return read_switches(str(folder / "switch.cfg"), oo_level)
 
 
-def code_of(folder: Path, text: str) -> str:
-    with pytest.raises(AtcFailure) as caught:
-        read(folder, text)
-    (record,) = caught.value.records
-    return record.code
-
-
 def test_lines_of_text_switch_both_groups(tmp_path: Path) -> None:
     switches = read(tmp_path, "GeluFusionPass:off\n\nTbeEltwiseFusionPass: off\n")
     for group in BUILT_IN:
@@ -38,31 +31,20 @@ def test_all_does_not_reach_passes_with_a_line_of_their_own_in_the_built_in_file
     assert not on.is_on("SoftmaxSmallOpFusionPass", "GraphFusion")
 
 
-@pytest.mark.parametrize("name", sorted(FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1))
-def test_protected_passes_stay_on_whatever_is_said(name: str, tmp_path: Path) -> None:
-    text = json.dumps({"Switch": {"GraphFusion": {name: "off", "ALL": "off"}, "UBFusion": {name: "off"}}})
-    for level in ("O3", "O1"):
-        for group in BUILT_IN:
-            assert read(tmp_path, text, level).is_on(name, group)
+def test_protected_passes_stay_on_whatever_is_said(tmp_path: Path) -> None:
+    for name in FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1:
+        text = json.dumps({"Switch": {"GraphFusion": {name: "off", "ALL": "off"}, "UBFusion": {name: "off"}}})
+        assert all(read(tmp_path, text, level).is_on(name, group) for level in ("O3", "O1") for group in BUILT_IN), name
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("", "E21001"),
-        ('{"Switch": {"GraphFusion": {"A": "OFF"}}}', "E21002"),
-        ('{"Switch": {"GraphFusion": {"A": true}}}', "E21002"),
-        ('{"Switches": {}}', "E21002"),
-        ('{"Switch": {"Graph": {}}}', "E21002"),
-        ('{"Switch": []}', "E21002"),
-        ("[]", "E21002"),
-        ('{"Priority": []}', "E21002"),
-        ('{"ExceptionalPassOfO1Level": {"A": "on"}}', "E21002"),
-        ("A:off\nA:on", "E20003"),
-        ("A:Off", "E20003"),
-        ("A off", "E20003"),
-        ('{"Switch": {"GraphFusion": {"A": "off"}}', "E20003"),  # broken JSON is read as text
-    ],
-)
-def test_files_of_another_form_are_refused_by_code(text: str, code: str, tmp_path: Path) -> None:
-    assert code_of(tmp_path, text) == code
+def test_files_of_another_form_are_refused_by_code(tmp_path: Path) -> None:
+    json_forms = ('{"Switch": {"GraphFusion": {"A": "OFF"}}}', '{"Switches": {}}', '{"Switch": {"Graph": {}}}', "[]")
+    for code, texts in {
+        "E21001": ("",),
+        "E21002": (*json_forms, '{"Priority": []}', '{"ExceptionalPassOfO1Level": {"A": "on"}}'),
+        "E20003": ("A:off\nA:on", "A:Off", "A off", '{"Switch": {"GraphFusion": {"A": "off"}}'),  # broken JSON is text
+    }.items():
+        for text in texts:
+            with pytest.raises(AtcFailure) as caught:
+                read(tmp_path, text)
+            assert [record.code for record in caught.value.records] == [code], text

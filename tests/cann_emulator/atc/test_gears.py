@@ -54,31 +54,6 @@ def test_fixed_shapes_of_the_file_need_no_flag(tmp_path: Path) -> None:
     assert plan(path, input_shape="b:1,3;b:9,9").boundary["b"] == (1, 3)
 
 
-def test_an_open_axis_without_a_shape_is_the_usual_failure(tmp_path: Path) -> None:
-    """Also where another input has its shape, and before a name that no input has (omg.cc:108-135)."""
-    for shape in ("", "a:1,3", "a:1,3;c:2"):
-        with pytest.raises(AtcFailure) as caught:
-            plan(two_inputs(tmp_path, ["n", 3], ["n", 3]), input_shape=shape)
-        (record,) = caught.value.records
-        said = record.arguments["parameter"], record.arguments["value"]
-        assert (record.code, *said) == ("E10001", "--input_shape", "NULL")
-
-
-def test_names_must_be_inputs_of_the_model(tmp_path: Path) -> None:
-    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    for flags in (
-        {"input_shape": "a:1,3;b:1,3;{}:1,3"},
-        {"input_shape": "a:-1,3;b:1,3;{}:1,3"},
-        {"input_shape_range": "a:[1~8,3];{}:[1,3]"},
-        {"input_shape": "a:-1,3;b:-1,3;{}:1,3", "dynamic_batch_size": "1,2"},
-    ):
-        for name, expected in (("c", "E10016"), ("add", "E10017")):
-            with pytest.raises(AtcFailure) as caught:
-                plan(path, **{flag: text.format(name) for flag, text in flags.items()})
-            record = caught.value.records[0]
-            assert (record.code, record.arguments["parameter"]) == (expected, "input_shape")
-
-
 def test_every_size_of_a_range_is_held_against_the_models(tmp_path: Path) -> None:
     """tensor_utils.cc:391: a fixed size is a range with equal ends."""
     path = two_inputs(tmp_path, ["n", 3], ["n", 3])
@@ -132,19 +107,3 @@ def test_image_sizes_fill_height_and_width(tmp_path: Path) -> None:
     assert code(path, input_shape=shape, dynamic_image_size="16, 32;8,8") == "E19999"
     assert code(path, input_shape=shape, dynamic_image_size="16,;8,8") == "E10037"
     assert code(path, input_shape=shape, dynamic_image_size="16,;8,") == "E10046"
-
-
-def test_gears_that_do_not_fit_their_shapes_are_refused(tmp_path: Path) -> None:
-    """Only -1 is counted with the flags, every negative size when the compile begins."""
-    path = two_inputs(tmp_path, ["n", "m"], ["n", "m"])
-    for expected, shape, dims in (
-        ("E10045", "a:-5,-1;b:-1,3", "1,2;3,4"),
-        ("E10046", "a:-5,-1;b:1,3", "1;2"),
-        ("E19999", "a:-1,3;b:-1,3", "1,;2,"),
-        ("E19999", "a:-1,3;b:-1,3", "1,2;,3"),
-        ("E10001", "a:-1,3", "1;2"),
-        ("E19999", "a:-1,3;a:-1,3;b:2,3", "1;2"),
-        ("E19999", "a:-5,3;b:-1,3;a:1,3", "1;2"),
-        ("E19999", f"a:-1,{2**40};b:1,3", f"{2**40};1"),
-    ):
-        assert code(path, input_shape=shape, dynamic_dims=dims) == expected, shape

@@ -146,6 +146,16 @@ CASES: dict[str, Case] = {
         feeds={"x": ROWS},
         weights={"z": np.array(0, np.float32)},
     ),
+    "branch that the shapes choose": Case(
+        nodes=[
+            node("Shape", "x", "s"),
+            node("Gather", "s one", "n"),
+            node("Equal", "n eight", "c"),
+            node("If", "c", "y", then_branch=branch("Relu", "a"), else_branch=branch("Neg", "b")),
+        ],
+        feeds={"x": ROWS},
+        weights={"one": np.array(1), "eight": np.array(8)},
+    ),
     "half precision file": Case(
         nodes=[node("Relu", "x", "a"), node("MatMul", "a w", "y")],
         feeds={"x": ROWS.astype(np.float16)},

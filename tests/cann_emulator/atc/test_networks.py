@@ -70,51 +70,6 @@ def test_a_file_of_a_newer_exporter_runs(tmp_path: Path) -> None:
     assert list(Executable(model, threads=1).run({"x": np.array([-1, 2], np.float32)})["y"]) == [0, 2]
 
 
-def test_what_a_later_opset_allows_is_taken_at_an_earlier_one(tmp_path: Path) -> None:
-    """Min takes whole numbers from opset 12 on; ATC's parser does not look."""
-    nodes = [node("Min", ["x", "five"], "y")]
-    path = written(tmp_path, nodes, {"five": np.array([5])}, [value("x", INT64, [4])], [value("y", INT64, None)])
-    model = compiled(path)
-    assert model.outputs[0].shape == (4,)
-    assert list(Executable(model, threads=1).run({"x": np.array([1, 4, 6, 9])})["y"]) == [1, 4, 5, 5]
-
-
-def detector(folder: Path, boxes: int = 20) -> Path:
-    """Boxes and scores, suppressed, gathered, and the ten best of what is left."""
-    nodes = [
-        node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], "kept"),
-        node("Slice", ["kept", "two", "three", "one"], "column"),
-        node("Squeeze", ["column"], "rows", axes=[1]),
-        node("Squeeze", ["boxes"], "all_boxes", axes=[0]),
-        node("Gather", ["all_boxes", "rows"], "found", axis=0),
-        node("Squeeze", ["scores"], "all_scores", axes=[0, 1]),
-        node("Gather", ["all_scores", "rows"], "weights", axis=0),
-        node("TopK", ["weights", "ten"], "best order", axis=0),
-        node("Gather", ["found", "order"], "result", axis=0),
-    ]
-    constants: dict[str, Array] = {
-        **{name: np.array([number]) for name, number in (("one", 1), ("two", 2), ("three", 3), ("ten", 10))},
-        "most": np.array([100]),
-        "overlap": np.array([0.5], np.float32),
-        "least": np.array([0.05], np.float32),
-    }
-    return written(
-        folder,
-        nodes,
-        constants,
-        [value("boxes", FLOAT, [1, boxes, 4]), value("scores", FLOAT, [1, 1, boxes])],
-        [value("result", FLOAT, None), value("best", FLOAT, None)],
-    )
-
-
-def test_a_detector_whose_shapes_only_the_data_tell_becomes_a_dynamic_model(tmp_path: Path) -> None:
-    """The best ten of a number that is not known yet are no mistake of the model; atc.md §6: the name gets a suffix."""
-    run_compile(options(detector(tmp_path)), Console())
-    (om,) = tmp_path.glob("*.om")
-    assert om.name.startswith("m_linux_")
-    assert [tensor.shape for tensor in load_om(om).outputs] == [(-1, 4), (-1,)]
-
-
 @pytest.mark.parametrize(
     ("made", "rank"),
     [

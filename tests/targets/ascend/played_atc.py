@@ -5,6 +5,11 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.om_set import CompiledSet, compile_set
+from workbench.targets.ascend.settings import AscendCompile
+from workbench.values.candidate import Candidate, Precision
+
 PREAMBLE = """\
 #!/bin/sh
 mode=0
@@ -36,3 +41,36 @@ def play_atc(folder: Path, body: str) -> dict[str, str]:
     program.write_text(PREAMBLE + textwrap.dedent(body))
     program.chmod(0o755)
     return {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": str(folder)}
+
+
+INTERFACE = Interface(
+    inputs=(Port(name="ids", dtype="int64", shape=("batch", "sequence")),),
+    outputs=(Port(name="y", dtype="float32", shape=("batch", 3)),),
+)
+ONE = AscendCompile(sequence_bins=(16,))
+FOUR = AscendCompile(batches=(1, 2), sequence_bins=(16, 32))
+WRITES_OM = 'echo "$shape" > "$output.om"\n' + SUCCESS
+
+
+def compiled(
+    tmp_path: Path,
+    body: str,
+    settings: AscendCompile = ONE,
+    to: Path | None = None,
+    *,
+    parallel: int = 2,
+    **variables: str,
+) -> CompiledSet:
+    lowered = tmp_path / "lowered.onnx"
+    lowered.write_bytes(b"onnx")
+    to = to or tmp_path / "to"
+    to.mkdir(parents=True, exist_ok=True)
+    return compile_set(
+        lowered,
+        Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings),
+        INTERFACE,
+        to,
+        soc_version="Ascend910B3",
+        environment=play_atc(tmp_path, body) | variables,
+        parallel=parallel,
+    )

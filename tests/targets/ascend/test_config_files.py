@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, FORBIDDEN_TO_CLOSE
 from workbench.targets.ascend.config_files import (
     FUSION_GROUPS,
     customize_dtypes,
@@ -11,23 +12,6 @@ from workbench.targets.ascend.config_files import (
 from workbench.targets.ascend.om_set import write_config_files
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.errors import ConfigError
-
-NOT_CLOSABLE = frozenset(
-    """
-    MatmulV2QuantProcessFusionPass BatchMatmulV2QuantProcessFusionPass FCQuantProcessFusionPass EinsumPass
-    V100NotRequantFusionPass V200NotRequantFusionPass ConstToAttrPass ConstToAttrGatherV2Fusion
-    ConstToAttrReduceSumFusion AReduceMeanFusionPass AReduceSumFusionPass PackFusionPass UnpackFusionPass
-    ZSplitVFusionPass AddNFusionPass TransdataCastFusionPass TransposedUpdateFusionPass PermuteFusionPass COPYPass
-    ArgMaxWithFusionPass NormalizeFusionPass HostBNFusionPass ApplyAddOutputPass TfTagNoConstFoldingFusionPass
-    TfMergeSubFusionPass TbeConvDequantS16FusionPass TbeConvRequantFusionPass TbeConvCommonRules0FusionPass
-    TbeConvCommonRules2FusionPass TbeAntiquantMaxpoolingFusionPass AddRmsNormFusionGraphPass BatchMatMulFusionPass
-    CastRemoveFusionPass CommonSubexpressionEliminationPass FixPipeAbilityProcessPass FlattenV2Pass
-    MatMul2MatMulV2FusionPass WeightQuantBatchMatmulV2TransposeFusionPass ZConcatExt2FusionPass ZConcatDFusionPass
-    ZSplitVDFusionPass InplaceAddRmsNormFusionPass SoftmaxGradExtFusion HostShapeOptimizationPass
-    LayerNormV4FusionPass SxpyFusionPass ARefreshCubeC0FusionPass DeleteNoConstFolding MapIndexFusionPass
-    """.split()  # noqa: SIM905 (eighty quoted names in a list read worse)
-)
-"""atc.md §4.3: passes that stay on whatever a switch file says, and those the manual calls risky to close."""
 
 
 def test_groups_become_a_switch_file_in_json_with_every_pass_named() -> None:
@@ -50,7 +34,7 @@ def test_no_pass_is_in_two_groups_and_none_stays_on_whatever_is_said() -> None:
     passes = [name for group in FUSION_GROUPS.values() for name in (*group.graph, *group.ub)]
 
     assert len(passes) == len(set(passes))
-    assert not set(passes) & NOT_CLOSABLE
+    assert not set(passes) & (FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1)
 
 
 def test_a_mixed_precision_list_has_three_levels() -> None:

@@ -10,45 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.targets.ascend.played_atc import SUCCESS, play_atc
+from tests.targets.ascend.played_atc import FOUR, SUCCESS, WRITES_OM, compiled, play_atc
 from workbench.targets.ascend import om_set
-from workbench.targets.ascend.interface import Interface, Port
-from workbench.targets.ascend.om_set import CompiledSet, compile_set, parallel_compiles
-from workbench.targets.ascend.settings import AscendCompile
-from workbench.values.candidate import Candidate, Precision
+from workbench.targets.ascend.om_set import parallel_compiles
 from workbench.values.errors import CompileError, ToolchainError
-
-INTERFACE = Interface(
-    inputs=(Port(name="ids", dtype="int64", shape=("batch", "sequence")),),
-    outputs=(Port(name="y", dtype="float32", shape=("batch", 3)),),
-)
-ONE = AscendCompile(sequence_bins=(16,))
-FOUR = AscendCompile(batches=(1, 2), sequence_bins=(16, 32))
-WRITES_OM = 'echo "$shape" > "$output.om"\n' + SUCCESS
-
-
-def compiled(
-    tmp_path: Path,
-    body: str,
-    settings: AscendCompile = ONE,
-    to: Path | None = None,
-    *,
-    parallel: int = 2,
-    **variables: str,
-) -> CompiledSet:
-    lowered = tmp_path / "lowered.onnx"
-    lowered.write_bytes(b"onnx")
-    to = to or tmp_path / "to"
-    to.mkdir(parents=True, exist_ok=True)
-    return compile_set(
-        lowered,
-        Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings),
-        INTERFACE,
-        to,
-        soc_version="Ascend910B3",
-        environment=play_atc(tmp_path, body) | variables,
-        parallel=parallel,
-    )
 
 
 def names(folder: Path) -> list[str]:
@@ -144,7 +109,7 @@ def test_an_interrupt_ends_every_compile(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, '.')\n"
         "from pathlib import Path\n"
-        "from tests.targets.ascend.test_om_set import compiled, FOUR\n"
+        "from tests.targets.ascend.played_atc import compiled, FOUR\n"
         f"compiled(Path({str(tmp_path)!r}), 'echo $$ > \"$output.pid\"; sleep 600', FOUR)\n"
     )
     workbench = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)

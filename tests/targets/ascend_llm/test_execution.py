@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tests.quantization.llm.tiny_models import samples
-from tests.targets.ascend_llm.changed_checkpoints import CACHE, DYNAMIC, MIX, change, write_checkpoint
+from tests.targets.ascend_llm.checkpoints import CACHE, MIX, PER_TOKEN, change, write_checkpoint
 from tests.targets.ascend_llm.folders import CASES, GOLDEN, LINEAR, WEIGHT
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.forwards import Stage, float_logits, greedy
@@ -122,7 +122,7 @@ def test_a_mixed_type_is_dynamic_for_a_prompt_and_static_behind_it() -> None:
 
 RECIPES = {
     "static": (LINEAR,),
-    "dynamic": (DYNAMIC,),
+    "dynamic": (PER_TOKEN,),
     "mix": (MIX,),
     "weights": (f"{{type: linear_quant, qconfig: {{{WEIGHT}}}}}",),
     "cache": (CACHE, LINEAR),

@@ -41,7 +41,7 @@ def model() -> Path:
 
 def two(tmp_path: Path) -> list[Path]:
     """A static and a dynamic checkpoint of one model."""
-    return [copied(tmp_path / "static"), copied(tmp_path / "dynamic", lines=(DYNAMIC,))]
+    return [copied(checkpoint(), tmp_path / "static"), copied(checkpoint(lines=(DYNAMIC,)), tmp_path / "dynamic")]
 
 
 def test_figures_are_those_of_the_checkpoints_logits(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_checkpoint_judged_alone_or_with_others_has_the_same_figures(tmp_path:
 def test_a_killed_run_goes_on_behind_the_last_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "long.txt").write_text(words(700))
     given = replace(judging(tmp_path, kept_in=tmp_path / "kept"), texts=(tmp_path / "long.txt",))
-    folder = copied(tmp_path / "static")
+    folder = copied(checkpoint(), tmp_path / "static")
 
     def dies(line: str) -> None:
         if line.startswith("static: 44 of 88"):
@@ -108,7 +108,7 @@ def wrecked(to: Path, value: float, name: str) -> Path:
     """A dynamic checkpoint with one tensor multiplied."""
     from safetensors.torch import load_file
 
-    folder = copied(to, lines=(DYNAMIC,))
+    folder = copied(checkpoint(lines=(DYNAMIC,)), to)
     (file,) = folder.glob("*.safetensors")
     tensors = {key: each.clone() for key, each in load_file(file).items()}  # the file they are mapped from is written
     tensors[name] *= value
@@ -118,15 +118,15 @@ def wrecked(to: Path, value: float, name: str) -> Path:
 
 def test_a_checkpoint_that_is_certainly_above_the_limit_stops_after_a_look(tmp_path: Path) -> None:
     # logits of four times the size: a random model is as wrong as before, and four times as sure of it
-    folders = [wrecked(tmp_path / "wreck", 4.0, "model.norm.weight"), copied(tmp_path / "dynamic", lines=(DYNAMIC,))]
+    wreck, dynamic = wrecked(tmp_path / "wreck", 4.0, "model.norm.weight"), two(tmp_path)[1]
     (tmp_path / "long.txt").write_text(words(700))
-    found = judge(model(), folders, replace(judging(tmp_path, stop_above=1.2), texts=(tmp_path / "long.txt",)))
-    wreck, sound = found.checkpoints
-    assert wreck.text is not None
+    found = judge(model(), [wreck, dynamic], replace(judging(tmp_path, stop_above=1.2), texts=(tmp_path / "long.txt",)))
+    stopped, sound = found.checkpoints
+    assert stopped.text is not None
     assert sound.text is not None
     assert found.windows > 64
-    assert wreck.text.windows < found.windows == sound.text.windows
-    assert "the limit is 1.2" in wreck.stopped
+    assert stopped.text.windows < found.windows == sound.text.windows
+    assert "the limit is 1.2" in stopped.stopped
     assert not sound.stopped
     assert found.perplexity is not None
     assert found.perplexity.names == ("float", "dynamic")
@@ -147,7 +147,7 @@ def questions(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("by", ["letter", "text"])
 def test_questions_are_compared_in_pairs(tmp_path: Path, by: str) -> None:
     given = Judging(questions=(questions(tmp_path),), examples=(questions(tmp_path),), by=by)  # type: ignore[arg-type]  # one of two texts
-    found = judge(model(), [copied(tmp_path / "static")], given)
+    found = judge(model(), [copied(checkpoint(), tmp_path / "static")], given)
     choices = found.checkpoints[0].choices
     assert choices is not None
     assert choices.questions == 3

@@ -1,10 +1,7 @@
 """A checkpoint folder is taken as vLLM-Ascend would take it, and refused with file, tensor and reason."""
 
-import atexit
-import shutil
 import tempfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -14,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from tests.targets.ascend_llm.changed_checkpoints import (
+from tests.targets.ascend_llm.checkpoints import (
     CACHE,
     change,
+    checkpoint,
     copied,
     describe,
     weight_file,
@@ -31,11 +29,6 @@ Q, K, DOWN = (f"model.layers.0.{name}" for name in ("self_attn.q_proj", "self_at
 
 
 @pytest.fixture(scope="module")
-def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("static"))
-
-
-@pytest.fixture(scope="module")
 def cached(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("cached"), CACHE, LINEAR, family="qwen3")
 
@@ -44,8 +37,8 @@ def read(folder: Path) -> None:
     check_values(read_served(folder))
 
 
-def test_a_checkpoint_of_ours_is_read_with_its_types_and_dtypes(static: Path) -> None:
-    served = read_served(static)
+def test_a_checkpoint_of_ours_is_read_with_its_types_and_dtypes() -> None:
+    served = read_served(checkpoint())
     block = read_served_block(served, 1)
     assert set(served.types.values()) == {"W8A8"}
     assert (served.unserved, served.ignored, served.cached) == ((), (), frozenset())
@@ -148,9 +141,9 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize(("damage", "said"), BAD.values(), ids=BAD)
 def test_what_an_engine_would_refuse_or_compute_wrongly_is_refused(
-    static: Path, tmp_path: Path, damage: Callable[[Path], object], said: str
+    tmp_path: Path, damage: Callable[[Path], object], said: str
 ) -> None:
-    folder = copied(static, tmp_path / "c")
+    folder = copied(checkpoint(), tmp_path / "c")
     damage(folder)
     with pytest.raises(ConfigError, match=said) as error:
         read(folder)
@@ -190,7 +183,7 @@ def test_random_damage_is_an_error_with_the_file_or_goes_unseen_in_a_number(seed
     """Nothing but ConfigError comes out: no crash, no other exception."""
     random = Random(seed)
     with tempfile.TemporaryDirectory() as place:
-        folder = copied(sound(), Path(place) / "c")
+        folder = copied(checkpoint(), Path(place) / "c")
         file = folder / "quant_model_description.json" if kind == "description" else weight_file(folder)
         content = bytearray(file.read_bytes())
         at = random.randrange(12_000 if kind == "flip" else len(content)) % len(content)
@@ -205,11 +198,3 @@ def test_random_damage_is_an_error_with_the_file_or_goes_unseen_in_a_number(seed
             read(folder)
         except ConfigError as error:
             assert str(folder) in str(error)  # noqa: PT017  # damage within a number raises nothing
-
-
-@cache
-def sound() -> Path:
-    """One checkpoint for all damages of a test session."""
-    base = Path(tempfile.mkdtemp(prefix="sound-checkpoint-"))
-    atexit.register(shutil.rmtree, base, ignore_errors=True)
-    return write_checkpoint(base)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.targets.ascend_llm.changed_checkpoints import CACHE, DYNAMIC, MIX, write_checkpoint
+from tests.targets.ascend_llm.checkpoints import CACHE, MIX, PER_TOKEN, write_checkpoint
 from tests.targets.ascend_llm.folders import LINEAR, STATIC, check_values
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.targets.ascend_llm.recipes import read_recipe
@@ -18,7 +18,7 @@ RECIPES = {
     "static": ((), STATIC, "qwen2", ""),
     "dynamic": ((), STATIC[:-1] + ", is_dynamic: True}", "qwen2", ""),
     "mix": ((MIX,), "", "llama", ""),
-    "per-token": ((DYNAMIC,), "", "qwen3", ""),
+    "per-token": ((PER_TOKEN,), "", "qwen3", ""),
     "weights-alone": ((), ALONE, "qwen2", ""),
     "cache": ((CACHE, LINEAR), "", "qwen3", ""),
     "shift": ((), M4 + STATIC, "qwen3", ""),
