@@ -135,7 +135,6 @@ def test_a_copy_with_ordinary_host_memory_synchronises_the_stream_and_is_done_at
     pointer, size = model.outputs[0]
     ok(acl.rt.memcpy_async(acl.util.numpy_to_ptr(target), 80, pointer, size, 2, stream))
     assert target.any()
-    assert acl.rt.stream_query(stream) == (0, 0)
 
 
 def test_status_questions_let_the_stream_get_on(model: Loaded, stream: int) -> None:

@@ -5,7 +5,6 @@ But those of AIPP with parameters at run time, which no emulated model takes.
 
 from __future__ import annotations
 
-import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -80,22 +79,6 @@ def test_wrong_argument_types_are_type_errors(device: int) -> None:
         if takes.strip("O"):
             with pytest.raises((TypeError, ValueError)):
                 function(name.removeprefix("acl."))(*[(0, 0) if kind in "kKiId" else 5 for kind in takes])
-
-
-def test_the_last_error_of_the_runtime_stays_until_it_is_taken(device: int) -> None:
-    """pyacl.md §3.4; per thread, and a call that succeeds does not clear it."""
-    assert acl.rt.peek_at_last_error(0) == acl.rt.get_last_error(0) == 0
-    assert acl.rt.set_device(99) == 107001
-    ok(acl.rt.set_device(0))
-    assert [acl.rt.peek_at_last_error(0) for _ in range(2)] == [107001] * 2
-    assert acl.rt.get_mem_info(77) == (0, 0, 107016)
-    others: list[int] = []
-    thread = threading.Thread(target=lambda: others.append(acl.rt.get_last_error(0)))
-    thread.start()
-    thread.join()
-    assert others == [0]
-    assert acl.rt.get_last_error(0) == 107016
-    assert acl.rt.get_last_error(0) == acl.rt.peek_at_last_error(0) == 0
 
 
 def test_sizes_of_data_types() -> None:
