@@ -15,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.cann_emulator.bert import LITTLE, bert, tokens
 from tests.cann_emulator.handmade import mlp, offline_model
 from tests.quantization.deploy_models import min_max_record, plain_run, quantized_matmul, words
-from tests.quantization.golden import cnn
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator.executable import Executable, ExecutionFailed
@@ -124,18 +123,6 @@ def test_int8_layers_in_float32_give_the_interpreters_whole_numbers(kind: str, t
     np.testing.assert_allclose(run(model, feeds)[name], expected[name], rtol=1e-6, atol=1e-6)
     plain = expanded(rounded_program(model, 0), truncate_deq_scale=truncate)
     np.testing.assert_array_equal(Interpreter(plain.proto()).run(feeds)[name], expected[name])
-
-
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_int8_convolutions_are_the_interpreters_bit_for_bit(per_channel: bool) -> None:
-    """An optimizer that moved AscendDequant's factors into the weights would end whole numbers."""
-    proto = cnn()
-    feeds = {"x": np.random.default_rng(1).standard_normal((2, 3, 6, 6)).astype(np.float32)}
-    model = lower_deploy(proto, min_max_record(proto, feeds, per_channel=per_channel))
-
-    result = run(offline_model(model, dtype="float32"), feeds)["y"]
-
-    np.testing.assert_array_equal(result, Interpreter(model).run(feeds)["y"])
 
 
 def test_nan_becomes_zero_and_infinity_the_end_of_the_range_in_int8() -> None:

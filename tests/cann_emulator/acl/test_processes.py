@@ -64,34 +64,6 @@ resource = Resource()
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 0\n0 0\n", "")
 
 
-def test_thousands_of_objects_at_exit_are_told_of_in_one_line(tree: Path) -> None:
-    """The interpreter collects garbage once more when modules are empty already; nothing of that is heard."""
-    source = OPEN + "kept = [[acl.create_data_buffer(0, i)] for i in range(20000)]\nkept.append(kept)\n"
-    done = run_source(source, tree)
-    assert done.returncode == 0
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("[emulated acl] left at exit: 20000 data buffers;")
-
-
-def test_a_forked_child_cannot_use_what_its_parent_opened(tree: Path) -> None:
-    """pyacl.md §3.5, §4 row 26; the code is [inferred]."""
-    source = (
-        OPEN
-        + """
-pointer, _ = acl.rt.malloc(64, 0)
-pid = os.fork()
-if pid == 0:
-    print(acl.rt.malloc(8, 0), acl.rt.set_device(0), flush=True)
-    sys.exit(0)
-os.waitpid(pid, 0)
-print(acl.rt.memset(pointer, 64, 1, 64), acl.rt.free(pointer), acl.rt.reset_device(0), acl.finalize())
-"""
-    )
-    done = run_source(source, tree)
-    assert done.stdout == "(0, 507899) 507899\n0 0 0 0\n"
-    assert done.stderr == ""
-
-
 def test_faults_devices_memory_and_strictness_come_from_the_environment(tree: Path) -> None:
     source = OPEN + "print(acl.rt.get_device_count()[0], acl.rt.get_mem_info(1)[1] >> 20, acl.rt.malloc(8, 0)[1])\n"
     wanted = {
@@ -104,41 +76,6 @@ def test_faults_devices_memory_and_strictness_come_from_the_environment(tree: Pa
     assert "NAME:N=CODE" in wrong.stderr
     raised = run_source(OPEN + "acl.rt.free(4096)", tree, env={"CANN_EMULATOR_STRICT": "1"})
     assert "NotEstablished" in raised.stderr
-
-
-def test_npu_smi_sees_memory_of_running_processes_and_only_of_those(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CANN_EMULATOR_STATE", str(tmp_path))
-    source = OPEN + (
-        "import time\np, _ = acl.rt.malloc(256 << 20, 0)\nprint('ready', flush=True)\nsys.stdin.readline()\n"
-        "acl.rt.free(p); acl.rt.reset_device(0); acl.finalize()"
-    )
-    extra = {"CANN_EMULATOR_STATE": str(tmp_path), "CANN_EMULATOR_DEVICES": "2", "ASCEND_RT_VISIBLE_DEVICES": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-c", source],
-        env=environment(tree, extra),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
-        assert program.stdin is not None
-        assert program.stdout is not None
-        assert program.stdout.readline() == "ready\n"
-        (seen,) = processes()
-        assert seen.pid == program.pid
-        assert seen.devices[1].hbm_bytes >= 256 << 20
-        second = run_source(
-            OPEN + "f, t, _ = acl.rt.get_mem_info(1); print(t - f >> 20); acl.rt.reset_device(0); acl.finalize()",
-            tree,
-            env=extra,
-        )
-        assert second.stdout == "256\n"
-        program.stdin.write("\n")
-        program.stdin.flush()
-        assert program.wait(300) == 0
-    assert processes() == ()
-    assert not list(tmp_path.glob("*.json"))
 
 
 def test_a_killed_process_leaves_nothing_that_counts(

@@ -81,12 +81,6 @@ def test_wrong_argument_types_are_type_errors(device: int) -> None:
                 function(name.removeprefix("acl."))(*[(0, 0) if kind in "kKiId" else 5 for kind in takes])
 
 
-def test_sizes_of_data_types() -> None:
-    """pyacl.md §2.3."""
-    sizes = {0: 4, 1: 2, 2: 1, 3: 4, 4: 1, 6: 2, 9: 8, 11: 8, 12: 1, 13: 0, 27: 2, 29: 1, -1: 0, 5: 0, 16: 8, 17: 16}
-    assert {code: acl.data_type_size(code) for code in sizes} == sizes
-
-
 # ---- faults ----
 
 

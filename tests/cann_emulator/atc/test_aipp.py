@@ -55,21 +55,6 @@ def image(*shape: int) -> Bytes:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-def result(found: OfflineModel, fed: Bytes) -> npt.NDArray[np.float32]:
-    return Executable(found, threads=1).run({"x": fed})["y"]
-
-
-def test_bytes_are_swapped_shifted_and_scaled(tmp_path: Path) -> None:
-    found = prepared(tmp_path, RGB)
-    (x,) = found.inputs
-    assert (x.dtype, x.shape, x.format) == ("uint8", (2, HEIGHT, WIDTH, 3), 1)
-    assert [kernel.op_type for kernel in found.gears[0].kernels] == ["Aipp", "Mul"]
-    fed = image(2, HEIGHT, WIDTH, 3)
-    planes = fed[..., ::-1].transpose(0, 3, 1, 2).astype(np.float32)
-    mean, factor = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in ([10, 20, 30], [0.5, 0.25, 0.125]))
-    np.testing.assert_allclose(result(found, fed), 2 * (planes - mean) * factor)
-
-
 def test_open_rows_and_columns_stay_open_and_every_size_is_prepared(tmp_path: Path) -> None:
     """As OCR networks are converted: --dynamic_image_size with a file that says nothing of sizes."""
     (tmp_path / "aipp.cfg").write_text(RGB)

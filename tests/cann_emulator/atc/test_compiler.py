@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from tests import model_zoo
@@ -20,9 +19,7 @@ from tests.cann_emulator.atc.compiling import (
     encoder,
     options,
     quantized_encoder,
-    types_of,
 )
-from tests.cann_emulator.bert import LITTLE, bert
 from tests.targets.encoder import ids
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
@@ -124,14 +121,3 @@ def test_float_inputs_can_be_fed_in_half_precision(tmp_path: Path) -> None:
     assert Executable(model, threads=1).run(feeds)["y"].dtype == np.float16
     assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="z") == ["E10016"]
     assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="first") == ["E10017"]
-
-
-def test_a_bert_of_an_exporter_compiles_to_a_handful_of_kernels_a_layer(tmp_path: Path) -> None:
-    path = tmp_path / "bert.onnx"
-    onnx.save(bert(LITTLE, length=8), path)
-    model = compiled(path, input_shape="input_ids:2,8;attention_mask:2,8")
-    kinds = types_of(model)
-    assert sum(n for (kind, _), n in kinds.items() if kind.startswith("MatMul")) >= 6
-    assert kinds["AddLayerNorm", "float16"] == 2
-    feeds = {"input_ids": np.arange(16).reshape(2, 8), "attention_mask": np.ones((2, 8), np.int64)}
-    assert difference(model, path, feeds) < 0.02

@@ -132,26 +132,3 @@ def test_an_input_of_the_model_may_be_an_output(tmp_path: Path) -> None:
     assert np.array_equal(results["y"], np.maximum(x, 0))
     assert [t.name for t in compiled(path, out_nodes="x:0").outputs] == ["x"]
     assert codes(path, out_nodes="x:1") == ["E10003"]
-
-
-def test_types_are_held_against_the_outputs_and_blanks_belong_to_names(tmp_path: Path) -> None:
-    path = relu(tmp_path)
-    compiled(path, out_nodes="z", output_type="second:0:FP16")
-    compiled(path, output_type="HIF8")
-    for nodes, kind in (
-        ("z", "first:0"),
-        ("z", "z:0"),
-        ("first:0", "second:0"),
-        ("", "second:0"),
-        ("no:0", "second:0"),
-    ):
-        assert codes(path, output_type=f"{kind}:FP16", **({"out_nodes": nodes} if nodes else {}))[0] == "E10001"
-    for expected, flags in (
-        ("E10016", {"out_nodes": " second:0"}),
-        ("E19999", {"out_nodes": " z"}),
-        ("E19999", {"out_nodes": "z;"}),
-        ("E10016", {"input_fp16_nodes": " x"}),
-        ("E10016", {"input_fp16_nodes": ";"}),
-        ("E10017", {"input_fp16_nodes": "first"}),
-    ):
-        assert codes(path, **flags)[0] == expected, flags

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from workbench.targets.ascend.installation import (
-    driver_files,
     find_installation,
     read_installation,
 )
@@ -59,20 +58,3 @@ def test_no_cann_says_how_to_get_one_and_how_to_rehearse(environment: dict[str, 
         find_installation(environment)
     assert "set_env.sh" in str(caught.value)
     assert "workbench emulator env" in str(caught.value)
-
-
-def test_half_an_installation_names_the_files_it_lacks(tmp_path: Path) -> None:
-    write(tmp_path / "bin/atc", "", 0o755)
-
-    with pytest.raises(ToolchainError, match=r"no whole CANN: none of share/info/ge-compiler/version\.info"):
-        find_installation({"ASCEND_HOME_PATH": str(tmp_path)})
-
-
-def test_the_install_record_leads_to_the_driver(tmp_path: Path) -> None:
-    record = write(tmp_path / "ascend_install.info", f"UserName=HwHiAiUser\nDriver_Install_Path_Param={tmp_path}/d\n")
-    write(tmp_path / "d/driver/version.info", "Version=25.3.rc1\nascendhal_version=7.35.23\n")
-    write(tmp_path / "d/firmware/version.info", "Version=7.8.0.2.212\nfirmware_version=1.0\n")
-
-    found = driver_files(record)
-
-    assert (found.root, found.driver, found.firmware) == (tmp_path / "d", "25.3.rc1", "7.8.0.2.212")

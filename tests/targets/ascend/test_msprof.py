@@ -47,13 +47,6 @@ def test_without_data_types_nothing_is_said_of_int8(tmp_path: Path) -> None:
     assert "no starts" in found.notes[-1]
 
 
-def test_nothing_to_read_is_an_error_that_names_the_places(tmp_path: Path) -> None:
-    with pytest.raises(MeasureError, match=f"with operators in {tmp_path}"):
-        read_profile([tmp_path])
-    with pytest.raises(MeasureError, match="no PROF_"):
-        read_profile([])
-
-
 def msprof(folder: Path, script: str) -> dict[str, str]:
     """An environment whose msprof is this shell script; `$out` is its output folder."""
     program = folder / "bin/msprof"

@@ -9,7 +9,6 @@ import pytest
 from tests.quantization.llm.tiny_models import write_model
 from workbench.quantization.llm.checkpoint import LINEARS, open_model
 from workbench.quantization.llm.config import LlmConfig, read_config
-from workbench.targets.ascend.microbenchmarks import MEASUREMENTS
 from workbench.targets.ascend_llm.roofline import ServedShape, modelled_times, roofline_clock, served_size, time_ratio
 
 
@@ -65,11 +64,6 @@ def test_a_token_of_a_large_model_takes_what_its_weights_take_to_stream(large: L
     streamed_ms = weights / 1e6 * price / 1000
     assert streamed_ms < decode_ms(large, {}, context=1) < 1.1 * streamed_ms
     assert decode_ms(large, types(large, "W8A8")) < 0.6 * decode_ms(large, {})
-
-
-def test_every_unknown_is_one_that_a_micro_benchmark_measures_in_its_unit() -> None:
-    for unknown in roofline_clock("Ascend910B3").unknowns:
-        assert MEASUREMENTS[unknown.name][1] == unknown.unit
 
 
 def test_longer_contexts_larger_batches_and_longer_prompts_take_longer(large: LlmConfig) -> None:

@@ -32,7 +32,7 @@ from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.targets.openvino.target import OpenVinoTarget
 from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
-from workbench.values.candidate import Candidate, Quantization, Serving
+from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import MeasureError
 from workbench.values.system.cpu import this_cpu
 
@@ -196,16 +196,6 @@ def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
 
 
 # --- open and run --------------------------------------------------------------------------------------------------
-
-
-def test_streams_share_a_batch_and_give_the_same_rows(encoder: Path, tmp_path: Path) -> None:
-    artifact, directory = static_artifact(encoder, ids(4, 7), tmp_path, products=True)
-    streams = replace(INT8, serving=Serving(batch=5, intra_op_threads=2, streams=2))
-
-    one, two = (TARGET.open(artifact, directory, candidate) for candidate in (INT8, streams))
-
-    for rows in (1, 2, 5):
-        assert np.array_equal(one.run(ids(rows, 7))["logits"], two.run(ids(rows, 7))["logits"])
 
 
 # --- check ---------------------------------------------------------------------------------------------------------

@@ -109,16 +109,6 @@ def test_other_types_in_the_file_do_not_reach_the_caller(acl: ModuleType, tmp_pa
     session.close()
 
 
-def test_outputs_are_found_by_name_not_by_place(acl: ModuleType, tmp_path: Path) -> None:
-    turned = Interface(inputs=TEXT.inputs[::-1], outputs=TEXT.outputs[::-1])
-    artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=turned)
-    session = open_session(tmp_path, artifact)
-    feeds = texts(2, 8)
-
-    assert_right(session.run(feeds), feeds)
-    session.close()
-
-
 def test_an_output_axis_that_is_no_length_comes_back_whole(acl: ModuleType, tmp_path: Path) -> None:
     """Exporters leave out sizes of outputs; the place alone would make 3 classes a text of length 3."""
     logits = Port(name="logits", dtype="float32", shape=("batch", "sequence"))

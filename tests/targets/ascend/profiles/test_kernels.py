@@ -25,13 +25,6 @@ def test_what_runs_beside_another_counts_as_far_as_it_lasts_longer(tmp_path: Pat
     assert kernel_us(tasks(tmp_path, rows)) == {"a": 30, "b": 0, "c": 5}
 
 
-def test_the_median_over_executions_leaves_one_bad_call_out(tmp_path: Path) -> None:
-    took = (10, 10, 500)
-    rows = [operator("a", 1000 * number, us, execution=number) for number, us in enumerate(took, 1)]
-
-    assert kernel_us(tasks(tmp_path, rows)) == {"a": 10}
-
-
 def test_without_numbers_an_execution_begins_where_a_name_comes_again(tmp_path: Path) -> None:
     """Infer ID is not shown by default."""
     place = HEADER.split(",").index("Infer ID")
