@@ -12,7 +12,6 @@ import pytest
 
 from tests.emulated_cann import emulated_environment
 from workbench.cann_emulator.__main__ import main
-from workbench.cann_emulator.revision import emulator
 from workbench.cann_emulator.tree import default_root, remove_tree, write_tree
 
 SHELLS = [shell for shell in ("sh", "bash", "dash") if shutil.which(shell)]
@@ -21,19 +20,6 @@ COMMAND = [sys.executable, "-m", "workbench.cann_emulator"]
 
 def run(command: list[str], environment: dict[str, str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
-
-
-def test_version_files_lie_where_8_5_has_them_and_say_that_they_are_emulated(tmp_path: Path) -> None:
-    root = write_tree(tmp_path / "cann")
-
-    for package in ("ge-compiler", "runtime", "opp", "toolkit"):
-        lines = (root / "share/info" / package / "version.info").read_text().splitlines()
-        assert lines[0] == "Version=8.5.0"
-        assert lines[-1] == f"Emulator={emulator()}"
-    assert (root / "opp/version.info").read_text().startswith("Version=8.5.0\n")
-    assert (root / "compiler/version.info").exists()
-    assert "os=linux" in (root / "opp/scene.info").read_text()
-    assert (root / "driver/version.info").read_text().startswith("Version=25.3.rc1\n")
 
 
 def test_a_folder_that_is_not_ours_is_neither_overwritten_nor_deleted(tmp_path: Path) -> None:

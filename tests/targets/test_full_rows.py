@@ -17,12 +17,11 @@ from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import read_model
 from workbench.targets import open_target
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
-from workbench.targets.base import Array, Feeds, Session
-from workbench.targets.feeds import FileRows
+from workbench.targets.base import Session
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.testing.conformance import compiled, lowered
 from workbench.values.candidate import Candidate, Precision, Serving
-from workbench.values.model import Model, TensorSpec
+from workbench.values.model import Model
 
 WEIGHT = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 LENGTH, LONGER = 5, 8
@@ -119,26 +118,3 @@ def every_row_is_its_own(session: Session, batch: Batch, length: Batch, toleranc
         holds()
     finally:
         session.close()
-
-
-@given(st.integers(0, 20), st.integers(1, 5))
-def test_a_file_is_called_as_it_takes_rows_and_once_where_it_takes_them_all(rows: int, fixed: int) -> None:
-    calls: list[int] = []
-
-    def call(feeds: Feeds) -> dict[str, Array]:
-        calls.append(len(feeds["x"]))
-        kept = int(feeds["x"][0, 0]) % 3  # of each sample as many as it pleases
-        return {"y": 2 * feeds["x"], "found": np.ones((fixed, kept, 2)), "mean": feeds["x"].mean(0)}
-
-    specs = [
-        TensorSpec(name=name, dtype="float32", shape=shape)
-        for name, shape in (("y", (fixed, 2)), ("found", (fixed, None, 2)), ("mean", (None,)))
-    ]
-    x = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
-
-    found = FileRows(specs[:1], specs).run(call, {"x": x})
-
-    assert calls == [fixed] * max(1, -(-rows // fixed))
-    assert np.array_equal(found["y"], 2 * x)
-    assert len(found["found"]) == rows
-    assert ("mean" in found) == (rows <= fixed), "what is of a call and not of a sample is of no several calls"

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import onnx
-import pytest
 from onnx import TensorProto, helper
 
 from tests.cann_emulator.atc.compiling import codes_of, compiled
@@ -29,11 +28,6 @@ aipp_op {
   var_reci_chn_2: 0.125
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def model(folder: Path, channels: int = 3, opset: int = 14) -> Path:

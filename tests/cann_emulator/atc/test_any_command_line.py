@@ -1,6 +1,5 @@
 """Whatever stands on the command line, and in the model's shapes: atc ends with its verdict and a code."""
 
-import os
 import re
 from pathlib import Path
 
@@ -20,11 +19,9 @@ MODELS = ("fixed", "open", "half", "scalar", "unshaped", "zero", "two", "shaping
 
 
 @pytest.fixture(autouse=True)
-def _strict(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _strict(own_folder: None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the emulator does not foresee is raised, and not told as an inner error."""
     monkeypatch.chdir(folder)
-    for variable in [name for name in os.environ if name.startswith(("ASCEND_", "CANN_EMULATOR_", "NPU_"))]:
-        monkeypatch.delenv(variable)
     monkeypatch.setenv("CANN_EMULATOR_STRICT", "1")
 
 

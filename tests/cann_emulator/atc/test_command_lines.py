@@ -62,7 +62,6 @@ def headline(error: AtcFailure) -> str:
 
 @pytest.mark.parametrize(("line", "expected"), LINES, ids=range(len(LINES)))
 def test_a_line_as_people_write_it(line: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 

@@ -2,7 +2,6 @@
 
 import platform
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +25,6 @@ from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import largest_gear, load_om
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return
 
 
 def test_a_compiled_encoder_computes_what_the_onnx_file_does_up_to_half_precision(tmp_path: Path) -> None:

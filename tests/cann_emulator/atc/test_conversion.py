@@ -17,12 +17,6 @@ from workbench.cann_emulator.executable import Executable
 FLOAT = TensorProto.FLOAT
 
 
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
-    monkeypatch.chdir(tmp_path)
-
-
 def relu(folder: Path, name: str = "m", *, kind: str = "Relu", sizes: tuple[int | str, ...] = (2, 3)) -> Path:
     x, z = (helper.make_tensor_value_info(tensor, FLOAT, sizes) for tensor in "xz")
     nodes = [helper.make_node(kind, ["x"], ["y"], name="first"), helper.make_node("Exp", ["y"], ["z"], name="second")]

@@ -1,7 +1,6 @@
 """What the fusion passes join, and that each can be switched (atc.md §4.2, §4.3)."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +18,6 @@ from tests.cann_emulator.atc.compiling import (
 )
 from tests.targets.encoder import model_of
 from workbench.cann_emulator.om import OfflineModel
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return
 
 
 def switched(folder: Path, model: Path, states: dict[str, dict[str, str]], **flags: str) -> OfflineModel:

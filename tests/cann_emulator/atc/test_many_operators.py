@@ -178,10 +178,7 @@ def write(case: Case, path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["must_keep_origin_dtype", "force_fp16"])
 @pytest.mark.parametrize("name", CASES)
-def test_an_operator_compiles_and_computes(
-    name: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_operator_compiles_and_computes(name: str, mode: str, tmp_path: Path) -> None:
     case = CASES[name]
     write(case, tmp_path / "m.onnx")
     model = compiled(tmp_path / "m.onnx", precision_mode=mode)
@@ -197,11 +194,8 @@ def test_an_operator_compiles_and_computes(
         )
 
 
-def test_a_shape_that_only_the_data_tell_is_open_and_makes_a_dynamic_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shape_that_only_the_data_tell_is_open_and_makes_a_dynamic_model(tmp_path: Path) -> None:
     """atc.md §6: the name of a dynamic-shape model says os and cpu."""
-    monkeypatch.chdir(tmp_path)
     case = Case(nodes=[node("NonZero", "x", "y")], feeds={"x": (ROWS > 0).astype(np.float32)})
     write(case, tmp_path / "m.onnx")
     model = compiled(tmp_path / "m.onnx")

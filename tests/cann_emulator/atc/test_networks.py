@@ -22,12 +22,6 @@ FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 value = helper.make_tensor_value_info
 
 
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
-    monkeypatch.chdir(tmp_path)
-
-
 def written(
     folder: Path,
     nodes: list[onnx.NodeProto],

@@ -3,19 +3,11 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.cann_emulator.atc.compiling import encoder, options
 from tests.targets.encoder import tiny_encoder
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_precheck
 from workbench.cann_emulator.atc.operator_types import is_registered
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
-    monkeypatch.chdir(tmp_path)
 
 
 def test_a_good_model_passes_without_shapes_or_output(tmp_path: Path) -> None:

@@ -4,19 +4,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.cann_emulator.atc.compiling import BATCH, LENGTH, STATIC, compiled, difference, encoder
 from tests.targets.encoder import ids
 from workbench.cann_emulator.atc.precision import CUBE_TYPES
 from workbench.cann_emulator.om import Kernel, OfflineModel
 
 CUBES = {kind for kind in CUBE_TYPES if "MatMul" in kind}
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def dtypes(model: OfflineModel, chosen: Callable[[Kernel], bool]) -> set[str]:

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -79,9 +78,7 @@ def test_any_graph_keeps_its_meaning(
     outputs: list[int],
     mode: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     path = tmp_path / "m.onnx"
     write(path, steps, outputs)
     model = compiled(path, precision_mode=mode)

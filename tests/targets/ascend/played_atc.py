@@ -36,11 +36,16 @@ SUCCESS = 'echo "ATC run success, welcome to the next use."\n'
 
 def play_atc(folder: Path, body: str) -> dict[str, str]:
     """Write `folder/bin/atc`, which does `body` in mode 0, and return an environment that finds it."""
-    program = folder / "bin" / "atc"
+    return play(folder, "atc", PREAMBLE + textwrap.dedent(body)) | {"HOME": str(folder)}
+
+
+def play(folder: Path, name: str, script: str) -> dict[str, str]:
+    """Write `folder/bin/name`, a shell script, and return an environment that finds it."""
+    program = folder / "bin" / name
     program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(PREAMBLE + textwrap.dedent(body))
+    program.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": str(folder)}
+    return {"PATH": f"{program.parent}:/usr/bin:/bin"}
 
 
 INTERFACE = Interface(

@@ -1,10 +1,10 @@
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.targets.ascend.played_atc import play
 from workbench.targets.ascend import npu_smi
 from workbench.targets.ascend.npu_smi import CardWatch, watched
 from workbench.targets.base import DeviceLoad
@@ -12,13 +12,9 @@ from workbench.targets.base import DeviceLoad
 CAPTURES = Path(__file__).parent / "npu_smi"
 
 
-def environment_of(folder: Path, script: str, **variables: str) -> dict[str, str]:
+def environment_of(folder: Path, script: str) -> dict[str, str]:
     """In which npu-smi is this script."""
-    program = folder / "bin/npu-smi"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\n[ "$*" = info ] && echo x >> {folder}/tables\n{script}\n')
-    program.chmod(0o755)
-    return {"PATH": f"{program.parent}:{os.environ['PATH']}", **variables}
+    return play(folder, "npu-smi", f'[ "$*" = info ] && echo x >> {folder}/tables\n{script}')
 
 
 def seen(environment: dict[str, str], least: int = 1) -> CardWatch:

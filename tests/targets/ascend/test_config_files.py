@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 
@@ -7,9 +6,7 @@ from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, FORBIDDEN_TO_CLO
 from workbench.targets.ascend.config_files import (
     FUSION_GROUPS,
     customize_dtypes,
-    mixlist,
 )
-from workbench.targets.ascend.om_set import write_config_files
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.errors import ConfigError
 
@@ -37,17 +34,6 @@ def test_no_pass_is_in_two_groups_and_none_stays_on_whatever_is_said() -> None:
     assert not set(passes) & (FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1)
 
 
-def test_a_mixed_precision_list_has_three_levels() -> None:
-    """atc.md §3.2, --modify_mixlist."""
-    text = mixlist(("black-list.to-add:SoftmaxV2", "white-list.to-remove:SoftmaxV2", "gray-list.to-add:LayerNorm"))
-
-    assert json.loads(text) == {
-        "black-list": {"to-add": ["SoftmaxV2"]},
-        "gray-list": {"to-add": ["LayerNorm"]},
-        "white-list": {"to-remove": ["SoftmaxV2"]},
-    }
-
-
 @pytest.mark.parametrize(
     ("entries", "code"),
     [
@@ -59,26 +45,3 @@ def test_a_mixed_precision_list_has_three_levels() -> None:
 def test_types_of_single_operators_that_atc_refuses_are_refused(entries: tuple[str, ...], code: str) -> None:
     with pytest.raises(ConfigError, match=code):
         customize_dtypes(entries)
-
-
-def test_files_are_written_under_names_that_atc_takes(tmp_path: Path) -> None:
-    settings = AscendCompile(
-        disabled_fusions=("gelu",),
-        op_precision_mode=("Gelu=high_performance",),
-        modify_mixlist=("black-list.to-add:SoftmaxV2",),
-        keep_dtype=("OpType::LayerNorm",),
-        customize_dtypes=("OpType::Gelu:InputDtype:float,OutputDtype:float",),
-    )
-
-    files = write_config_files(settings, tmp_path)
-
-    assert sorted(files) == [
-        "customize_dtypes",
-        "fusion_switch_file",
-        "keep_dtype",
-        "modify_mixlist",
-        "op_precision_mode",
-    ]
-    assert {flag: file.read_text() for flag, file in files.items()} == {
-        flag: text for flag, (_, text) in settings.handed_files().items()
-    }

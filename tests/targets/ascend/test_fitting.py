@@ -2,12 +2,9 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from workbench.targets.ascend.fitting import Shape, place, turns
 from workbench.targets.ascend.interface import Port
-from workbench.values.errors import MeasureError
 
 BIAS = Port(name="bias", dtype="float32", shape=(1, "sequence", "batch"))
 GRID = [Shape(batch=b, length=n) for b, n in itertools.product((1, 4, 8), (16, 64))]
@@ -34,24 +31,6 @@ def test_the_smallest_shape_that_holds_the_call_serves_it(
     batch: int, length: int, expected: list[tuple[int, int, int]]
 ) -> None:
     assert served(GRID, batch, length) == expected
-
-
-def test_a_text_longer_than_every_shape_is_refused_with_what_was_compiled() -> None:
-    with pytest.raises(MeasureError, match="length 65 is longer than every compiled shape") as caught:
-        turns(GRID, Shape(batch=1, length=65))
-
-    assert "batch 8, length 64" in str(caught.value)
-
-
-@given(st.integers(1, 40), st.integers(1, 64))
-@settings(max_examples=100, deadline=None)
-def test_turns_cover_every_row_once_in_order(batch: int, length: int) -> None:
-    found = turns(GRID, Shape(batch=batch, length=length))
-
-    assert [turn.start for turn in found] == [0, *(turn.stop for turn in found[:-1])]
-    assert found[-1].stop == batch
-    assert all(turn.stop - turn.start <= (turn.shape.batch or 0) for turn in found)
-    assert all((turn.shape.length or 0) >= length for turn in found)
 
 
 def test_axes_may_stand_anywhere() -> None:

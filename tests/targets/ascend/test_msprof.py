@@ -1,11 +1,11 @@
 """Tables of msprof: pyacl.md §5.4."""
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.targets.ascend.played_atc import play
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.targets.ascend.profiling import profile
 from workbench.values.errors import MeasureError, ToolchainError
@@ -49,11 +49,7 @@ def test_without_data_types_nothing_is_said_of_int8(tmp_path: Path) -> None:
 
 def msprof(folder: Path, script: str) -> dict[str, str]:
     """An environment whose msprof is this shell script; `$out` is its output folder."""
-    program = folder / "bin/msprof"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\nout=${{2#--output=}}\n{script}\n")
-    program.chmod(0o755)
-    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    return play(folder, "msprof", f"out=${{2#--output=}}\n{script}")
 
 
 def test_a_program_runs_under_msprof_and_only_its_own_result_is_read(tmp_path: Path) -> None:

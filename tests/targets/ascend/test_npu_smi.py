@@ -1,12 +1,12 @@
 """Shapes of public captures of drivers 23 to 25 (pyacl.md §6.1-6.2), written here after them."""
 
-import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.targets.ascend.played_atc import play
 from workbench.targets.ascend import npu_smi
 from workbench.targets.ascend.npu_smi import (
     Card,
@@ -28,11 +28,7 @@ def capture(name: str) -> str:
 
 def fake(folder: Path, script: str) -> dict[str, str]:
     """An environment whose npu-smi is this shell script."""
-    program = folder / "bin" / "npu-smi"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    return play(folder, "npu-smi", script)
 
 
 def test_two_rows_make_a_card() -> None:

@@ -6,6 +6,7 @@ from types import ModuleType
 import pytest
 
 from tests.emulated_cann import emulated_environment
+from tests.targets.ascend.played_atc import play
 from workbench.cann_emulator.tree import write_tree
 from workbench.targets.ascend import npu_smi
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count, forget_toolchain
@@ -33,23 +34,14 @@ class Vendor:
         file.write_text(text)
 
     def npu_smi(self, info: str) -> None:
-        program = self.folder / "bin/npu-smi"
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(
-            f'#!/bin/sh\necho "$*" >> {self.folder}/calls\ncase "$*" in\n'
-            f'"info -m") exit 1;;\n"info") cat {CAPTURES}/{info}.txt;;\n'
-            f"*common*) cat {CAPTURES}/common.txt;;\n*board*) cat {CAPTURES}/board.txt;;\nesac\n"
-        )
-        program.chmod(0o755)
+        captured = f'"info") cat {CAPTURES}/{info}.txt;;\n*common*) cat {CAPTURES}/common.txt;;'
+        rest = f"*board*) cat {CAPTURES}/board.txt;;\nesac"
+        play(self.folder, "npu-smi", f'case "$*" in\n"info -m") exit 1;;\n{captured}\n{rest}')
 
     def acl(self, soc: str | None, **attributes: str) -> None:
         module = ModuleType("acl")
         vars(module).update(attributes, get_soc_name=lambda: soc)
         self._monkeypatch.setitem(sys.modules, "acl", module)
-
-    @property
-    def calls(self) -> int:
-        return len((self.folder / "calls").read_text().splitlines())
 
 
 @pytest.fixture

@@ -101,22 +101,6 @@ def test_every_setting_reaches_its_flag() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("mode", "flag"),
-    [
-        ("force_fp16", "precision_mode"),
-        ("cube_fp16in_fp32out", "precision_mode"),
-        ("fp16", "precision_mode_v2"),
-        ("origin", "precision_mode_v2"),
-    ],
-)
-def test_one_precision_flag_is_given_and_never_both(mode: str, flag: str) -> None:
-    """atc.md fact 2: E10056."""
-    flags = flags_of(candidate(AscendCompile(sequence_bins=(16,)), mode))
-
-    assert {name: value for name, value in flags.items() if name.startswith("precision_mode")} == {flag: mode}
-
-
 def test_more_gears_than_a_file_may_have_are_refused() -> None:
     with pytest.raises(CompileError, match=r"101 gears .*E10036"):
         shapes_of(AscendCompile(batches=tuple(range(1, 102)), shapes="gears"), IMAGE)

@@ -83,24 +83,13 @@ def test_a_truncated_file_is_refused(tmp_path: Path, kept: int) -> None:
 
 SIZES = {
     "a header as long as memory": (struct.pack("<Q", 2**62) + b"x" * 64, "its header would have"),
-    "no header": (struct.pack("<Q", 0) + b"x" * 64, "its header would have 0"),
     "data beyond the file": (with_header(tagged(3, b"\x30" + b"\xff" * 9 + b"\x01")), "do not fit"),
-    "sizes that overflow": (
-        with_header(tagged(3, b"\x30" + b"\xff" * 9 + b"\x01") * 2),
-        "do not fit",
-    ),
     "a shape beyond its bytes": (
         with_header(tagged(3, b"\x08\x02" + b"\x1a\x02\x08\x7f" + b"\x30\x02"), b"ab"),
         "2 bytes are no float16",
     ),
-    "a shape whose product overflows": (
-        with_header(tagged(3, b"\x08\x02" + b"\x1a\x16" + (b"\x08" + b"\xff" * 9 + b"\x01") * 2 + b"\x30\x02"), b"ab"),
-        "are no float16",
-    ),
-    "too many dimensions": (with_header(tagged(3, b"\x1a\x46" + b"\x08\x01" * 35)), "more than 32 dimensions"),
     "too many tensors": (with_header(tagged(3, b"") * (MOST_TENSORS + 1)), "more than 1024 tensors"),
     "a field that is cut off": (with_header(b"\x1a\x7f\x00"), "cut off"),
-    "an endless number": (with_header(b"\x10" + b"\xff" * 30), "cut off"),
     "bytes behind the end": (sound() + b"x", "add up"),
 }
 
