@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, text
+from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken, text
 from workbench.cann_emulator import acl
+from workbench.cann_emulator.acl import clock
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS
+from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.dump_file import parse_dump
+from workbench.cann_emulator.timing import stream_us
 from workbench.targets.ascend.overflow import overflow_files
+from workbench.targets.ascend.profiles.read import read_profile
 
 
 def written(folder: Path, body: Any, name: str = "acl.json") -> str:
@@ -99,3 +103,42 @@ def test_profiling_by_acl_json_excludes_acl_prof_and_is_written_at_finalize(tmp_
     ok(opened(saved(multilayer(), tmp_path)).run())
     ok(acl.finalize())
     assert list(profile(tmp_path).glob("mindstudio_profiler_output/op_statistic_*.csv"))
+
+
+DEVICE = load_device_data("Ascend910B3")
+COPIED = 4096
+
+
+def profiled(folder: Path, calls: int) -> Path:
+    """Calls as a session makes them: inputs, execution and outputs on one stream, then one wait."""
+    ok(acl.prof.init(str(folder)))
+    config = acl.prof.create_config([0], 0, 0, 0x7)
+    model, stream = opened(saved(multilayer(), folder)), taken(acl.rt.create_stream())
+    place, host = taken(acl.rt.malloc(COPIED, 0)), taken(acl.rt.malloc_host(COPIED))
+    ok(acl.prof.start(config))
+    for _ in range(calls):
+        ok(acl.rt.memcpy_async(place, COPIED, host, COPIED, 1, stream))
+        ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, stream))
+        ok(acl.rt.memcpy_async(host, COPIED, place, COPIED, 2, stream))
+        ok(acl.rt.synchronize_stream(stream))
+    ok(acl.prof.stop(config))
+    ok(acl.prof.destroy_config(config))
+    ok(acl.prof.finalize())
+    ok(acl.rt.free(place))
+    ok(acl.rt.free_host(host))
+    ok(acl.rt.destroy_stream(stream))
+    (made,) = folder.glob("PROF_*")
+    return made
+
+
+def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(device: int, tmp_path: Path) -> None:
+    found = read_profile([profiled(tmp_path, 3)])
+
+    assert found.modelled
+    assert found.executions == 3
+    assert abs(found.computing_us - 3 * stream_us(multilayer(), 0, DEVICE)) < 0.1
+    (bubble,) = found.bubbles
+    assert bubble.times == 2
+    copies = 2 * 2 * clock.copy_ns(COPIED, True, False) / 1000
+    assert abs(bubble.within["host copy"] - copies) < 0.1
+    assert bubble.within["host launch"] >= 2 * DEVICE.execute_launch_us - 0.1

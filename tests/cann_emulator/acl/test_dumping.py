@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,10 +45,6 @@ def tensors(file: Path) -> tuple[DumpFile, list[Any], list[Any]]:
     """By the target's own reader."""
     found = read_dump_file(file)
     return found, [tensor.load() for tensor in found.inputs], [tensor.load() for tensor in found.outputs]
-
-
-def layer(*names: str, **more: Any) -> Mapping[str, Any]:
-    return {"dump_list": [{"layer": list(names), **more}]}
 
 
 def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross_its_boundary(tmp_path: Path) -> None:
@@ -99,20 +94,6 @@ def test_integers_are_dumped_as_the_device_stores_them(tmp_path: Path, kind: str
     assert any((values.array < -100).any() or (values.array > 100).any() for values in found.values())
     for value in model.outputs:
         assert np.allclose(outputs[value.name], expected[value.name], atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        (layer("matmul0"), ["Data.x", "MatMul.matmul0"]),
-        (layer("add1", "nobody"), ["Add.add1"]),
-        (layer("add1", model_name="model"), ["Add.add1"]),
-        (layer("add1", model_name="another"), []),
-    ],
-    ids=str,
-)
-def test_entries_choose_models_and_operators(tmp_path: Path, section: Any, expected: list[str]) -> None:
-    assert [".".join(f.name.split(".")[:2]) for f in dump(tmp_path, multilayer(), **section)] == expected
 
 
 def test_odd_names_are_written_as_the_vendor_writes_them_and_long_ones_through_a_mapping(tmp_path: Path) -> None:

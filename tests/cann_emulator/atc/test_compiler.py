@@ -5,6 +5,8 @@ import stat
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 
 from tests import model_zoo
@@ -19,12 +21,15 @@ from tests.cann_emulator.atc.compiling import (
     options,
     quantized_encoder,
 )
+from tests.model_zoo import tokens, write_bert
 from tests.targets.encoder import ids
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import largest_gear, load_om
+from workbench.graph.read import load_graph, read_model
+from workbench.targets.ascend.lowering import atc_form
 
 
 def test_a_compiled_encoder_computes_what_the_onnx_file_does_up_to_half_precision(tmp_path: Path) -> None:
@@ -113,3 +118,18 @@ def test_float_inputs_can_be_fed_in_half_precision(tmp_path: Path) -> None:
     assert Executable(model, threads=1).run(feeds)["y"].dtype == np.float16
     assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="z") == ["E10016"]
     assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="first") == ["E10017"]
+
+
+def test_the_rounding_in_front_of_a_layer_norm_is_no_part_of_it(tmp_path: Path) -> None:
+    write_bert(tmp_path / "float.onnx", exporter="torchscript", opset=17, attention="sdpa")
+    onnx.save(atc_form(load_graph(read_model(tmp_path / "float.onnx"))), tmp_path / "model.onnx")
+    feeds = tokens(2, 0)
+    shapes = ";".join(f"{name}:{','.join(map(str, array.shape))}" for name, array in feeds.items())
+
+    om = compiled(tmp_path / "model.onnx", input_shape=shapes)
+    got = Executable(om).run(feeds)
+
+    expected = ort.InferenceSession(str(tmp_path / "float.onnx")).run(None, feeds)
+    assert {"LayerNorm", "AddLayerNorm"} <= {kernel.op_type for kernel in om.gears[0].kernels}
+    for float_output, output in zip(expected, got.values(), strict=True):
+        assert 0 < np.abs(float_output - output).max() < 0.02

@@ -47,39 +47,6 @@ def code(path: Path, **flags: str) -> str:
     return caught.value.records[0].code
 
 
-def test_fixed_shapes_of_the_file_need_no_flag(tmp_path: Path) -> None:
-    path = two_inputs(tmp_path, [2, 3], [2, 3])
-    assert plan(path).gears == (((), {"a": (2, 3), "b": (2, 3)}),)
-    assert plan(path, input_shape="b:1,3").boundary == {"a": (2, 3), "b": (1, 3)}
-    assert plan(path, input_shape="b:1,3;b:9,9").boundary["b"] == (1, 3)
-
-
-def test_every_size_of_a_range_is_held_against_the_models(tmp_path: Path) -> None:
-    """tensor_utils.cc:391: a fixed size is a range with equal ends."""
-    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    outside = ("-1,4~8", "-1,1~2", "-1,4", "-1,2", "-1,0", "-1,4~2")
-    for expected, shapes in {
-        "": ("-1,1~8", "-1,3", "-1,-1", "7,1~8", "-5,-1"),
-        "E10049": ("-1,3,3",),
-        "E10050": outside,
-        "E10048": ("-1,-5",),
-    }.items():
-        for dims in shapes:
-            for flags in ({"input_shape": f"a:{dims}"}, {"input_shape_range": f"a:[{dims}]"}):
-                if expected:
-                    assert code(path, **flags) == expected, flags
-                else:
-                    assert plan(path, **flags).kind == "range", flags
-
-
-def test_an_input_that_is_left_open_makes_a_range_model(tmp_path: Path) -> None:
-    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    for shape in ("a:2~4,3", "a:2~4,3;b:"):  # an entry without sizes says nothing
-        found = plan(path, input_shape=shape)
-        assert found.kind == "range"
-        assert found.boundary == {"a": (-1, 3), "b": (-1, 3)}
-
-
 def test_batches_fill_the_first_axis_of_every_open_input(tmp_path: Path) -> None:
     path = two_inputs(tmp_path, ["n", 3], ["n", 3])
     for sizes in ("4,1,", "4,,1", ",4,1"):

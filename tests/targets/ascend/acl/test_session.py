@@ -1,3 +1,4 @@
+import itertools
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from tests.targets.ascend.offline_files import (
 )
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.acl.session import AscendSession, open_session
+from workbench.targets.ascend.fitting import Shape, place, turns
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
@@ -299,3 +301,38 @@ def test_ten_thousand_calls_leave_no_handle_behind(acl: ModuleType, tmp_path: Pa
     assert sorted(handles.left_behind()) == before
     assert_right(session.run(feeds), feeds)
     session.close()
+
+
+BIAS = Port(name="bias", dtype="float32", shape=(1, "sequence", "batch"))
+GRID = [Shape(batch=b, length=n) for b, n in itertools.product((1, 4, 8), (16, 64))]
+
+
+def served(shapes: list[Shape], batch: int | None, length: int | None) -> list[tuple[int | None, int | None, int]]:
+    found = turns(shapes, Shape(batch=batch, length=length))
+    return [(turn.shape.batch, turn.shape.length, turn.stop - turn.start) for turn in found]
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "expected"),
+    [
+        (1, 1, [(1, 16, 1)]),
+        (1, 17, [(1, 64, 1)]),
+        (2, 16, [(4, 16, 2)]),
+        (5, 64, [(8, 64, 5)]),
+        (8, 16, [(8, 16, 8)]),
+        (9, 16, [(8, 16, 8), (1, 16, 1)]),
+        (19, 20, [(8, 64, 8), (8, 64, 8), (4, 64, 3)]),
+    ],
+)
+def test_the_smallest_shape_that_holds_the_call_serves_it(
+    batch: int, length: int, expected: list[tuple[int, int, int]]
+) -> None:
+    assert served(GRID, batch, length) == expected
+
+
+def test_axes_may_stand_anywhere() -> None:
+    room = np.full((1, 3, 3), 9, np.float32)
+
+    place(np.array([[[1], [2]]], np.float32), room, BIAS)
+
+    assert room.tolist() == [[[1, 1, 1], [2, 2, 2], [0, 0, 0]]]
