@@ -1,5 +1,6 @@
 """The order of a conversion's steps behind the flags (atc.md §1, steps 15 and 16; §13a)."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,22 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.cann_emulator.atc.compiling import compiled, options
-from tests.targets.encoder import model_of
+from tests.cann_emulator.atc.compiling import compiled, encoder, options
+from tests.targets.encoder import model_of, tiny_encoder
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
 from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.gears import (
+    ShapePlan,
+    check_names,
+    check_ranks,
+    input_shapes,
+    plan_shapes,
+    read_requests,
+)
+from workbench.cann_emulator.atc.onnx_parser import parse_onnx
+from workbench.cann_emulator.atc.operator_types import is_registered
+from workbench.cann_emulator.atc.shapes import check_shape_flags
 from workbench.cann_emulator.executable import Executable
 
 FLOAT = TensorProto.FLOAT
@@ -126,3 +138,87 @@ def test_an_input_of_the_model_may_be_an_output(tmp_path: Path) -> None:
     assert np.array_equal(results["y"], np.maximum(x, 0))
     assert [t.name for t in compiled(path, out_nodes="x:0").outputs] == ["x"]
     assert codes(path, out_nodes="x:1") == ["E10003"]
+
+
+Sizes = list[int | str] | None
+
+
+def two_inputs(folder: Path, first: Sizes, second: Sizes) -> Path:
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("a", first), ("b", second))]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Add", ["a", "b"], ["y"], name="add")]
+    onnx.save(model_of(nodes, {"unused": np.zeros(1, np.float32)}, values, [y]), folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def plan(path: Path, **flags: str) -> ShapePlan:
+    """What a conversion plans, through every step that looks at shapes."""
+    check_shape_flags(flags)
+    requests, parsed = read_requests(flags), parse_onnx(path)
+    check_ranks(parsed, requests)
+    check_names(parsed, requests)
+    shapes = input_shapes(parsed, requests)
+    return plan_shapes(shapes, requests, input_format=flags.get("input_format", "NCHW"), quantized=parsed.quantized)
+
+
+def code(path: Path, **flags: str) -> str:
+    with pytest.raises(AtcFailure) as caught:
+        plan(path, **flags)
+    return caught.value.records[0].code
+
+
+def test_batches_fill_the_first_axis_of_every_open_input(tmp_path: Path) -> None:
+    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
+    for sizes in ("4,1,", "4,,1", ",4,1"):
+        found = plan(path, input_shape="a:-1,3;b:-1,3", dynamic_batch_size=sizes)
+        assert found.kind == "dynamic_batch_size"
+        assert found.gears == (((4,), {"a": (4, 3), "b": (4, 3)}), ((1,), {"a": (1, 3), "b": (1, 3)}))
+
+
+def test_dims_fill_the_open_axes_in_the_order_of_the_input_shape(tmp_path: Path) -> None:
+    path = two_inputs(tmp_path, ["n", "m"], ["n", "m"])
+    found = plan(path, input_shape="a:-1,-1;b:-1,3", dynamic_dims="1,2,3;4,5,6")
+    assert found.gears[1] == ((4, 5, 6), {"a": (4, 5), "b": (6, 3)})
+    turned = plan(path, input_shape="a:-1,-1;b:-1,3", dynamic_dims="9,2,3;1,2,3;4,5,6")
+    assert [dims for dims, _ in turned.gears] == [(9, 2, 3), (1, 2, 3), (4, 5, 6)]
+    found = plan(path, input_shape="b:-1,3;a:-1,-1", dynamic_dims="1,2,3;4,5,6")
+    assert dict(found.gears)[5, 6, 4] == {"a": (5, 6), "b": (4, 3)}  # a gear's key is in the order of the inputs
+
+
+def test_image_sizes_fill_height_and_width(tmp_path: Path) -> None:
+    path = two_inputs(tmp_path, [1, 3, "h", "w"], [1, 3, "h", "w"])
+    shape = "a:1,3,-1,-1;b:1,3,-1,-1"
+    found = plan(path, input_shape=shape, dynamic_image_size="16,32;8,8")
+    assert [gear for gear, _ in found.gears] == [(16, 32), (8, 8)]
+    assert found.gears[0][1]["b"] == (1, 3, 16, 32)
+    assert code(path, input_shape=shape, dynamic_image_size="16, 32;8,8") == "E19999"
+    assert code(path, input_shape=shape, dynamic_image_size="16,;8,8") == "E10037"
+    assert code(path, input_shape=shape, dynamic_image_size="16,;8,") == "E10046"
+
+
+def test_a_good_model_passes_without_shapes_or_output(tmp_path: Path) -> None:
+    run_precheck(options(encoder(tmp_path)), Console())
+    report = json.loads((tmp_path / "check_result.json").read_text())
+    assert (report["name"], report["result"], report["fail"]) == ("encoder", "success", 0)
+    proto = tiny_encoder()
+    assert report["total"] == report["pass"] == len(proto.graph.node) + 1 + len(proto.graph.initializer)
+    assert [op["type"] for op in report["op"]][-1] == "Constant"
+    assert {"name": "ids", "result": "success", "type": "Input"} in report["op"]
+    assert {op["type"] for op in report["op"]} >= {"ai.onnx::17::MatMul"}
+    assert all("cause" not in op for op in report["op"])
+
+
+def test_plugins_are_registered_by_opset() -> None:
+    """atc.md §8; amct.md §6.1. GridSample at 11 is MMCV's export; for MMCVModulatedDeformConv2d users write
+    DeformableConv2D instead."""
+    yes = {11: "MatMul GridSample DeformableConv2D", 8: "AscendDequant", 14: "Trilu", 16: "GridSample"}
+    yes |= {18: "MatMul BitwiseAnd", 22: "AscendQuant AscendRequantS16"}
+    no = {7: "MatMul", 19: "MatMul", 23: "AscendQuant", 17: "LayerNormalization QuantizeLinear BitwiseAnd"}
+    no |= {13: "MatMulInteger Loop Trilu", 15: "GridSample", 11: "Scan MMCVModulatedDeformConv2d", 14: "Bernoulli"}
+    for known, kinds in ((True, yes), (False, no)):
+        for opset, names in kinds.items():
+            for kind in names.split():
+                assert is_registered("", opset, kind) is known, (opset, kind)
+    assert is_registered("npu", 1, "NPURmsNorm")
+    for domain, opset, kind in (("npu", 1, "Add"), ("com.microsoft", 1, "MatMul"), ("com.microsoft", 11, "Add")):
+        assert not is_registered(domain, opset, kind)

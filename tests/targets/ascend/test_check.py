@@ -1,20 +1,26 @@
 """What is said of a candidate before any work, without a CANN."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
+from tests.emulated_cann import emulated_environment
 from tests.small_graphs import graph_of, saved
+from tests.targets.ascend.offline_files import gelu_model
+from tests.targets.ascend.played_atc import play_atc
 from tests.targets.encoder import save, tiny_encoder
 from workbench.graph.read import read_model
-from workbench.targets.ascend.check import candidate_issues
+from workbench.targets.ascend.check import candidate_issues, check_model, read_report
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.testing.conformance import STATIC
 from workbench.values.candidate import Candidate, Precision
+from workbench.values.errors import CheckError
 
 MIXED = Candidate(
     target=ASCEND,
@@ -74,3 +80,84 @@ def test_layers_that_amct_leaves_in_float_are_said_before_anything_is_calibrated
     assert "3 dimensions, AMCT takes 4 or 5" in issue.problem
     native = replace(candidate, quantization=replace(int8, calibrator="workbench"))
     assert [i for i in candidate_issues(model, native) if i.node == "conv"] == []
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return emulated_environment(tmp_path_factory.mktemp("cann"))
+
+
+def test_every_operator_that_atc_lacks_is_an_issue(environment: dict[str, str], tmp_path: Path) -> None:
+    issues = check_model(gelu_model(tmp_path), soc_version="Ascend910B3", environment=environment)
+
+    assert [(issue.node, issue.operator, issue.severity) for issue in issues] == [
+        ("encoder/gelu_7", "Gelu", "error"),
+        ("r", "Relu", "error"),
+    ]
+    assert "ai.onnx::20::Gelu" in issues[0].problem
+    assert issues[0].source == "atc --mode=3 on this machine"
+
+
+def test_a_file_that_is_refused_as_a_whole_is_one_issue(environment: dict[str, str], tmp_path: Path) -> None:
+    proto = tiny_encoder()
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(proto, tmp_path / "my model.onnx")
+
+    (issue,) = check_model(tmp_path / "my model.onnx", soc_version="Ascend910B3", environment=environment)
+
+    assert "more than one operator set" in issue.problem
+    assert "E16005" in issue.problem
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "transient"),
+    [
+        ("kill -KILL $$", "killed", True),
+        ("sleep 60", "did not finish", True),
+        ("exit 255", "gave no reason", False),
+        ("echo '{' > \"$report\"; exit 255", "cannot be read", True),
+    ],
+    ids=["killed", "hangs", "says nothing", "half a report"],
+)
+def test_a_run_that_dies_says_nothing_about_the_model(tmp_path: Path, body: str, words: str, transient: bool) -> None:
+    with pytest.raises(CheckError, match=words) as raised:
+        check_model(
+            tmp_path / "m.onnx",
+            soc_version="Ascend910B3",
+            environment=play_atc(tmp_path, body) | {"WORKBENCH_ATC_TIMEOUT_S": "1"},
+        )
+
+    assert raised.value.transient is transient
+
+
+def test_causes_of_a_report_become_words(tmp_path: Path) -> None:
+    """atc.md §5.6: cause codes 1, 2, 8 and 9."""
+    report = {
+        "op": [
+            {"name": "a", "type": "ai.onnx::11::Add", "result": "success"},
+            {
+                "name": "b",
+                "type": "ai.onnx::11::Foo",
+                "result": "failed",
+                "cause": [{"code": 1, "message": "m1"}, {"code": 9, "message": "m2"}],
+            },
+            {"name": "c", "type": "ai.onnx::11::Bar", "result": "failed", "cause": [{"code": 77, "message": ""}]},
+        ]
+    }
+    (tmp_path / "r.json").write_text(json.dumps(report))
+
+    issues = list(read_report(tmp_path / "r.json"))
+
+    assert [(issue.node, issue.operator) for issue in issues] == [("b", "Foo"), ("b", "Foo"), ("c", "Bar")]
+    assert "no parser" in issues[0].problem
+    assert "m1" in issues[0].problem
+    assert "same name" in issues[1].problem
+    assert "cause 77" in issues[2].problem
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"op": [1]}'])
+def test_a_report_of_another_form_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.json").write_text(text)
+
+    with pytest.raises(ValueError, match=r"op|Expecting"):
+        list(read_report(tmp_path / "r.json"))

@@ -1,13 +1,19 @@
 """Every flag of ATC is reached in one way; what a space names besides is checked, passed on and kept."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.emulated_cann import emulated_environment
+from tests.ascend_workspace import QUIET, write_ascend_workspace
+from tests.emulated_cann import emulated_environment, switched_on
 from tests.reference_pages import atc_flags
 from tests.targets.encoder import save, tiny_encoder
+from workbench.api.opening import named_candidate, question_of
+from workbench.commands.cli import app
 from workbench.graph.read import read_model
 from workbench.space.reader import read_space
 from workbench.space.space import assignment_of, build, complete
@@ -26,7 +32,7 @@ from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.om_set import compile_set, write_config_files
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision, candidate_from_json
-from workbench.values.errors import CompileError, ConfigError
+from workbench.values.errors import CompileError, ConfigError, ToolchainError
 
 SPACE = """
 version: 1
@@ -213,3 +219,44 @@ def test_the_emulated_atc_honours_a_flag_and_refuses_a_file_as_documented(tmp_pa
         compiled(mode="allow_mix_precision", modify_mixlist=changes)
     with pytest.raises(CompileError, match=r"E20003.*fp16.*The file was written from compile\.customize_dtypes"):
         compiled(customize_dtypes=("OpType::Gelu:InputDtype:fp16,OutputDtype:float",))
+
+
+def tune(*arguments: object) -> str:
+    done = CliRunner().invoke(app, ["tune", *map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
+def test_a_bank_is_filled_for_every_shape_and_is_part_of_the_key(tmp_path: Path) -> None:
+    file, to = write_ascend_workspace(tmp_path / "ws"), tmp_path / "to"
+    with switched_on(emulated_environment(tmp_path / "cann", **QUIET)):
+        said = tune(file, "--to", to)
+        made = named_candidate(str(to / "candidate.json"), question_of(file))
+        bank = next((to / "bank").iterdir())
+        tuned = {made.id}
+        bank.write_text("brought from another machine", encoding="utf-8")
+        tune(file, "--bank", to / "bank", "--to", tmp_path / "brought")
+        tuned.add(named_candidate(str(tmp_path / "brought" / "candidate.json"), question_of(file)).id)
+
+    assert "EMULATED" in said
+    assert "tuning b1_s8" in said
+    assert "its key has: compile.op_bank_path" in said
+    assert f"workbench evaluate {file} --candidate" in said
+    assert len({*tuned, question_of(file).baseline.id}) == 3, "the content of the bank makes another candidate"
+
+
+def test_a_tool_that_does_not_tune_this_chip_is_quoted(tmp_path: Path) -> None:
+    file = write_ascend_workspace(tmp_path / "ws")
+    refusing = emulated_environment(tmp_path / "cann", CANN_EMULATOR_AOE="refuses", **QUIET)
+    with (
+        switched_on(refusing),
+        pytest.raises(
+            ToolchainError,
+            match=r"tried on one matrix product.*exit code 1: .*not "
+            r"supported on this product.*op_bank_path",
+        ),
+    ):
+        tune(file, "--to", tmp_path / "to")
+    (Path(refusing["ASCEND_HOME_PATH"]) / "bin" / "aoe").unlink()
+    with switched_on(refusing), pytest.raises(ToolchainError, match=r"No aoe on PATH.*--bank FOLDER"):
+        tune(file, "--to", tmp_path / "to")

@@ -26,9 +26,10 @@ from workbench.graph.read import read_model
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.targets import apart
+from workbench.targets.int8_layer import run_int8_layer
 from workbench.targets.onnxruntime import compiler, fusions
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
-from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
+from workbench.targets.onnxruntime.target import INT8, OnnxRuntimeTarget, onnxruntime_findings
 from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
@@ -342,3 +343,16 @@ def test_an_opset_the_runtime_does_not_know_is_an_error(tmp_path: Path) -> None:
 
     assert (severity, node) == ("error", "opset 99")
     assert "knows opsets up to" in problem
+
+
+def test_a_layer_really_runs_in_an_integer_kernel() -> None:
+    kernels, seconds = run_int8_layer(INT8)
+
+    assert kernels == 1
+    assert seconds > 0
+
+
+def test_the_finding_names_the_version() -> None:
+    (finding,) = onnxruntime_findings()
+
+    assert finding.value.startswith("yes: 1.")
