@@ -30,20 +30,6 @@ def content(pointer: int, size: int) -> bytes:
     return target[:size]
 
 
-def test_blocks_start_on_64_bytes_take_ceil32_plus_32_and_do_not_touch(device: int) -> None:
-    """pyacl.md §3.3."""
-    before = acl.rt.get_mem_info(1)[0]
-    sizes = [1, 31, 32, 33, 4095, 4096, 100_000]
-    pointers = [taken(acl.rt.malloc(n, 0)) for n in sizes]
-    assert all(p % 64 == 0 for p in pointers)
-    assert before - acl.rt.get_mem_info(1)[0] == sum(-(-n // 32) * 32 + 32 for n in sizes)
-    for (p, n), q in zip(zip(pointers, sizes, strict=True), pointers[1:], strict=False):
-        assert q - (p + n) >= 32 or p - q > 0
-    for p in pointers:
-        ok(acl.rt.free(p))
-    assert acl.rt.get_mem_info(1)[0] == before
-
-
 def test_a_forgotten_copy_shows_in_every_type(device: int) -> None:
     """Also behind the bytes asked for, where a buffer that is up to 64 bytes short reads (pyacl.md §2.5)."""
     size = 300_000

@@ -18,7 +18,6 @@ from tests.cann_emulator.acl.library import (
     multilayer,
     ok,
     opened,
-    ranged,
     saved,
     strictly,
     taken,
@@ -205,33 +204,6 @@ def test_no_memory_for_a_model_is_245000(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert acl.mdl.load_from_file(path) == (0, 245000)
     assert "EL0004" in text()
     assert acl.rt.get_mem_info(1)[0] == free
-
-
-def test_a_range_without_an_upper_bound_has_no_sizes_and_its_output_memory_comes_from_acl(
-    device: int, tmp_path: Path
-) -> None:
-    """pyacl.md §1.5 (sizes by index), §3.3: give (0, 0) and use execute."""
-    unbounded = replace(ranged(), options={"input_shape": "left:1,-1;right:-1,-1"})
-    model_id, desc = taken(acl.mdl.load_from_file(saved(unbounded, tmp_path))), acl.mdl.create_desc()
-    ok(acl.mdl.get_desc(desc, model_id))
-    assert acl.mdl.get_input_size_by_index(desc, 0) == 0
-    assert acl.mdl.get_output_size_by_index(desc, 0) == 0
-
-    inputs, outputs, values = acl.mdl.create_dataset(), acl.mdl.create_dataset(), np.ones((40, 30), np.float32)
-    for index, array in enumerate((values[:1], values)):
-        pointer = taken(acl.rt.malloc(array.nbytes, 0))
-        ok(acl.rt.memcpy(pointer, array.nbytes, acl.util.numpy_to_ptr(array), array.nbytes, 1))
-        acl.mdl.add_dataset_buffer(inputs, acl.create_data_buffer(pointer, array.nbytes))
-        acl.mdl.set_dataset_tensor_desc(inputs, acl.create_tensor_desc(0, list(array.shape), 2), index)
-    buffer = acl.create_data_buffer(0, 0)
-    acl.mdl.add_dataset_buffer(outputs, buffer)
-
-    ok(acl.mdl.execute(model_id, inputs, outputs))
-
-    assert acl.get_data_buffer_size_v2(buffer) == values.nbytes
-    result = np.zeros_like(values)
-    ok(acl.rt.memcpy(acl.util.numpy_to_ptr(result), values.nbytes, acl.get_data_buffer_addr(buffer), values.nbytes, 2))
-    np.testing.assert_array_equal(result, 2 * values)
 
 
 @pytest.fixture

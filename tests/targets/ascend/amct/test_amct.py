@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,8 @@ import pytest
 from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import golden_batches, golden_float_model
 from tests.quantization.golden import data, mlp
-from tests.targets.ascend.amct_fakes import WORKING, broken_variables, emulator_variables
 from tests.targets.encoder import ids, save, tiny_encoder
+from workbench.cann_emulator.tree import search_paths, write_tree
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.amct.cfg import parse_cfg
@@ -32,6 +33,42 @@ from workbench.targets.ascend.amct.amct import (
 from workbench.targets.ascend.amct.process import VARIABLE, AmctInstallation, find_amct
 from workbench.values.errors import CalibrationError, ToolchainError
 from workbench.values.model import Model
+
+ROOT = Path(__file__).parents[4]
+
+
+def emulator_variables(root: Path) -> dict[str, str]:
+    """As `eval "$(workbench emulator env)"` leaves the environment, with this interpreter named for AMCT."""
+    tree = write_tree(root)
+    modules = [*map(str, search_paths(tree)["PYTHONPATH"]), str(ROOT)]
+    return {
+        **_plain(),
+        "PYTHONPATH": os.pathsep.join(modules),
+        "WORKBENCH_AMCT_PYTHON": sys.executable,
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def broken_variables(folder: Path, source: str) -> dict[str, str]:
+    """This interpreter with another `amct_onnx`, whose module is `source`."""
+    (folder / "amct_onnx").mkdir(parents=True)
+    (folder / "amct_onnx" / "__init__.py").write_text(source, encoding="utf-8")
+    return {**_plain(), "PYTHONPATH": str(folder), "WORKBENCH_AMCT_PYTHON": sys.executable}
+
+
+def _plain() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WORKBENCH_"))}
+
+
+WORKING = """
+import json, os, signal, sys, time
+AMCT_SO = object()
+__version__ = "8.5.0"
+def create_quant_config(config_file, model_file, config_defination):
+    open(config_file, "w").write(json.dumps({"batch_num": 1}))
+"""
+"""The beginning of an amct_onnx that imports, and fails later."""
+
 
 CFG = "batch_num: 2"
 CHILD = Path(sys.modules["workbench.targets.ascend.amct.amct"].__file__ or "").with_name("child.py")
