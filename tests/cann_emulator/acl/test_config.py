@@ -14,18 +14,13 @@ import pytest
 
 from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken, text
 from tests.cann_emulator.handmade import mlp, offline_model
-from tests.quantization import golden
-from tests.quantization.deploy_models import min_max_record
 from workbench.cann_emulator import acl
 from workbench.cann_emulator.acl import clock
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.dump_file import parse_dump
-from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel
 from workbench.cann_emulator.timing import stream_us
-from workbench.quantization.integers.interpreter import Interpreter
-from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.targets.ascend.dump.dump_file import DumpFile, read_dump_file
 from workbench.targets.ascend.overflow import overflow_files
 from workbench.targets.ascend.profiles.read import read_profile
@@ -204,29 +199,6 @@ def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross
     assert np.array_equal(data, X)
     # what a kernel reads is what the one before it wrote
     assert np.array_equal(tensors(files[2])[1][0], made)
-
-
-@pytest.mark.parametrize("kind", ["merged bias", "interpreted"])
-def test_integers_are_dumped_as_the_device_stores_them(tmp_path: Path, kind: str) -> None:
-    """With their offset, whether a session or the interpreter computes them."""
-    float_model = golden.mlp() if kind == "merged bias" else golden.cnn()
-    name, shape = float_model.graph.input[0].name, float_model.graph.input[0].type.tensor_type.shape
-    feeds = {name: np.random.default_rng(1).random([d.dim_value or 2 for d in shape.dim]).astype(np.float32) - 0.2}
-    proto = lower_deploy(float_model, min_max_record(float_model, feeds), merge_bias=True)
-    model = offline_model(proto, dtype="float32")
-    integers = [t.name for k in model.gears[0].kernels for t in k.outputs if t.dtype == "int8" and "quant" in k.name]
-
-    outputs, kernels = Executable(model).look(feeds)
-
-    expected = Interpreter(proto).run(feeds, integers)
-    found = {v.kernel.outputs[0].name: v.outputs[0] for v in kernels if v.kernel.outputs[0].name in integers}
-    assert found
-    assert all(values.dtype == "int8" for values in found.values())
-    for tensor, values in found.items():
-        assert np.array_equal(values.array, expected[tensor]), tensor
-    assert any((values.array < -100).any() or (values.array > 100).any() for values in found.values())
-    for value in model.outputs:
-        assert np.allclose(outputs[value.name], expected[value.name], atol=1e-6)
 
 
 def test_odd_names_are_written_as_the_vendor_writes_them_and_long_ones_through_a_mapping(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken, text
 from tests.reference_pages import acl_calls
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import contexts, errors
+from workbench.cann_emulator.acl import errors
 from workbench.cann_emulator.acl.call import CALLS
 
 
@@ -129,24 +129,6 @@ def test_every_order_of_undoing_that_programs_use_works(device: int, order: str,
         late = step == "context" and "finalize context" in order
         results = steps[step]()
         assert all(ret == (107002 if late else 0) for ret in results), (step, results)
-
-
-@pytest.mark.parametrize(
-    ("listed", "expected"),
-    [("1,3", [1, 3]), ("3", [3]), ("0,9,1", [0]), ("2,1", [2]), ("1,1", [1]), ("x,1", []), ("", [0, 1, 2, 3])],
-)
-def test_visible_devices_are_renumbered_from_0(
-    monkeypatch: pytest.MonkeyPatch, listed: str, expected: list[int]
-) -> None:
-    """pyacl.md §6.6: ascending, no duplicates, parsing stops at the first invalid entry; an empty list is no list
-    (tsd client_manager.cpp of the open runtime repository)."""
-    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "4")
-    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", listed)
-    contexts._DEVICES.clear()
-    ok(acl.init())
-    assert acl.rt.get_device_count() == (len(expected), 0)
-    assert [device.physical for device in contexts.devices()] == expected
-    assert acl.rt.set_device(len(expected)) == 107001
 
 
 DOCUMENTED = acl_calls()

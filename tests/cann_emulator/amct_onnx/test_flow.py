@@ -75,9 +75,6 @@ def calibrating(folder: Path, batches: int = 2) -> tuple[str, str]:
     return str(folder / "modified.onnx"), str(folder / "record.txt")
 
 
-# --- sessions ------------------------------------------------------------------------------------------------------
-
-
 def test_too_few_forwards_leave_the_record_without_scales(folder: Path) -> None:
     modified, record = calibrating(folder, batches=2)
     run(modified, mlp_feeds(1), amct.AMCT_SO)
@@ -94,11 +91,6 @@ def test_nan_in_an_activation_fails_the_forward(folder: Path) -> None:
     with pytest.raises(RuntimeError, match="holds nan at sample 0"):
         session.run(None, {"x": np.full((16, 8), np.nan, np.float32)})
 
-
-# --- files ---------------------------------------------------------------------------------------------------------
-
-
-# --- arithmetic ----------------------------------------------------------------------------------------------------
 
 CONFIGURATIONS = {
     "ifmr": "common_config { ifmr_quantize { asymmetric: true } }",
@@ -141,9 +133,6 @@ def test_records_that_amct_refuses_are_refused(record: str, message: str, folder
     assert not Path("net_deploy_model.onnx").exists()
 
 
-# --- balancing -----------------------------------------------------------------------------------------------------
-
-
 def test_balancing_needs_the_preprocess_forward(folder: Path) -> None:
     model = mlp_file(folder)
     Path("quant.cfg").write_text(CONFIGURATIONS["dmq"])
@@ -159,9 +148,6 @@ def test_balancing_needs_the_preprocess_forward(folder: Path) -> None:
     run("mod0.onnx", [{"x": 3 * mlp_feeds(1)[0]["x"]}], amct.AMCT_SO)
     assert Path("record.txt").read_text() != once, "each forward overwrites the factors (amct.md §1.7)"
     amct.quantize_model("config.json", model, "modified.onnx", "record.txt")
-
-
-# --- configuration -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

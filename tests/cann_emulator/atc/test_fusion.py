@@ -4,23 +4,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from tests.cann_emulator.atc.compiling import (
-    BATCH,
-    LENGTH,
     STATIC,
-    Array,
     compiled,
-    difference,
     encoder,
     quantized_encoder,
     types_of,
 )
-from tests.targets.encoder import ids, model_of
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, BUILT_IN, FORBIDDEN_TO_CLOSE, Switches, read_switches
 from workbench.cann_emulator.atc.precision import CUBE_TYPES
@@ -71,39 +63,6 @@ def test_o1_switches_off_what_can_be_switched_off(tmp_path: Path) -> None:
     (tmp_path / "switch.json").write_text('{"ExceptionalPassOfO1Level": ["GeluFusionPass"]}')
     kept = compiled(path, input_shape=STATIC, oo_level="O1", fusion_switch_file=str(tmp_path / "switch.json"))
     assert kept.graph_fusions == {"GeluFusionPass": (1, 1)}
-
-
-def write(path: Path, nodes: list[onnx.NodeProto], weights: dict[str, Array], shape: list[int | str]) -> None:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    onnx.save(model_of(nodes, weights, [x], [y], opset=14), path)
-
-
-def node(op_type: str, inputs: str, output: str, **attributes: object) -> onnx.NodeProto:
-    return helper.make_node(op_type, inputs.split(), [output], name=f"{op_type}_{output}", **attributes)
-
-
-TANH_GELU = [
-    node("Pow", "x three", "cube"),
-    node("Mul", "cube small", "weighted"),
-    node("Add", "x weighted", "sum"),
-    node("Mul", "sum root", "inner"),
-    node("Tanh", "inner", "t"),
-    node("Add", "t one", "plus"),
-    node("Mul", "x half", "halved"),
-    node("Mul", "halved plus", "y"),
-]
-TANH_CONSTANTS: dict[str, Array] = {
-    name: np.array(value, np.float32)
-    for name, value in {"three": 3, "small": 0.044715, "root": 0.7978846, "one": 1, "half": 0.5}.items()
-}
-
-
-def test_a_gelu_with_tanh_becomes_one_at_static_shapes_only(tmp_path: Path) -> None:
-    """atc.md §4.3: static shape only (atlasrr_30_0011)."""
-    write(tmp_path / "m.onnx", TANH_GELU, TANH_CONSTANTS, ["n", 8])
-    assert compiled(tmp_path / "m.onnx", input_shape="x:2,8").graph_fusions == {"GeluFusionPass": (1, 1)}
-    assert not compiled(tmp_path / "m.onnx", input_shape="x:1~4,8").graph_fusions
 
 
 def test_dumpable_quantization_stays_in_kernels_of_its_own(tmp_path: Path) -> None:
@@ -207,18 +166,6 @@ def test_modes_decide_by_kind_of_operator(tmp_path: Path) -> None:
             assert (dtypes(model, is_cube), dtypes(model, is_vector)) == expected, mode
     plain = compiled(path, input_shape=STATIC)
     assert dtypes(plain, is_cube) == dtypes(plain, is_vector) == half
-
-
-def test_accuracy_follows_the_documented_order(tmp_path: Path) -> None:
-    """force_fp16 is the least precise, keeping the model's types gives its values (atc.md §3.1)."""
-    path = encoder(tmp_path)
-    feeds = ids(BATCH, LENGTH)
-    errors = [
-        difference(compiled(path, input_shape=STATIC, precision_mode=mode), path, feeds)
-        for mode in ("must_keep_origin_dtype", "allow_fp32_to_fp16", "allow_mix_precision_bf16")
-    ]
-    assert errors == sorted(errors)
-    assert errors[0] < 1e-5
 
 
 def test_black_types_stay_in_float_and_grey_ones_follow(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.targets.encoder import Array, model_of
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import OfflineModel, load_om
+from workbench.cann_emulator.om import load_om
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 value = helper.make_tensor_value_info
@@ -35,12 +35,12 @@ def written(
     return folder / "m.onnx"
 
 
-def node(op_type: str, inputs: list[str], outputs: str, **attributes: object) -> onnx.NodeProto:
+def part(op_type: str, inputs: list[str], outputs: str, **attributes: object) -> onnx.NodeProto:
     return helper.make_node(op_type, inputs, outputs.split(), name=f"{op_type}_{outputs.split()[0]}", **attributes)
 
 
 def test_a_resize_without_roi_at_opset_11_compiles_as_exporters_write_it(tmp_path: Path) -> None:
-    nodes = [node("Resize", ["x", "", "scales"], "y", mode="nearest")]
+    nodes = [part("Resize", ["x", "", "scales"], "y", mode="nearest")]
     path = written(
         tmp_path,
         nodes,
@@ -58,7 +58,7 @@ def test_a_resize_without_roi_at_opset_11_compiles_as_exporters_write_it(tmp_pat
 
 def test_a_file_of_a_newer_exporter_runs(tmp_path: Path) -> None:
     """Its form has a later version than the runtime knows, its operators have not."""
-    proto = model_of([node("Relu", ["x"], "y")], {}, [value("x", FLOAT, [2])], [value("y", FLOAT, [2])], opset=18)
+    proto = model_of([part("Relu", ["x"], "y")], {}, [value("x", FLOAT, [2])], [value("y", FLOAT, [2])], opset=18)
     proto.ir_version = 99
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     model = compiled(tmp_path / "m.onnx")
@@ -68,9 +68,9 @@ def test_a_file_of_a_newer_exporter_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "rank"),
     [
-        (node("Reshape", ["x", "n"], "y"), 2),
-        (node("TopK", ["x", "k"], "y i"), 2),
-        (node("ConstantOfShape", ["n"], "y"), 2),
+        (part("Reshape", ["x", "n"], "y"), 2),
+        (part("TopK", ["x", "k"], "y i"), 2),
+        (part("ConstantOfShape", ["n"], "y"), 2),
     ],
     ids=lambda made: getattr(made, "op_type", None),
 )
@@ -90,7 +90,7 @@ def test_a_loop_has_no_parser(tmp_path: Path) -> None:
         [value("i", INT64, []), value("go", BOOL, []), value("a", FLOAT, [2])],
         [value("on", BOOL, []), value("b", FLOAT, [2])],
     )
-    nodes = [node("Loop", ["times", "", "x"], "y", body=body)]
+    nodes = [part("Loop", ["times", "", "x"], "y", body=body)]
     path = written(tmp_path, nodes, {"times": np.array(3)}, [value("x", FLOAT, [2])], [value("y", FLOAT, None)])
     assert codes_of(path) == ["E13010"]
 
@@ -110,7 +110,7 @@ def limited(words: list[str], folder: Path, **variables: str) -> subprocess.Comp
 
 
 def test_an_unforeseen_error_is_an_inner_error_and_never_a_traceback(tmp_path: Path) -> None:
-    written(tmp_path, [node("Relu", ["x"], "y")], {}, [value("x", FLOAT, [4])], [value("y", FLOAT, [4])])
+    written(tmp_path, [part("Relu", ["x"], "y")], {}, [value("x", FLOAT, [4])], [value("y", FLOAT, [4])])
     words = ["--framework=5", "--model=m.onnx", "--output=m", "--soc_version=Ascend910B3", "--export_compile_stat=0"]
 
     done = limited(words, tmp_path)
@@ -149,12 +149,6 @@ def model(folder: Path, channels: int = 3, opset: int = 14) -> Path:
     return folder / "m.onnx"
 
 
-def prepared(folder: Path, config: str, *, channels: int = 3, opset: int = 14, **flags: str) -> OfflineModel:
-    (folder / "aipp.cfg").write_text(config)
-    flags = {"input_shape": f"x:2,{channels},{HEIGHT},{WIDTH}", "precision_mode": "must_keep_origin_dtype", **flags}
-    return compiled(model(folder, channels, opset), insert_op_conf=str(folder / "aipp.cfg"), **flags)
-
-
 def image(*shape: int) -> Bytes:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
@@ -177,23 +171,3 @@ def test_open_rows_and_columns_stay_open_and_every_size_is_prepared(tmp_path: Pa
         ) * 2
         expected *= np.array([0.5, 0.25, 0.125]).reshape(3, 1, 1)
         np.testing.assert_allclose(Executable(found, threads=1).run({"x": fed}, index)["y"], expected)
-
-
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    fits = "aipp_mode: static input_format: RGB888_U8"
-    path, shape = model(tmp_path), f"x:1,3,{HEIGHT},{WIDTH}"
-    for expected, configs in {
-        "E10052": (
-            *("input_format: RGB888_U8", "aipp_mode: static", f"{fits} colour: 1", f"{fits} related_input_rank: 1"),
-            *("aipp_mode: static input_format: YUV400_U8", f"{fits} src_image_size_w: 99"),
-        ),
-        "E10055": (
-            *("aipp_mode: dynamic max_src_image_size: 999", "aipp_mode: static input_format: RGB16"),
-            *("aipp_mode: static input_format: YUV420SP_U8", f"{fits} crop: true"),
-        ),
-    }.items():
-        for config in configs:
-            (tmp_path / "aipp.cfg").write_text(f"aipp_op {{ {config} }}")
-            assert codes_of(path, input_shape=shape, insert_op_conf=str(tmp_path / "aipp.cfg")) == [expected], config
-    (tmp_path / "aipp.cfg").write_text("aipp_op {")
-    assert codes_of(path, input_shape=shape, insert_op_conf=str(tmp_path / "aipp.cfg")) == ["E10052"]

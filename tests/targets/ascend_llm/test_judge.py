@@ -272,22 +272,6 @@ def test_a_token_of_a_large_model_takes_what_its_weights_take_to_stream(large: L
     assert decode_ms(large, types(large, "W8A8")) < 0.6 * decode_ms(large, {})
 
 
-def test_longer_contexts_larger_batches_and_longer_prompts_take_longer(large: LlmConfig) -> None:
-    assert decode_ms(large, {}, context=100_000) > decode_ms(large, {}, context=1000)
-    assert decode_ms(large, {}, batch=256) > decode_ms(large, {}, batch=1)
-    short, long = (
-        modelled_times(large, {}, quantized_cache=False, shape=ServedShape(prompt_tokens=n)).prefill_ms.value
-        for n in (512, 4096)
-    )
-    assert 8 < long / short < 12  # products grow with the prompt, attention with its square
-
-
-def test_a_quantized_cache_helps_where_the_cache_is_what_is_read(large: LlmConfig) -> None:
-    shape = ServedShape(batch=32, context=32_768)
-    wide, narrow = (modelled_times(large, {}, quantized_cache=c8, shape=shape).decode_ms.value for c8 in (False, True))
-    assert narrow < 0.8 * wide
-
-
 def test_pdmix_is_dynamic_in_prefill_and_static_in_decode(large: LlmConfig) -> None:
     mix, static, dynamic = (
         modelled_times(large, types(large, kind), quantized_cache=False)

@@ -182,9 +182,6 @@ def test_moving_pairs_to_the_source_changes_no_integer_but_at_ties(divisor: floa
     assert np.isclose(expected, got, atol=1e-5).mean() > 0.9
 
 
-# --- compile -------------------------------------------------------------------------------------------------------
-
-
 def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="relu"),
@@ -200,12 +197,6 @@ def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
     assert np.array_equal(got["a"], got["b"])
 
 
-# --- open and run --------------------------------------------------------------------------------------------------
-
-
-# --- check ---------------------------------------------------------------------------------------------------------
-
-
 def problems(path: Path, candidate: Candidate) -> list[tuple[str, str]]:
     return [(issue.severity, issue.problem) for issue in TARGET.check(read_model(path), candidate)]
 
@@ -214,9 +205,6 @@ def test_dynamic_int8_is_an_error(encoder: Path) -> None:
     dynamic = replace(FLOAT, quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
 
     assert problems(encoder, dynamic) == [("error", "dynamically quantized products run in float on OpenVINO")]
-
-
-# --- no network ----------------------------------------------------------------------------------------------------
 
 
 def test_importing_openvino_and_converting_make_no_connection(encoder: Path, tmp_path: Path) -> None:
