@@ -217,21 +217,6 @@ def test_load_memory_and_processes_of_a_device_are_shown(
     assert "Process memory(MB):1000" in memory
 
 
-def test_each_kind_has_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    """pyacl.md §6.2."""
-    for kind, keys in {
-        "usages": ["HBM Capacity(MB)", "HBM Usage Rate(%)", "Aicore Usage Rate(%)", "HBM Bandwidth Usage Rate(%)"],
-        "power": ["NPU Real-time Power(W)"],
-        "common": ["Aicore Freq(MHZ)", "Aicore curFreq(MHZ)", "Aicore Count", "Temperature(C)"],
-        "temp": ["NPU Temperature (C)"],
-        "memory": ["HBM Capacity(MB)", "HBM Temperature(C)"],
-        "board": ["Product Name", "Software Version", "Firmware Version", "Compatibility", "PCIe Bus Info"],
-        "health": ["Health Status", "Error Code", "Error Information"],
-    }.items():
-        assert set(keys) <= set(pairs(said(capsys, "info", "-t", kind, "-i", "0")))
-    assert len(said(capsys, "info", "-t", "health", "-i", "0", "-c", "0").splitlines()) == 3
-
-
 def test_a_machine_without_devices_fails_as_the_library_does(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

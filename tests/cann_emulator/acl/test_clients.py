@@ -1,4 +1,4 @@
-"""Programs in the style of published clients, run unchanged as child processes against the tree's `acl`."""
+"""Programs in the style of published clients against the tree's `acl`, and models of the emulated atc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""acl.json: what it may hold and what each mistake returns (pyacl.md §5.5, §2.5, §5.6, §1.7)."""
+"""acl.json and what it asks for: dumps, overflow check, profiles; each mistake (pyacl.md §1.7, §2.5, §5.4-5.7)."""
 
 from __future__ import annotations
 

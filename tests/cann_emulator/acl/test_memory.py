@@ -77,18 +77,14 @@ def test_what_each_mistake_with_memory_returns(device: int) -> None:
         (lambda: acl.rt.memcpy(0, 8, h, 8, 1), 100000, "EH0002"),
         (lambda: acl.rt.memcpy(d, 8, 0, 8, 1), 100000, "EH0002"),
         (lambda: acl.rt.memcpy(d, 8, h, 8, 6), 100000, "EH0001"),
-        (lambda: acl.rt.memcpy(d, 8, h, 8, 7), 100000, "EH0001"),
-        (lambda: acl.rt.memcpy(d, 8, h, 8, -1), 100000, "EH0001"),
         (lambda: acl.rt.memcpy(d, 7, h, 8, 1), 107000, "EE1003"),
         (lambda: acl.rt.memcpy(d, 0, h, 8, 1), 107000, "EE1003"),
         (lambda: acl.rt.memcpy(d, 8, h, 0, 1), 107000, "EE1003"),
         (lambda: acl.rt.memcpy(d, 8, d, 8, 3), 0, ""),
         (lambda: acl.rt.memset(d, 8, 0, 0), 107000, "EE1003"),
-        (lambda: acl.rt.memset_async(d, 8, 0, 0, 0), 107000, "EE1003"),
         (lambda: acl.rt.memset_async(d, 8, 0, 9, 0), 107000, "EE1003"),
         (lambda: acl.rt.memcpy_async(h, 8, h, 8, 0, 0), 207000, ""),
         (lambda: acl.rt.get_mem_info(12)[2], 107016, ""),
-        (lambda: acl.rt.get_mem_info(-1)[2], 107016, ""),
     ]
     for call, code, reason in rows:
         assert call() == code

@@ -1,4 +1,4 @@
-"""Loading, describing and running models, and what each mistake returns (pyacl.md §1.5, §2.5 "Model", §4)."""
+"""Loading, describing and running models and gears, and what each mistake returns (pyacl.md §1.5, §2.5, §4, §7)."""
 
 from __future__ import annotations
 

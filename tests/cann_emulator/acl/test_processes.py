@@ -1,4 +1,4 @@
-"""The library in processes of its own: import by the vendor's name, exit, fork, state for npu-smi, environment."""
+"""The library in processes and threads: import by the vendor's name, exit, what is left, environment, races."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams, events and the virtual clock; results that are held back; callbacks (pyacl.md §1.3, §2.5, §5.1)."""
+"""Streams, events, the virtual clock and the paced one; results that are held back (pyacl.md §1.3, §2.5, §5.1)."""
 
 from __future__ import annotations
 
@@ -71,25 +71,14 @@ def test_strict_mode_refuses_copies_and_frees_while_work_is_queued(model: Loaded
     ok(acl.rt.synchronize_stream(stream))
 
 
-def pause(kind: str) -> None:
-    """20 ms of the program."""
-    if kind == "sleeps":
-        time.sleep(0.02)
-    else:
-        end = time.thread_time() + 0.02
-        while time.thread_time() < end:
-            pass
-
-
-@pytest.mark.parametrize("kind", ["sleeps", "computes"])
 @pytest.mark.parametrize("work", ["nothing", "behind the work", "in front of it"])
-def test_a_pause_of_the_program_shows_between_events(model: Loaded, stream: int, kind: str, work: str) -> None:
+def test_a_pause_of_the_program_shows_between_events(model: Loaded, stream: int, work: str) -> None:
     """An event is stamped when the device comes to it, and on an idle stream that is at once."""
     first, last = event(8), event(8)
     ok(acl.rt.record_event(first, stream))
     if work == "behind the work":
         launch(model, stream)
-    pause(kind)
+    time.sleep(0.02)
     if work == "in front of it":
         launch(model, stream)
     ok(acl.rt.record_event(last, stream))

@@ -1,4 +1,4 @@
-"""Whatever stands on the command line, and in the model's shapes: atc ends with its verdict and a code."""
+"""Command lines: recorded ones with their codes, and any other ends with a verdict and a code."""
 
 import re
 import shlex

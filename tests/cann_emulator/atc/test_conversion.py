@@ -2,7 +2,6 @@
 
 import json
 import platform
-import stat
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ from workbench.cann_emulator.atc.onnx_parser import parse_onnx
 from workbench.cann_emulator.atc.operator_types import is_registered
 from workbench.cann_emulator.atc.shapes import check_shape_flags
 from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import largest_gear, load_om
+from workbench.cann_emulator.om import largest_gear
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
 
@@ -291,20 +290,6 @@ def test_a_range_model_gets_os_and_cpu_before_the_first_om_of_its_path(tmp_path:
     (tmp_path / f"runs{suffix}.om").mkdir()
     run_compile(options(path, input_shape="ids:1~4,16", output=str(tmp_path / "runs.om" / "a")), Console())
     assert (tmp_path / f"runs{suffix}.om" / "a.om").exists()
-
-
-def test_an_om_is_its_owners_alone_and_an_existing_file_is_truncated_in_place(tmp_path: Path) -> None:
-    """atc.md §6: mode 0600, truncated, not replaced."""
-    path, om = encoder(tmp_path), tmp_path / "encoder.om"
-    compiled(path, input_shape=STATIC)
-    assert stat.S_IMODE(om.stat().st_mode) == 0o600
-    om.chmod(0o644)
-    om.write_bytes(b"x" * 10_000_000)
-    before = om.stat().st_ino
-    run_compile(options(path, input_shape=STATIC), Console())
-    assert om.stat().st_ino == before
-    assert stat.S_IMODE(om.stat().st_mode) == 0o644
-    assert load_om(om).name == "encoder"
 
 
 def test_an_output_that_cannot_be_opened_is_found_at_the_end(tmp_path: Path) -> None:

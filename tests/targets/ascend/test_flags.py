@@ -299,10 +299,6 @@ def emulated(flags: Mapping[str, str]) -> dict[str, str]:
     return dict(options)
 
 
-def test_both_know_the_same_flags() -> None:
-    assert set(REACHED) - {"help"} == set(known_flags((8, 5, 0)))  # help is the emulated grammar's own
-
-
 def subsets(*names: str) -> st.SearchStrategy[tuple[str, ...]]:
     return st.sets(st.sampled_from(names)).map(lambda chosen: tuple(sorted(chosen)))
 

@@ -15,7 +15,6 @@ import pytest
 from tests.emulated_cann import emulated_environment
 from tests.targets.ascend.played_atc import FOUR, SUCCESS, WRITES_OM, compiled, play_atc
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, record_for, save, tiny_encoder
-from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.targets.ascend import om_set
@@ -217,22 +216,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def plain(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> tuple[CompiledSet, Path]:
     to = tmp_path_factory.mktemp("plain")
     return bench.compile(to, AscendCompile(batches=(1, 2), sequence_bins=(16,))), to
-
-
-def opened(to: Path, name: str) -> OfflineModel:
-    return load_om(to / name)
-
-
-def test_gears_are_one_file_with_every_shape(bench: Bench, tmp_path: Path) -> None:
-    settings = AscendCompile(batches=(1, 2), sequence_bins=(16, 32), shapes="gears")
-
-    made = bench.compile(tmp_path, settings)
-
-    (file,) = made.files
-    assert (file.file, file.batch, file.sequence_bin) == ("gears.om", None, None)
-    model = opened(tmp_path, file.file)
-    assert model.gear_kind == "dynamic_dims"
-    assert {gear.dims for gear in model.gears} == {(1, 16), (1, 32), (2, 16), (2, 32)}
 
 
 def test_an_input_that_the_model_lacks_is_named(bench: Bench, tmp_path: Path) -> None:

@@ -198,9 +198,6 @@ def test_a_wrong_list_of_devices_is_refused_and_an_unknown_machine_has_one(
     assert "device 0 alone is used" in caplog.text
 
 
-KERNELS = "opp/built-in/op_impl/ai_core/tbe/kernel"
-
-
 def write(file: Path, text: str = "", mode: int = 0o644) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -211,20 +208,6 @@ def write(file: Path, text: str = "", mode: int = 0o644) -> Path:
 def cann(home: Path, version: str = "8.5.0", place: str = "share/info/ge-compiler", more: str = "") -> Path:
     write(home / place / "version.info", f"package_name=x\nVersion={version}\n{more}")
     return home
-
-
-def test_a_whole_installation_is_described(tmp_path: Path) -> None:
-    cann(tmp_path, "8.5.0.2.220", more="version_dir=8.5.0\n")
-    cann(tmp_path, "8.5.0.2.220", "opp")
-    atc = write(tmp_path / "bin/atc", "#!/bin/sh\n", 0o755)
-    write(tmp_path / KERNELS / "ascend910b/ops_legacy/bias_add/x.o")
-
-    found = find_installation({"ASCEND_HOME_PATH": str(tmp_path), "PATH": "/nowhere"})
-
-    assert (found.version, found.release, found.atc) == ("8.5.0.2.220", "8.5.0", atc)
-    assert found.kernels == ("ascend910b",)
-    assert dict(found.packages) == {"ge-compiler": "8.5.0.2.220", "opp": "8.5.0.2.220"}
-    assert found.emulator is None
 
 
 def test_the_version_is_taken_where_atc_looks_first(tmp_path: Path) -> None:

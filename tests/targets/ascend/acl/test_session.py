@@ -8,8 +8,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.targets.ascend.offline_files import (
     TEXT,
@@ -61,27 +59,6 @@ def test_calls_of_a_compiled_shape_and_of_any_other_give_the_models_results(sess
     for batch, length in ((1, 8), (4, 16), (1, 16), (4, 8), (1, 1), (2, 8), (3, 11), (5, 16), (13, 9)):
         feeds = texts(batch, length)
         assert_right(session.run(feeds), feeds)
-
-
-def test_results_do_not_depend_on_how_rows_are_grouped_or_filled_up(session: AscendSession) -> None:
-    @given(st.integers(1, 9), st.integers(1, 16), st.integers(0, 99), st.data())
-    @settings(max_examples=40, deadline=None)
-    def check(batch: int, length: int, seed: int, data: st.DataObject) -> None:
-        feeds = texts(batch, length, seed)
-        cuts = sorted(data.draw(st.sets(st.integers(1, batch), max_size=3)) | {batch})
-        room = data.draw(st.integers(length, 16))
-        parts, start = [], 0
-        for stop in cuts:
-            longer = {n: np.pad(a[start:stop], ((0, 0), (0, room - length))) for n, a in feeds.items()}
-            parts.append(session.run(longer))
-            start = stop
-
-        whole = session.run(feeds)
-
-        assert np.array_equal(whole["logits"], np.concatenate([part["logits"] for part in parts]))
-        assert np.array_equal(whole["tokens"], np.concatenate([part["tokens"][:, :length] for part in parts]))
-
-    check()
 
 
 def test_a_target_opens_the_whole_set_whatever_batch_was_timed(acl: ModuleType, files: tuple[Path, Artifact]) -> None:

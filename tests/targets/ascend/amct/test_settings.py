@@ -123,26 +123,6 @@ def changed(deploy: onnx.ModelProto, layer: str, steps: Any) -> np.ndarray[Any, 
     return values
 
 
-@pytest.mark.parametrize("gemm", [True, False])
-def test_weights_rounded_to_the_other_side_become_bits_that_every_lowering_follows(gemm: bool) -> None:
-    """A Gemm's weight stands transposed in the deploy model (amct.md §6.4)."""
-    proto, record, deploy = given(gemm)
-    assert record.layers[0].weight is not None
-    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}["fc1_w"]
-    stored = stored.T if gemm else stored
-    quotients = stored / np.float32(record.layers[0].weight.scales[0])
-    other = np.floor(quotients) + np.ceil(quotients) - np.rint(quotients)  # of the two integers, not the nearest
-    odd = np.arange(stored.size).reshape(stored.shape) % 2 == 1
-    wanted = changed(deploy, "fc1", np.where(odd, other - np.rint(quotients), 0).astype(np.int32))
-
-    found = with_amcts_integers(record, proto, deploy, learned=True)
-
-    assert found.layers[0].weight is not None
-    assert found.layers[0].weight.rounding is not None
-    assert found.layers[1] == record.layers[1]
-    np.testing.assert_array_equal(numpy_helper.to_array(weight_of(lower_deploy(proto, found), "fc1")), wanted)
-
-
 def test_integers_of_another_model_are_refused() -> None:
     proto, record, deploy = given()
     changed(deploy, "fc1", 5)

@@ -43,17 +43,6 @@ def flags_of(chosen: Candidate, interface: Interface = BERT, chip: str = "Ascend
     )
 
 
-def test_static_means_one_file_for_each_batch_and_bin() -> None:
-    shapes = shapes_of(AscendCompile(batches=(1, 8), sequence_bins=(64, 128)), BERT)
-
-    assert [(s.name, s.batch, s.sequence_bin, s.input_shape) for s in shapes] == [
-        ("b1_s64", 1, 64, "ids:1,64;mask:1,64"),
-        ("b1_s128", 1, 128, "ids:1,128;mask:1,128"),
-        ("b8_s64", 8, 64, "ids:8,64;mask:8,64"),
-        ("b8_s128", 8, 128, "ids:8,128;mask:8,128"),
-    ]
-
-
 def test_gears_are_one_file_with_a_value_for_every_free_size_of_every_input() -> None:
     """atc.md §3.3: BERT with two inputs needs four values per gear, not two."""
     (shape,) = shapes_of(AscendCompile(batches=(1, 8), sequence_bins=(64, 128), shapes="gears"), BERT)
