@@ -1,4 +1,4 @@
-"""The CANN-shaped folder: atc.md §7.1, pyacl.md §6.5; the environment that switches it on."""
+"""The CANN-shaped folder, its environment and programs: atc.md §7.1, pyacl.md §5.4, §5.6, §6.1-6.5."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""A text's outputs do not depend on the batch or the bin it falls into: what lets a service batch as it likes."""
+"""A row's outputs depend on no batch, bin or grouping into calls, in files of every form."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

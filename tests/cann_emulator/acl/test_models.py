@@ -225,17 +225,6 @@ def all_axes(*sizes: int) -> dict[str, object]:
     return {"name": "", "dimCount": len(sizes), "dims": list(sizes)}
 
 
-@pytest.mark.parametrize(("size", "dtype"), [(12, np.int32), (24, np.int64)])
-def test_the_runtime_writes_the_values_into_the_gear_input(dims: Loaded, size: int, dtype: type) -> None:
-    """int32, or int64 when the buffer has 8 bytes per value."""
-    gear = taken(acl.rt.malloc(size, 0))
-    given = dataset([*dims.inputs[:2], (gear, size)])
-    ok(acl.mdl.set_input_dynamic_dims(dims.id, given, 2, all_axes(1, 40, 2, 40)))
-    out = b"\0" * (size - 1) + b"\1"
-    ok(acl.rt.memcpy(acl.util.bytes_to_ptr(out), size, gear, size, 2))
-    assert np.frombuffer(out, dtype).tolist() == [40, 2, 40]
-
-
 def test_a_gear_is_kept_in_the_dataset_and_must_be_set_for_a_fresh_one(batches: Loaded) -> None:
     """pyacl.md §7 "not set at all": the emulator fails loudly."""
     ok(acl.mdl.set_dynamic_batch_size(batches.id, batches.input_dataset, 1, 4))

@@ -1,4 +1,4 @@
-"""The order of a conversion's steps behind the flags (atc.md §1, steps 15 and 16; §13a)."""
+"""From an ONNX file to an OM: the order of the steps, gears, the pre-check (atc.md §1, §3, §6, §13a)."""
 
 import json
 import platform

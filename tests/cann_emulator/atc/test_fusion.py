@@ -1,4 +1,4 @@
-"""What the fusion passes join, and that each can be switched (atc.md §4.2, §4.3)."""
+"""Fusion passes and precision: what is joined, what can be switched, which types kernels get (atc.md §3, §4)."""
 
 import json
 from collections.abc import Callable

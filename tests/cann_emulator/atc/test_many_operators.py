@@ -1,4 +1,4 @@
-"""Operators of every kind, one small graph each: they compile, keep their shapes, and compute what ONNX says."""
+"""Operators, graphs and networks of every kind compile, keep their shapes, and compute what ONNX says."""
 
 import platform
 import resource

@@ -1,4 +1,4 @@
-"""Micro-benchmarks on the emulated device: they find what its clock has, and nothing else that is in the times."""
+"""The emulated device in the target's hands: micro-benchmarks, costs, msprof, overflow check, npu-smi."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Shapes of public captures of drivers 23 to 25 (pyacl.md §6.1-6.2), written here after them."""
+"""Public captures of drivers 23 to 25 (pyacl.md §6.1-6.2), written here after them; a card that is watched."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Sets of OM files from programs that play an atc; what the emulator makes of them is in test_om_set_emulated.py."""
+"""Sets of OM files, from programs that play an atc and from the emulated one."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The overflow check: pyacl.md §5.6."""
+"""The overflow check (pyacl.md §5.6) and tables of msprof (§5.4)."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""AIPP: data become the very bytes they were made from, and what cannot be undone is refused."""
+"""AIPP: data become the very bytes they were made from; and the interface that is kept beside compiled files."""
 
 import re
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""What is said of a candidate before any work: settings, their files, entries, and ATC's pre-check."""
+
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command's work on tiny models: what is written, what is refused, and what a kill leaves."""
+"""The command on tiny models: what is written for every family, what is refused, what disk, kill and damage leave."""
 
 import json
 import resource

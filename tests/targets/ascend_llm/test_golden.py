@@ -1,4 +1,4 @@
-"""Every file of the vendor's tool that was kept for comparison, made again from its model, recipe and texts."""
+"""The vendor's kept files made again; what a checkpoint computes equals the documented formulas to the last bit."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-"""Checkpoints of tiny models judged beside their float model: what is measured, stopped, refused and printed."""
+"""Checkpoints judged beside their float model, and their modelled sizes and times."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Recipes are read strictly: what is not computed is refused by name, with file, line and key."""
+"""Recipes are read strictly, and those of candidates mean what they say."""
 
 from dataclasses import replace
 from pathlib import Path

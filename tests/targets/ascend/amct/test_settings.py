@@ -1,4 +1,4 @@
-"""Search points as AMCT configurations, and what AMCT cannot do."""
+"""Search points as AMCT configurations, and AMCT's integers taken from its deploy model."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Runs of programs that play an atc: shell scripts that hang, die, or print what they like."""
+"""Runs of programs that play an atc, on paths that it takes, and what output and codes mean (atc.md §5, §8)."""
 
 import string
 import textwrap

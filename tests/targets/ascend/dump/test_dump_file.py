@@ -1,4 +1,4 @@
-"""One dump file: what the emulator writes is read, and nothing else is believed."""
+"""Dump files and folders: what the emulator writes is read, and nothing else is believed."""
 
 from __future__ import annotations
 

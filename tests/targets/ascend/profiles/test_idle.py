@@ -1,4 +1,4 @@
-"""Idle time of a device and its causes, from tables whose times are known."""
+"""Idle time of a device, its causes, and what a profile speaks for trying."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables of several versions of msprof, and tables that somebody damaged."""
+"""Tables of several versions of msprof, damaged ones, and what kernels and products come to."""
 
 from pathlib import Path
 
