@@ -24,7 +24,6 @@ class Shape:
 
 
 BERT_SMALL = Shape()
-BERT_BASE = Shape(layers=12, width=768, heads=12, inner=3072)
 LITTLE = Shape(layers=1, width=32, heads=2, inner=64, vocabulary=100, positions=32, classes=3)
 
 

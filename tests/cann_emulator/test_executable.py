@@ -1,12 +1,6 @@
 """What an offline model computes: halves between kernels, float32 inside them, whole numbers in INT8 layers."""
 
-import os
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import ml_dtypes
@@ -21,12 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.cann_emulator.bert import LITTLE, bert, tokens
 from tests.cann_emulator.handmade import mlp, offline_model
 from tests.quantization.deploy_models import min_max_record, plain_run, quantized_matmul, words
-from tests.quantization.golden import cnn
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator.executable import Executable, ExecutionFailed
-from workbench.cann_emulator.integers import NotExpressible, expanded
-from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor, load_om
+from workbench.cann_emulator.integers import expanded
+from workbench.cann_emulator.om import Dtype, OfflineModel
 from workbench.cann_emulator.rounding import round_to, rounded_program
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -69,39 +62,6 @@ def test_a_float16_kernel_rounds_its_inputs_its_constants_and_its_result_and_not
     assert not np.array_equal(result, run(offline_model(proto, dtype="float32"), {"x": x})["y"])
 
 
-def test_fused_kernels_round_less_often_than_single_ones() -> None:
-    proto, x = mlp(64, 64, 8), x_of(4, 64)
-    w = weights(proto)
-    product = half(half(x) @ half(w["w0"]))
-    single = half(np.maximum(half(product + half(w["b0"])), 0))
-    fused = half(np.maximum(half(x) @ half(w["w0"]) + half(w["b0"]), 0))
-
-    def hidden(groups: tuple[tuple[str, ...], ...]) -> Array:
-        shown = onnx.ModelProto()
-        shown.CopyFrom(proto)
-        shown.graph.output.append(helper.make_tensor_value_info("r0", TensorProto.FLOAT, [4, 64]))
-        return run(offline_model(shown, groups=groups), {"x": x})["r0"]
-
-    # the order of additions is ONNX Runtime's: a last bit of float32 may decide which half is nearest
-    assert np.mean(hidden(()) == single) > 0.99
-    assert np.mean(hidden(FUSED) == fused) > 0.99
-    assert np.mean(single == fused) < 0.9
-
-
-def test_what_a_float16_kernel_writes_is_a_half_even_for_every_optimizer() -> None:
-    """The pair of Casts is neither optimized away nor moved: every exposed tensor is a half."""
-    proto = bert(LITTLE, batch=2, length=16)
-    shown = onnx.ModelProto()
-    shown.CopyFrom(proto)
-    names = [n.output[0] for n in proto.graph.node if n.op_type in ("MatMul", "Softmax", "Mul", "Erf", "Sqrt", "Add")]
-    shown.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
-
-    values = run(offline_model(shown), tokens(LITTLE, 2, 16))
-
-    for name in names:
-        np.testing.assert_array_equal(values[name], half(values[name]), err_msg=name)
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_no_optimizer_reaches_across_a_rounding(dtype: Dtype) -> None:
     """Every node a kernel of its own: LayerNorm, Gelu and Softmax lie in pieces with roundings between them, and the
@@ -112,18 +72,6 @@ def test_no_optimizer_reaches_across_a_rounding(dtype: Dtype) -> None:
     expected = plain_run(rounded_program(model, 0).proto(), dict(feeds), ["logits"])["logits"]
 
     np.testing.assert_array_equal(run(model, feeds)["logits"], expected)
-
-
-def test_halves_overflow_to_infinity_and_nan_flows_through() -> None:
-    proto = mlp(4, 4)
-    x = np.zeros((4, 4), np.float32)
-    x[0], x[1, 0] = 60000, np.nan
-
-    y = run(offline_model(proto), {"x": x * 2})["y"]
-
-    assert not np.isfinite(y[0]).any()
-    assert np.isnan(y[1]).all()
-    assert np.isfinite(y[2:]).all()
 
 
 @pytest.mark.parametrize(("clip", "expected"), [("1", -65504.0), ("0", -np.inf)])
@@ -140,108 +88,6 @@ def test_weights_beyond_a_half_are_clipped_unless_the_option_says_otherwise(clip
     y = run(offline_model(proto, options={"is_weight_clip": clip}), {"x": np.zeros(1, np.float32)})["y"]
 
     assert y == expected
-
-
-def test_a_kernel_kept_in_float32_reads_halves_and_writes_float32() -> None:
-    proto, x = mlp(8, 8, 4), x_of(4, 8)
-    model = offline_model(proto, groups=FUSED, float32=("matmul1",))
-    w = weights(proto)
-
-    hidden = half(np.maximum(half(x) @ half(w["w0"]) + half(w["b0"]), 0))
-    np.testing.assert_allclose(run(model, {"x": x})["y"], hidden @ w["w1"] + w["b1"], rtol=1e-6)
-
-
-def test_type_changes_that_the_compiler_named_itself_are_followed_to_the_graphs_tensors() -> None:
-    """A Cast before a reader gives the tensor another name, one at an output takes the tensor's name for itself."""
-    proto, x = mlp(8, 8, 4), x_of(4, 8)
-    plain = offline_model(proto, groups=FUSED)
-    first, second = plain.gears[0].kernels
-
-    def cast(name: str, source: Tensor, target: Tensor) -> Kernel:
-        return replace(first, name=name, op_type="Cast", nodes=(), inputs=(source,), outputs=(target,))
-
-    def named(name: str, dtype: Dtype) -> Tensor:
-        return Tensor(name=name, dtype=dtype, shape=())
-
-    kernels = (
-        cast("trans_Cast_0", named("x", "float32"), named("x__float16", "float16")),
-        replace(first, inputs=(named("x__float16", "float16"), *first.inputs[1:])),
-        replace(second, outputs=(named("y__float16", "float16"),)),
-        cast("trans_Cast_1", named("y__float16", "float16"), named("y", "float32")),
-    )
-    renamed = replace(plain, gears=(replace(plain.gears[0], kernels=kernels),))
-
-    np.testing.assert_array_equal(run(renamed, {"x": x})["y"], run(plain, {"x": x})["y"])
-    assert [n.op_type for n in rounded_program(renamed, 0).nodes] == [
-        n.op_type for n in rounded_program(plain, 0).nodes
-    ]
-
-
-def test_bfloat16_kernels_round_to_eight_bits() -> None:
-    proto, x = mlp(8, 4), x_of(4, 8)
-
-    y = run(offline_model(proto, dtype="bfloat16"), {"x": x})["y"]
-
-    assert not (y.view(np.uint32) & 0xFFFF).any()
-    np.testing.assert_allclose(y, run(offline_model(proto, dtype="float32"), {"x": x})["y"], rtol=0.05, atol=0.05)
-
-
-def test_boundary_types_are_the_models_own() -> None:
-    proto, x = mlp(8, 4), x_of(4, 8)
-    plain = offline_model(proto, dtype="float32")
-    halves = replace(
-        plain,
-        inputs=tuple(replace(t, dtype="float16") for t in plain.inputs),
-        outputs=tuple(replace(t, dtype="float16") for t in plain.outputs),
-    )
-
-    y = run(halves, {"x": x.astype(np.float16)})["y"]
-
-    assert y.dtype == np.float16
-    np.testing.assert_array_equal(y, run(plain, {"x": half(x)})["y"].astype(np.float16))
-
-
-def test_the_boundary_may_have_other_integers_than_the_file() -> None:
-    proto, feeds = tiny_encoder(batch=4, length=7), ids(4, 7)
-    plain = offline_model(proto)
-    narrow = replace(plain, inputs=tuple(replace(t, dtype="int32") for t in plain.inputs))
-
-    result = run(narrow, {"ids": feeds["ids"].astype(np.int32)})["logits"]
-
-    np.testing.assert_array_equal(result, run(plain, feeds)["logits"])
-
-
-def test_a_graph_that_is_stored_in_halves_is_run_in_float32_with_the_same_roundings() -> None:
-    """Its Casts stay roundings."""
-    value = helper.make_tensor_value_info
-    proto = model_of(
-        [
-            helper.make_node("Cast", ["x"], ["h"], name="down", to=TensorProto.FLOAT16),
-            helper.make_node("Mul", ["h", "factor"], ["m"], name="mul"),
-            helper.make_node("Cast", ["m"], ["y"], name="up", to=TensorProto.FLOAT),
-        ],
-        {"factor": np.float16([1.1])},
-        [value("x", TensorProto.FLOAT, [100])],
-        [value("y", TensorProto.FLOAT, [100])],
-    )
-    x = np.linspace(-1, 1, 100, dtype=np.float32)
-
-    y = run(offline_model(proto), {"x": x})["y"]
-
-    np.testing.assert_array_equal(y, half(half(x) * half(np.float32([1.1]))))
-
-
-def test_gears_share_a_session_where_their_kernels_round_alike() -> None:
-    model = offline_model(tiny_encoder())
-    gears = tuple(Gear(dims=(batch, 7), outputs=(), kernels=model.gears[0].kernels) for batch in (1, 3))
-    executable = Executable(replace(model, gears=gears, gear_kind="dynamic_dims"), threads=1)
-
-    feeds = ids(3, 7)
-    three = executable.run(feeds, 1)["logits"]
-    one = executable.run({"ids": feeds["ids"][:1]}, 0)["logits"]
-
-    assert executable.sessions == 1
-    np.testing.assert_allclose(one, three[:1], rtol=2e-2, atol=2e-2)
 
 
 def test_an_index_outside_the_table_fails_the_execution() -> None:
@@ -279,54 +125,6 @@ def test_int8_layers_in_float32_give_the_interpreters_whole_numbers(kind: str, t
     np.testing.assert_array_equal(Interpreter(plain.proto()).run(feeds)[name], expected[name])
 
 
-def test_an_int8_layer_in_a_float16_kernel_is_amcts_half_precision_simulation() -> None:
-    """amct.md §6.6, FORCE_FP16: the scale, the product and the offset in halves, the factors truncated, a half out."""
-    proto, feeds = deployed("gemm")
-    feeds = {"x": half(feeds["x"])}
-
-    result = run(offline_model(proto, truncate_deq_scale=True), feeds)["y"]
-
-    np.testing.assert_array_equal(result, Interpreter(proto, force_fp16=True).run(feeds)["y"])
-
-
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_int8_convolutions_are_the_interpreters_bit_for_bit(per_channel: bool) -> None:
-    """An optimizer that moved AscendDequant's factors into the weights would end whole numbers."""
-    proto = cnn()
-    feeds = {"x": np.random.default_rng(1).standard_normal((2, 3, 6, 6)).astype(np.float32)}
-    model = lower_deploy(proto, min_max_record(proto, feeds, per_channel=per_channel))
-
-    result = run(offline_model(model, dtype="float32"), feeds)["y"]
-
-    np.testing.assert_array_equal(result, Interpreter(model).run(feeds)["y"])
-
-
-def test_layers_that_have_no_exact_form_in_a_session_go_through_the_interpreter() -> None:
-    proto, feeds = deployed("convolutions")  # a ConvTranspose is among them
-    model = offline_model(proto, dtype="float32")
-
-    with pytest.raises(NotExpressible, match="ConvTranspose"):
-        expanded(rounded_program(model, 0), truncate_deq_scale=False)
-    name = proto.graph.output[0].name
-    np.testing.assert_array_equal(run(model, feeds)[name], Interpreter(proto).run(feeds)[name])
-
-
-@pytest.mark.parametrize("merged", [False, True])
-def test_sums_beyond_the_exact_range_of_float32_are_added_in_float64(merged: bool) -> None:
-    weight = np.full((2048, 3), 127, np.int8)
-    weight[::7] = 126
-    bias = np.int32([123456789, -5, 7]) if merged else None
-    proto = quantized_matmul(weight, words(0.5, 0.25, 1.0), bias=bias)
-    x = np.random.default_rng(0).integers(-128, 128, (4, 2048)).astype(np.float32)
-    x[0] = 127
-
-    plain = expanded(rounded_program(offline_model(proto, dtype="float32"), 0), truncate_deq_scale=False)
-
-    assert any(n.op_type == "Cast" and n.attribute[0].i == TensorProto.DOUBLE for n in plain.nodes)
-    y = run(offline_model(proto, dtype="float32"), {"x": x})["y"]
-    np.testing.assert_array_equal(y, Interpreter(proto).run({"x": x})["y"])
-
-
 def test_nan_becomes_zero_and_infinity_the_end_of_the_range_in_int8() -> None:
     proto = quantized_matmul(np.eye(3, dtype=np.int8), words(1.0))
     x = np.float32([[np.nan, np.inf, -np.inf]])
@@ -345,44 +143,6 @@ def test_equal_feeds_give_equal_bits_whatever_the_threads_and_whatever_ran_befor
 
     np.testing.assert_array_equal(executable.run(feeds)["logits"], first)
     np.testing.assert_array_equal(run(model, feeds)["logits"], first)
-
-
-def test_moving_a_half_rounds_it_only_once() -> None:
-    """Reshape, Transpose and Gather of halves need no rounding of their own."""
-    proto = bert(LITTLE, batch=2, length=16)
-    program = rounded_program(offline_model(proto), 0)
-
-    kinds = Counter(node.op_type for node in program.nodes)
-    moving = {"Reshape", "Transpose", "Gather", "Unsqueeze", "Cast"}
-    computing = sum(count for kind, count in Counter(n.op_type for n in proto.graph.node).items() if kind not in moving)
-    assert kinds["Cast"] <= 2 * (computing + 1) + 1
-
-
-def compiled(proto: onnx.ModelProto, folder: Path, *options: str) -> OfflineModel:
-    """By the emulated atc."""
-    onnx.save(proto, folder / "model.onnx")
-    flags = ["--model=model.onnx", "--framework=5", "--output=model", "--soc_version=Ascend910B3", *options]
-    done = subprocess.run(
-        [sys.executable, "-m", "workbench.cann_emulator.atc", *flags],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout
-    return load_om(folder / "model.om")
-
-
-def test_a_compiled_int8_model_that_keeps_float32_gives_the_interpreters_bits(tmp_path: Path) -> None:
-    """amct.md §6.6, with the factors as 910B3 probably has them."""
-    proto, feeds = deployed("encoder")
-
-    result = run(compiled(proto, tmp_path, "--precision_mode=must_keep_origin_dtype"), feeds)["logits"]
-
-    np.testing.assert_allclose(
-        result, Interpreter(proto, truncate_deq_scale=True).run(feeds)["logits"], rtol=1e-5, atol=1e-6
-    )
 
 
 class QuantizedMatmul(NamedTuple):

@@ -1,9 +1,8 @@
-"""The CANN-shaped folder: atc.md §7.1, pyacl.md §6.5; the environment that switches it on."""
+"""The CANN-shaped folder, its environment and programs: atc.md §7.1, pyacl.md §5.4, §5.6, §6.1-6.5."""
 
 import os
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,71 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment
+from workbench.cann_emulator import npu_smi
 from workbench.cann_emulator.__main__ import main
-from workbench.cann_emulator.revision import emulator
+from workbench.cann_emulator.state import DeviceUse, report_use
 from workbench.cann_emulator.tree import default_root, remove_tree, write_tree
 
 SHELLS = [shell for shell in ("sh", "bash", "dash") if shutil.which(shell)]
 COMMAND = [sys.executable, "-m", "workbench.cann_emulator"]
 
 
-def files_of(root: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        file.relative_to(root).as_posix(): (file.read_bytes(), stat.S_IMODE(file.stat().st_mode))
-        for file in sorted(root.rglob("*"))
-        if file.is_file()
-    }
-
-
 def run(command: list[str], environment: dict[str, str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
-
-
-def test_version_files_lie_where_8_5_has_them_and_say_that_they_are_emulated(tmp_path: Path) -> None:
-    root = write_tree(tmp_path / "cann")
-
-    for package in ("ge-compiler", "runtime", "opp", "toolkit"):
-        lines = (root / "share/info" / package / "version.info").read_text().splitlines()
-        assert lines[0] == "Version=8.5.0"
-        assert lines[-1] == f"Emulator={emulator()}"
-    assert (root / "opp/version.info").read_text().startswith("Version=8.5.0\n")
-    assert (root / "compiler/version.info").exists()
-    assert "os=linux" in (root / "opp/scene.info").read_text()
-    assert (root / "driver/version.info").read_text().startswith("Version=25.3.rc1\n")
-
-
-def test_amct_is_there_as_its_wheel_leaves_it(tmp_path: Path) -> None:
-    code = "import importlib.metadata as m; print(m.version('amct_onnx'))"
-
-    done = run([sys.executable, "-c", code], emulated_environment(tmp_path))
-
-    assert done.stdout == "8.5.0\n"
-
-
-def test_the_older_layout_has_no_share_info(tmp_path: Path) -> None:
-    root = write_tree(tmp_path / "cann", "8.1.RC1")
-
-    assert not (root / "share").exists()
-    assert (root / "compiler/version.info").read_text().startswith("Version=8.1.RC1\n")
-
-
-def test_equal_trees_have_equal_files(tmp_path: Path) -> None:
-    root = write_tree(tmp_path / "cann")
-    before = files_of(root)
-    shutil.rmtree(root)
-
-    assert files_of(write_tree(tmp_path / "cann")) == before
-
-
-def test_a_tree_that_is_there_is_kept_and_another_version_replaces_it(tmp_path: Path) -> None:
-    root = write_tree(tmp_path / "cann")
-    first = (root / "set_env.sh").stat().st_ino
-
-    assert write_tree(tmp_path / "cann") == root
-    assert (root / "set_env.sh").stat().st_ino == first
-    write_tree(tmp_path / "cann", "8.1.RC1")
-    assert (root / "compiler/version.info").read_text().startswith("Version=8.1.RC1\n")
-    assert [p.name for p in tmp_path.iterdir()] == ["cann"]
 
 
 def test_a_folder_that_is_not_ours_is_neither_overwritten_nor_deleted(tmp_path: Path) -> None:
@@ -101,16 +46,6 @@ def test_many_writers_at_once_leave_one_whole_tree(tmp_path: Path) -> None:
     assert (tmp_path / "cann/compiler/version.info").read_text().startswith(f"Version={version}\n")
 
 
-def test_source_version_and_interpreter_choose_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    first = default_root("8.5.0")
-
-    assert first.parent == Path("/cache/int8-workbench/cann-emulator")
-    assert default_root("8.1.RC1") != first
-    monkeypatch.setattr(sys, "executable", "/other/python")
-    assert default_root("8.5.0") != first
-
-
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("name", ["plain", 'it\'s a "folder" $HOME `x` ünï;&'])
 def test_eval_switches_it_on_whatever_the_folder_is_called(tmp_path: Path, shell: str, name: str) -> None:
@@ -125,35 +60,6 @@ def test_eval_switches_it_on_whatever_the_folder_is_called(tmp_path: Path, shell
     home, atc, npu_smi, count, *_ = done.stdout.splitlines()
     assert (home, atc, npu_smi) == (str(root), f"{root}/bin/atc", f"{root}/bin/npu-smi")
     assert count.split() == ["Total", "Count", ":", "2"]
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_eval_without_quotes_works_too(tmp_path: Path, shell: str) -> None:
-    env = shlex.join([*COMMAND, "env", "--root", str(tmp_path / "cann")])
-
-    done = run([shell, "-eu", "-c", f'eval $({env}); echo "$CANN_EMULATOR_VERSION $ASCEND_OPP_PATH"'], dict(os.environ))
-
-    assert done.stdout == f"8.5.0 {tmp_path}/cann/opp\n"
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_set_env_gives_what_env_gives(tmp_path: Path, shell: str) -> None:
-    """Variables of atc.md §7.1."""
-    root = write_tree(tmp_path / "ca nn's")
-    names = [
-        *("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_OPP_PATH", "ASCEND_AICPU_PATH", "TOOLCHAIN_HOME"),
-        *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH"),
-    ]
-    show = "; ".join(f'printf "%s\\n" "${name}"' for name in names)
-    clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    env = shlex.join([*COMMAND, "env", "--root", str(root)])
-
-    sourced = run([shell, "-eu", "-c", f". {shlex.quote(str(root / 'set_env.sh'))}; {show}"], clean)
-    evaluated = run([shell, "-eu", "-c", f'eval "$({env})"; {show}'], clean)
-
-    assert sourced.stderr == evaluated.stderr == ""
-    assert sourced.stdout == evaluated.stdout
-    assert sourced.stdout.splitlines()[4] == f"{root}/toolkit"
 
 
 def test_switching_on_twice_or_another_one_leaves_no_trace_of_the_first(
@@ -248,9 +154,166 @@ def test_another_interpreter_is_told_which_one_has_the_emulator(tmp_path: Path) 
     assert f"runs in the interpreter of the workbench: {sys.executable}" in done.stderr
 
 
-def test_programs_do_not_import_what_lies_in_the_working_directory(tmp_path: Path) -> None:
-    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
+# A capture of one idle card (pyacl.md §6.1); only figures differ
+IDLE = """\
++------------------------------------------------------------------------------------------------+
+| npu-smi 25.3.rc1                 Version: 25.3.rc1                                             |
++---------------------------+---------------+----------------------------------------------------+
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 0     910B3               | OK            | 94.3        36                0    / 0             |
+| 0                         | 0000:C1:00.0  | 0           0    / 0          3358 / 65536         |
++===========================+===============+====================================================+
++---------------------------+---------------+----------------------------------------------------+
+| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
++===========================+===============+====================================================+
+| No running processes found in NPU 0                                                            |
++===========================+===============+====================================================+
+"""
 
-    done = run(["npu-smi", "info", "-l"], emulated_environment(tmp_path), tmp_path)
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("CANN_EMULATOR_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("CANN_EMULATOR_STATE", str(tmp_path / "state"))
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert npu_smi.main(arguments) == code
+    return capsys.readouterr().out
+
+
+def pairs(text: str) -> dict[str, str]:
+    lines = [line.partition(" : ") for line in text.splitlines() if " : " in line]
+    assert all(key.startswith("\t") for key, _, _ in lines)
+    return {key.strip(): value for key, _, value in reversed(lines)}
+
+
+def test_an_idle_card_looks_as_in_a_capture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "info") == IDLE
+
+
+def test_load_memory_and_processes_of_a_device_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "2")
+    report_use({1: DeviceUse(hbm_bytes=1000 << 20, aicore_percent=70)})
+    try:
+        table, common = said(capsys, "info"), pairs(said(capsys, "info", "-t", "common", "-i", "1"))
+        other = pairs(said(capsys, "info", "-t", "common", "-i", "0"))
+        memory = said(capsys, "info", "-t", "proc-mem", "-i", "1")
+    finally:
+        report_use({})
+
+    assert "| 0                         | 0000:C2:00.0  | 70          0    / 0          4358 / 65536         |" in table
+    assert f"| 1       0                 | {os.getpid():<13} |" in table
+    assert (common["Aicore Usage Rate(%)"], common["Aicore curFreq(MHZ)"]) == ("70", "1800")
+    assert float(common["NPU Real-time Power(W)"]) > float(other["NPU Real-time Power(W)"])
+    assert (other["Aicore Usage Rate(%)"], other["Aicore curFreq(MHZ)"]) == ("0", "800")
+    assert f"Process id:{os.getpid()}" in memory
+    assert "Process memory(MB):1000" in memory
+
+
+def test_a_machine_without_devices_fails_as_the_library_does(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "0")
+
+    assert said(capsys, "info", code=1) == "dcmi module initialize failed. ret is -8005\n"
+
+
+def test_a_wrong_parameter_is_named_before_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, wrong in (
+        (["-i", "0"], "-t"),
+        (["-t", "nothing", "-i", "0"], "-t"),
+        (["-t", "power", "-i", "7"], "-i"),
+        (["-t", "power"], "-i"),
+        (["-t", "power", "-i", "0", "-c", "3"], "-c"),
+        (["-x"], "-x"),
+    ):
+        text = said(capsys, "info", *arguments, code=1)
+        assert text.startswith(f"Error parameter of {wrong}\nUsage: npu-smi info <watch|proc|-h|-m|-l|-t type>")
+
+
+def test_another_chip_shows_its_own_name_memory_and_clock_and_an_unknown_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_SOC", "Ascend910B4")
+    assert npu_smi.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert "| 0     910B4 " in shown
+    assert "/ 32768 " in shown
+    assert npu_smi.main(["info", "-t", "common", "-i", "0"]) == 0
+    assert "1650" in capsys.readouterr().out
+    monkeypatch.setenv("CANN_EMULATOR_SOC", "Ascend910C")
+    assert npu_smi.main(["info"]) == 1
+    assert "no chip whose times are modelled: Ascend910B1" in capsys.readouterr().out
+
+
+# Stands for a program whose acl was told to profile; what acl itself writes is tested with acl
+APPLICATION = """\
+import os, pathlib
+folder = pathlib.Path(os.environ["CANN_EMULATOR_PROFILE"]) / "PROF_000001_1_A" / "mindstudio_profiler_output"
+folder.mkdir(parents=True)
+(folder / "op_summary_1.csv").write_text("OP Type\\n")
+"""
+
+
+def msprof(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = emulated_environment(folder)
+    return subprocess.run(
+        ["msprof", *arguments], env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.parametrize("form", ["application", "words"])
+def test_an_application_runs_with_profiling_on_and_its_result_is_named(tmp_path: Path, form: str) -> None:
+    (tmp_path / "run it.py").write_text(APPLICATION)
+    output = f"--output={tmp_path}/out"
+    command = (
+        [f"--application={sys.executable} 'run it.py'", output, "--task-time=on"]
+        if form == "application"
+        else [output, "--aic-metrics=PipeUtilization", sys.executable, "run it.py"]
+    )
+
+    done = msprof(tmp_path, *command)
 
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(f"Process profiling data complete. Data is saved in {tmp_path}/out/PROF_000001_1_A\n")
+    again = msprof(tmp_path, "--export=on", f"--output={tmp_path}/out/PROF_000001_1_A")
+    assert "op_summary_1.csv" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--application=sh -c 'exit 7'"], 7, "exits with 7"),
+        (["--application=true"], 1, "No profiling data"),
+        (["--application=/nowhere/x"], 1, "cannot be started"),
+        (["--aplication=true"], 1, "Argument --aplication=true is invalid"),
+        ([], 1, "No application"),
+        (["--export=on", "--output=."], 1, "no profiling data"),
+    ],
+)
+def test_a_failure_has_a_message_and_an_exit_code(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+    done = msprof(tmp_path, *arguments)
+
+    assert (done.returncode, words in done.stderr) == (code, True)
+
+
+@pytest.mark.parametrize("content", [b"\x5a\x5a\xff", b"[]" * 8, None])
+def test_another_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    dump = tmp_path / "Opdebug.Node_OpDebug.3.0.1732082705016774"
+    if content is not None:
+        dump.write_bytes(content)
+    environment = emulated_environment(tmp_path)
+    program = Path(environment["ASCEND_HOME_PATH"]) / "tools/operator_cmp/compare/msaccucmp.py"
+
+    command = [sys.executable, str(program), "convert", "-d", str(dump), "-out", str(tmp_path / "out"), "-v", "2"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+    assert (done.returncode, "cannot be converted" in done.stdout) == (1, True)
+    assert not (tmp_path / "out").exists()

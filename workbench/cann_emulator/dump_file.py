@@ -131,25 +131,6 @@ def parse_dump(content: bytes) -> tuple[Any, list[bytes], list[bytes]]:
     return header, parts[: len(header.input)], parts[len(header.input) :]
 
 
-def array_of(entry: Any, content: bytes) -> npt.NDArray[Any]:
-    """A tensor of a parsed file, bfloat16 as float32.
-
-    Raises:
-        NoDumpFile: a type without a NumPy form, or a shape that does not fit the bytes.
-    """
-    name = next((name for name, number in DATA_TYPES.items() if number == entry.data_type), "")
-    if not name:
-        raise NoDumpFile(f"data type {entry.data_type} has no NumPy form here")
-    try:
-        flat = np.frombuffer(content, np.uint16 if name == "bfloat16" else np.dtype(name))
-        shaped = flat.reshape([int(size) for size in entry.shape.dim])
-    except ValueError as error:
-        raise NoDumpFile(f"{len(content)} bytes are no {name} of shape {list(entry.shape.dim)}") from error
-    if name == "bfloat16":
-        return (shaped.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return shaped
-
-
 def _describe(entry: Any, values: Values) -> None:
     entry.data_type, entry.format, entry.size = DATA_TYPES[values.dtype], values.format, values.array.nbytes
     entry.shape.dim.extend(values.array.shape)

@@ -2,8 +2,7 @@
 
     python3 msaccucmp.py convert -d FILE|FOLDER [-out DIR] [-v 2]
 
-A status file of the overflow check becomes `<file>.output.0.json`, any other one NPY file for each tensor:
-`<file>.input.0.npy`, `<file>.output.0.npy` and so on (the toolkit's own dump_data_parser.py).
+A status file of the overflow check becomes `<file>.output.0.json`; what operators read and wrote is left as it is.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS, STATUS_BYTES
-from workbench.cann_emulator.dump_file import NoDumpFile, array_of, parse_dump
+from workbench.cann_emulator.dump_file import NoDumpFile, parse_dump
 from workbench.values.system.files import temporary_beside
 
 _STATUS = "Opdebug.Node_OpDebug."
@@ -51,24 +48,16 @@ def _files(dump: Path) -> list[Path]:
 
 
 def _convert(file: Path, to: Path) -> None:
-    header, inputs, outputs = parse_dump(file.read_bytes())
-    if file.name.startswith(_STATUS):
-        texts = [json.dumps(_overflow(content), indent=4) for content in outputs]
-        to.mkdir(parents=True, exist_ok=True)
-        for index, text in enumerate(texts):
-            result = to / f"{file.name}.output.{index}.json"
-            with temporary_beside(result, durable=False) as draft:
-                draft.write_text(text, encoding="utf-8")
-            print(f'[INFO] The data of output:{index} has been parsed into "{result}".')
-        return
-    arrays = [("input", i, array_of(e, c)) for i, (e, c) in enumerate(zip(header.input, inputs, strict=True))]
-    arrays += [("output", i, array_of(e, c)) for i, (e, c) in enumerate(zip(header.output, outputs, strict=True))]
+    _, _, outputs = parse_dump(file.read_bytes())
+    if not file.name.startswith(_STATUS):
+        raise NoDumpFile(f"the emulator converts files of the overflow check, {_STATUS}*, and no tensors")
+    texts = [json.dumps(_overflow(content), indent=4) for content in outputs]
     to.mkdir(parents=True, exist_ok=True)
-    for kind, index, array in arrays:
-        result = to / f"{file.name}.{kind}.{index}.npy"
-        with temporary_beside(result, durable=False) as draft, draft.open("wb") as stream:
-            np.save(stream, array, allow_pickle=False)
-        print(f'[INFO] The data of {kind}:{index} has been parsed into "{result}".')
+    for index, text in enumerate(texts):
+        result = to / f"{file.name}.output.{index}.json"
+        with temporary_beside(result, durable=False) as draft:
+            draft.write_text(text, encoding="utf-8")
+        print(f'[INFO] The data of output:{index} has been parsed into "{result}".')
 
 
 def _overflow(content: bytes) -> dict[str, Any]:

@@ -30,7 +30,8 @@ def start_over() -> None:
     errors.arm("")
     for device in contexts.devices():
         if device.arena is not None or device.contexts:
-            acl.rt.reset_device_force(device.index)
+            while acl.rt.reset_device(device.index) == 0:
+                pass
         device.busy_us = 0.0
     for arena in memory.ARENAS:
         memory._libc.munmap(arena.public, arena.length)
@@ -53,7 +54,6 @@ def start_over() -> None:
     prof._SESSION = prof._Session()
     contexts.PROCESS.references, contexts.PROCESS.content, contexts.PROCESS.finalized = 0, None, False
     errors.take()
-    errors.last_code(forget=True)
     errors.STRICT["on"] = False
 
 

@@ -1,22 +1,26 @@
-"""acl.json: what it may hold and what each mistake returns (pyacl.md §5.5, §2.5, §5.6, §1.7)."""
+"""acl.json and what it asks for: dumps, overflow check, profiles; each mistake (pyacl.md §1.7, §2.5, §5.4-5.7)."""
 
 from __future__ import annotations
 
-import csv
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken, text
+from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import contexts, prof
+from workbench.cann_emulator.acl import clock
 from workbench.cann_emulator.acl.dumping import AI_CORE_INFO, AI_CORE_STATUS
 from workbench.cann_emulator.dump_file import parse_dump
-from workbench.cann_emulator.timing import kernel_times
+from workbench.cann_emulator.om import OfflineModel
+from workbench.cann_emulator.timing import stream_us
+from workbench.targets.ascend.dump.dump_file import DumpFile, read_dump_file
 from workbench.targets.ascend.overflow import overflow_files
 from workbench.targets.ascend.profiles.read import read_profile
 from workbench.values.modelled_times.device_data import load_device_data
@@ -36,28 +40,14 @@ def test_missing_files_and_files_that_are_no_json(tmp_path: Path) -> None:
     ok(acl.init(written(tmp_path, {"a": [[[[[[[[1]]]]]]]]})))
 
 
-def test_another_configuration_after_finalize_is_100000(tmp_path: Path) -> None:
-    ok(acl.init(written(tmp_path, {})))
-    ok(acl.finalize())
-    assert acl.init(written(tmp_path, {"other": "1"}, "other.json")) == 100000
-    ok(acl.init(written(tmp_path, {}, "same.json")))
-
-
 TENSORS: dict[str, Any] = {"dump_list": [{"model_name": "m", "layer": ["a"]}], "dump_path": "."}
 DUMP_MISTAKES: dict[str, Any] = {
-    "no object": 1,
     "no list": {"dump_path": "."},
     "empty list": {"dump_list": [], "dump_path": "."},
-    "no path": {"dump_list": [{}]},
     "path that does not exist": {**TENSORS, "dump_path": "/nowhere/at/all"},
     "unknown mode": {**TENSORS, "dump_mode": "both"},
-    "unknown level": {**TENSORS, "dump_level": "graph"},
-    "unknown data": {**TENSORS, "dump_data": "mean"},
-    "unknown switch": {**TENSORS, "dump_op_switch": "yes"},
     "model name is a number": {**TENSORS, "dump_list": [{"model_name": 1}]},
     "not emulated": {**TENSORS, "dump_list": [{"optype_blacklist": [{"name": "MatMul"}]}]},
-    "statistics, not emulated": {**TENSORS, "dump_data": "stats"},
-    "layer is text": {**TENSORS, "dump_list": [{"layer": "a"}]},
     "overflow and tensors": {**TENSORS, "dump_debug": "on"},
     "overflow without path": {"dump_debug": "on"},
     "scene": {"dump_scene": "lite_exception"},
@@ -73,18 +63,6 @@ def test_a_bad_section_is_refused_by_name(tmp_path: Path) -> None:
         assert "profiler" in text()
     assert acl.init(written(tmp_path, {"defaultDevice": {"default_device": "0"}})) == 100000
     assert "defaultDevice is not emulated" in text()
-
-
-def test_good_dump_sections_are_taken(tmp_path: Path) -> None:
-    for dump in (
-        {**TENSORS, "dump_mode": "all"},
-        {"dump_list": [{}], "dump_path": "."},
-        {"dump_list": [], "dump_path": ".", "dump_op_switch": "on"},
-        {"dump_path": ".", "dump_debug": "on"},
-    ):
-        ok(acl.init(written(tmp_path, {"dump": dump})))
-        ok(acl.finalize())
-        contexts.PROCESS.content = None
 
 
 # ---- overflow ----
@@ -116,63 +94,12 @@ def test_the_overflow_check_writes_a_file_only_when_something_overflowed(tmp_pat
     assert np.isinf(np.frombuffer(product, np.float32)).any()
 
 
-def test_infinite_inputs_are_no_overflow(tmp_path: Path) -> None:
-    ok(acl.init(written(tmp_path, {"dump": {"dump_path": str(tmp_path), "dump_debug": "on"}})))
-    ok(acl.rt.set_device(0))
-    model = opened(saved(multilayer(), tmp_path))
-    model.put(np.full((5, 16), np.inf, np.float32))
-    ok(model.run())
-    assert overflow_files(tmp_path) == ()
-
-
 # ---- profiles ----
 
 
 def profile(tmp_path: Path) -> Path:
     (folder,) = tmp_path.glob("PROF_*")
     return folder
-
-
-def test_acl_prof_writes_an_op_summary_from_the_time_model(device: int, tmp_path: Path) -> None:
-    """Columns of pyacl.md §5.4, read by header; only what ran between start and stop."""
-    ok(acl.prof.init(str(tmp_path)))
-    config = acl.prof.create_config([0], 0, 0, 0x7)
-    model = opened(saved(multilayer(), tmp_path))
-    ok(model.run())
-    ok(acl.prof.start(config))
-    ok(model.run())
-    ok(model.run())
-    ok(acl.prof.stop(config))
-    ok(model.run())
-    ok(acl.prof.destroy_config(config))
-    ok(acl.prof.finalize())
-    (table,) = profile(tmp_path).glob("mindstudio_profiler_output/op_summary_*.csv")
-    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
-    times = kernel_times(multilayer(), 0, load_device_data("Ascend910B3"))
-    assert [row["Op Name"] for row in rows] == [t.name for t in times] * 2
-    assert {row["Infer ID"] for row in rows} == {"1", "2"}
-    assert float(rows[0]["Task Duration(us)"]) == pytest.approx(times[0].duration_us, abs=1e-3)
-    assert {row["Task Type"] for row in rows} <= {"AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "AI_CPU"}
-    assert "Emulated" in (profile(tmp_path) / "device_0" / "emulated.txt").read_text()
-    total = sum(t.duration_us for t in times) * 2
-    assert read_profile([profile(tmp_path)]).operators_us == pytest.approx(total, rel=1e-3)
-
-
-def test_the_order_of_profiling_calls_is_checked(device: int, tmp_path: Path) -> None:
-    assert acl.prof.start(acl.prof.create_config([0], 0, 0, 1)) == 100043
-    assert acl.prof.finalize() == 100043
-    assert acl.prof.init("") == 100000
-    ok(acl.prof.init(str(tmp_path)))
-    assert acl.prof.init(str(tmp_path)) == 100002
-    first, second = (acl.prof.create_config([0], 1, 0, 1) for _ in range(2))
-    ok(acl.prof.start(first))
-    assert acl.prof.start(second) == 100042
-    ok(acl.prof.stop(first))
-    ok(acl.prof.start(second))
-    ok(acl.prof.finalize())
-    assert acl.prof.init(str(tmp_path)) == 100002
-    for wrong in (([7], 0, 0, 1), ([0], 77, 0, 1), ([0], 0, 1, 1), ([0], 0, 0, 0), ([0, 0], 0, 0, 1)):
-        assert acl.prof.create_config(*wrong) == 0
 
 
 def test_profiling_by_acl_json_excludes_acl_prof_and_is_written_at_finalize(tmp_path: Path) -> None:
@@ -184,12 +111,125 @@ def test_profiling_by_acl_json_excludes_acl_prof_and_is_written_at_finalize(tmp_
     assert list(profile(tmp_path).glob("mindstudio_profiler_output/op_statistic_*.csv"))
 
 
-def test_msprof_switches_it_on_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(prof.VARIABLE, str(tmp_path / "out"))
-    ok(acl.init())
+DEVICE = load_device_data("Ascend910B3")
+COPIED = 4096
+
+
+def profiled(folder: Path, calls: int) -> Path:
+    """Calls as a session makes them: inputs, execution and outputs on one stream, then one wait."""
+    ok(acl.prof.init(str(folder)))
+    config = acl.prof.create_config([0], 0, 0, 0x7)
+    model, stream = opened(saved(multilayer(), folder)), taken(acl.rt.create_stream())
+    place, host = taken(acl.rt.malloc(COPIED, 0)), taken(acl.rt.malloc_host(COPIED))
+    ok(acl.prof.start(config))
+    for _ in range(calls):
+        ok(acl.rt.memcpy_async(place, COPIED, host, COPIED, 1, stream))
+        ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, stream))
+        ok(acl.rt.memcpy_async(host, COPIED, place, COPIED, 2, stream))
+        ok(acl.rt.synchronize_stream(stream))
+    ok(acl.prof.stop(config))
+    ok(acl.prof.destroy_config(config))
+    ok(acl.prof.finalize())
+    ok(acl.rt.free(place))
+    ok(acl.rt.free_host(host))
+    ok(acl.rt.destroy_stream(stream))
+    (made,) = folder.glob("PROF_*")
+    return made
+
+
+def test_idle_time_and_its_causes_are_found_in_the_emulated_profile(device: int, tmp_path: Path) -> None:
+    found = read_profile([profiled(tmp_path, 3)])
+
+    assert found.modelled
+    assert found.executions == 3
+    assert abs(found.computing_us - 3 * stream_us(multilayer(), 0, DEVICE)) < 0.1
+    (bubble,) = found.bubbles
+    assert bubble.times == 2
+    copies = 2 * 2 * clock.copy_ns(COPIED, True, False) / 1000
+    assert abs(bubble.within["host copy"] - copies) < 0.1
+    assert bubble.within["host launch"] >= 2 * DEVICE.execute_launch_us - 0.1
+
+
+X = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
+
+
+def dump(folder: Path, model: OfflineModel, runs: int = 1, *, name: str = "model", **section: Any) -> list[Path]:
+    """The files that `runs` executions leave, those of an earlier execution first."""
+    target = folder / "dump"
+    target.mkdir()
+    body = {"dump": {"dump_path": str(target), "dump_list": [{}], **section}}
+    (folder / "acl.json").write_text(json.dumps(body))
+    ok(acl.init(str(folder / "acl.json")))
     ok(acl.rt.set_device(0))
-    model = opened(saved(multilayer(), tmp_path))
-    ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, taken(acl.rt.create_stream())))
-    ok(acl.rt.synchronize_device())
-    ok(acl.finalize())
-    assert profile(tmp_path / "out").is_dir()
+    loaded = opened(saved(model, folder, f"{name}.om"))
+    for _ in range(runs):
+        loaded.put(X)
+        ok(loaded.run())
+    files = [file for file in target.rglob("*") if file.is_file() and file.name != "emulated.txt"]
+    return sorted(files, key=lambda file: (file.parent, file.name.split(".")[4:5]))
+
+
+def tensors(file: Path) -> tuple[DumpFile, list[Any], list[Any]]:
+    """By the target's own reader."""
+    found = read_dump_file(file)
+    return found, [tensor.load() for tensor in found.inputs], [tensor.load() for tensor in found.outputs]
+
+
+def test_every_kernel_has_a_file_in_the_vendors_place_with_the_values_that_cross_its_boundary(tmp_path: Path) -> None:
+    fused = offline_model(mlp(16, 8, 4, batch=5), groups=[("matmul0", "add0", "relu0"), ("matmul1", "add1")])
+
+    files = dump(tmp_path, fused, dump_mode="all")
+
+    time, device, model, model_id, index = files[0].parent.relative_to(tmp_path / "dump").parts
+    assert (len(time), device, model, model_id, index) == (14, "0", "model", "1", "0")
+    assert (tmp_path / "dump" / time / "emulated.txt").read_text().startswith("Emulated")
+    parts = [file.name.split(".") for file in files]
+    assert [p[:3] for p in parts] == [["Data", "x", "0"], ["Relu", "matmul0", "0"], ["Add", "matmul1", "1"]]
+    assert sorted(int(p[4]) for p in parts) == [int(p[4]) for p in parts]
+    header, (read, *_), (made,) = tensors(files[1])
+    assert (header.op_name, header.outputs[0].origin) == ("matmul0", ("relu0", 0))
+    assert (read.dtype, made.dtype) == (np.float16, np.float16)
+    graph = onnx.ModelProto.FromString(fused.graph)
+    known = {
+        t.name: onnx.numpy_helper.to_array(t).astype(np.float16).astype(np.float32) for t in graph.graph.initializer
+    }
+    expected = np.maximum(read.astype(np.float32) @ known["w0"] + known["b0"], 0).astype(np.float16)
+    assert np.array_equal(made, expected)
+    (data,) = tensors(files[0])[2]
+    assert np.array_equal(data, X)
+    # what a kernel reads is what the one before it wrote
+    assert np.array_equal(tensors(files[2])[1][0], made)
+
+
+def test_odd_names_are_written_as_the_vendor_writes_them_and_long_ones_through_a_mapping(tmp_path: Path) -> None:
+    plain = multilayer()
+    names = {"matmul0": "a b/c.d\\e:ü", "add0": "x" * 300}
+    gear = plain.gears[0]
+    kernels = tuple(replace(k, name=names.get(k.name, k.name)) for k in gear.kernels)
+
+    files = dump(tmp_path, replace(plain, gears=(replace(gear, kernels=kernels),)), name="my model.v1")
+
+    assert files[0].parent.parent.parent.name == "my_model_v1"
+    assert any(file.name.startswith("MatMul.a_b_c_d_e:ü.0.") for file in files)
+    (mapping,) = [file for file in files if file.name == "mapping.csv"]
+    short, _, long = mapping.read_text().strip().partition(",")
+    assert long.startswith(f"Add.{'x' * 300}.1.")
+    assert tensors(mapping.parent / short)[0].op_name == "x" * 300
+
+
+def test_a_folder_that_is_gone_fails_no_execution_and_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "dump"
+    target.mkdir()
+    (tmp_path / "acl.json").write_text(json.dumps({"dump": {"dump_path": str(target), "dump_list": [{}]}}))
+    ok(acl.init(str(tmp_path / "acl.json")))
+    ok(acl.rt.set_device(0))
+    loaded = opened(saved(multilayer(), tmp_path))
+    target.rmdir()
+    target.write_text("a file now")
+    loaded.put(X)
+
+    ok(loaded.run())
+
+    assert "the dump of model cannot be written" in capsys.readouterr().err

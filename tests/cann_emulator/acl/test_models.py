@@ -1,8 +1,7 @@
-"""Loading, describing and running models, and what each mistake returns (pyacl.md §1.5, §2.5 "Model", §4)."""
+"""Loading, describing and running models and gears, and what each mistake returns (pyacl.md §1.5, §2.5, §4, §7)."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,22 +11,21 @@ import pytest
 
 from tests.cann_emulator.acl.library import (
     Loaded,
+    batch_gears,
     dataset,
+    dims_gears,
+    image_gears,
     multilayer,
     ok,
     opened,
-    ranged,
     saved,
     strictly,
     taken,
     text,
 )
-from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import handles, models
 from workbench.cann_emulator.acl.errors import NotEstablished
-from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import MAGIC, Tensor, write_om
+from workbench.cann_emulator.om import MAGIC, write_om
 
 X = np.random.default_rng(2).standard_normal((5, 16)).astype(np.float32)
 
@@ -44,28 +42,6 @@ def model(device: int, path: str) -> Loaded:
     return loaded
 
 
-def test_a_model_gives_what_its_executable_gives(model: Loaded) -> None:
-    ok(model.run())
-    expected = Executable(multilayer(), threads=1).run({"x": X})["y"]
-    np.testing.assert_allclose(model.get(0, np.float32, (5, 4)), expected, rtol=1e-6)
-
-
-def test_a_description_tells_names_shapes_types_formats_and_sizes(model: Loaded) -> None:
-    """pyacl.md §1.5."""
-    mdl, desc = acl.mdl, model.desc
-    assert (mdl.get_num_inputs(desc), mdl.get_num_outputs(desc)) == (1, 1)
-    assert mdl.get_input_dims(desc, 0) == ({"name": "x", "dimCount": 2, "dims": [5, 16]}, 0)
-    assert mdl.get_input_dims_v2(desc, 0) == mdl.get_input_dims(desc, 0)
-    assert mdl.get_output_dims(desc, 0) == ({"name": "add1:0:y", "dimCount": 2, "dims": [5, 4]}, 0)
-    assert mdl.get_cur_output_dims(desc, 0) == mdl.get_output_dims(desc, 0)
-    assert (mdl.get_input_size_by_index(desc, 0), mdl.get_output_size_by_index(desc, 0)) == (320, 80)
-    assert (mdl.get_input_name_by_index(desc, 0), mdl.get_output_name_by_index(desc, 0)) == ("x", "add1:0:y")
-    assert mdl.get_input_index_by_name(desc, "x") == (0, 0)
-    assert mdl.get_output_index_by_name(desc, "add1:0:y") == (0, 0)
-    assert (mdl.get_input_data_type(desc, 0), mdl.get_output_data_type(desc, 0)) == (0, 0)
-    assert (mdl.get_input_format(desc, 0), mdl.get_output_format(desc, 0)) == (2, 2)
-
-
 def test_a_wrong_index_name_or_description_gives_the_null_of_each_function(model: Loaded) -> None:
     mdl, desc = acl.mdl, model.desc
     for question in (mdl.get_input_size_by_index, mdl.get_output_size_by_index):
@@ -79,37 +55,6 @@ def test_a_wrong_index_name_or_description_gives_the_null_of_each_function(model
     assert mdl.get_input_index_by_name(desc, "nobody") == (0, 100000)
     assert mdl.get_input_index_by_name(desc, "ascend_mbatch_shape_data") == (0, 100000)
     assert mdl.get_num_inputs(0) == 0
-
-
-def test_scalars_have_no_dims(device: int, tmp_path: Path) -> None:
-    scalar = replace(multilayer(), inputs=(Tensor(name="x", dtype="int64", shape=()),))
-    desc = opened(saved(scalar, tmp_path)).desc
-    assert acl.mdl.get_input_dims(desc, 0) == ({"name": "x", "dimCount": 0, "dims": []}, 0)
-    assert acl.mdl.get_input_size_by_index(desc, 0) == 8
-    assert acl.mdl.get_input_data_type(desc, 0) == 9
-
-
-def test_names_longer_than_127_characters_are_replaced_in_dims(device: int, tmp_path: Path) -> None:
-    """pyacl.md §1.5, behind the table."""
-    long = "layer/" * 30
-    named = replace(multilayer(), inputs=(replace(multilayer().inputs[0], name=long),))
-    desc = opened(saved(named, tmp_path)).desc
-    short = taken(acl.mdl.get_input_dims(desc, 0))["name"]
-    assert short == "acl_modelId_1_input_0"
-    assert acl.mdl.get_input_name_by_index(desc, 0) == long
-
-
-def test_model_ids_count_from_1_in_each_process(device: int, path: str) -> None:
-    assert [taken(acl.mdl.load_from_file(path)) for _ in range(3)] == [1, 2, 3]
-
-
-def test_the_same_content_shares_one_executable(device: int, path: str, tmp_path: Path) -> None:
-    copy = saved(multilayer(), tmp_path, "copy.om")
-    loaded = [opened(p) for p in (path, copy, path)]
-    for one in loaded:
-        one.put(X)
-        ok(one.run())
-    assert len({id(models.LOADED[one.id].runnable.executable) for one in loaded}) == 1
 
 
 def load(path: str) -> int:
@@ -146,18 +91,6 @@ def test_what_a_load_that_fails_returns(device: int, tmp_path: Path) -> None:
         assert load(str(file)) == 145002
 
 
-def test_loading_before_init_is_145001_and_without_a_context_107002(path: str) -> None:
-    assert acl.mdl.load_from_file(path) == (0, 145001)
-    ok(acl.init())
-    assert acl.mdl.load_from_file(path) == (0, 107002)
-
-
-def test_execution_after_finalize_is_145001(model: Loaded) -> None:
-    ok(acl.finalize())
-    assert model.run() == 145001
-    assert acl.mdl.unload(model.id) == 145001
-
-
 def test_unknown_and_unloaded_ids_are_145003(model: Loaded) -> None:
     ok(acl.mdl.unload(model.id))
     for model_id in (model.id, 99):
@@ -167,13 +100,6 @@ def test_unknown_and_unloaded_ids_are_145003(model: Loaded) -> None:
         assert acl.mdl.execute_async(model_id, model.input_dataset, model.output_dataset, 0) == 145003
         assert acl.mdl.set_dynamic_batch_size(model_id, model.input_dataset, 0, 1) == 145003
         assert acl.mdl.set_input_dynamic_dims(model_id, model.input_dataset, 0, {"dimCount": 1, "dims": [1]}) == 145003
-
-
-def test_null_datasets_and_data_buffers_are_100000(model: Loaded) -> None:
-    assert acl.mdl.execute(model.id, 0, model.output_dataset) == 100000
-    assert acl.mdl.execute(model.id, model.input_dataset, 0) == 100000
-    assert acl.mdl.add_dataset_buffer(model.input_dataset, 0) == (model.input_dataset, 100000)
-    assert "EH0002" in text()
 
 
 @pytest.mark.parametrize("side", ["inputs", "outputs"])
@@ -197,29 +123,6 @@ def test_a_buffer_may_be_64_bytes_short_and_no_more(model: Loaded, side: str) ->
         assert acl.mdl.execute(model.id, pair["inputs"], pair["outputs"]) == code, short
         message = text()
         assert ("aligned 64 bytes is less than the tensor size" in message) == bool(code)
-
-
-def test_longer_buffers_and_pointers_inside_a_block_are_fine(model: Loaded) -> None:
-    """pyacl.md §3.3: own sub-allocation from one block."""
-    block = taken(acl.rt.malloc(4096, 0))
-    data = X.tobytes()
-    ok(acl.rt.memcpy(block + 1024, 320, acl.util.bytes_to_ptr(data), 320, 1))
-    ok(acl.mdl.execute(model.id, dataset([(block + 1024, 2000)]), dataset([(block + 64, 500)])))
-    out = bytearray(80)
-    ok(acl.rt.memcpy(ctypes.addressof((ctypes.c_char * 80).from_buffer(out)), 80, block + 64, 80, 2))
-    ok(model.run())
-    np.testing.assert_array_equal(np.frombuffer(bytes(out), np.float32), model.get(0, np.float32, (20,)))
-
-
-def test_the_same_memory_may_back_an_input_and_an_output(model: Loaded) -> None:
-    """pyacl.md §9 "tolerance"."""
-    ok(model.run())
-    expected = model.get(0, np.float32, (5, 4))
-    ok(acl.mdl.execute(model.id, model.input_dataset, dataset(model.inputs)))
-    shared = model.inputs[0][0]
-    out = b"\0" * 79 + b"\1"
-    ok(acl.rt.memcpy(acl.util.bytes_to_ptr(out), 80, shared, 80, 2))
-    np.testing.assert_array_equal(np.frombuffer(out, np.float32).reshape(5, 4), expected)
 
 
 def test_execute_and_execute_async_on_one_load_exclude_each_other(model: Loaded, path: str) -> None:
@@ -246,21 +149,6 @@ def test_a_host_address_in_a_data_buffer_faults_at_the_execution_and_not_before(
         acl.mdl.execute(model.id, freed, model.output_dataset)
 
 
-def test_a_callback_hears_of_tasks_that_fail(model: Loaded) -> None:
-    heard: list[tuple[int, int]] = []
-
-    def exception(info: int) -> None:
-        rt = acl.rt
-        heard.append((rt.get_error_code_from_exception_info(info), rt.get_device_id_from_exception_info(info)))
-
-    ok(acl.rt.set_exception_info_callback(exception))
-    wrong = dataset([(acl.util.numpy_to_ptr(X), 320)])
-    assert acl.mdl.execute(model.id, wrong, model.output_dataset) == 507015
-    ok(acl.rt.set_exception_info_callback())
-    assert acl.mdl.execute(model.id, wrong, model.output_dataset) == 507015
-    assert heard == [(507015, 0)]
-
-
 def test_an_output_of_0_0_gets_memory_that_the_caller_frees(model: Loaded) -> None:
     """pyacl.md §1.5, execute."""
     wanted = dataset([(0, 0)])
@@ -281,22 +169,6 @@ KEPT: list[bytes] = []
 def in_memory(model: object) -> tuple[int, int]:
     KEPT.append(write_om(model))  # type: ignore[arg-type]  # an OfflineModel
     return acl.util.bytes_to_ptr(KEPT[-1]), len(KEPT[-1])
-
-
-def test_a_model_loads_from_host_memory_whose_bytes_are_dropped(device: int) -> None:
-    content = write_om(multilayer())
-    model_id = taken(acl.mdl.load_from_mem(acl.util.bytes_to_ptr(content), len(content)))
-    del content
-    desc = acl.mdl.create_desc()
-    ok(acl.mdl.get_desc(desc, model_id))
-    assert acl.mdl.get_num_inputs(desc) == 1
-    assert acl.mdl.load_from_mem(0, 10) == (0, 100000)
-
-
-def test_load_from_device_memory_is_refused(device: int) -> None:
-    pointer = taken(acl.rt.malloc(4096, 0))
-    assert acl.mdl.load_from_mem(pointer, 4096)[1] == 145006
-    assert "host memory" in text()
 
 
 def test_work_and_weight_memory_of_the_caller(device: int, tmp_path: Path) -> None:
@@ -334,104 +206,54 @@ def test_no_memory_for_a_model_is_245000(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert acl.rt.get_mem_info(1)[0] == free
 
 
-def test_what_a_program_makes_and_does_not_destroy_is_told(device: int) -> None:
-    before = len(handles.left_behind())
-    made = acl.prof.create_config([0], 0, 0, 1)
-    ((what, (file, _)),) = handles.left_behind()[before:]
-    assert (what, Path(file).name) == ("profiling configurations", Path(__file__).name)
-    ok(acl.prof.destroy_config(made))
-    assert len(handles.left_behind()) == before
+@pytest.fixture
+def batches(device: int, tmp_path: Path) -> Loaded:
+    return opened(saved(batch_gears(1, 4, 8), tmp_path))
 
 
-def test_datasets_hand_out_their_buffers_and_are_refilled_descriptions(model: Loaded) -> None:
-    buffer = acl.mdl.get_dataset_buffer(model.input_dataset, 0)
-    assert acl.mdl.get_dataset_num_buffers(model.input_dataset) == 1
-    assert acl.mdl.get_dataset_buffer(model.input_dataset, 1) == 0
-    assert acl.get_data_buffer_addr(buffer) == model.inputs[0][0]
-    assert acl.get_data_buffer_size(buffer) == acl.get_data_buffer_size_v2(buffer) == 320
-    assert acl.mdl.get_aipp_type(model.id, 0)[::2] == (0, 0)
+@pytest.fixture
+def dims(device: int, tmp_path: Path) -> Loaded:
+    return opened(saved(dims_gears(), tmp_path))
 
 
-def test_a_tensor_description_on_a_static_model_is_accepted(model: Loaded) -> None:
-    """pyacl.md §9 "tolerance"; after execution the output has none."""
-    desc = acl.create_tensor_desc(-1, [5, 16], -1)
-    assert acl.mdl.set_dataset_tensor_desc(model.input_dataset, desc, 0) == (model.input_dataset, 0)
-    ok(model.run())
-    assert acl.mdl.get_dataset_tensor_desc(model.output_dataset, 0) == 0
-    assert acl.get_tensor_desc_num_dims(0) == 0
-    acl.destroy_tensor_desc(desc)
+@pytest.fixture
+def images(device: int, tmp_path: Path) -> Loaded:
+    return opened(saved(image_gears(), tmp_path))
 
 
-def test_a_model_with_shape_ranges_runs_at_the_given_shapes(device: int, tmp_path: Path) -> None:
-    """pyacl.md §7, last row; §2.5."""
-    model = opened(saved(ranged(), tmp_path))
-    assert [size for _, size in model.inputs] == [32, 128]
-    assert [size for _, size in model.outputs] == [128]
-    assert acl.mdl.get_cur_output_dims(model.desc, 0)[1] == 200001
-    left, right = np.arange(3, dtype=np.float32)[None], np.ones((2, 3), np.float32)
-    model.put(left, right)
-    for index, shape in enumerate(([1, 3], [2, 3])):
-        desc = acl.create_tensor_desc(0, shape, 2)
-        assert acl.mdl.set_dataset_tensor_desc(model.input_dataset, desc, index)[1] == 0
-        acl.destroy_tensor_desc(desc)
-    ok(model.run())
-    result = acl.mdl.get_dataset_tensor_desc(model.output_dataset, 0)
-    assert [acl.get_tensor_desc_dim_v2(result, i) for i in range(2)] == [(2, 0), (3, 0)]
-    assert acl.get_tensor_desc_size(result) == 24
-    np.testing.assert_array_equal(model.get(0, np.float32, (2, 3)), left + right)
-    outside = acl.create_tensor_desc(0, [5, 3], 2)
-    acl.mdl.set_dataset_tensor_desc(model.input_dataset, outside, 1)
-    assert model.run() == 100000
-    ok(acl.mdl.destroy_dataset(model.input_dataset))
+def all_axes(*sizes: int) -> dict[str, object]:
+    return {"name": "", "dimCount": len(sizes), "dims": list(sizes)}
 
 
-def test_a_range_without_an_upper_bound_has_no_sizes_and_its_output_memory_comes_from_acl(
-    device: int, tmp_path: Path
-) -> None:
-    """pyacl.md §1.5 (sizes by index), §3.3: give (0, 0) and use execute."""
-    unbounded = replace(ranged(), options={"input_shape": "left:1,-1;right:-1,-1"})
-    model_id, desc = taken(acl.mdl.load_from_file(saved(unbounded, tmp_path))), acl.mdl.create_desc()
-    ok(acl.mdl.get_desc(desc, model_id))
-    assert acl.mdl.get_input_size_by_index(desc, 0) == 0
-    assert acl.mdl.get_output_size_by_index(desc, 0) == 0
-
-    inputs, outputs, values = acl.mdl.create_dataset(), acl.mdl.create_dataset(), np.ones((40, 30), np.float32)
-    for index, array in enumerate((values[:1], values)):
-        pointer = taken(acl.rt.malloc(array.nbytes, 0))
-        ok(acl.rt.memcpy(pointer, array.nbytes, acl.util.numpy_to_ptr(array), array.nbytes, 1))
-        acl.mdl.add_dataset_buffer(inputs, acl.create_data_buffer(pointer, array.nbytes))
-        acl.mdl.set_dataset_tensor_desc(inputs, acl.create_tensor_desc(0, list(array.shape), 2), index)
-    buffer = acl.create_data_buffer(0, 0)
-    acl.mdl.add_dataset_buffer(outputs, buffer)
-
-    ok(acl.mdl.execute(model_id, inputs, outputs))
-
-    assert acl.get_data_buffer_size_v2(buffer) == values.nbytes
-    result = np.zeros_like(values)
-    ok(acl.rt.memcpy(acl.util.numpy_to_ptr(result), values.nbytes, acl.get_data_buffer_addr(buffer), values.nbytes, 2))
-    np.testing.assert_array_equal(result, 2 * values)
+def test_a_gear_is_kept_in_the_dataset_and_must_be_set_for_a_fresh_one(batches: Loaded) -> None:
+    """pyacl.md §7 "not set at all": the emulator fails loudly."""
+    ok(acl.mdl.set_dynamic_batch_size(batches.id, batches.input_dataset, 1, 4))
+    fresh = dataset(batches.inputs)
+    assert acl.mdl.execute(batches.id, fresh, batches.output_dataset) == 500002
+    assert "no gear was set on this dataset" in text()
+    ok(acl.mdl.set_dynamic_batch_size(batches.id, fresh, 1, 8))
+    with strictly(), pytest.raises(NotEstablished, match="set last on this model"):
+        batches.run()
 
 
-def test_ten_thousand_executions_leave_no_handle_behind(device: int, tmp_path: Path) -> None:
-    """Issue: 10,000 executes without a leaked handle."""
-    model = opened(saved(offline_model(mlp(2, 1, batch=1), dtype="float32"), tmp_path))
-    model.put(np.ones((1, 2), np.float32))
-    before, free = len(handles.LIVE), acl.rt.get_mem_info(1)[0]
-    for _ in range(10_000):
-        assert model.run() == 0
-    assert (len(handles.LIVE), acl.rt.get_mem_info(1)[0]) == (before, free)
-    model.release()
-    assert acl.rt.get_mem_info(1)[0] == acl.rt.get_mem_info(1)[1]
-
-
-def test_built_models_are_kept_within_bounds_and_never_dropped_while_loaded(
-    device: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(models, "_MOST_KEPT", 3)
-    models._RUNNABLES.clear()
-    loaded = opened(saved(multilayer(batch=1), tmp_path, "loaded.om"))
-    for batch in range(2, 9):
-        assert acl.mdl.query_size(saved(multilayer(batch=batch), tmp_path, f"{batch}.om"))[2] == 0
-    assert len(models._RUNNABLES) == 3
-    again = taken(acl.mdl.load_from_file(str(tmp_path / "loaded.om")))
-    assert models.LOADED[again].runnable is models.LOADED[loaded.id].runnable
+def test_what_each_mistake_with_gears_returns(batches: Loaded, dims: Loaded, images: Loaded, tmp_path: Path) -> None:
+    """pyacl.md §2.5, gears."""
+    mdl = acl.mdl
+    given = batches.input_dataset
+    assert mdl.set_dynamic_batch_size(batches.id, given, 1, 0) == 100000
+    assert mdl.set_dynamic_hw_size(images.id, images.input_dataset, 1, 0, 6) == 100000
+    assert mdl.set_dynamic_hw_size(images.id, images.input_dataset, 1, 4, 0) == 100000
+    assert mdl.set_input_dynamic_dims(dims.id, dims.input_dataset, 2, {"dimCount": 0, "dims": []}) == 100000
+    assert mdl.set_dynamic_batch_size(batches.id, given, 2, 4) == 100000
+    assert mdl.set_dynamic_batch_size(batches.id, dataset([batches.inputs[0], (0, 4)]), 1, 4) == 100000
+    assert (
+        mdl.set_dynamic_batch_size(batches.id, dataset([batches.inputs[0], (batches.inputs[1][0], 3)]), 1, 4) == 145012
+    )
+    assert mdl.set_dynamic_batch_size(batches.id, given, 1, 5) == 145013
+    assert mdl.set_dynamic_hw_size(batches.id, given, 1, 4, 6) == 145012
+    assert mdl.set_dynamic_hw_size(images.id, images.input_dataset, 1, 4, 7) == 145013
+    static = opened(saved(multilayer(), tmp_path, "static.om"))
+    assert mdl.set_dynamic_batch_size(static.id, static.input_dataset, 0, 5) == 145013
+    assert mdl.set_input_dynamic_dims(dims.id, dims.input_dataset, 2, all_axes(1, 20, 1)) == 145012
+    assert mdl.set_input_dynamic_dims(dims.id, dims.input_dataset, 2, all_axes(2, 20, 1, 20)) == 145012
+    assert mdl.set_input_dynamic_dims(dims.id, dims.input_dataset, 2, all_axes(1, 30, 1, 30)) == 145013

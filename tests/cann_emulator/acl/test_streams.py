@@ -1,23 +1,23 @@
-"""Streams, events and the virtual clock; results that are held back; callbacks (pyacl.md §1.3, §2.5, §5.1)."""
+"""Streams, events, the virtual clock and the paced one; results that are held back (pyacl.md §1.3, §2.5, §5.1)."""
 
 from __future__ import annotations
 
 import itertools
-import threading
+import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
-from tests.cann_emulator.acl.library import Loaded, multilayer, ok, opened, saved, strictly, taken, text
+from tests.cann_emulator.acl.library import Loaded, multilayer, ok, opened, saved, strictly, taken
+from tests.serve.ascend_bundle import TEXTS, Made, make_ascend_bundle
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import handles, streams
 from workbench.cann_emulator.acl.errors import NotEstablished
-from workbench.cann_emulator.om import load_om
-from workbench.cann_emulator.timing import execute_us, stream_us
-from workbench.values.modelled_times.device_data import load_device_data
 
 X = np.random.default_rng(5).standard_normal((5, 16)).astype(np.float32)
 
@@ -71,118 +71,19 @@ def test_strict_mode_refuses_copies_and_frees_while_work_is_queued(model: Loaded
     ok(acl.rt.synchronize_stream(stream))
 
 
-def test_memory_freed_under_a_queued_execution_faults_at_the_synchronise(model: Loaded, stream: int) -> None:
-    launch(model, stream)
-    ok(acl.rt.free(model.inputs[0][0]))
-    assert acl.rt.synchronize_stream(stream) == 507015
-    assert "no live device memory" in text()
-    assert acl.rt.synchronize_stream(stream) == 0
-
-
-def test_event_times_are_the_time_model(model: Loaded, stream: int, path: str) -> None:
-    """One waiting execution has the host's launch in front; a queue of them hides it (pyacl.md §5.1)."""
-    om, data = load_om(Path(path)), load_device_data("Ascend910B3")
-    first, last = event(8), event(8)
-    ok(acl.rt.record_event(first, stream))
-    for _ in range(10):
-        launch(model, stream)
-    ok(acl.rt.record_event(last, stream))
-    assert acl.rt.event_elapsed_time(first, last) == (0.0, 107006)
-    ok(acl.rt.synchronize_stream(stream))
-    elapsed = taken(acl.rt.event_elapsed_time(first, last))
-    expected = (execute_us(om, 0, data) + 9 * stream_us(om, 0, data)) / 1000
-    assert isinstance(elapsed, float)
-    assert elapsed == pytest.approx(expected, rel=1e-4)
-    assert taken(acl.rt.event_elapsed_time(last, first)) == -elapsed
-
-
-def test_events_around_a_waiting_execute_show_the_hosts_time_for_the_call(
-    model: Loaded, stream: int, path: str
-) -> None:
-    """pyacl.md §4 row 29: their own stream is idle meanwhile."""
-    launched_us = execute_us(load_om(Path(path)), 0, load_device_data("Ascend910B3"))
-    first, last = event(), event()
-    ok(model.run())  # what a first execution builds is the emulation's time
-    ok(acl.rt.record_event(first, stream))
-    ok(model.run())
-    ok(acl.rt.record_event(last, stream))
-    ok(acl.rt.synchronize_stream(stream))
-    assert taken(acl.rt.event_elapsed_time(first, last)) >= launched_us / 1000 * 0.999
-
-
-def pause(kind: str) -> None:
-    """20 ms of the program."""
-    if kind == "sleeps":
-        time.sleep(0.02)
-    else:
-        end = time.thread_time() + 0.02
-        while time.thread_time() < end:
-            pass
-
-
-@pytest.mark.parametrize("kind", ["sleeps", "computes"])
 @pytest.mark.parametrize("work", ["nothing", "behind the work", "in front of it"])
-def test_a_pause_of_the_program_shows_between_events(model: Loaded, stream: int, kind: str, work: str) -> None:
+def test_a_pause_of_the_program_shows_between_events(model: Loaded, stream: int, work: str) -> None:
     """An event is stamped when the device comes to it, and on an idle stream that is at once."""
     first, last = event(8), event(8)
     ok(acl.rt.record_event(first, stream))
     if work == "behind the work":
         launch(model, stream)
-    pause(kind)
+    time.sleep(0.02)
     if work == "in front of it":
         launch(model, stream)
     ok(acl.rt.record_event(last, stream))
     ok(acl.rt.synchronize_stream(stream))
     assert taken(acl.rt.event_elapsed_time(first, last)) > 19.9
-
-
-def test_a_pause_does_not_show_while_the_stream_is_busy(model: Loaded, stream: int) -> None:
-    """The device has work for seconds; what the program does meanwhile costs no time."""
-    size = 1 << 30
-    pointers = [taken(acl.rt.malloc(size, 0)) for _ in range(2)]
-    first, last = event(8), event(8)
-    elapsed = []
-    for paused in (False, True):
-        ok(acl.rt.record_event(first, stream))
-        for _ in range(2000):
-            ok(acl.rt.memset_async(pointers[0], size, 0, 1 << 30, stream))
-        if paused:
-            pause("sleeps")
-        ok(acl.rt.record_event(last, stream))
-        queue = handles.look(stream, streams.Stream)
-        assert queue is not None
-        for task in queue.tasks:
-            task.work = int if task.what == "memset_async" else task.work  # its time, without its bytes
-        ok(acl.rt.synchronize_stream(stream))
-        elapsed.append(taken(acl.rt.event_elapsed_time(first, last)))
-    assert elapsed[0] == elapsed[1] > 1000
-
-
-def test_a_callback_that_blocks_the_stream_takes_its_time(device: int, stream: int) -> None:
-    ends, queued = threading.Event(), threading.Event()
-
-    def serve(_: list[int]) -> None:
-        while not ends.is_set():
-            acl.rt.process_report(20)
-
-    def call(blocks: int) -> None:
-        queued.wait()  # so that the stream is never idle, on which the host's own time would show
-        for _ in range(1 if blocks else 3):
-            pause("sleeps")
-
-    thread = taken(acl.util.start_thread(serve, [0]))
-    ok(acl.rt.subscribe_report(thread, stream))
-    first, middle, last = event(), event(), event()
-    for mark, blocks in ((first, 1), (middle, 0), (last, None)):
-        ok(acl.rt.record_event(mark, stream))
-        if blocks is not None:
-            ok(acl.rt.launch_callback(call, blocks, blocks, stream))
-    queued.set()
-    ok(acl.rt.synchronize_stream(stream))
-    ends.set()
-    ok(acl.util.stop_thread(thread))
-    assert taken(acl.rt.event_elapsed_time(first, middle)) > 19.9
-    assert taken(acl.rt.event_elapsed_time(middle, last)) < taken(acl.rt.event_elapsed_time(first, middle))
 
 
 def test_equal_work_has_equal_times_whatever_the_emulation_and_the_machine_take(model: Loaded, stream: int) -> None:
@@ -200,17 +101,6 @@ def test_equal_work_has_equal_times_whatever_the_emulation_and_the_machine_take(
         ok(acl.rt.synchronize_stream(stream))
         seen.add(tuple(taken(acl.rt.event_elapsed_time(*pair)) for pair in itertools.pairwise(marks)))
     assert len(seen) == 1
-
-
-def test_an_event_whose_time_has_come_is_complete_at_the_first_question(model: Loaded, stream: int) -> None:
-    mark = event()
-    launch(model, stream)
-    ok(acl.rt.record_event(mark, stream))
-    pause("sleeps")
-    assert acl.rt.query_event_status(mark) == (1, 0)
-    launch(model, stream)
-    pause("sleeps")
-    assert acl.rt.stream_query(stream) == (0, 0)
 
 
 def test_queued_copies_move_the_bytes_later_and_take_time(device: int, stream: int) -> None:
@@ -240,32 +130,6 @@ def test_a_copy_with_ordinary_host_memory_synchronises_the_stream_and_is_done_at
     pointer, size = model.outputs[0]
     ok(acl.rt.memcpy_async(acl.util.numpy_to_ptr(target), 80, pointer, size, 2, stream))
     assert target.any()
-    assert acl.rt.stream_query(stream) == (0, 0)
-
-
-def test_streams_of_other_contexts_are_107003(device: int, stream: int) -> None:
-    """pyacl.md §2.5, stream and event."""
-    mark = event()
-    taken(acl.rt.create_context(0))
-    assert acl.rt.destroy_stream(stream) == 107003
-    assert acl.rt.record_event(mark, stream) == 107003
-    assert acl.rt.memset_async(taken(acl.rt.malloc(8, 0)), 8, 0, 8, stream) == 107003
-    assert acl.rt.synchronize_stream(0) == 0
-
-
-def test_null_streams_and_events_are_100000(device: int) -> None:
-    assert acl.rt.destroy_stream(0) == 100000
-    assert acl.rt.destroy_event(0) == 100000
-    assert acl.rt.record_event(0, 0) == 100000
-    assert acl.rt.event_elapsed_time(0, 0) == (0.0, 100000)
-    assert "EH0002" in text()
-
-
-def test_elapsed_time_of_events_never_recorded_is_507000(device: int) -> None:
-    first, last = event(), event()
-    ok(acl.rt.record_event(first, 0))
-    ok(acl.rt.synchronize_stream(0))
-    assert acl.rt.event_elapsed_time(first, last) == (0.0, 507000)
 
 
 def test_status_questions_let_the_stream_get_on(model: Loaded, stream: int) -> None:
@@ -292,23 +156,6 @@ def test_waiting_for_an_event_orders_streams_and_their_clocks(model: Loaded, str
     assert taken(acl.rt.event_elapsed_time(first, last)) >= taken(acl.rt.event_elapsed_time(first, middle)) > 0
 
 
-def test_events_for_time_stamps_alone_cannot_be_waited_for(device: int, stream: int) -> None:
-    mark = event(8)
-    ok(acl.rt.record_event(mark, stream))
-    assert acl.rt.stream_wait_event(stream, mark) == 207000
-    assert acl.rt.reset_event(mark, stream) == 207000
-
-
-def test_resetting_an_event_that_was_made_without_flags_is_found_in_strict_mode(device: int, stream: int) -> None:
-    """pyacl.md §1.3: a default event is not for reset_event; what the vendor gives for it is not established."""
-    mark, flagged = taken(acl.rt.create_event()), event(1)
-    ok(acl.rt.reset_event(mark, stream))
-    with strictly():
-        ok(acl.rt.reset_event(flagged, stream))
-        with pytest.raises(NotEstablished, match="reset_event of an event that create_event made"):
-            acl.rt.reset_event(mark, stream)
-
-
 def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -> None:
     """pyacl.md §2.5."""
     for _ in range(200):
@@ -316,71 +163,6 @@ def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -
     assert acl.rt.synchronize_stream_with_timeout(stream, 1) == 507046
     assert acl.rt.synchronize_stream_with_timeout(stream, 10_000) == 0
     assert acl.rt.synchronize_stream_with_timeout(stream, -1) == 0
-
-
-def test_destroying_a_stream_waits_for_its_work(model: Loaded, stream: int) -> None:
-    launch(model, stream)
-    ok(acl.rt.destroy_stream(stream))
-    assert np.isfinite(model.get(0, np.float32, (5, 4))).all()
-    assert acl.rt.synchronize_stream(stream) == 107017
-    with strictly(), pytest.raises(NotEstablished, match="no live stream"):
-        acl.rt.destroy_stream(stream)
-
-
-def test_a_device_has_1984_streams(device: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "STREAMS_PER_DEVICE", 5)
-    results = [acl.rt.create_stream()[1] for _ in range(6)]
-    assert results == [0, 0, 0, 0, 0, 207008]
-
-
-def test_callbacks_run_in_the_subscribed_thread_and_block_the_stream(model: Loaded, stream: int) -> None:
-    """pyacl.md §1.3, callbacks: the thread gets its list as one argument and sets its context first."""
-    context, _ = acl.rt.get_context()
-    calls: list[Any] = []
-    ends = threading.Event()
-
-    def serve(arguments: list[Any]) -> None:
-        ok(acl.rt.set_context(arguments[0]))
-        while not ends.is_set():
-            acl.rt.process_report(arguments[1])
-
-    thread = taken(acl.util.start_thread(serve, [context, 20]))
-    ok(acl.rt.subscribe_report(thread, stream))
-    assert acl.rt.subscribe_report(thread, stream) == 107011
-    for number in range(3):
-        launch(model, stream)
-        ok(acl.rt.launch_callback(lambda data: calls.append((data, threading.get_ident())), [number], 1, stream))
-    ok(acl.rt.synchronize_stream(stream))
-    assert calls == [([0], thread), ([1], thread), ([2], thread)]
-    ok(acl.rt.unsubscribe_report(thread, stream))
-    assert acl.rt.launch_callback(print, None, 0, stream) == 107015
-    ends.set()
-    ok(acl.util.stop_thread(thread))
-
-
-def test_a_callback_comes_without_a_synchronise_too(model: Loaded, stream: int) -> None:
-    arrived, ends = threading.Event(), threading.Event()
-
-    def serve(arguments: list[Any]) -> None:
-        while not ends.is_set():
-            acl.rt.process_report(arguments[0])
-
-    thread = taken(acl.util.start_thread(serve, [20]))
-    ok(acl.rt.subscribe_report(thread, stream))
-    launch(model, stream)
-    ok(acl.rt.launch_callback(lambda _: arrived.set(), None, 0, stream))
-    assert arrived.wait(90)
-    ends.set()
-    ok(acl.util.stop_thread(thread))
-
-
-def test_process_report_says_when_nothing_came_and_when_nobody_subscribed(device: int, stream: int) -> None:
-    assert acl.rt.process_report(1) == 107012
-    assert acl.rt.process_report(0) == acl.rt.process_report(-2) == 100000
-    assert acl.rt.launch_callback(print, None, 2, stream) == 100000
-    ok(acl.rt.subscribe_report(threading.get_ident(), stream))
-    assert acl.rt.process_report(1) == 507012
-    ok(acl.rt.unsubscribe_report(threading.get_ident(), stream))
 
 
 def test_a_thread_may_ask_for_reports_before_it_is_subscribed(device: int, stream: int) -> None:
@@ -395,8 +177,70 @@ def test_a_thread_may_ask_for_reports_before_it_is_subscribed(device: int, strea
     assert codes == [0]
 
 
-def test_a_thread_that_raises_is_told_at_stop(device: int, capfd: pytest.CaptureFixture[str]) -> None:
-    thread = taken(acl.util.start_thread(lambda _: 1 / 0, [1]))
-    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        acl.util.stop_thread(thread)
-    assert "ZeroDivisionError" in capfd.readouterr().err
+CALL_MS = 60.0
+PROGRAM = """
+import json, sys, time
+from pathlib import Path
+from workbench.bundle import preprocessor_of, read_bundle
+from workbench.targets import open_target
+from workbench.values.preprocess import collate, encode
+bundle = read_bundle(Path(sys.argv[1]))
+manifest, target = bundle.manifest, open_target(bundle.manifest.artifact.target)
+session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate)
+feeds = collate(preprocessor_of(bundle), encode(preprocessor_of(bundle), [sys.argv[2]]))
+first = session.run(feeds)["logits"][0].tolist()
+print("ready", flush=True)
+sys.stdin.readline()
+began, spent = time.perf_counter(), time.process_time()
+for _ in range(5):
+    last = session.run(feeds)["logits"][0].tolist()
+took, spent = time.perf_counter() - began, time.process_time() - spent
+toolchain = target.toolchain().components["emulator"]
+print(json.dumps({"first": first, "last": last, "took": took, "spent": spent, "said": toolchain}))
+session.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make_ascend_bundle(tmp_path_factory.mktemp("paced"))
+
+
+def test_calls_of_two_processes_take_their_modelled_time_one_after_the_other_on_one_card(
+    made: Made, tmp_path: Path
+) -> None:
+    slow = tmp_path / "slow.yaml"
+    entry = {"value": 1000 * CALL_MS, "kind": "inferred", "origin": "a test"}
+    slow.write_text(
+        yaml.safe_dump({"version": 1, "soc_version": "Ascend910B3", "parameters": {"execute_launch_us": entry}})
+    )
+    more = {"CANN_EMULATOR_PACED": "1", "CANN_EMULATOR_DEVICE_DATA": str(slow)}
+    environment = {**os.environ, **made.environment, **more}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(made.bundle), TEXTS[0]],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for one in processes:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
+    began = time.perf_counter()
+    for one in processes:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    told = [json.loads(one.communicate(timeout=300)[0]) for one in processes]
+    together_s = time.perf_counter() - began
+
+    assert together_s >= 10 * CALL_MS / 1000, "ten calls on one card"
+    for one in told:
+        assert one["first"] == pytest.approx(made.logits[TEXTS[0]].tolist(), abs=1e-3), "computed"
+        assert set(one["last"]) == {0.0}, "not computed"
+        assert one["took"] >= 5 * CALL_MS / 1000
+        assert one["spent"] < one["took"] / 2, "asleep most of the time"
+        assert one["said"].endswith(" paced, most outputs are zeros")

@@ -1,7 +1,7 @@
-"""Whatever stands on the command line, and in the model's shapes: atc ends with its verdict and a code."""
+"""Command lines: recorded ones with their codes, and any other ends with a verdict and a code."""
 
-import os
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.targets.encoder import model_of
-from workbench.cann_emulator.atc.flags import FLAGS
+from workbench.cann_emulator.atc import checks
+from workbench.cann_emulator.atc.boundary import parse_output_type
+from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.flags import FLAGS, HelpAsked, Malformed, known_flags, parse, value_of
+from workbench.cann_emulator.atc.gears import read_requests
 from workbench.cann_emulator.atc.main import main
 
 FLOAT = TensorProto.FLOAT
@@ -20,11 +24,9 @@ MODELS = ("fixed", "open", "half", "scalar", "unshaped", "zero", "two", "shaping
 
 
 @pytest.fixture(autouse=True)
-def _strict(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _strict(own_folder: None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the emulator does not foresee is raised, and not told as an inner error."""
     monkeypatch.chdir(folder)
-    for variable in [name for name in os.environ if name.startswith(("ASCEND_", "CANN_EMULATOR_", "NPU_"))]:
-        monkeypatch.delenv(variable)
     monkeypatch.setenv("CANN_EMULATOR_STRICT", "1")
 
 
@@ -173,3 +175,58 @@ def test_what_broke_the_emulator_or_could(
     capsys: pytest.CaptureFixture[str], model: str, flags: dict[str, str], code: str
 ) -> None:
     assert run(line(model, flags), capsys) == code
+
+
+FILES = ("model", "insert_op_conf", "op_precision_mode", "keep_dtype", "weight", "op_name_map", "om", "cal_conf")
+"""Flags whose files exist when the line is run, unless their name begins with `missing`."""
+
+OK, LATER = "passes", "later:"
+LINES = [
+    (line.partition(" ")[2].strip(), line.partition(" ")[0])
+    for line in (Path(__file__).parent / "command_lines.txt").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+
+
+def outcome(line: str) -> str:
+    """`passes`, the code of the headline, ERROR for what goes to stderr, or help; `later:` and a code where the flags
+    pass and only what is read behind the start of the engines is refused."""
+    words = shlex.split(line)
+    try:
+        options = parse(words, known_flags((8, 5, 0)))
+        for flag in FILES:
+            name = options.get(flag, "")
+            if name and not name.startswith("missing"):
+                Path(name).write_text("x")
+        checks.check_withdrawn(options)
+        checks.check_framework(options)
+        assert value_of(options, "mode") in ("0", "3", "30")
+        checks.check_conversion(options, lambda text: None)
+    except Malformed:
+        return "ERROR"
+    except HelpAsked:
+        return "help"
+    except AtcFailure as error:
+        return headline(error)
+    if options["framework"] != "5":
+        return OK
+    given = {flag: value for flag, value in options.items() if value}
+    try:
+        nodes = read_requests(given).out_nodes.nodes
+        if given.get("output_type") and (nodes or ":" not in given["output_type"]):
+            parse_output_type(given["output_type"], nodes)
+    except AtcFailure as error:
+        return f"{LATER}{headline(error)}"
+    return OK
+
+
+def headline(error: AtcFailure) -> str:
+    return next(record.code for record in error.records if record.code != "E19999")
+
+
+@pytest.mark.parametrize(("line", "expected"), LINES, ids=range(len(LINES)))
+def test_a_line_as_people_write_it(line: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    assert outcome(line) == expected, line

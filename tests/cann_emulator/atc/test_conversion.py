@@ -1,26 +1,49 @@
-"""The order of a conversion's steps behind the flags (atc.md §1, steps 15 and 16; §13a)."""
+"""From an ONNX file to an OM: the order of the steps, gears, the pre-check (atc.md §1, §3, §6, §13a)."""
 
+import json
+import platform
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests.cann_emulator.atc.compiling import compiled, options
-from tests.targets.encoder import model_of
+from tests import model_zoo
+from tests.cann_emulator.atc.compiling import (
+    BATCH,
+    LENGTH,
+    STATIC,
+    codes_of,
+    compiled,
+    difference,
+    encoder,
+    options,
+    quantized_encoder,
+)
+from tests.model_zoo import tokens, write_bert
+from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
 from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.gears import (
+    ShapePlan,
+    check_names,
+    check_ranks,
+    input_shapes,
+    plan_shapes,
+    read_requests,
+)
+from workbench.cann_emulator.atc.onnx_parser import parse_onnx
+from workbench.cann_emulator.atc.operator_types import is_registered
+from workbench.cann_emulator.atc.shapes import check_shape_flags
 from workbench.cann_emulator.executable import Executable
+from workbench.cann_emulator.om import largest_gear
+from workbench.graph.read import load_graph, read_model
+from workbench.targets.ascend.lowering import atc_form
 
 FLOAT = TensorProto.FLOAT
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
-    monkeypatch.chdir(tmp_path)
 
 
 def relu(folder: Path, name: str = "m", *, kind: str = "Relu", sizes: tuple[int | str, ...] = (2, 3)) -> Path:
@@ -109,10 +132,6 @@ def test_a_pre_check_starts_the_engines_and_reads_the_requests_and_comes_no_furt
             run_precheck({**options(Path(files["good"])), **flags}, Console())
 
 
-def test_an_unsorted_mode_is_told_behind_an_inner_error(files: dict[str, str]) -> None:
-    assert codes(Path(files["good"]), topo_sorting_mode="9") == ["E19999", "E10001", "E10042"]
-
-
 def test_files_that_hold_no_model(tmp_path: Path) -> None:
     """A special file is none, and is not read."""
     bare = onnx.ModelProto(ir_version=8).SerializeToString()
@@ -138,34 +157,174 @@ def test_an_input_of_the_model_may_be_an_output(tmp_path: Path) -> None:
     assert codes(path, out_nodes="x:1") == ["E10003"]
 
 
-def test_types_are_held_against_the_outputs_and_blanks_belong_to_names(tmp_path: Path) -> None:
-    path = relu(tmp_path)
-    compiled(path, out_nodes="z", output_type="second:0:FP16")
-    compiled(path, output_type="HIF8")
-    for nodes, kind in (
-        ("z", "first:0"),
-        ("z", "z:0"),
-        ("first:0", "second:0"),
-        ("", "second:0"),
-        ("no:0", "second:0"),
-    ):
-        assert codes(path, output_type=f"{kind}:FP16", **({"out_nodes": nodes} if nodes else {}))[0] == "E10001"
-    for expected, flags in (
-        ("E10016", {"out_nodes": " second:0"}),
-        ("E19999", {"out_nodes": " z"}),
-        ("E19999", {"out_nodes": "z;"}),
-        ("E10016", {"input_fp16_nodes": " x"}),
-        ("E10016", {"input_fp16_nodes": ";"}),
-        ("E10017", {"input_fp16_nodes": "first"}),
-    ):
-        assert codes(path, **flags)[0] == expected, flags
+Sizes = list[int | str] | None
 
 
-def test_kept_names_that_the_graph_lacks_are_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Screen(Console):
-        def log(self, level: str, module: str, text: str) -> None:
-            print(level, text)
+def two_inputs(folder: Path, first: Sizes, second: Sizes) -> Path:
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("a", first), ("b", second))]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Add", ["a", "b"], ["y"], name="add")]
+    onnx.save(model_of(nodes, {"unused": np.zeros(1, np.float32)}, values, [y]), folder / "m.onnx")
+    return folder / "m.onnx"
 
-    (tmp_path / "keep.txt").write_text("nobody\nfirst\n")
-    run_compile(options(relu(tmp_path), keep_dtype="keep.txt"), Screen())
-    assert "warning keep_dtype: the graph has no node nobody" in capsys.readouterr().out
+
+def plan(path: Path, **flags: str) -> ShapePlan:
+    """What a conversion plans, through every step that looks at shapes."""
+    check_shape_flags(flags)
+    requests, parsed = read_requests(flags), parse_onnx(path)
+    check_ranks(parsed, requests)
+    check_names(parsed, requests)
+    shapes = input_shapes(parsed, requests)
+    return plan_shapes(shapes, requests, input_format=flags.get("input_format", "NCHW"), quantized=parsed.quantized)
+
+
+def code(path: Path, **flags: str) -> str:
+    with pytest.raises(AtcFailure) as caught:
+        plan(path, **flags)
+    return caught.value.records[0].code
+
+
+def test_batches_fill_the_first_axis_of_every_open_input(tmp_path: Path) -> None:
+    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
+    for sizes in ("4,1,", "4,,1", ",4,1"):
+        found = plan(path, input_shape="a:-1,3;b:-1,3", dynamic_batch_size=sizes)
+        assert found.kind == "dynamic_batch_size"
+        assert found.gears == (((4,), {"a": (4, 3), "b": (4, 3)}), ((1,), {"a": (1, 3), "b": (1, 3)}))
+
+
+def test_dims_fill_the_open_axes_in_the_order_of_the_input_shape(tmp_path: Path) -> None:
+    path = two_inputs(tmp_path, ["n", "m"], ["n", "m"])
+    found = plan(path, input_shape="a:-1,-1;b:-1,3", dynamic_dims="1,2,3;4,5,6")
+    assert found.gears[1] == ((4, 5, 6), {"a": (4, 5), "b": (6, 3)})
+    turned = plan(path, input_shape="a:-1,-1;b:-1,3", dynamic_dims="9,2,3;1,2,3;4,5,6")
+    assert [dims for dims, _ in turned.gears] == [(9, 2, 3), (1, 2, 3), (4, 5, 6)]
+    found = plan(path, input_shape="b:-1,3;a:-1,-1", dynamic_dims="1,2,3;4,5,6")
+    assert dict(found.gears)[5, 6, 4] == {"a": (5, 6), "b": (4, 3)}  # a gear's key is in the order of the inputs
+
+
+def test_image_sizes_fill_height_and_width(tmp_path: Path) -> None:
+    path = two_inputs(tmp_path, [1, 3, "h", "w"], [1, 3, "h", "w"])
+    shape = "a:1,3,-1,-1;b:1,3,-1,-1"
+    found = plan(path, input_shape=shape, dynamic_image_size="16,32;8,8")
+    assert [gear for gear, _ in found.gears] == [(16, 32), (8, 8)]
+    assert found.gears[0][1]["b"] == (1, 3, 16, 32)
+    assert code(path, input_shape=shape, dynamic_image_size="16, 32;8,8") == "E19999"
+    assert code(path, input_shape=shape, dynamic_image_size="16,;8,8") == "E10037"
+    assert code(path, input_shape=shape, dynamic_image_size="16,;8,") == "E10046"
+
+
+def test_a_good_model_passes_without_shapes_or_output(tmp_path: Path) -> None:
+    run_precheck(options(encoder(tmp_path)), Console())
+    report = json.loads((tmp_path / "check_result.json").read_text())
+    assert (report["name"], report["result"], report["fail"]) == ("encoder", "success", 0)
+    proto = tiny_encoder()
+    assert report["total"] == report["pass"] == len(proto.graph.node) + 1 + len(proto.graph.initializer)
+    assert [op["type"] for op in report["op"]][-1] == "Constant"
+    assert {"name": "ids", "result": "success", "type": "Input"} in report["op"]
+    assert {op["type"] for op in report["op"]} >= {"ai.onnx::17::MatMul"}
+    assert all("cause" not in op for op in report["op"])
+
+
+def test_plugins_are_registered_by_opset() -> None:
+    """atc.md §8; amct.md §6.1. GridSample at 11 is MMCV's export; for MMCVModulatedDeformConv2d users write
+    DeformableConv2D instead."""
+    yes = {11: "MatMul GridSample DeformableConv2D", 8: "AscendDequant", 14: "Trilu", 16: "GridSample"}
+    yes |= {18: "MatMul BitwiseAnd", 22: "AscendQuant AscendRequantS16"}
+    no = {7: "MatMul", 19: "MatMul", 23: "AscendQuant", 17: "LayerNormalization QuantizeLinear BitwiseAnd"}
+    no |= {13: "MatMulInteger Loop Trilu", 15: "GridSample", 11: "Scan MMCVModulatedDeformConv2d", 14: "Bernoulli"}
+    for known, kinds in ((True, yes), (False, no)):
+        for opset, names in kinds.items():
+            for kind in names.split():
+                assert is_registered("", opset, kind) is known, (opset, kind)
+    assert is_registered("npu", 1, "NPURmsNorm")
+    for domain, opset, kind in (("npu", 1, "Add"), ("com.microsoft", 1, "MatMul"), ("com.microsoft", 11, "Add")):
+        assert not is_registered(domain, opset, kind)
+
+
+def test_a_compiled_encoder_computes_what_the_onnx_file_does_up_to_half_precision(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    model = compiled(path, input_shape=STATIC)
+    assert [(t.name, t.dtype, t.shape) for t in model.inputs] == [("ids", "int64", (BATCH, LENGTH))]
+    assert [(t.name, t.dtype, t.shape) for t in model.outputs] == [("logits", "float32", (BATCH, 5))]
+    assert model.output_names == ("classifier:0:logits",)  # pyacl.md §1: node:index:onnx_output_name
+    assert 0 < difference(model, path, ids(BATCH, LENGTH)) < 0.02
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"input_shape": "ids:-1,16", "dynamic_batch_size": "1,2"},
+        {"input_shape": "ids:-1,-1", "dynamic_dims": "1,16;2,16"},
+        {"input_shape": "ids:1~4,16"},
+    ],
+)
+def test_a_quantized_model_takes_no_dynamic_shapes(flags: dict[str, str], tmp_path: Path) -> None:
+    """atc.md, fact 4 (atctool_0040, General Restrictions)."""
+    assert codes_of(quantized_encoder(tmp_path), **flags) == ["E10055"]
+
+
+def test_gears_hold_kernels_for_every_shape_in_the_order_given(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    model = compiled(path, input_shape="ids:-1,-1", dynamic_dims="2,32;1,16")
+    assert model.gear_kind == "dynamic_dims"
+    assert [gear.dims for gear in model.gears] == [(2, 32), (1, 16)]
+    assert model.inputs[0].shape == (-1, -1)
+    assert model.outputs[0].shape == (-1, 5)
+    assert [gear.outputs[0].shape for gear in model.gears] == [(2, 5), (1, 5)]
+    assert largest_gear(model) is model.gears[0]
+    for index, (batch, length) in enumerate(((2, 32), (1, 16))):
+        assert difference(model, path, ids(batch, length), gear=index) < 0.02
+    assert (tmp_path / "encoder.om").exists()
+
+
+def test_a_range_model_gets_os_and_cpu_before_the_first_om_of_its_path(tmp_path: Path) -> None:
+    """atc.md §6."""
+    path = encoder(tmp_path)
+    model = compiled(path, input_shape="ids:1~4,-1")
+    suffix = f"_{platform.system().lower()}_{platform.machine()}"
+    assert model.gear_kind == "range"
+    assert model.outputs[0].shape == (-1, 5)
+    assert (tmp_path / f"encoder{suffix}.om").exists()
+    assert difference(model, path, ids(3, 9)) < 0.02
+    (tmp_path / "runs.om").mkdir()
+    (tmp_path / f"runs{suffix}.om").mkdir()
+    run_compile(options(path, input_shape="ids:1~4,16", output=str(tmp_path / "runs.om" / "a")), Console())
+    assert (tmp_path / f"runs{suffix}.om" / "a.om").exists()
+
+
+def test_an_output_that_cannot_be_opened_is_found_at_the_end(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    (tmp_path / "busy.om").mkdir()
+    with pytest.raises(AtcFailure) as caught:
+        run_compile(options(path, input_shape=STATIC, output=str(tmp_path / "busy")), Console())
+    record, tail = caught.value.records
+    assert (record.code, tail.code) == ("E10001", "E10042")
+    assert record.arguments["parameter"] == "file parameter"
+    assert (tmp_path / "fusion_result.json").exists()
+
+
+def test_float_inputs_can_be_fed_in_half_precision(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    model_zoo.write_gemms(path)
+    model = compiled(path, input_shape="x:2,12", input_fp16_nodes="x", output_type="FP16")
+    assert model.inputs[0].dtype == model.outputs[0].dtype == "float16"
+    assert not [k for k in model.gears[0].kernels if k.op_type == "Cast"]
+    feeds = {"x": model_zoo.rows(2, 0)["x"].astype(np.float16)}
+    assert Executable(model, threads=1).run(feeds)["y"].dtype == np.float16
+    assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="z") == ["E10016"]
+    assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="first") == ["E10017"]
+
+
+def test_the_rounding_in_front_of_a_layer_norm_is_no_part_of_it(tmp_path: Path) -> None:
+    write_bert(tmp_path / "float.onnx", exporter="torchscript", opset=17, attention="sdpa")
+    onnx.save(atc_form(load_graph(read_model(tmp_path / "float.onnx"))), tmp_path / "model.onnx")
+    feeds = tokens(2, 0)
+    shapes = ";".join(f"{name}:{','.join(map(str, array.shape))}" for name, array in feeds.items())
+
+    om = compiled(tmp_path / "model.onnx", input_shape=shapes)
+    got = Executable(om).run(feeds)
+
+    expected = ort.InferenceSession(str(tmp_path / "float.onnx")).run(None, feeds)
+    assert {"LayerNorm", "AddLayerNorm"} <= {kernel.op_type for kernel in om.gears[0].kernels}
+    for float_output, output in zip(expected, got.values(), strict=True):
+        assert 0 < np.abs(float_output - output).max() < 0.02

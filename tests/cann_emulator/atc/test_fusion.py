@@ -1,47 +1,27 @@
-"""What the fusion passes join, and that each can be switched (atc.md §4.2, §4.3)."""
+"""Fusion passes and precision: what is joined, what can be switched, which types kernels get (atc.md §3, §4)."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from tests.cann_emulator.atc.compiling import (
-    BATCH,
-    LENGTH,
     STATIC,
-    Array,
     compiled,
-    difference,
     encoder,
-    options,
     quantized_encoder,
     types_of,
 )
-from tests.targets.encoder import ids, model_of
-from workbench.cann_emulator.atc.console import Console
-from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
-from workbench.cann_emulator.om import OfflineModel
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return
+from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, BUILT_IN, FORBIDDEN_TO_CLOSE, Switches, read_switches
+from workbench.cann_emulator.atc.precision import CUBE_TYPES
+from workbench.cann_emulator.om import Kernel, OfflineModel
 
 
 def switched(folder: Path, model: Path, states: dict[str, dict[str, str]], **flags: str) -> OfflineModel:
     (folder / "switch.json").write_text(json.dumps({"Switch": states}))
     return compiled(model, input_shape=STATIC, fusion_switch_file=str(folder / "switch.json"), **flags)
-
-
-def running(model: OfflineModel) -> int:
-    return sum(kernel.core != "none" for kernel in model.gears[-1].kernels)
 
 
 def test_an_encoder_becomes_library_operators(tmp_path: Path) -> None:
@@ -74,17 +54,6 @@ def test_every_pass_that_matched_can_be_switched_off_and_changes_the_kernels(qua
         assert [k for k in model.gears[0].kernels] != [k for k in plain.gears[0].kernels], name
 
 
-def test_without_any_fusion_the_result_is_the_same_up_to_rounding(tmp_path: Path) -> None:
-    path = encoder(tmp_path)
-    fused = compiled(path, input_shape=STATIC)
-    bare = switched(tmp_path, path, {"GraphFusion": {"ALL": "off"}, "UBFusion": {"ALL": "off"}})
-    assert running(bare) > 2 * running(fused)
-    assert not bare.graph_fusions
-    assert not bare.ub_fusions
-    assert all(len(kernel.nodes) <= 1 for kernel in bare.gears[0].kernels)
-    assert difference(bare, path, ids(BATCH, LENGTH)) < 0.03
-
-
 def test_o1_switches_off_what_can_be_switched_off(tmp_path: Path) -> None:
     """atc.md §2.3, --oo_level."""
     path = encoder(tmp_path)
@@ -94,117 +63,6 @@ def test_o1_switches_off_what_can_be_switched_off(tmp_path: Path) -> None:
     (tmp_path / "switch.json").write_text('{"ExceptionalPassOfO1Level": ["GeluFusionPass"]}')
     kept = compiled(path, input_shape=STATIC, oo_level="O1", fusion_switch_file=str(tmp_path / "switch.json"))
     assert kept.graph_fusions == {"GeluFusionPass": (1, 1)}
-
-
-def write(path: Path, nodes: list[onnx.NodeProto], weights: dict[str, Array], shape: list[int | str]) -> None:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    onnx.save(model_of(nodes, weights, [x], [y], opset=14), path)
-
-
-def node(op_type: str, inputs: str, output: str, **attributes: object) -> onnx.NodeProto:
-    return helper.make_node(op_type, inputs.split(), [output], name=f"{op_type}_{output}", **attributes)
-
-
-def test_a_softmax_in_pieces_becomes_one(tmp_path: Path) -> None:
-    nodes = [
-        node("ReduceMax", "x", "top", axes=[-1]),
-        node("Sub", "x top", "shifted"),
-        node("Exp", "shifted", "e"),
-        node("ReduceSum", "e axis", "total"),
-        node("Div", "e total", "y"),
-    ]
-    write(tmp_path / "m.onnx", nodes, {"axis": np.array([-1])}, [2, 8])
-    model = compiled(tmp_path / "m.onnx")
-    assert model.graph_fusions == {"SoftmaxFusionPass": (1, 1)}
-    assert ("SoftmaxV2", "float16") in types_of(model)
-    assert difference(model, tmp_path / "m.onnx", {"x": np.linspace(-3, 3, 16, dtype=np.float32).reshape(2, 8)}) < 1e-3
-
-
-TANH_GELU = [
-    node("Pow", "x three", "cube"),
-    node("Mul", "cube small", "weighted"),
-    node("Add", "x weighted", "sum"),
-    node("Mul", "sum root", "inner"),
-    node("Tanh", "inner", "t"),
-    node("Add", "t one", "plus"),
-    node("Mul", "x half", "halved"),
-    node("Mul", "halved plus", "y"),
-]
-TANH_CONSTANTS: dict[str, Array] = {
-    name: np.array(value, np.float32)
-    for name, value in {"three": 3, "small": 0.044715, "root": 0.7978846, "one": 1, "half": 0.5}.items()
-}
-
-
-def test_a_gelu_with_tanh_becomes_one_at_static_shapes_only(tmp_path: Path) -> None:
-    """atc.md §4.3: static shape only (atlasrr_30_0011)."""
-    write(tmp_path / "m.onnx", TANH_GELU, TANH_CONSTANTS, ["n", 8])
-    assert compiled(tmp_path / "m.onnx", input_shape="x:2,8").graph_fusions == {"GeluFusionPass": (1, 1)}
-    assert not compiled(tmp_path / "m.onnx", input_shape="x:1~4,8").graph_fusions
-
-
-def test_a_gelu_with_other_constants_is_left_alone(tmp_path: Path) -> None:
-    write(tmp_path / "m.onnx", TANH_GELU, {**TANH_CONSTANTS, "small": np.array(0.05, np.float32)}, [2, 8])
-    assert not compiled(tmp_path / "m.onnx").graph_fusions
-
-
-def test_what_somebody_else_reads_stays_outside(tmp_path: Path) -> None:
-    nodes = [*TANH_GELU[:-1], node("Mul", "halved plus", "g"), node("Add", "g t", "y")]
-    write(tmp_path / "m.onnx", nodes, TANH_CONSTANTS, [2, 8])
-    assert not compiled(tmp_path / "m.onnx").graph_fusions
-
-
-def test_a_square_written_as_a_product_is_the_other_layer_norm_pass(tmp_path: Path) -> None:
-    nodes = [
-        node("ReduceMean", "x", "m", axes=[-1]),
-        node("Sub", "x m", "c"),
-        node("Mul", "c c", "sq"),
-        node("ReduceMean", "sq", "v", axes=[-1]),
-        node("Add", "v eps", "ve"),
-        node("Sqrt", "ve", "s"),
-        node("Div", "c s", "y"),
-    ]
-    write(tmp_path / "m.onnx", nodes, {"eps": np.array(1e-12, np.float32)}, [2, 8])
-    model = compiled(tmp_path / "m.onnx")
-    assert model.graph_fusions == {"LayerNormFusionPass": (1, 1)}
-    (norm,) = [kernel for kernel in model.gears[0].kernels if kernel.op_type == "LayerNorm"]
-    assert [tensor.name for tensor in norm.inputs if "Cast" not in tensor.name] == []  # epsilon is an attribute now
-
-
-def test_a_transpose_before_a_product_of_activations_joins_it(tmp_path: Path) -> None:
-    nodes = [
-        node("Transpose", "x", "xt", perm=[0, 2, 1]),
-        node("MatMul", "x xt", "y"),
-    ]
-    write(tmp_path / "m.onnx", nodes, {}, [2, 4, 8])
-    model = compiled(tmp_path / "m.onnx")
-    assert model.graph_fusions["BatchMatMulTransposeFusionPass"] == (1, 1)
-    x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32)
-    assert difference(model, tmp_path / "m.onnx", {"x": x}) < 0.02
-
-
-def test_a_sum_that_two_read_is_a_second_result_of_its_kernel(tmp_path: Path) -> None:
-    nodes = [
-        node("Exp", "x", "e"),
-        node("Add", "x e", "sum"),
-        node("ReduceMean", "sum", "m", axes=[-1]),
-        node("Sub", "sum m", "c"),
-        node("Pow", "c two", "sq"),
-        node("ReduceMean", "sq", "v", axes=[-1]),
-        node("Add", "v eps", "ve"),
-        node("Sqrt", "ve", "s"),
-        node("Div", "c s", "n"),
-        node("Tanh", "n", "t"),
-        node("Add", "t sum", "y"),
-    ]
-    weights: dict[str, Array] = {"eps": np.array(1e-5, np.float32), "two": np.array(2, np.float32)}
-    write(tmp_path / "m.onnx", nodes, weights, [2, 8])
-    model = compiled(tmp_path / "m.onnx")
-    (norm,) = [kernel for kernel in model.gears[0].kernels if kernel.op_type == "AddLayerNorm"]
-    assert {tensor.name for tensor in norm.outputs} == {"n", "sum"}
-    x = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
-    assert difference(model, tmp_path / "m.onnx", {"x": x}) < 0.02
 
 
 def test_dumpable_quantization_stays_in_kernels_of_its_own(tmp_path: Path) -> None:
@@ -228,21 +86,143 @@ def test_fusion_result_names_what_matched(tmp_path: Path) -> None:
     assert text.startswith('{\n    "session_and_graph_id_')
 
 
-def test_an_earlier_result_goes_when_the_engine_starts_and_none_is_written_on_request(tmp_path: Path) -> None:
-    path, result = encoder(tmp_path), tmp_path / "fusion_result.json"
-    result.write_text("old")
-    with pytest.raises(AtcFailure, match="EE1001"):
-        run_compile(options(path, input_shape=STATIC, soc_version="nobody"), Console())
-    assert result.read_text() == "old"  # it failed before
-    with pytest.raises(AtcFailure, match="E10016"):
-        run_compile(options(path, input_shape=f"{STATIC};nobody:1,2"), Console())
-    assert not result.exists()
-    run_compile(options(path, input_shape=STATIC, export_compile_stat="0"), Console())
-    assert not result.exists()
+def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:
+    (folder / "switch.cfg").write_text(text)
+    return read_switches(str(folder / "switch.cfg"), oo_level)
 
 
-def test_the_result_goes_into_the_work_path_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASCEND_WORK_PATH", str(tmp_path / "work"))
-    compiled(encoder(tmp_path), input_shape=STATIC)
-    (found,) = (tmp_path / "work" / "FE").glob("*/fusion_result.json")
-    assert found.parent.name.isdecimal()
+def test_lines_of_text_switch_both_groups(tmp_path: Path) -> None:
+    switches = read(tmp_path, "GeluFusionPass:off\n\nTbeEltwiseFusionPass: off\n")
+    for group in BUILT_IN:
+        assert not switches.is_on("GeluFusionPass", group)
+        assert not switches.is_on("TbeEltwiseFusionPass", group)
+
+
+def test_all_does_not_reach_passes_with_a_line_of_their_own_in_the_built_in_file(tmp_path: Path) -> None:
+    """atc.md §4.2: explicit entries, the built-in ones too, come before "ALL"."""
+    off = read(tmp_path, '{"Switch": {"GraphFusion": {"ALL": "off"}, "UBFusion": {"ALL": "off"}}}')
+    on = read(tmp_path, '{"Switch": {"GraphFusion": {"ALL": "on"}}}')
+    assert off.is_on("LayerNormGradV3FusionPass", "GraphFusion")
+    assert off.is_on("TbeMatmulFixPipeFusionPass", "UBFusion")
+    assert not off.is_on("GeluFusionPass", "GraphFusion")
+    assert not on.is_on("SoftmaxSmallOpFusionPass", "GraphFusion")
+
+
+def test_protected_passes_stay_on_whatever_is_said(tmp_path: Path) -> None:
+    for name in FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1:
+        text = json.dumps({"Switch": {"GraphFusion": {name: "off", "ALL": "off"}, "UBFusion": {name: "off"}}})
+        assert all(read(tmp_path, text, level).is_on(name, group) for level in ("O3", "O1") for group in BUILT_IN), name
+
+
+def test_files_of_another_form_are_refused_by_code(tmp_path: Path) -> None:
+    json_forms = ('{"Switch": {"GraphFusion": {"A": "OFF"}}}', '{"Switches": {}}', '{"Switch": {"Graph": {}}}', "[]")
+    for code, texts in {
+        "E21001": ("",),
+        "E21002": (*json_forms, '{"Priority": []}', '{"ExceptionalPassOfO1Level": {"A": "on"}}'),
+        "E20003": ("A:off\nA:on", "A:Off", "A off", '{"Switch": {"GraphFusion": {"A": "off"}}'),  # broken JSON is text
+    }.items():
+        for text in texts:
+            with pytest.raises(AtcFailure) as caught:
+                read(tmp_path, text)
+            assert [record.code for record in caught.value.records] == [code], text
+
+
+CUBES = {kind for kind in CUBE_TYPES if "MatMul" in kind}
+
+
+def dtypes(model: OfflineModel, chosen: Callable[[Kernel], bool]) -> set[str]:
+    return {kernel.dtype for kernel in model.gears[0].kernels if chosen(kernel)}
+
+
+def is_cube(kernel: Kernel) -> bool:
+    return kernel.op_type in CUBES
+
+
+def is_vector(kernel: Kernel) -> bool:
+    return kernel.core == "vector" and kernel.op_type != "Cast"
+
+
+def of_type(kind: str) -> Callable[[Kernel], bool]:
+    return lambda kernel: kernel.op_type == kind
+
+
+def test_modes_decide_by_kind_of_operator(tmp_path: Path) -> None:
+    path, half, single, both = encoder(tmp_path), {"float16"}, {"float32"}, {"float16", "float32"}
+    for flag, modes in {
+        "precision_mode": {
+            "force_fp16": (half, half),
+            "force_fp32": (half, single),
+            "cube_fp16in_fp32out": (half, single),
+            "allow_fp32_to_fp16": (half, single),
+            "must_keep_origin_dtype": (single, single),
+            "allow_mix_precision": (half, both),
+            "allow_mix_precision_bf16": ({"bfloat16"}, {"bfloat16", "float32"}),
+            "allow_fp32_to_bf16": (single, single),
+        },
+        "precision_mode_v2": {"fp16": (half, half), "origin": (single, single), "mixed_float16": (half, both)},
+    }.items():
+        for mode, expected in modes.items():
+            model = compiled(path, input_shape=STATIC, **{flag: mode})
+            assert (dtypes(model, is_cube), dtypes(model, is_vector)) == expected, mode
+    plain = compiled(path, input_shape=STATIC)
+    assert dtypes(plain, is_cube) == dtypes(plain, is_vector) == half
+
+
+def test_black_types_stay_in_float_and_grey_ones_follow(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    plain = compiled(path, input_shape=STATIC, precision_mode="allow_mix_precision")
+    assert dtypes(plain, of_type("ReduceMeanD")) == {"float32"}  # black
+    assert dtypes(plain, of_type("GatherV2")) == {"float32"}  # grey, nothing before it
+    assert dtypes(plain, of_type("SoftmaxV2")) == {"float16"}  # grey, behind a product
+    lists = {"black-list": {"to-add": ["SoftmaxV2"], "to-remove": ["ReduceMeanD"]}}
+    (tmp_path / "mix.json").write_text(json.dumps(lists))
+    changed = compiled(
+        path, input_shape=STATIC, precision_mode="allow_mix_precision", modify_mixlist=str(tmp_path / "mix.json")
+    )
+    assert dtypes(changed, of_type("SoftmaxV2")) == {"float32"}
+    assert dtypes(changed, of_type("ReduceMeanD")) == {"float16"}
+
+
+def test_keep_dtype_by_type_and_by_the_names_of_the_file(tmp_path: Path) -> None:
+    for line, kind in (
+        ("pool", "ReduceMeanD"),
+        ("OpType::ReduceMean", "ReduceMeanD"),
+        ("OpType::LayerNorm", "AddLayerNorm"),
+    ):
+        (tmp_path / "keep.txt").write_text(f"{line}\nnobody_has_this_name\n")
+        model = compiled(encoder(tmp_path), input_shape=STATIC, keep_dtype=str(tmp_path / "keep.txt"))
+        assert dtypes(model, of_type(kind)) == {"float32"}
+        assert dtypes(model, is_cube) == {"float16"}
+
+
+def test_customize_dtypes_beats_keep_dtype_and_the_mode(tmp_path: Path) -> None:
+    (tmp_path / "keep.txt").write_text("OpType::SoftmaxV2\n")
+    (tmp_path / "custom.txt").write_text("softmax::InputDtype:float16,OutputDtype:float16\n")
+    model = compiled(
+        encoder(tmp_path),
+        input_shape=STATIC,
+        precision_mode="must_keep_origin_dtype",
+        keep_dtype=str(tmp_path / "keep.txt"),
+        customize_dtypes=str(tmp_path / "custom.txt"),
+    )
+    assert dtypes(model, of_type("SoftmaxV2")) == {"float16"}
+
+
+def test_implementation_modes_reach_the_kernels_of_their_types(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+
+    def modes(**flags: str) -> dict[str, str]:
+        model = compiled(path, input_shape=STATIC, **flags)
+        return {k.op_type: k.implementation for k in model.gears[0].kernels if k.implementation}
+
+    assert modes() == {}
+    assert modes(op_select_implmode="high_precision", optypelist_for_implmode="SoftmaxV2,AddLayerNorm") == {
+        "SoftmaxV2": "high_precision",
+        "AddLayerNorm": "high_precision",
+    }
+    (tmp_path / "op.ini").write_text("[ByOpType]\nSoftmaxV2=high_performance\n[ByNodeName]\npool=high_precision\nx=?\n")
+    assert modes(op_precision_mode=str(tmp_path / "op.ini"), op_select_implmode="high_precision") == {
+        "SoftmaxV2": "high_performance",
+        "ReduceMeanD": "high_precision",
+    }
+    assert "GatherV2" in modes(op_select_implmode="high_precision_for_all")

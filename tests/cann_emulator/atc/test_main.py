@@ -1,14 +1,17 @@
 """Whole runs: stdout, stderr, exit status (atc.md §5.1, §5.2), with the real compile behind them."""
 
-import os
+import ast
 import re
-import subprocess
-import sys
+import string
 from pathlib import Path
 
 import pytest
 
+import workbench.cann_emulator.atc as atc
+from tests.reference_pages import atc_flags, atc_values
 from tests.tiny import write_model
+from workbench.cann_emulator.atc.failure import AtcFailure, entry_of, is_inner
+from workbench.cann_emulator.atc.flags import Malformed, known_flags, parse
 from workbench.cann_emulator.atc.main import main
 from workbench.cann_emulator.om import load_om
 
@@ -20,10 +23,7 @@ BUILD = ("--framework=5", "--model=m.onnx", "--output=m", "--input_shape=x:1,16"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for variable in [name for name in os.environ if name.startswith(("ASCEND_", "CANN_EMULATOR_", "NPU_"))]:
-        monkeypatch.delenv(variable)
-    monkeypatch.chdir(tmp_path)
+def folder(own_folder: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     write_model(tmp_path / "m.onnx")
     return tmp_path
@@ -67,14 +67,6 @@ def test_a_refused_flag_prints_dots_before_the_verdict(capsys: pytest.CaptureFix
     assert lines[-2:] == ["", ""]
 
 
-def test_a_bad_value_goes_straight_to_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    status, lines, errors = run(capsys, "--framework=7")
-
-    assert (status, errors) == (255, "")
-    assert lines[:2] == [BANNER, FAILURE]
-    assert code_of(lines) == "E10007"
-
-
 @pytest.mark.parametrize(
     ("words", "errors"),
     [
@@ -100,14 +92,6 @@ def test_help_prints_the_banner_and_every_flag(word: str, capsys: pytest.Capture
     assert "deterministic_level" not in shown
 
 
-def test_a_pre_check_writes_its_report_and_no_om(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, _, _ = run(capsys, "--mode=3", "--framework=5", "--model=m.onnx", CHIP)
-
-    assert status == 0
-    assert (folder / "check_result.json").is_file()
-    assert not list(folder.glob("*.om"))
-
-
 def test_an_om_becomes_json_and_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, *BUILD)
     assert run(capsys, "--mode=1", "--om=m.om", "--json=m.json")[0] == 0
@@ -119,19 +103,14 @@ def test_an_om_becomes_json_and_is_shown(folder: Path, capsys: pytest.CaptureFix
     assert (status, code_of(lines)) == (255, "E10057")
 
 
-def test_an_empty_value_is_no_value(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    empty = ("--output_type=", "--fusion_switch_file=", "--insert_op_conf=", "--input_format=", "--out_nodes=")
-    assert run(capsys, *BUILD, *empty)[0] == 0
-    assert "output_type" not in load_om(folder / "m.om").options
-
-
-def test_a_shape_range_replaces_the_shape(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, lines, _ = run(capsys, *BUILD, "--input_shape_range=x:[1~8,16]")
-
-    assert status == 0
-    assert lines[1].startswith("WARNING: ")
-    (om,) = folder.glob("*.om")
-    assert re.fullmatch(r"m_linux_\w+\.om", om.name)
+def test_conversions_to_json_look_at_both_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, code in (
+        (("--om=m.onnx",), "E10004"),
+        (("--json=m.json",), "E10004"),
+        (("--om=no", "--json=j"), "E10001"),
+    ):
+        status, lines, _ = run(capsys, "--mode=1", *words)
+        assert (status, code_of(lines)) == (255, code), words
 
 
 @pytest.mark.parametrize(
@@ -165,33 +144,86 @@ def test_a_log_holds_the_command_line_and_the_failure(folder: Path, capsys: pyte
     assert "E10001: " in text
 
 
-def test_the_program_ends_with_255_and_quickly_when_it_refuses(folder: Path) -> None:
-    """Hundreds of compiles are started; a refused one must not wait for onnx and numpy."""
-    command = [sys.executable, "-m", "workbench.cann_emulator.atc", "--framework=5", "--model=none.onnx", "--output=m"]
-    times = []
-    for _ in range(3):
-        before = os.times()
-        done = subprocess.run([*command, CHIP], capture_output=True, text=True, timeout=200, check=False)
-        times.append(sum(os.times()[2:4]) - sum(before[2:4]))
-        assert done.returncode == 255
-        assert done.stderr == ""
-        assert done.stdout.splitlines()[:3] == [BANNER, "...", FAILURE]
-    assert min(times) < 1.0, "processor seconds; onnx and numpy alone would double the 0.1 s it takes"
+KNOWN = known_flags((8, 5, 0))
+
+NOT_IN_8_5_0 = """
+optimization_switch jit_compile static_model_ops_lower_limit multi_stream_parallel_mode raw_ge_options
+raw_ge_options_ignore_unsupported h2d_overlapped_with_compute hccl_sub_comm_config enable_attr_compression
+deterministic_level
+"""
 
 
-def test_a_refused_line_imports_no_heavy_library() -> None:
-    code = (
-        "import sys\nfrom workbench.cann_emulator.atc.main import main\nmain(['--framework=5', '--model=none'])\n"
-        "print([m for m in ('numpy', 'onnx', 'onnxruntime', 'ruamel') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+def test_the_flags_of_8_5_0_are_those_of_the_reference_page() -> None:
+    listed, named = atc_flags()
 
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert listed - {"help"} <= set(KNOWN) <= named
 
 
-def test_a_path_that_is_no_text_is_refused_and_printed_back(folder: Path) -> None:
-    command = [sys.executable, "-m", "workbench.cann_emulator.atc", "--framework=5", b"--model=\xff.onnx", "--output=m"]
-    done = subprocess.run([*command, CHIP], capture_output=True, timeout=300, check=False)
+def test_every_flag_of_8_5_0_takes_a_value() -> None:
+    for name, flag in KNOWN.items():
+        value = flag.values[-1] if flag.values else "anything at all"
+        assert flag.about
+        assert parse([f"--{name}={value}"], KNOWN) == {name: value}
+        with pytest.raises(Malformed, match="missing its argument"):
+            parse([f"--{name}"], KNOWN)
 
-    assert done.returncode == 255
-    assert b"\xff.onnx" in done.stdout
+
+def test_a_newer_flag_is_unknown_and_a_maintenance_release_knows_one_more() -> None:
+    for name in NOT_IN_8_5_0.split():
+        with pytest.raises(Malformed, match=f"unknown command line flag '{name}'"):
+            parse([f"--{name}=1"], KNOWN)
+    assert set(known_flags((8, 5, 1))) - set(KNOWN) == {"deterministic_level"}
+    assert parse(["--deterministic_level=2"], known_flags((8, 5, 1))) == {"deterministic_level": "2"}
+
+
+def test_values_of_the_table_are_accepted_and_any_other_is_rejected_with_its_code() -> None:
+    """The allowed values are told alphabetically, in brackets."""
+    assert {name for name, flag in KNOWN.items() if flag.values} == set(atc_values())
+    for name, (values, code) in atc_values().items():
+        for value in values:
+            assert parse([f"--{name}", value], KNOWN) == {name: value}
+        for wrong in ("", "2.0", "7", "nonsense", " 1"):
+            with pytest.raises(AtcFailure) as caught:
+                parse([f"--{name}={wrong}"], KNOWN)
+            (record,) = caught.value.records
+            assert record.code == code, name
+            if code == "E10001":
+                assert record.arguments["parameter"] == f"--{name}"
+                assert " ".join(f"[{value}]" for value in sorted(values)) in record.arguments["reason"]
+
+
+def arguments_of(message: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(message) if name}
+
+
+def raised_records() -> list[tuple[str, str, set[str]]]:
+    """(place, code, names of arguments) of every literal failure("…", …) and Record(code="…", arguments={…})."""
+    found = []
+    for file in sorted(Path(atc.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            place = f"{file.name}:{node.lineno}"
+            named = {k.arg: k.value for k in node.keywords if k.arg}
+            if len(named) != len(node.keywords):
+                continue
+            if node.func.id == "failure" and node.args and isinstance(node.args[0], ast.Constant):
+                found.append((place, str(node.args[0].value), set(named)))
+            elif node.func.id == "Record" and isinstance(named.get("code"), ast.Constant):
+                given = named.get("arguments")
+                if given is None or isinstance(given, ast.Dict):
+                    keys = given.keys if isinstance(given, ast.Dict) else []
+                    if all(isinstance(key, ast.Constant) for key in keys):
+                        found.append((place, str(named["code"].value), {str(key.value) for key in keys}))
+    return found
+
+
+def test_every_record_that_is_raised_has_the_catalogues_arguments() -> None:
+    records = raised_records()
+    assert len(records) > 60
+    for place, code, arguments in records:
+        entry = entry_of(code)
+        assert entry is not None, f"{place}: {code} is in no catalogue"
+        wanted = arguments_of(entry.message)
+        allowed = wanted | {"message"} if is_inner(code) else wanted
+        assert wanted <= arguments <= allowed, f"{place}: {code} needs {sorted(wanted)}, has {sorted(arguments)}"

@@ -5,6 +5,11 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.om_set import CompiledSet, compile_set
+from workbench.targets.ascend.settings import AscendCompile
+from workbench.values.candidate import Candidate, Precision
+
 PREAMBLE = """\
 #!/bin/sh
 mode=0
@@ -31,8 +36,46 @@ SUCCESS = 'echo "ATC run success, welcome to the next use."\n'
 
 def play_atc(folder: Path, body: str) -> dict[str, str]:
     """Write `folder/bin/atc`, which does `body` in mode 0, and return an environment that finds it."""
-    program = folder / "bin" / "atc"
+    return play(folder, "atc", PREAMBLE + textwrap.dedent(body)) | {"HOME": str(folder)}
+
+
+def play(folder: Path, name: str, script: str) -> dict[str, str]:
+    """Write `folder/bin/name`, a shell script, and return an environment that finds it."""
+    program = folder / "bin" / name
     program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(PREAMBLE + textwrap.dedent(body))
+    program.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": str(folder)}
+    return {"PATH": f"{program.parent}:/usr/bin:/bin"}
+
+
+INTERFACE = Interface(
+    inputs=(Port(name="ids", dtype="int64", shape=("batch", "sequence")),),
+    outputs=(Port(name="y", dtype="float32", shape=("batch", 3)),),
+)
+ONE = AscendCompile(sequence_bins=(16,))
+FOUR = AscendCompile(batches=(1, 2), sequence_bins=(16, 32))
+WRITES_OM = 'echo "$shape" > "$output.om"\n' + SUCCESS
+
+
+def compiled(
+    tmp_path: Path,
+    body: str,
+    settings: AscendCompile = ONE,
+    to: Path | None = None,
+    *,
+    parallel: int = 2,
+    **variables: str,
+) -> CompiledSet:
+    lowered = tmp_path / "lowered.onnx"
+    lowered.write_bytes(b"onnx")
+    to = to or tmp_path / "to"
+    to.mkdir(parents=True, exist_ok=True)
+    return compile_set(
+        lowered,
+        Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings),
+        INTERFACE,
+        to,
+        soc_version="Ascend910B3",
+        environment=play_atc(tmp_path, body) | variables,
+        parallel=parallel,
+    )

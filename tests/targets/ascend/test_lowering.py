@@ -4,16 +4,19 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.model_zoo import ZOO
 from tests.targets.encoder import ids, model_of, record_for, save, tiny_encoder
+from workbench.cann_emulator.atc.operator_types import core_of
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.targets.ascend.lowering import atc_form
-from workbench.targets.ascend.operators import check_operators
+from workbench.targets.ascend.lowering import atc_form, lowered_form
+from workbench.targets.ascend.operators import AICPU_START_US, OPERATOR_RULES, check_operators
+from workbench.targets.ascend.settings import AscendCompile
+from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import LoweringError
+from workbench.values.modelled_times.device_data import load_device_data
 
 
 def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
@@ -77,20 +80,6 @@ def test_gelu_of_opset_20_is_written_in_small_operators(approximate: str) -> Non
     assert np.allclose(outputs(proto, {"x": x})[0], outputs(lowered, {"x": x})[0], atol=2e-6)
 
 
-def test_equal_models_are_lowered_to_equal_bytes() -> None:
-    first, second = (atc_form(tiny_encoder()).SerializeToString(deterministic=True) for _ in range(2))
-
-    assert first == second
-
-
-def test_an_operator_that_is_newer_than_what_atc_covers_is_refused_by_name() -> None:
-    node = helper.make_node("RMSNormalization", ["x", "gain"], ["y"], name="rms")
-    proto = one_node(node, {"gain": np.ones(8, np.float32)}, 23)
-
-    with pytest.raises(LoweringError, match="rms: RMSNormalization of opset 23 is newer than opset 18"):
-        atc_form(proto)
-
-
 def test_an_operator_of_onnx_runtime_is_refused_by_name() -> None:
     node = helper.make_node("FastGelu", ["x"], ["y"], name="fast", domain="com.microsoft")
     proto = one_node(node, {}, 17)
@@ -107,11 +96,105 @@ def test_layer_normalization_over_several_axes_is_refused() -> None:
         atc_form(one_node(node, {"gain": np.ones((4, 8), np.float32)}, 17))
 
 
-def test_the_int8_form_computes_the_same_before_and_after(tmp_path: Path) -> None:
-    path = save(tiny_encoder(), tmp_path / "model.onnx")
-    deploy = lower_deploy(load_graph(read_model(path)), record_for(path, ids(4, 7)))
+def test_scales_and_integer_biases_do_not_count_and_which_layers_are_quantized_does(tmp_path: Path) -> None:
+    plain = save(tiny_encoder(), tmp_path / "model.onnx")
+    candidate = Candidate(
+        target="ascend910b3",
+        precision=Precision(mode="force_fp16"),
+        compile=AscendCompile(batches=(1,), sequence_bins=(16,)),
+    )
 
-    expected = Interpreter(deploy).run(ids(4, 7))["logits"]
-    got = Interpreter(atc_form(deploy)).run(ids(4, 7))["logits"]
+    def form(seed: int, *, products: bool = False) -> str:
+        record = record_for(plain, ids(4, 7, seed), symmetric=True, products=products)
+        file = tmp_path / f"{seed}{products}.onnx"
+        onnx.save(atc_form(lower_deploy(load_graph(read_model(plain)), record, merge_bias=True)), file)
+        return lowered_form(file, candidate)
 
-    assert np.array_equal(expected, got)
+    assert form(0) == form(1)  # the biases of MatMul's Add and of the Gemm are integers of other scales
+    assert form(0) != form(0, products=True)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    *,
+    opset: int = 13,
+    constants: dict[str, np.ndarray] | None = None,
+    inputs: list[onnx.ValueInfoProto] | None = None,
+    domains: tuple[str, ...] = (),
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        inputs or [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
+        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain", "severity"),
+    [
+        ("QuantizeLinear", "", "error"),
+        ("DequantizeLinear", "", "error"),
+        ("MatMulInteger", "", "error"),
+        ("SkipLayerNormalization", "com.microsoft", "error"),
+    ],
+)
+def test_operators_of_the_table_are_counted_and_named_once(operator: str, domain: str, severity: str) -> None:
+    nodes = [helper.make_node(operator, ["x"], [f"y{i}"], name=f"n{i}", domain=domain) for i in range(3)]
+
+    found = [i for i in check_operators(model(nodes)) if operator in i.operator and "E19999" not in i.problem]
+
+    assert [(i.severity, i.node) for i in found] == [(severity, "n0 (and 2 more)")]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (-3.4028235e38, "infinite in fp16"),
+        (-np.inf, "infinite in fp16"),
+        (70000.0, "infinite in fp16"),
+        (1e-12, "zero in fp16"),
+        (-65504.0, None),
+        (-10000.0, None),
+        (1e-5, None),
+        (0.0, None),
+    ],
+)
+def test_constants_that_half_precision_cannot_hold_are_named(value: float, words: str | None) -> None:
+    with np.errstate(over="ignore"):
+        rounded = np.float32(value).astype(np.float16)
+    broken = bool(np.isinf(rounded)) or (value != 0 and rounded == 0)
+    assert broken == (words is not None)  # numpy's own rounding agrees with the rule
+
+    nodes = [helper.make_node("Add", ["x", "c"], ["y"], name="mask")]
+    issues = check_operators(model(nodes, constants={"c": np.array(value, np.float32)}))
+
+    assert [i.node for i in issues] == (["mask"] if words else [])
+    assert all(words is not None and words in i.problem for i in issues)
+
+
+def test_what_an_ai_cpu_runs_is_named_with_its_modelled_cost_and_the_mend() -> None:
+    nodes = [
+        helper.make_node("ReverseSequence", ["x", "lengths"], ["r"], name="turn"),
+        helper.make_node("Add", ["lengths", "one"], ["more"], name="longer"),
+        helper.make_node("ReverseSequence", ["r", "more"], ["y"], name="back"),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 1]),
+        helper.make_tensor_value_info("lengths", TensorProto.INT64, [1]),
+    ]
+    proto = model(nodes, constants={"one": np.array([1])}, inputs=inputs)
+
+    slow = {issue.node: issue for issue in check_operators(proto) if issue.slow}
+
+    assert set(slow) == {"turn (and 1 more)", "longer"}
+    assert "at least 120 us a call (modelled)" in slow["turn (and 1 more)"].problem
+    assert "Gather with a constant index" in slow["turn (and 1 more)"].remedy
+    assert "64-bit integers" in slow["longer"].problem
+    assert "int32" in slow["longer"].remedy
+    assert load_device_data("Ascend910B3").aicpu_launch_us == AICPU_START_US
+    named = [operator for rule in OPERATOR_RULES if rule.aicpu for operator in rule.operators]
+    assert {core_of(operator) for operator in named} == {"aicpu"}

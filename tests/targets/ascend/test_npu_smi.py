@@ -1,23 +1,27 @@
-"""Shapes of public captures of drivers 23 to 25 (pyacl.md §6.1-6.2), written here after them."""
+"""Public captures of drivers 23 to 25 (pyacl.md §6.1-6.2), written here after them; a card that is watched."""
 
-import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.targets.ascend.played_atc import play
 from workbench.targets.ascend import npu_smi
 from workbench.targets.ascend.npu_smi import (
     Card,
+    CardWatch,
     Process,
     overview,
     parse_info,
     parse_mapping,
     parse_pairs,
     run_npu_smi,
-    value_of,
+    watched,
 )
+from workbench.targets.base import DeviceLoad
 from workbench.values.errors import ToolchainError
 
 CAPTURES = Path(__file__).parent / "npu_smi"
@@ -29,11 +33,7 @@ def capture(name: str) -> str:
 
 def fake(folder: Path, script: str) -> dict[str, str]:
     """An environment whose npu-smi is this shell script."""
-    program = folder / "bin" / "npu-smi"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    return play(folder, "npu-smi", script)
 
 
 def test_two_rows_make_a_card() -> None:
@@ -85,37 +85,6 @@ def test_two_dies_of_one_card_are_two_chips() -> None:
     assert [(process.chip, process.pid) for process in seen.processes] == [(1, 1444272)]
 
 
-def test_a_card_without_hbm_has_no_hbm() -> None:
-    (card,) = parse_info(capture("info_25_3_rc1_ddr_only")).cards
-
-    assert (card.name, card.hbm_used_mb, card.hbm_total_mb) == ("310P3", None, None)
-
-
-@pytest.mark.parametrize("text", ["", "dcmi model initialized failed, because the device is used. ret is -8020\n"])
-def test_a_text_without_any_row_is_unknown_rather_than_no_device(text: str) -> None:
-    assert not parse_info(text).readable
-
-
-def test_a_table_without_rows_is_known_to_have_no_card() -> None:
-    head = "\n".join(capture("info_25_5_1").splitlines()[:6])
-
-    assert parse_info(head).readable
-    assert parse_info(head).cards == ()
-
-
-def test_logic_ids_come_from_the_mapping_without_the_boards_controller() -> None:
-    assert parse_mapping(capture("mapping")) == {(2, 0): 0, (5, 0): 1}
-    assert list(parse_mapping(capture("mapping_two_dies")).values()) == [0, 1]
-
-
-def test_the_chip_counts_and_not_the_boards_controller() -> None:
-    pairs = parse_pairs(capture("common"))
-
-    assert value_of(pairs, "Temperature(C)") == 46
-    assert value_of(pairs, "NPU Real-time Power(W)") == 93.4
-    assert value_of(pairs, "aicore curfreq (MHz)") == 800
-
-
 @settings(deadline=None)
 @given(text=st.text(alphabet=st.sampled_from("|+-=:/ 0179NAOK.\n"), max_size=200))
 def test_no_text_is_too_strange(text: str) -> None:
@@ -129,12 +98,6 @@ def test_the_cards_of_a_machine_have_their_logic_ids(tmp_path: Path) -> None:
     environment = fake(tmp_path, f'if [ "$2" = -m ]; then cat {mapping}; else cat {info}; fi')
 
     assert [(card.npu_id, card.logic_id) for card in overview(environment).cards] == [(2, 0), (5, 1)]
-
-
-def test_an_npu_smi_without_a_mapping_leaves_logic_ids_unknown(tmp_path: Path) -> None:
-    environment = fake(tmp_path, f'[ "$2" = -m ] && exit 1; cat {CAPTURES}/info_23_0_6.txt')
-
-    assert [card.logic_id for card in overview(environment).cards] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -169,3 +132,44 @@ def test_one_that_cannot_be_started_or_found_says_so(tmp_path: Path, monkeypatch
     monkeypatch.setattr(npu_smi, "USUAL_PLACES", ())  # a machine with a driver has one there
     with pytest.raises(ToolchainError, match="not on PATH"):
         run_npu_smi(["info"], environment={"PATH": "/nowhere"})
+
+
+def environment_of(folder: Path, script: str) -> dict[str, str]:
+    """In which npu-smi is this script."""
+    return play(folder, "npu-smi", f'[ "$*" = info ] && echo x >> {folder}/tables\n{script}')
+
+
+def seen(environment: dict[str, str], least: int = 1) -> CardWatch:
+    """What a watch has seen once it looked so often."""
+    with watched(0, interval_s=0.01, environment=environment) as watch:
+        until(lambda: len(watch.readings) >= least)
+    return watch
+
+
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_medians_over_the_block(tmp_path: Path) -> None:
+    table = (CAPTURES / "info_23_0_6.txt").read_text()
+    for index, watts in enumerate(("100.0", "300.0", "200.0")):
+        (tmp_path / f"{index}.txt").write_text(table.replace("101.5", watts))
+    script = (
+        f'case "$*" in info) n=$(wc -l < {tmp_path}/tables); cat {tmp_path}/$(( (n - 1) % 3 )).txt;; '
+        f'"info -m") cat {CAPTURES}/mapping.txt;; esac'
+    )
+
+    watch = seen(environment_of(tmp_path, script), least=6)
+
+    assert [reading.power_w for reading in watch.readings[:4]] == [100, 300, 200, 100]
+    assert watch.load().power_w == pytest.approx(200, abs=50)
+    assert {reading.memory_bytes for reading in watch.readings} == {58626 << 20}
+
+
+def test_without_npu_smi_the_block_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npu_smi, "USUAL_PLACES", ())
+
+    assert seen({"PATH": "/nowhere"}).load() == DeviceLoad()

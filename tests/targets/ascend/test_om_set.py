@@ -1,56 +1,29 @@
-"""Sets of OM files from programs that play an atc; what the emulator makes of them is in test_om_set_emulated.py."""
+"""Sets of OM files, from programs that play an atc and from the emulated one."""
 
-import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import psutil
 import pytest
 
-from tests.targets.ascend.played_atc import SUCCESS, play_atc
+from tests.emulated_cann import emulated_environment
+from tests.targets.ascend.played_atc import FOUR, SUCCESS, WRITES_OM, compiled, play_atc
+from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, record_for, save, tiny_encoder
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.targets.ascend import om_set
-from workbench.targets.ascend.atc.atc import COMPILE_TIMEOUT_S, TIMEOUT_VARIABLE, compile_timeout_s
-from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.interface import Interface, Port, interface_of
+from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import CompiledSet, compile_set, parallel_compiles
 from workbench.targets.ascend.settings import AscendCompile
-from workbench.values.candidate import Candidate, Precision
-from workbench.values.errors import CompileError, ConfigError, ToolchainError
-
-INTERFACE = Interface(
-    inputs=(Port(name="ids", dtype="int64", shape=("batch", "sequence")),),
-    outputs=(Port(name="y", dtype="float32", shape=("batch", 3)),),
-)
-ONE = AscendCompile(sequence_bins=(16,))
-FOUR = AscendCompile(batches=(1, 2), sequence_bins=(16, 32))
-WRITES_OM = 'echo "$shape" > "$output.om"\n' + SUCCESS
-
-
-def compiled(
-    tmp_path: Path,
-    body: str,
-    settings: AscendCompile = ONE,
-    to: Path | None = None,
-    *,
-    parallel: int = 2,
-    **variables: str,
-) -> CompiledSet:
-    lowered = tmp_path / "lowered.onnx"
-    lowered.write_bytes(b"onnx")
-    to = to or tmp_path / "to"
-    to.mkdir(parents=True, exist_ok=True)
-    return compile_set(
-        lowered,
-        Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings),
-        INTERFACE,
-        to,
-        soc_version="Ascend910B3",
-        environment=play_atc(tmp_path, body) | variables,
-        parallel=parallel,
-    )
+from workbench.values.candidate import Candidate, Precision, Quantization
+from workbench.values.errors import CompileError, ToolchainError
 
 
 def names(folder: Path) -> list[str]:
@@ -73,14 +46,6 @@ def test_one_file_for_each_batch_and_bin_and_its_log(tmp_path: Path) -> None:
         *("b1_s16.log", "b1_s16.om", "b1_s32.log", "b1_s32.om"),
         *("b2_s16.log", "b2_s16.om", "b2_s32.log", "b2_s32.om", "json.log"),
     ]
-
-
-def test_a_file_with_the_suffix_of_a_dynamic_model_is_found(tmp_path: Path) -> None:
-    """atc.md §6: `_<os>_<arch>` before .om."""
-    made = compiled(tmp_path, 'echo x > "${output}_linux_x86_64.om"\n' + SUCCESS)
-
-    assert [f.file for f in made.files] == ["b1_s16.om"]
-    assert (tmp_path / "to" / "b1_s16.om").read_text() == "x\n"
 
 
 @pytest.mark.parametrize(
@@ -133,43 +98,9 @@ def running_below(folder: Path) -> list[str]:
     return found
 
 
-def test_a_limit_from_the_environment_counts_and_nonsense_is_refused() -> None:
-    assert compile_timeout_s({}) == COMPILE_TIMEOUT_S
-    assert compile_timeout_s({TIMEOUT_VARIABLE: "90"}) == 90.0
-    for nonsense in ("soon", "-1", "0", "inf", "nan"):
-        with pytest.raises(ConfigError, match=r"WORKBENCH_ATC_TIMEOUT_S.*such as 1800"):
-            compile_timeout_s({TIMEOUT_VARIABLE: nonsense})
-
-
 def test_an_operator_package_that_is_not_there_is_told_before_atc_starts(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"ASCEND_OPP_PATH names .*/opp.*Install the ops package"):
         compiled(tmp_path, WRITES_OM, ASCEND_OPP_PATH=str(tmp_path / "opp"))
-
-
-def test_a_full_disk_while_moving_is_the_machines_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, target: Path) -> Path:
-        raise OSError(errno.ENOSPC, "No space left on device", str(target))
-
-    monkeypatch.setattr(Path, "replace", full)
-
-    with pytest.raises(ToolchainError, match=r"no space for compiled files.*Free some space"):
-        compiled(tmp_path, WRITES_OM)
-
-
-def test_files_move_across_disks_by_copy_and_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rename = Path.replace
-
-    def across(self: Path, target: Path) -> Path:
-        if self.suffix == ".om":
-            raise OSError(errno.EXDEV, "Invalid cross-device link")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "replace", across)
-
-    made = compiled(tmp_path, WRITES_OM)
-
-    assert [f.file for f in made.files] == ["b1_s16.om"]
-    assert names(tmp_path / "to") == ["b1_s16.log", "b1_s16.om", "json.log"]
 
 
 def test_a_folder_without_rights_is_the_machines_trouble(tmp_path: Path) -> None:
@@ -183,33 +114,12 @@ def test_a_full_disk_while_compiling_is_the_machines_trouble(tmp_path: Path) -> 
         compiled(tmp_path, 'cat "$model" > /dev/full || exit 255\n')
 
 
-def test_json_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
-    environment = play_atc(tmp_path, WRITES_OM)
-    program = tmp_path / "bin" / "atc"
-    program.write_text(program.read_text().replace('{"graph"', '{"grap'))
-    lowered = tmp_path / "lowered.onnx"
-    lowered.write_bytes(b"onnx")
-    (tmp_path / "to").mkdir()
-
-    with pytest.raises(CompileError, match="its JSON cannot be read") as raised:
-        compile_set(
-            lowered,
-            Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=ONE),
-            INTERFACE,
-            tmp_path / "to",
-            soc_version="Ascend910B3",
-            environment=environment,
-        )
-
-    assert raised.value.log_path == tmp_path / "to" / "json.log"
-
-
 def test_an_interrupt_ends_every_compile(tmp_path: Path) -> None:
     play_atc(tmp_path, 'echo $$ > "$output.pid"; sleep 600')
     program = (
         "import sys; sys.path.insert(0, '.')\n"
         "from pathlib import Path\n"
-        "from tests.targets.ascend.test_om_set import compiled, FOUR\n"
+        "from tests.targets.ascend.played_atc import compiled, FOUR\n"
         f"compiled(Path({str(tmp_path)!r}), 'echo $$ > \"$output.pid\"; sleep 600', FOUR)\n"
     )
     workbench = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
@@ -248,3 +158,100 @@ def test_warnings_and_a_missing_fusion_report_are_told(tmp_path: Path) -> None:
     assert "fusion_result.json cannot be read" in made.story.warnings[0]
     assert made.story.warnings[1:] == ("W11001: Op gelu does not hit the library.",)
     assert sorted(made.story.seconds) == ["b1_s16.om", "b1_s32.om", "b2_s16.om", "b2_s32.om"]
+
+
+FLOAT = Quantization()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """An emulated CANN and two forms of one encoder."""
+
+    environment: dict[str, str]
+    float_model: Path
+    int8_model: Path
+    interface: Interface
+
+    def compile(
+        self,
+        to: Path,
+        settings: AscendCompile,
+        *,
+        mode: str = "force_fp16",
+        quantization: Quantization = FLOAT,
+        model: Path | None = None,
+        interface: Interface | None = None,
+        **environment: str,
+    ) -> CompiledSet:
+        to.mkdir(parents=True, exist_ok=True)
+        return compile_set(
+            model or (self.float_model if quantization.scheme == "none" else self.int8_model),
+            Candidate(
+                target="ascend910b3", precision=Precision(mode=mode), quantization=quantization, compile=settings
+            ),
+            interface or self.interface,
+            to,
+            soc_version="Ascend910B3",
+            environment={**self.environment, **environment},
+            parallel=2,
+        )
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    folder = tmp_path_factory.mktemp("bench")
+    plain = save(tiny_encoder(), folder / "model.onnx")
+    record = record_for(plain, ids(4, 7), symmetric=True, products=True)
+    deploy = atc_form(lower_deploy(load_graph(read_model(plain)), record))
+    onnx.save(deploy, folder / "int8.onnx")
+    return Bench(
+        environment=emulated_environment(folder),
+        float_model=plain,
+        int8_model=folder / "int8.onnx",
+        interface=interface_of(read_model(plain)),
+    )
+
+
+@pytest.fixture(scope="module")
+def plain(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> tuple[CompiledSet, Path]:
+    to = tmp_path_factory.mktemp("plain")
+    return bench.compile(to, AscendCompile(batches=(1, 2), sequence_bins=(16,))), to
+
+
+def test_an_input_that_the_model_lacks_is_named(bench: Bench, tmp_path: Path) -> None:
+    """Beside every input's own shape; alone it leaves the model's axes open, which ATC tells first."""
+    ports = [Port(name=name, dtype="int64", shape=("batch", "sequence")) for name in ("ids", "idz")]
+    settings = AscendCompile(sequence_bins=(16,))
+
+    with pytest.raises(CompileError, match=r"\(E10016\): a name that was given is not in the model: idz"):
+        bench.compile(tmp_path / "to", settings, interface=Interface(inputs=tuple(ports), outputs=()))
+    with pytest.raises(CompileError, match=r"\(E10001\): the model has dynamic axes and not every input was given"):
+        bench.compile(tmp_path / "to", settings, interface=Interface(inputs=(ports[1],), outputs=()))
+
+
+def test_a_model_below_a_path_with_blanks_compiles_with_its_external_weights(bench: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "my models + weights"
+    folder.mkdir()
+    proto = onnx.load(bench.float_model)
+    onnx.save(proto, folder / "m.onnx", save_as_external_data=True, location="m.weights", size_threshold=0)
+    assert (folder / "m.weights").is_file()
+
+    made = bench.compile(folder / "to", AscendCompile(sequence_bins=(16,)), model=folder / "m.onnx")
+
+    assert made.float_matmuls_left == len(WEIGHT_LAYERS) + len(PRODUCTS)
+    assert (folder / "to" / "b1_s16.om").stat().st_size > 0
+
+
+def test_nothing_is_left_behind(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    home = tmp_path / "home"
+    home.mkdir()
+
+    bench.compile(tmp_path / "to", AscendCompile(sequence_bins=(16,)), HOME=str(home))
+
+    assert list(temporary.iterdir()) == []
+    assert list(home.rglob("*")) == []
+    assert sorted(p.name for p in (tmp_path / "to").iterdir()) == ["b1_s16.log", "b1_s16.om", "json.log"]
+    assert not [child for child in psutil.Process().children(recursive=True) if "atc" in " ".join(child.cmdline())]

@@ -1,12 +1,14 @@
-"""The overflow check: pyacl.md §5.6."""
+"""The overflow check (pyacl.md §5.6) and tables of msprof (§5.4)."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.targets.ascend.played_atc import play
 from workbench.cann_emulator.dump_file import Values, dump_bytes
 from workbench.targets.ascend.overflow import (
     CONVERTER,
@@ -15,8 +17,9 @@ from workbench.targets.ascend.overflow import (
     decode_overflow,
     overflow_text,
     read_overflows,
-    write_overflow_config,
 )
+from workbench.targets.ascend.profiles.read import read_profile
+from workbench.targets.ascend.profiling import profile
 from workbench.values.errors import MeasureError, ToolchainError
 
 
@@ -44,13 +47,6 @@ def toolkit(root: Path, code: str) -> Path:
     return root
 
 
-def test_the_configuration_switches_the_check_on_and_its_folder_exists(tmp_path: Path) -> None:
-    written = json.loads(write_overflow_config(tmp_path).read_text())
-
-    assert written == {"dump": {"dump_path": str(tmp_path / "overflow"), "dump_debug": "on"}}
-    assert (tmp_path / "overflow").is_dir()
-
-
 @pytest.mark.parametrize(
     ("status", "causes", "suspect"),
     [
@@ -72,27 +68,9 @@ def test_status_bits_are_told_in_words(status: int, causes: tuple[str, ...], sus
     assert causes_of(status) == causes
 
 
-def test_an_atomic_addition_overflows_with_any_status_above_0() -> None:
-    assert [(o.unit, o.causes) for o in decode_overflow(content(dha=1, l2=3))] == [
-        ("DHA Atomic Add", ("atomic addition",)),
-        ("L2 Atomic Add", ("atomic addition",)),
-    ]
-    assert decode_overflow(content()) == ()
-
-
-def test_the_newer_layout_is_a_list() -> None:
-    newer = {"magic": 0x5A5A5A5A, "version": 2, "acc_list": [{"data": {"status": "0x20", "task_id": 9}}, {"status": 0}]}
-
-    assert [(o.status, o.task_id) for o in decode_overflow(newer)] == [(32, 9)]
-
-
 def test_an_unknown_layout_is_not_taken_for_no_overflow() -> None:
     with pytest.raises(ValueError, match="keys are something"):
         decode_overflow({"something": 1})
-
-
-def test_no_file_is_no_overflow_and_needs_no_toolkit(tmp_path: Path) -> None:
-    assert read_overflows(tmp_path, tmp_path / "nowhere", tmp_path / "results") == ()
 
 
 def test_every_file_is_converted_and_decoded(tmp_path: Path) -> None:
@@ -163,18 +141,6 @@ def test_the_operator_of_the_status_is_named_with_what_overflowed(tmp_path: Path
     assert "compile.keep_dtype: encoder.residual" in text
 
 
-def test_one_operator_in_many_calls_is_told_once(tmp_path: Path) -> None:
-    status = dumped(tmp_path / "dump", 20_000_000)
-    operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=57)
-    (found,) = told(tmp_path, content(ai_core=0x100))
-
-    text = overflow_text([found] * 3, 5)
-
-    assert "3 overflows in 5 calls" in text
-    assert text.count("SUSPECT") == 1
-    assert "status 0x100, 3 times: float32" in text
-
-
 def test_an_operator_that_was_given_an_infinity_is_told_from_one_that_made_it(tmp_path: Path) -> None:
     status = dumped(tmp_path / "dump", 20_000_000)
     operator(status.parent, "grow", np.full(2, np.inf, np.float16), task=57, given=np.inf)
@@ -205,3 +171,87 @@ def test_a_damaged_dump_beside_a_status_is_refused_by_its_name(tmp_path: Path) -
 
     with pytest.raises(MeasureError, match=r"Mul\.grow.*truncated"):
         told(tmp_path, content(ai_core=32))
+
+
+SUMMARY = (Path(__file__).parent / "msprof" / "op_summary.csv").read_text(encoding="utf-8")
+STATISTIC = """\
+Device_id,Model Name,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)
+0,bert,MatMulV2,AI_CORE,4,75.0,1,2,3,75
+0,bert,Cast,AI_VECTOR_CORE,2,25.0,1,2,3,25
+"""
+
+
+def put(folder: Path, name: str, text: str) -> Path:
+    file = folder / "PROF_000001_20261121_ABC" / "mindstudio_profiler_output" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return folder / "PROF_000001_20261121_ABC"
+
+
+def test_time_is_summed_by_operator_the_costliest_first(tmp_path: Path) -> None:
+    found = read_profile([put(tmp_path, "op_summary_20261121.csv", SUMMARY)])
+
+    assert found.operators_us == 100
+    assert [(o.op_type, o.core, o.total_us, o.int8) for o in found.operators[:2]] == [
+        ("MatMulV2", "AI_CORE", 40, True),
+        ("MatMulV2", "MIX_AIC", 20, False),
+    ]
+    assert found.conversion_share == pytest.approx(0.2)
+    assert found.quantization_share == pytest.approx(0.1)
+    assert found.product_share == pytest.approx(0.6)
+    assert found.int8_share == pytest.approx(2 / 3)
+
+
+def test_without_data_types_nothing_is_said_of_int8(tmp_path: Path) -> None:
+    found = read_profile([put(tmp_path, "op_statistic_1.csv", STATISTIC)])
+
+    assert found.int8_share is None
+    assert found.streams == ()
+    assert "no starts" in found.notes[-1]
+
+
+def msprof(folder: Path, script: str) -> dict[str, str]:
+    """An environment whose msprof is this shell script; `$out` is its output folder."""
+    return play(folder, "msprof", f"out=${{2#--output=}}\n{script}")
+
+
+def test_a_program_runs_under_msprof_and_only_its_own_result_is_read(tmp_path: Path) -> None:
+    put(tmp_path / "out", "op_summary_old.csv", SUMMARY)
+    (tmp_path / "table.csv").write_text(STATISTIC.replace("75.0", "175.0"))
+    environment = msprof(
+        tmp_path,
+        f'echo "$1" > {tmp_path}/said; mkdir -p "$out/PROF_2/mindstudio_profiler_output"; '
+        f'cp {tmp_path}/table.csv "$out/PROF_2/mindstudio_profiler_output/op_statistic_2.csv"',
+    )
+
+    found = profile([sys.executable, "run it.py"], tmp_path / "out", environment=environment)
+
+    assert found.operators_us == 200
+    assert (tmp_path / "said").read_text().strip() == f"--application={sys.executable} 'run it.py'"
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "transient"),
+    [
+        ("echo '[ERROR] no device'; exit 3", r"failed with exit code 3: \[ERROR\] no device", False),
+        ("sleep 60", r"took longer than \d s", True),
+        ("true", "No op_summary_", False),
+    ],
+)
+def test_a_failure_carries_the_log(tmp_path: Path, script: str, words: str, transient: bool) -> None:
+    with pytest.raises(MeasureError, match=words) as caught:
+        profile(["x"], tmp_path / "out", environment=msprof(tmp_path, script), timeout_s=0.5 if transient else 20)
+
+    assert caught.value.log_path == tmp_path / "out/msprof.log"
+    assert caught.value.log_path.exists()
+    assert caught.value.transient is transient
+
+
+def test_what_msprof_cannot_work_with_is_told_before_it_runs(tmp_path: Path) -> None:
+    environment = msprof(tmp_path, f"touch {tmp_path}/ran") | {"ASCEND_RT_VISIBLE_DEVICES": "0"}
+
+    with pytest.raises(ToolchainError, match="ASCEND_RT_VISIBLE_DEVICES is set"):
+        profile(["x"], tmp_path / "out", environment=environment)
+    with pytest.raises(ToolchainError, match="msprof is not on PATH"):
+        profile(["x"], tmp_path / "out", environment={"PATH": "/nowhere"})
+    assert not (tmp_path / "ran").exists()

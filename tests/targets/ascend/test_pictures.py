@@ -1,4 +1,4 @@
-"""AIPP: data become the very bytes they were made from, and what cannot be undone is refused."""
+"""AIPP: data become the very bytes they were made from; and the interface that is kept beside compiled files."""
 
 import re
 from pathlib import Path
@@ -12,12 +12,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment, switched_on
 from workbench.graph.read import read_model
-from workbench.targets.ascend.fitting import as_compiled, pictures_of, with_bytes
-from workbench.targets.ascend.interface import Interface, Port, read_interface, write_interface
+from workbench.targets.ascend.fitting import pictures_of, with_bytes
+from workbench.targets.ascend.interface import Interface, Port, has_axis, interface_of, read_interface
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.model import Model, TensorSpec
 
 AIPP = """aipp_op {
   aipp_mode: static
@@ -95,24 +96,6 @@ def test_a_file_that_cannot_be_undone_is_refused_with_the_key(changed: str, said
     assert "compile.insert_op_conf" in str(caught.value)
 
 
-def test_the_interface_keeps_what_a_session_must_know_and_refuses_other_channels(tmp_path: Path) -> None:
-    pictured = Interface(
-        inputs=INTERFACE.inputs, outputs=INTERFACE.outputs, pictures=pictures_of(text(swap="true"), INTERFACE)
-    )
-
-    file = write_interface(pictured, tmp_path)
-
-    assert read_interface(tmp_path) == pictured
-    assert as_compiled(pictured).inputs[0] == Port(name="x", dtype="uint8", shape=("batch", 6, 4, 3))
-    assert "pictures" not in write_interface(INTERFACE, tmp_path).read_text(encoding="utf-8")
-    file.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
-    write_interface(
-        Interface(inputs=INTERFACE.inputs[1:], outputs=INTERFACE.outputs, pictures=pictured.pictures), tmp_path
-    )
-    with pytest.raises(ValueError, match="'x' is no picture"):
-        read_interface(tmp_path)
-
-
 def test_a_compiled_model_with_aipp_answers_as_without_it(tmp_path: Path) -> None:
     weight = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32) / 9
     graph = helper.make_graph(
@@ -151,3 +134,58 @@ def test_a_compiled_model_with_aipp_answers_as_without_it(tmp_path: Path) -> Non
     assert answers["aipp"].shape == (3, 4)
     assert np.abs(answers["aipp"] - answers["plain"]).max() < 0.01
     assert np.abs(answers["plain"]).max() > 0.1
+
+
+def model(*inputs: tuple[int | str | None, ...], output: tuple[int | str | None, ...] = ("batch", 12)) -> Model:
+    return Model(
+        path=Path("model.onnx"),
+        sha256="0" * 64,
+        size_bytes=1,
+        opset=17,
+        inputs=tuple(TensorSpec(name=f"in{i}", dtype="int64", shape=shape) for i, shape in enumerate(inputs)),
+        outputs=(TensorSpec(name="out", dtype="float32", shape=output),),
+    )
+
+
+def test_the_first_free_axis_is_the_batch_and_the_other_the_length() -> None:
+    found = interface_of(model(("batch", "sequence"), ("batch", "sequence"), output=("unk_0", "unk_1", 9)))
+
+    assert [port.shape for port in found.inputs] == [("batch", "sequence")] * 2
+    assert found.outputs[0].shape == ("batch", "sequence", 9)
+
+
+@pytest.mark.parametrize(("output", "port"), [((4, 12), "batch"), ((128, 12), 128), (("kept", 12), "sequence")])
+def test_a_fixed_first_axis_is_the_batch_too_and_other_fixed_axes_stay(output: tuple[int, int], port: str) -> None:
+    found = interface_of(model((4, 128), output=output))
+
+    assert found.inputs[0].shape == ("batch", 128)
+    assert found.outputs[0].shape == (port, 12), "where it is declared with a row for each sample"
+    assert not has_axis(found, "sequence")
+
+
+@pytest.mark.parametrize("shapes", [(("n", "h", "w"),), (("n", "source"), ("n", "target")), (("n", "n"),)])
+def test_two_lengths_are_refused(shapes: tuple[tuple[str, ...], ...]) -> None:
+    with pytest.raises(ConfigError, match="more free axes than a batch and one length"):
+        interface_of(model(*shapes))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[" * 100_000, "nested deeper than 64 levels"),
+        ('{"inputs": [], "outputs": []}', "0 inputs"),
+        ('{"inputs": [PORT], "outputs": [PORT]}'.replace("PORT", '{"name": "a", "dtype": "O", "shape": [1]}'), "none"),
+        (
+            '{"inputs": [PORT], "outputs": [PORT]}'.replace("PORT", '{"name": "a", "dtype": "int8", "shape": [-1]}'),
+            "none",
+        ),
+        ('{"inputs": 3, "outputs": []}', "expected a list"),
+        (" " * ((1 << 24) + 1), "more than 16 MiB"),
+    ],
+    ids=["deep", "nothing", "an object", "a negative size", "no list", "endless"],
+)
+def test_an_interface_that_no_model_has_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "interface.json").write_text(text)
+
+    with pytest.raises(ValueError, match=words):
+        read_interface(tmp_path)

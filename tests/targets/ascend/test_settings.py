@@ -1,11 +1,31 @@
+"""What is said of a candidate before any work: settings, their files, entries, and ATC's pre-check."""
+
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
-from workbench.targets.ascend.settings import AscendCompile
+from tests.emulated_cann import emulated_environment
+from tests.small_graphs import graph_of, saved
+from tests.targets.ascend.offline_files import gelu_model
+from tests.targets.ascend.played_atc import play_atc
+from tests.targets.encoder import save, tiny_encoder
+from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, FORBIDDEN_TO_CLOSE
+from workbench.graph.read import read_model
+from workbench.targets.ascend.check import candidate_issues, check_model, read_report
+from workbench.targets.ascend.config_files import (
+    FUSION_GROUPS,
+    customize_dtypes,
+)
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.testing.conformance import STATIC
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
-from workbench.values.errors import ConfigError
+from workbench.values.errors import CheckError, ConfigError
 from workbench.values.setting_groups import describe
 
 STATIC_IFMR = replace(STATIC, algorithm="ifmr")
@@ -28,13 +48,6 @@ def test_hif8_is_refused_because_the_vendor_check_lets_it_pass(mode: str) -> Non
     """atc.md, fact 10."""
     with pytest.raises(ConfigError, match=r"not supported by CANN 8\.5"):
         candidate(mode)
-
-
-def test_a_mode_of_another_target_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no precision mode of ATC"):
-        candidate("fp32")
-    with pytest.raises(ConfigError, match="'force_fp16' is no value of it on target 'onnxruntime'"):
-        Candidate(target="onnxruntime", precision=Precision(mode="force_fp16"))
 
 
 @pytest.mark.parametrize("mode", ["force_fp32", "cube_fp16in_fp32out", "must_keep_origin_dtype", "origin"])
@@ -101,15 +114,6 @@ def test_bins_on_ascend_are_compiled_ones() -> None:
         replace(candidate(sequence_bins=(64, 128)), serving=Serving(sequence_bins=(64, 128)))
 
 
-def test_the_host_threads_are_no_setting_of_the_device() -> None:
-    shown = candidate(sequence_bins=(64, 128), disabled_fusions=("gelu",)).parameters()
-
-    assert "serving.intra_op_threads" not in shown
-    assert shown["compile.sequence_bins"] == "64 128"
-    assert shown["compile.disabled_fusions"] == "gelu"
-    assert "compile.oo_level" not in shown
-
-
 def test_a_candidate_is_described_by_what_differs_from_the_defaults() -> None:
     one = candidate("allow_mix_precision", STATIC_IFMR, sequence_bins=(64, 128), disabled_fusions=("gelu",))
     several = candidate(sequence_bins=(128,), batches=(1, 8))
@@ -118,3 +122,180 @@ def test_a_candidate_is_described_by_what_differs_from_the_defaults() -> None:
         "INT8 static, ifmr, asymmetric, weights per tensor, bins 64 128, the rest allow_mix_precision, no gelu"
     )
     assert describe(several) == "force_fp16, length 128, batches 1 8"
+
+
+def test_groups_become_a_switch_file_in_json_with_every_pass_named() -> None:
+    """atc.md §4.1 (JSON form) and §4.2 rule 6: only a name in the user's file beats a built-in entry."""
+    settings = AscendCompile(disabled_fusions=("add_layer_norm",), enabled_fusions=("softmax_small",))
+
+    name, text = settings.handed_files()["fusion_switch_file"]
+
+    assert name == "fusion_switch.cfg"
+    assert json.loads(text) == {
+        "Switch": {
+            "GraphFusion": {"AddLayerNormFusionPass": "off", "SoftmaxSmallOpFusionPass": "on"},
+            "UBFusion": {"AddLayernormV3FusionPass": "off"},
+        }
+    }
+
+
+def test_no_pass_is_in_two_groups_and_none_stays_on_whatever_is_said() -> None:
+    """atc.md §4.3, Not closable; and §4.3, ExceptionalPassOfO1Level."""
+    passes = [name for group in FUSION_GROUPS.values() for name in (*group.graph, *group.ub)]
+
+    assert len(passes) == len(set(passes))
+    assert not set(passes) & (FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1)
+
+
+@pytest.mark.parametrize(
+    ("entries", "code"),
+    [
+        (("OpType::Gelu:float",), "E20101"),
+        (("OpType::Gelu:OutputDtype:float,InputDtype:float",), "E20101"),
+        (("a::InputDtype:float,OutputDtype:float", "a::InputDtype:int8,OutputDtype:float"), "the first wins"),
+    ],
+)
+def test_types_of_single_operators_that_atc_refuses_are_refused(entries: tuple[str, ...], code: str) -> None:
+    with pytest.raises(ConfigError, match=code):
+        customize_dtypes(entries)
+
+
+MIXED = Candidate(
+    target=ASCEND,
+    precision=Precision(mode="allow_mix_precision"),
+    compile=AscendCompile(batches=(1,), sequence_bins=(8,)),
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_cann(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    ("setting", "entry", "problem", "remedy"),
+    [
+        ("modify_mixlist", "SoftmaxV2", "ATC: E21002", "black-list.to-add:SoftmaxV2"),
+        ("op_precision_mode", "Gelu=fast", "no entry of --op_precision_mode", "ATC would skip it"),
+        ("keep_dtype", "OpType::layerNorm", "ATC: E10003", "OpType::LayerNorm"),
+    ],
+)
+def test_an_entry_that_atc_would_refuse_or_skip_is_an_error_with_its_remedy(
+    tmp_path: Path, setting: str, entry: str, problem: str, remedy: str
+) -> None:
+    model = read_model(save(tiny_encoder(), tmp_path / "model.onnx"))
+    changes: dict[str, Any] = {setting: (entry,)}
+
+    first, *_ = candidate_issues(model, replace(MIXED, compile=replace(MIXED.compile, **changes)))
+
+    assert (first.severity, first.node) == ("error", f"compile.{setting}")
+    assert problem in first.problem
+    assert remedy in first.remedy
+    assert [issue for issue in candidate_issues(model, MIXED) if issue.severity == "error"] == []
+
+
+@pytest.mark.parametrize(("dense", "severity"), [(False, "error"), (True, "warning")])
+def test_layers_that_amct_leaves_in_float_are_said_before_anything_is_calibrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: bool, severity: str
+) -> None:
+    """AMCT has no convolution along one axis (amct.md §5); without AMCT the native engine calibrates."""
+    kernel = np.ones((3, 3, 2), np.float32)
+    nodes = [helper.make_node("Conv", ["x", "kernel"], ["seen" if dense else "y"], name="conv")]
+    if dense:
+        nodes.append(helper.make_node("MatMul", ["seen", "weight"], ["y"], name="dense"))
+    constants = {"kernel": kernel, **({"weight": np.ones((4, 4), np.float32)} if dense else {})}
+    model = read_model(saved(graph_of(nodes, constants, ["batch", 3, 5]), tmp_path))
+    int8 = replace(STATIC, algorithm="ifmr")
+    candidate = replace(MIXED, quantization=int8, compile=replace(MIXED.compile, sequence_bins=()))
+
+    assert [i for i in candidate_issues(model, candidate) if i.node == "conv"] == []
+    monkeypatch.setenv("WORKBENCH_AMCT_PYTHON", "/opt/amct/bin/python")
+    (issue,) = [i for i in candidate_issues(model, candidate) if i.node == "conv"]
+
+    assert issue.severity == severity
+    assert "3 dimensions, AMCT takes 4 or 5" in issue.problem
+    native = replace(candidate, quantization=replace(int8, calibrator="workbench"))
+    assert [i for i in candidate_issues(model, native) if i.node == "conv"] == []
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return emulated_environment(tmp_path_factory.mktemp("cann"))
+
+
+def test_every_operator_that_atc_lacks_is_an_issue(environment: dict[str, str], tmp_path: Path) -> None:
+    issues = check_model(gelu_model(tmp_path), soc_version="Ascend910B3", environment=environment)
+
+    assert [(issue.node, issue.operator, issue.severity) for issue in issues] == [
+        ("encoder/gelu_7", "Gelu", "error"),
+        ("r", "Relu", "error"),
+    ]
+    assert "ai.onnx::20::Gelu" in issues[0].problem
+    assert issues[0].source == "atc --mode=3 on this machine"
+
+
+def test_a_file_that_is_refused_as_a_whole_is_one_issue(environment: dict[str, str], tmp_path: Path) -> None:
+    proto = tiny_encoder()
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(proto, tmp_path / "my model.onnx")
+
+    (issue,) = check_model(tmp_path / "my model.onnx", soc_version="Ascend910B3", environment=environment)
+
+    assert "more than one operator set" in issue.problem
+    assert "E16005" in issue.problem
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "transient"),
+    [
+        ("kill -KILL $$", "killed", True),
+        ("sleep 60", "did not finish", True),
+        ("exit 255", "gave no reason", False),
+        ("echo '{' > \"$report\"; exit 255", "cannot be read", True),
+    ],
+    ids=["killed", "hangs", "says nothing", "half a report"],
+)
+def test_a_run_that_dies_says_nothing_about_the_model(tmp_path: Path, body: str, words: str, transient: bool) -> None:
+    with pytest.raises(CheckError, match=words) as raised:
+        check_model(
+            tmp_path / "m.onnx",
+            soc_version="Ascend910B3",
+            environment=play_atc(tmp_path, body) | {"WORKBENCH_ATC_TIMEOUT_S": "1"},
+        )
+
+    assert raised.value.transient is transient
+
+
+def test_causes_of_a_report_become_words(tmp_path: Path) -> None:
+    """atc.md §5.6: cause codes 1, 2, 8 and 9."""
+    report = {
+        "op": [
+            {"name": "a", "type": "ai.onnx::11::Add", "result": "success"},
+            {
+                "name": "b",
+                "type": "ai.onnx::11::Foo",
+                "result": "failed",
+                "cause": [{"code": 1, "message": "m1"}, {"code": 9, "message": "m2"}],
+            },
+            {"name": "c", "type": "ai.onnx::11::Bar", "result": "failed", "cause": [{"code": 77, "message": ""}]},
+        ]
+    }
+    (tmp_path / "r.json").write_text(json.dumps(report))
+
+    issues = list(read_report(tmp_path / "r.json"))
+
+    assert [(issue.node, issue.operator) for issue in issues] == [("b", "Foo"), ("b", "Foo"), ("c", "Bar")]
+    assert "no parser" in issues[0].problem
+    assert "m1" in issues[0].problem
+    assert "same name" in issues[1].problem
+    assert "cause 77" in issues[2].problem
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"op": [1]}'])
+def test_a_report_of_another_form_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.json").write_text(text)
+
+    with pytest.raises(ValueError, match=r"op|Expecting"):
+        list(read_report(tmp_path / "r.json"))

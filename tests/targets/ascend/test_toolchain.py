@@ -4,12 +4,23 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.emulated_cann import emulated_environment
+from tests.targets.ascend.played_atc import play
 from workbench.cann_emulator.tree import write_tree
 from workbench.targets.ascend import npu_smi
+from workbench.targets.ascend.installation import (
+    cann_problem,
+    driver_problem,
+    find_installation,
+    read_installation,
+    same_release,
+)
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count, forget_toolchain
 from workbench.values.errors import ToolchainError
+from workbench.values.versions import version_key
 
 CAPTURES = Path(__file__).parent / "npu_smi"
 
@@ -33,23 +44,14 @@ class Vendor:
         file.write_text(text)
 
     def npu_smi(self, info: str) -> None:
-        program = self.folder / "bin/npu-smi"
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(
-            f'#!/bin/sh\necho "$*" >> {self.folder}/calls\ncase "$*" in\n'
-            f'"info -m") exit 1;;\n"info") cat {CAPTURES}/{info}.txt;;\n'
-            f"*common*) cat {CAPTURES}/common.txt;;\n*board*) cat {CAPTURES}/board.txt;;\nesac\n"
-        )
-        program.chmod(0o755)
+        captured = f'"info") cat {CAPTURES}/{info}.txt;;\n*common*) cat {CAPTURES}/common.txt;;'
+        rest = f"*board*) cat {CAPTURES}/board.txt;;\nesac"
+        play(self.folder, "npu-smi", f'case "$*" in\n"info -m") exit 1;;\n{captured}\n{rest}')
 
     def acl(self, soc: str | None, **attributes: str) -> None:
         module = ModuleType("acl")
         vars(module).update(attributes, get_soc_name=lambda: soc)
         self._monkeypatch.setitem(sys.modules, "acl", module)
-
-    @property
-    def calls(self) -> int:
-        return len((self.folder / "calls").read_text().splitlines())
 
 
 @pytest.fixture
@@ -68,31 +70,6 @@ def test_it_holds_what_can_change_a_compiled_file_or_a_time(vendor: Vendor) -> N
     assert found.components["firmware"] == "7.8.0.6.201"
     assert "emulator" not in found.components
     assert found.features == ("1800 MHz AI core clock", "20 AI cores", "65536 MB HBM")
-
-
-def test_nothing_that_moves_while_the_machine_runs_is_in_it(vendor: Vendor) -> None:
-    text = str(ascend_toolchain())
-
-    assert not any(word in text for word in ("94.3", "4487", "C1:00"))
-
-
-def test_acl_names_the_chip_where_it_can(vendor: Vendor) -> None:
-    vendor.acl("Ascend910B4")
-    assert ascend_toolchain().device == "Ascend910B4"
-    forget_toolchain()
-    vendor.acl(None)
-    assert ascend_toolchain().device == "Ascend910B3"
-
-
-def test_it_asks_once_for_each_environment(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ascend_toolchain()
-    asked = vendor.calls
-
-    assert ascend_toolchain() is first
-    assert vendor.calls == asked
-    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0")
-    assert ascend_toolchain().fingerprint == first.fingerprint
-    assert vendor.calls > asked
 
 
 def test_the_fingerprint_follows_driver_and_cann(vendor: Vendor) -> None:
@@ -137,28 +114,6 @@ def test_amct_is_known_by_what_its_wheel_left(vendor: Vendor, monkeypatch: pytes
     assert ascend_toolchain().components["amct_onnx"] == "0.21.3"
 
 
-@pytest.mark.parametrize("where", ["version file", "acl"])
-def test_one_emulated_part_makes_all_of_it_emulated(vendor: Vendor, where: str) -> None:
-    if where == "acl":
-        vendor.acl("Ascend910B3", EMULATOR="int8-workbench 0123456789ab")
-    else:
-        vendor.version("Version=8.5.0\nEmulator=int8-workbench 0123456789ab\n")
-
-    found = ascend_toolchain()
-
-    assert found.emulated
-    assert found.components["emulator"] == "int8-workbench 0123456789ab"
-
-
-def test_a_compiler_of_another_cann_is_part_of_it(vendor: Vendor) -> None:
-    atc = vendor.folder / "bin/atc"
-    atc.write_text("")
-    atc.chmod(0o755)
-
-    assert ascend_toolchain().components["atc"] == "of another CANN, unknown"
-    assert not ascend_toolchain().emulated
-
-
 @pytest.mark.parametrize("linked", [True, False])
 def test_an_emulated_compiler_makes_all_of_it_emulated(
     vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
@@ -171,21 +126,6 @@ def test_an_emulated_compiler_makes_all_of_it_emulated(
     found = ascend_toolchain()
 
     assert (found.components["atc"], found.emulated) == ("of another CANN, 8.5.0", True)
-
-
-def test_a_compiler_behind_a_link_of_the_vendors_is_of_this_cann(
-    vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """latest/bin/atc is a link into the versioned folder of older releases."""
-    (vendor.home / "bin").mkdir()
-    atc = tmp_path / "8.5.0/compiler/bin/atc"
-    atc.parent.mkdir(parents=True)
-    atc.write_text("")
-    atc.chmod(0o755)
-    (vendor.home / "bin/atc").symlink_to(atc)
-    monkeypatch.setenv("PATH", f"{vendor.folder}/bin:{vendor.home}/bin:/usr/bin:/bin")
-
-    assert "atc" not in ascend_toolchain().components
 
 
 def test_no_chip_says_what_acl_and_npu_smi_said(vendor: Vendor) -> None:
@@ -256,3 +196,59 @@ def test_a_wrong_list_of_devices_is_refused_and_an_unknown_machine_has_one(
 
     assert device_count() == 1
     assert "device 0 alone is used" in caplog.text
+
+
+def write(file: Path, text: str = "", mode: int = 0o644) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def cann(home: Path, version: str = "8.5.0", place: str = "share/info/ge-compiler", more: str = "") -> Path:
+    write(home / place / "version.info", f"package_name=x\nVersion={version}\n{more}")
+    return home
+
+
+def test_the_version_is_taken_where_atc_looks_first(tmp_path: Path) -> None:
+    cann(tmp_path, "8.2.RC1", "opp")
+    cann(tmp_path, "8.3.RC1", "compiler")
+    assert read_installation(tmp_path, {}).version == "8.3.RC1"
+    cann(tmp_path, "8.4.0", "share/info/runtime")
+    assert read_installation(tmp_path, {}).version == "8.4.0"
+    cann(tmp_path, "8.5.0", "share/info/ge-compiler")
+    assert read_installation(tmp_path, {}).version == "8.5.0"
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [({}, "ASCEND_HOME_PATH is not set"), ({"ASCEND_HOME_PATH": "/gone"}, "/gone, which is no folder")],
+)
+def test_no_cann_says_how_to_get_one_and_how_to_rehearse(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(ToolchainError, match=words) as caught:
+        find_installation(environment)
+    assert "set_env.sh" in str(caught.value)
+    assert "workbench emulator env" in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["8.5.1", "8.1.RC1", "9.0.0", "8.5.0.alpha002", "8.5.T8.0.B060", "7.6.0.1.220"])
+def test_another_release_of_cann_is_named_beside_the_wanted_one(version: str) -> None:
+    assert cann_problem(version) == f"CANN {version}, wanted 8.5.0"
+    assert [cann_problem(build) for build in ("8.5.0", "8.5.0.2.220", "8.5")] == ["", "", ""]
+    assert "unknown version" in cann_problem("")
+
+
+def test_drivers_before_25_2_0_are_too_old_and_unknown_ones_a_problem() -> None:
+    assert [driver_problem(version) for version in ("25.2.0", "25.2", "25.10.0", "25.3.rc1")] == [""] * 4
+    assert all(driver_problem(version) for version in ("25.2.rc1", "24.1.rc3"))
+    assert "unknown version (?)" in driver_problem("?")
+
+
+@settings(deadline=None)
+@given(numbers=st.lists(st.integers(0, 99), min_size=3, max_size=3), build=st.integers(1, 999))
+def test_a_build_is_newer_than_its_release_and_of_the_same_release(numbers: list[int], build: int) -> None:
+    release = ".".join(map(str, numbers))
+
+    assert version_key(f"{release}.{build}") > version_key(release) > version_key(f"{release}.rc1")
+    assert same_release(f"{release}.{build}", release)
+    assert not same_release(f"{release}.rc1", release)

@@ -1,16 +1,24 @@
-"""The command's work on tiny models: what is written, what is refused, and what a kill leaves."""
+"""The command on tiny models: what is written for every family, what is refused, what disk, kill and damage leave."""
 
 import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from tests.quantization.llm.tiny_models import shard_model
 from tests.targets.ascend_llm.folders import (
     LINEAR,
     STATIC,
-    WEIGHT,
     content,
     run,
     write_llm,
@@ -20,16 +28,10 @@ from tests.targets.ascend_llm.folders import (
 )
 from workbench.quantization.llm.checkpoint import open_model
 from workbench.quantization.llm.run import Samples
-from workbench.targets.ascend_llm.calibrate import calibrate_llm
+from workbench.targets.ascend_llm.calibrate import DESCRIPTION, WORK, calibrate_llm
 from workbench.targets.ascend_llm.forecast import Forecast, check_room, checkpoint_bytes, forecast_of
 from workbench.targets.ascend_llm.recipes import read_recipe
 from workbench.values.errors import ConfigError, ToolchainError
-
-
-def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:
-    write_llm(tmp_path / "model")
-    cfg = write_v1(tmp_path / "r.yaml", "{type: flex_smooth_quant}", LINEAR)
-    assert content(run(tmp_path, cfg, "a").folder) == content(run(tmp_path, cfg, "b").folder)
 
 
 def test_shards_have_an_index_and_hold_the_same(tmp_path: Path) -> None:
@@ -43,14 +45,6 @@ def test_shards_have_an_index_and_hold_the_same(tmp_path: Path) -> None:
     assert {name: load_file(many / file)[name].tolist() for name, file in index.items()} == {
         name: value.tolist() for name, value in whole.items()
     }
-
-
-def test_a_folder_with_a_checkpoint_is_left_alone(tmp_path: Path) -> None:
-    write_llm(tmp_path / "model")
-    cfg = write_v0(tmp_path / "r.yaml")
-    run(tmp_path, cfg)
-    with pytest.raises(ConfigError, match="holds a model and is left alone"):
-        run(tmp_path, cfg)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +92,6 @@ def test_what_the_engine_refuses_is_a_warning_and_with_strict_an_error(tmp_path:
     assert not (tmp_path / "other").exists()
 
 
-def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
-    write_llm(tmp_path / "model", vocab_size=9)
-    with pytest.raises(ConfigError, match="has the token 12, the model's vocabulary has 9"):
-        run(tmp_path, write_v0(tmp_path / "r.yaml"))
-
-
 def test_too_little_memory_or_disk_is_said_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"needs about 1.049e\+06 GiB of memory"):
         check_room(Forecast(memory_bytes=1 << 50, disk_bytes=0), tmp_path)
@@ -149,12 +137,209 @@ def test_texts_of_another_form_are_refused(tmp_path: Path, line: str, said: str)
         calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=tmp_path / "bad.jsonl")
 
 
-@pytest.mark.parametrize("process", ["{type: flex_smooth_quant}", f"{{type: flex_awq_ssz, qconfig: {{{WEIGHT}}}}}"])
-def test_the_forecast_counts_the_inputs_that_a_search_holds(tmp_path: Path, process: str) -> None:
-    model = open_model(write_llm(tmp_path / "model"))
-    samples: Samples = {"calibration": [torch.zeros(1, 40, dtype=torch.int64)] * 50}
-    needed = [
-        forecast_of(model, read_recipe(write_v1(tmp_path / "r.yaml", *processes), model).recipe, samples).memory_bytes
-        for processes in ((LINEAR,), (process, LINEAR))
-    ]
-    assert needed[1] - needed[0] > 50 * 40 * (32 + 32 + 64 + 56) * 2
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama-biased": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama-tied": ("llama", {"tie_word_embeddings": True}),
+    "llama-one-head-of-keys": ("llama", {"num_key_value_heads": 1}),
+    "llama-heads-of-their-own": ("llama", {"num_key_value_heads": 4}),
+    "qwen2": ("qwen2", {"num_key_value_heads": 1}),
+    "qwen3": ("qwen3", {"head_dim": 24}),
+}
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: value for file in sorted(folder.glob("*.safetensors")) for name, value in load_file(file).items()}
+
+
+def written(base: Path, cfg: Path, out: str) -> dict[str, torch.Tensor]:
+    return tensors(calibrate_llm(base / "model", base / out, cfg=cfg, data=write_texts(base / "texts.jsonl")).folder)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_static_checkpoint_holds_what_the_description_names_and_dequantizes_to_the_weights(
+    tmp_path: Path, form: str
+) -> None:
+    family, changes = FORMS[form]
+    folder = write_llm(tmp_path / "model", family, "float16", **changes)
+    made = written(tmp_path, write_v0(tmp_path / "r.yaml"), "out")
+    described = json.loads((tmp_path / "out" / "quant_model_description.json").read_text())
+    assert {name for name in described if "." in name} == set(made)
+    floats = load_file(folder / "model.safetensors")
+    for name, value in floats.items():
+        if made[name].dtype != torch.int8:
+            assert torch.equal(made[name], value)
+            continue
+        step = made[name.replace("weight", "weight_scale")].float()
+        assert ((made[name].float() * step - value.float()).abs() <= 0.51 * step + 1e-3 * value.float().abs()).all()
+    assert (tmp_path / "out" / "chat_template.jinja").is_file()
+    assert torch.equal(made["lm_head.weight"], floats.get("lm_head.weight", floats["model.embed_tokens.weight"]))
+
+
+def test_a_model_in_shards_gives_the_same_bytes(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model", "llama", "bfloat16", attention_bias=True)
+    cfg = write_v0(tmp_path / "r.yaml", "anti_cfg: {anti_method: m2}", STATIC)
+    whole = written(tmp_path, cfg, "whole")
+    shard_model(tmp_path / "model")
+    parts = written(tmp_path, cfg, "parts")
+    assert set(whole) == set(parts)
+    assert all(torch.equal(parts[name], value) for name, value in whole.items())
+    assert not list((tmp_path / "parts").glob("model*.index.json"))
+
+
+@contextmanager
+def largest_file(size_bytes: int) -> Iterator[None]:
+    """A disk that takes no file larger than this."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(("size_bytes", "resumed"), [(1 << 12, 0), (30_000, 2)], ids=["a-block", "the-weights"])
+def test_a_disk_that_ends_leaves_nothing_half_written_and_the_run_goes_on(
+    tmp_path: Path, size_bytes: int, resumed: int
+) -> None:
+    write_llm(tmp_path / "model")
+    cfg = write_v0(tmp_path / "r.yaml")
+    whole = content(run(tmp_path, cfg, "whole").folder)
+    sizes = {len(value) for name, value in whole.items() if name.endswith(".safetensors")}
+    assert max(sizes) > size_bytes
+    write_texts(tmp_path / "texts.jsonl")
+
+    with largest_file(size_bytes), pytest.raises(ToolchainError, match="cannot be written: File too large"):
+        calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=tmp_path / "texts.jsonl")
+
+    assert [each.name for each in (tmp_path / "out").iterdir()] == [WORK]
+    done = run(tmp_path, cfg)
+    assert done.resumed == resumed
+    assert content(done.folder) == whole
+
+
+KILLED = """
+import sys
+from pathlib import Path
+
+import torch
+
+from workbench.targets.ascend_llm.calibrate import calibrate_llm
+
+base = Path(sys.argv[1])
+torch.set_num_threads(int(sys.argv[2]))  # what another number of threads kept is not used
+calibrate_llm(
+    base / "model", base / "out", cfg=base / "r.yaml", data=base / "texts.jsonl",
+    report=lambda line: line.startswith("block") and (print(line, flush=True), sys.stdin.readline()),
+)
+"""
+
+
+def test_a_run_that_is_killed_goes_on_in_another_process(tmp_path: Path) -> None:
+    write_llm(tmp_path / "model", "qwen2", num_hidden_layers=3)
+    cfg = write_v0(tmp_path / "r.yaml", "anti_cfg: {anti_method: m2}", STATIC)
+    whole = content(run(tmp_path, cfg, "whole").folder)
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(torch.get_num_threads())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("block 1 ")
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline().startswith("block 2 ")
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "out" / DESCRIPTION).exists()
+    done = run(tmp_path, cfg)
+    assert done.resumed == 2
+    assert content(done.folder) == whole
+
+
+def put(name: str, value: float) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        tensors[name].view(-1)[3] = value
+        save_file(tensors, folder / "model.safetensors")
+
+    return change
+
+
+def config(**changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        found = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**found, **changes}))
+
+    return change
+
+
+def no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def cut_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text()[:200])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (put("model.layers.1.mlp.up_proj.weight", float("nan")), r"layers.1.mlp.up_proj.weight holds 1 values"),
+        (put("model.norm.weight", float("inf")), r"model.norm.weight holds 1 values"),
+        (put("model.embed_tokens.weight", float("nan")), r"model.embed_tokens.weight holds 1 values"),
+        (config(max_position_embeddings=6), "sample 0 has 7 tokens, the model's context is 6"),
+        (no_tokenizer, r"tokenizer.json: tokenizer: no such file"),
+        (cut_tokenizer, "not a tokenizer file"),
+    ],
+    ids=["nan", "inf-norm", "nan-embedding", "long", "absent", "cut"],
+)
+def test_bad_input_is_named_and_no_checkpoint_is_written(
+    tmp_path: Path, spoil: Callable[[Path], None], said: str
+) -> None:
+    spoil(write_llm(tmp_path / "model"))
+    with pytest.raises(ConfigError, match=said):
+        run(tmp_path, write_v0(tmp_path / "r.yaml"))
+    assert not (tmp_path / "out" / DESCRIPTION).exists()
+
+
+def end_of(place: str) -> Callable[[Path, pytest.MonkeyPatch], object]:
+    """The last bytes of a kept file are others."""
+
+    def change(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        file = next((base / "out" / WORK).glob(f"{place}*"))
+        file.write_bytes(file.read_bytes()[:-3] + b"abc")
+
+    return change
+
+
+def another_model(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(base / "model")
+    write_llm(base / "model", seed=7)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        end_of("block"),
+        end_of("streams"),
+        end_of("state"),
+        another_model,
+        lambda base, _: write_v0(base / "r.yaml", "calib_cfg: {a_bit: 16, mm_tensor: False}"),
+        lambda _, monkeypatch: monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER"),
+    ],
+    ids=["block", "streams", "state", "model", "recipe", "instruction set"],
+)
+def test_kept_work_that_is_damaged_or_of_something_else_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: Callable[[Path, pytest.MonkeyPatch], object]
+) -> None:
+    write_llm(tmp_path / "model")
+    cfg, data = write_v0(tmp_path / "r.yaml"), write_texts(tmp_path / "texts.jsonl")
+
+    def dies(line: str) -> None:
+        if line.startswith("block"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_llm(tmp_path / "model", tmp_path / "out", cfg=cfg, data=data, report=dies)
+    changed(tmp_path, monkeypatch)
+    done = run(tmp_path, cfg)
+    assert done.resumed == 0
+    assert content(done.folder) == content(run(tmp_path, cfg, "fresh").folder)

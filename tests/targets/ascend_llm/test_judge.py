@@ -1,7 +1,7 @@
-"""Checkpoints of tiny models judged beside their float model: what is measured, stopped, refused and printed."""
+"""Checkpoints judged beside their float model, and their modelled sizes and times."""
 
-import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,20 @@ from typer.testing import CliRunner
 
 from tests.quantization.llm.tiny_models import write_model
 from tests.targets.ascend_llm.checkpoints import DYNAMIC, checkpoint, copied
-from tests.targets.ascend_llm.folders import STATIC, WORDS
+from tests.targets.ascend_llm.folders import WORDS
 from workbench.commands.cli import app
-from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.checkpoint import LINEARS, open_model
+from workbench.quantization.llm.config import LlmConfig, read_config
 from workbench.quantization.llm.forwards import float_logits
 from workbench.quantization.llm.outcomes import TextOutcomes, Window, text_outcomes
 from workbench.targets.ascend_llm import judge as module
 from workbench.targets.ascend_llm.execution import served_logits
 from workbench.targets.ascend_llm.judge import Judging, judge
 from workbench.targets.ascend_llm.served import read_served
+from workbench.targets.ascend_llm.serving_times import ServedShape, modelled_times, served_size, time_ratio
 from workbench.targets.ascend_llm.tensors import stored, write_weights
 from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.modelled_times.device_data import load_device_data
 
 CLOCK = "Times MODELLED, not measured (Ascend910B3, timing model)"
 
@@ -43,7 +46,7 @@ def model() -> Path:
 
 def two(tmp_path: Path) -> list[Path]:
     """A static and a dynamic checkpoint of one model."""
-    return [copied(tmp_path / "static"), copied(tmp_path / "dynamic", lines=(DYNAMIC,))]
+    return [copied(checkpoint(), tmp_path / "static"), copied(checkpoint(lines=(DYNAMIC,)), tmp_path / "dynamic")]
 
 
 def test_figures_are_those_of_the_checkpoints_logits(tmp_path: Path) -> None:
@@ -82,7 +85,7 @@ def test_a_checkpoint_judged_alone_or_with_others_has_the_same_figures(tmp_path:
 def test_a_killed_run_goes_on_behind_the_last_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "long.txt").write_text(words(700))
     given = replace(judging(tmp_path, kept_in=tmp_path / "kept"), texts=(tmp_path / "long.txt",))
-    folder = copied(tmp_path / "static")
+    folder = copied(checkpoint(), tmp_path / "static")
 
     def dies(line: str) -> None:
         if line.startswith("static: 44 of 88"):
@@ -106,27 +109,11 @@ def test_a_killed_run_goes_on_behind_the_last_part(tmp_path: Path, monkeypatch: 
     assert judge(model(), [folder], replace(given, kept_in=None)).checkpoints == again.checkpoints
 
 
-def test_two_copies_of_one_checkpoint_cannot_be_told_apart(tmp_path: Path) -> None:
-    found = judge(model(), [copied(tmp_path / "a" / "x"), copied(tmp_path / "b" / "x")], judging(tmp_path))
-    assert found.kl is not None
-    assert found.kl.names == ("a/x", "b/x")
-    assert found.kl.alike[0][1]
-
-
-def test_int8_weighs_less_on_disk_and_on_the_card(tmp_path: Path) -> None:
-    found = judge(model(), two(tmp_path), judging(tmp_path))
-    for each in found.checkpoints:
-        assert each.figures.disk_bytes < found.model.figures.disk_bytes
-        assert each.figures.size.weights_bytes < found.model.figures.size.weights_bytes
-        assert each.figures.decode_ratio is not None
-        assert each.figures.decode_ratio.low <= each.figures.decode_ratio.value <= each.figures.decode_ratio.high
-
-
 def wrecked(to: Path, value: float, name: str) -> Path:
     """A dynamic checkpoint with one tensor multiplied."""
     from safetensors.torch import load_file
 
-    folder = copied(to, lines=(DYNAMIC,))
+    folder = copied(checkpoint(lines=(DYNAMIC,)), to)
     (file,) = folder.glob("*.safetensors")
     tensors = {key: each.clone() for key, each in load_file(file).items()}  # the file they are mapped from is written
     tensors[name] *= value
@@ -136,15 +123,15 @@ def wrecked(to: Path, value: float, name: str) -> Path:
 
 def test_a_checkpoint_that_is_certainly_above_the_limit_stops_after_a_look(tmp_path: Path) -> None:
     # logits of four times the size: a random model is as wrong as before, and four times as sure of it
-    folders = [wrecked(tmp_path / "wreck", 4.0, "model.norm.weight"), copied(tmp_path / "dynamic", lines=(DYNAMIC,))]
+    wreck, dynamic = wrecked(tmp_path / "wreck", 4.0, "model.norm.weight"), two(tmp_path)[1]
     (tmp_path / "long.txt").write_text(words(700))
-    found = judge(model(), folders, replace(judging(tmp_path, stop_above=1.2), texts=(tmp_path / "long.txt",)))
-    wreck, sound = found.checkpoints
-    assert wreck.text is not None
+    found = judge(model(), [wreck, dynamic], replace(judging(tmp_path, stop_above=1.2), texts=(tmp_path / "long.txt",)))
+    stopped, sound = found.checkpoints
+    assert stopped.text is not None
     assert sound.text is not None
     assert found.windows > 64
-    assert wreck.text.windows < found.windows == sound.text.windows
-    assert "the limit is 1.2" in wreck.stopped
+    assert stopped.text.windows < found.windows == sound.text.windows
+    assert "the limit is 1.2" in stopped.stopped
     assert not sound.stopped
     assert found.perplexity is not None
     assert found.perplexity.names == ("float", "dynamic")
@@ -165,7 +152,7 @@ def questions(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("by", ["letter", "text"])
 def test_questions_are_compared_in_pairs(tmp_path: Path, by: str) -> None:
     given = Judging(questions=(questions(tmp_path),), examples=(questions(tmp_path),), by=by)  # type: ignore[arg-type]  # one of two texts
-    found = judge(model(), [copied(tmp_path / "static")], given)
+    found = judge(model(), [copied(checkpoint(), tmp_path / "static")], given)
     choices = found.checkpoints[0].choices
     assert choices is not None
     assert choices.questions == 3
@@ -232,24 +219,71 @@ def test_the_command_prints_every_model_within_the_terminals_width(
     assert {"float", "static", "dynamic"} <= {line.split()[0] for line in ended.stdout.splitlines() if line.split()}
 
 
-def test_the_command_writes_json_that_holds_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    given = judging(tmp_path)
-    options = ["--text", str(given.texts[0]), "--window", "9", "--stride", "8", "--json"]
-    ended = CliRunner().invoke(app, ["judge-llm", str(model()), str(copied(tmp_path / "static")), *options])
-    found = json.loads(ended.stdout)
-    assert found["checkpoints"][0]["text"]["ratio"]["low"] > 0
-    assert found["checkpoints"][0]["figures"]["decode_ms"]["high"] > 0
-    assert found["clock"] == "Ascend910B3, timing model"
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> LlmConfig:
+    """The sizes of Qwen2.5-7B."""
+    config = read_config(write_model(tmp_path_factory.mktemp("m"), "qwen2"))
+    return replace(
+        config,
+        layers=28,
+        hidden=3584,
+        intermediate=18944,
+        heads=28,
+        kv_heads=4,
+        head_dim=128,
+        vocabulary=152064,
+    )
 
 
-def test_a_float32_checkpoint_says_that_no_engine_runs_it(tmp_path: Path) -> None:
-    folder = checkpoint("qwen2", "float32", (STATIC,))
-    found = judge(folder.parent / "model", [folder], judging(tmp_path))
-    assert any("float32" in note for note in found.checkpoints[0].notes)
+def types(config: LlmConfig, kind: str) -> dict[str, str]:
+    return {f"model.layers.{index}.{name}": kind for index in range(config.layers) for name in LINEARS}
 
 
-def test_the_models_folder_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
-    other = write_model(tmp_path / "m", "qwen2")
-    with pytest.raises(ConfigError, match="quant_model_description"):
-        judge(model(), [other], judging(tmp_path))
+def decode_ms(config: LlmConfig, kinds: Mapping[str, str], **shape: int) -> float:
+    return modelled_times(config, kinds, quantized_cache=False, shape=ServedShape(**shape)).decode_ms.value
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_float_model_weighs_what_its_weights_do(tmp_path: Path, family: str, tied: bool) -> None:
+    model = open_model(write_model(tmp_path / "m", family, "float16", tie_word_embeddings=tied))
+    data = (tmp_path / "m" / "model.safetensors").read_bytes()
+    header = 8 + int.from_bytes(data[:8], "little")
+    size = served_size(model.config, {}, quantized_cache=False)
+    assert size.weights_bytes == len(data) - header
+    config = model.config
+    assert size.kv_bytes_per_token == 2 * 2 * config.layers * config.kv_heads * config.head_dim
+
+
+def test_int8_halves_linears_and_the_cache_but_for_scales(large: LlmConfig) -> None:
+    float_, int8 = (
+        served_size(large, types(large, kind), quantized_cache=kind != "FLOAT") for kind in ("FLOAT", "W8A8")
+    )
+    outer = 2 * 2 * large.vocabulary * large.hidden
+    assert (int8.weights_bytes - outer) / (float_.weights_bytes - outer) == pytest.approx(0.5, abs=0.01)
+    assert int8.kv_bytes_per_token * 2 == float_.kv_bytes_per_token
+
+
+def test_a_token_of_a_large_model_takes_what_its_weights_take_to_stream(large: LlmConfig) -> None:
+    card = load_device_data("Ascend910B3")
+    weights = served_size(large, {}, quantized_cache=False).weights_bytes - 2 * large.vocabulary * large.hidden
+    streamed_ms = weights / (card.hbm_tb_per_s * card.memory_efficiency) / 1e9
+    assert streamed_ms < decode_ms(large, {}, context=1) < 1.4 * streamed_ms  # and the starts of its kernels
+    assert decode_ms(large, types(large, "W8A8")) < 0.75 * decode_ms(large, {})
+
+
+def test_pdmix_is_dynamic_in_prefill_and_static_in_decode(large: LlmConfig) -> None:
+    mix, static, dynamic = (
+        modelled_times(large, types(large, kind), quantized_cache=False)
+        for kind in ("W8A8_MIX", "W8A8", "W8A8_DYNAMIC")
+    )
+    assert mix.prefill == dynamic.prefill != static.prefill
+    assert mix.decode == static.decode != dynamic.decode
+
+
+def test_a_ratio_is_surer_than_the_times_it_is_of(large: LlmConfig) -> None:
+    ours, theirs = (modelled_times(large, types(large, kind), quantized_cache=False) for kind in ("W8A8", "FLOAT"))
+    ratio = time_ratio(ours.decode, theirs.decode)
+    assert ratio.value == pytest.approx(ours.decode_ms.value / theirs.decode_ms.value)
+    assert ratio.high / ratio.low < theirs.decode_ms.high / theirs.decode_ms.low
+    assert ratio.high < 1

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.quantization.llm.tiny_models import config_of
 from tests.targets.ascend_llm.checkpoints import DYNAMIC, MIXED, STATIC, checkpoint
-from workbench.quantization.llm.config import read_config
 from workbench.targets.ascend_llm.serving_files import (
     MINDIE_INSTALL,
     MINDIE_MODEL,
     MINDIE_SERVER,
     README,
     VLLM,
-    parallel_sizes,
     served_facts,
     serving_files,
 )
@@ -119,17 +116,3 @@ def test_what_a_checkpoint_holds_decides_what_its_readme_warns_of() -> None:
     assert "Types differ by layer" in mixed
     assert "decode node" in readme(STATIC[:-1] + ", pdmix: True}")
     assert "Norms have a bias" in readme("anti_cfg: {anti_method: m4}", STATIC)
-
-
-def test_heads_of_an_eight_bit_cache_are_not_repeated_over_cards(tmp_path: Path) -> None:
-    made = {**config_of("qwen2"), "num_attention_heads": 8, "hidden_size": 64}
-    (tmp_path / "config.json").write_text(json.dumps(made))
-    config = read_config(tmp_path)
-    assert parallel_sizes(config, cache=False) == (1, 2, 4, 8)
-    assert parallel_sizes(config, cache=True) == (1, 2)
-
-
-def test_a_name_becomes_one_that_no_shell_reads(tmp_path: Path) -> None:
-    facts = served_facts(checkpoint(), "$(rm -rf ~) `x`; 模型")
-    assert facts.name == "rm-rf-x"
-    assert served_facts(checkpoint(), "模型").name == "model"

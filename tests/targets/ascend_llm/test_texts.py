@@ -8,12 +8,10 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from tests.quantization.llm.tiny_models import VOCABULARY, write_model
-from tests.targets.ascend_llm.folders import TEXTS, write_llm
+from tests.targets.ascend_llm.folders import TEXTS
 from workbench.quantization.llm.config import read_config
 from workbench.targets.ascend_llm.texts import (
     calibration_samples,
-    encoder_of,
-    padded_samples,
     prompt_ids,
     read_documents,
     read_prompts,
@@ -99,29 +97,11 @@ def test_llamas_class_goes_by_its_settings_alone(
     assert ids(tmp_path, tokenizer, tokenizer_class="LlamaTokenizerFast", **said) == [*before, *plain, *behind]
 
 
-def test_texts_for_smoothing_have_no_special_tokens_and_are_padded_with_token_0(tmp_path: Path) -> None:
-    trained = byte_level()
-    plain = [trained.encode(text).ids for text in TEXTS]
-    ids(tmp_path, with_template(trained))
-    batches = padded_samples(TEXTS, read_tokenizer(tmp_path, read_config(tmp_path)), 2)
-    assert [tuple(batch.shape) for batch in batches] == [(2, max(map(len, plain[:2]))), (1, len(plain[2]))]
-    short = min(plain[:2], key=len)
-    row = batches[0][plain[:2].index(short)].tolist()
-    assert row == [*short, *[0] * (len(row) - len(short))]
-
-
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
     tokenizer = byte_level()
     tokenizer.add_tokens([f"<extra{number}>" for number in range(VOCABULARY)])
     with pytest.raises(ConfigError, match=f"the model's vocabulary has {VOCABULARY}"):
         ids(tmp_path, tokenizer)
-
-
-def test_a_plain_file_is_one_document_and_many_prompts(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_text("one\n\ntwo three\n")
-    assert read_documents(file) == ["one\n\ntwo three\n"]
-    assert read_prompts(file) == ["one", "two three"]
 
 
 def test_lines_and_lists_of_json_are_one_each(tmp_path: Path) -> None:
@@ -137,43 +117,14 @@ def test_lines_and_lists_of_json_are_one_each(tmp_path: Path) -> None:
     [
         ("a.txt", " \n", "holds no text"),
         ("a.jsonl", '{"text": "x"}\n{"txt": "y"}\n', r"a\.jsonl:2: has no key 'text' or 'inputs_pretokenized'"),
-        ("a.jsonl", "[1]\n", r"a\.jsonl:1: has no key"),
         ("a.jsonl", "{\n", r"a\.jsonl:1: not valid JSON"),
-        ("a.jsonl", "", "holds 0 texts"),
         ("a.json", '{"text": "x"}', "expected a list"),
-        ("a.json", '["x", 3]', "item 1 is 3, not a text"),
     ],
 )
 def test_bad_documents_are_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=said):
         read_documents(tmp_path / name)
-
-
-def test_the_encoder_begins_a_text_as_the_tokenizer_does_and_does_not_end_it(tmp_path: Path) -> None:
-    folder = write_llm(tmp_path / "m")
-    config = read_config(folder)
-    plain = encoder_of(read_tokenizer(folder, config))
-    assert plain("the pump") == [1, 2]
-    file = folder / "tokenizer.json"
-    tokenizer = json.loads(file.read_text())
-    tokenizer["model"]["vocab"] |= {"<s>": 20, "</s>": 21}
-    tokenizer["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": [
-            {"SpecialToken": {"id": "<s>", "type_id": 0}},
-            {"Sequence": {"id": "A", "type_id": 0}},
-            {"SpecialToken": {"id": "</s>", "type_id": 0}},
-        ],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {
-            token: {"id": token, "ids": [number], "tokens": [token]} for token, number in (("<s>", 20), ("</s>", 21))
-        },
-    }
-    file.write_text(json.dumps(tokenizer))
-    assert encoder_of(read_tokenizer(folder, config))("the pump") == [20, 1, 2]
-    (folder / "tokenizer_config.json").write_text('{"add_bos_token": true, "bos_token": "<s>"}')
-    assert encoder_of(read_tokenizer(folder, config))("the") == [20, 1]
 
 
 def test_a_prompt_needs_a_token_and_room_for_its_answer() -> None:

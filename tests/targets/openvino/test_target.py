@@ -1,6 +1,9 @@
+import importlib.util
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,17 +26,19 @@ from tests.targets.encoder import (
     tiny_encoder,
     value,
 )
+from workbench.commands.doctor.finding import exit_code
 from workbench.graph.read import read_model
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.rounding import encoded_bits
+from workbench.targets.openvino.check import PINNED, openvino_findings
 from workbench.targets.openvino.lowering import at_the_source, openvino_form, without_zero_points
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.targets.openvino.target import OpenVinoTarget
 from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
-from workbench.values.candidate import Candidate, Quantization, Serving
-from workbench.values.errors import LoweringError, MeasureError
+from workbench.values.candidate import Candidate, Quantization
+from workbench.values.errors import MeasureError
 from workbench.values.system.cpu import this_cpu
 
 TARGET = OpenVinoTarget()
@@ -144,18 +149,6 @@ def test_factors_of_products_cover_their_range_without_a_zero_point(low: float, 
     assert without_zero_points(without_zero_points(record)) == without_zero_points(record)
 
 
-def test_a_tensor_that_a_layer_and_a_product_share_keeps_one_scale() -> None:
-    shared, other = activation("shared", -1.0, 3.0), activation("other", -2.0, 2.5)
-    record = product_record(shared, other)
-    layer = LayerRecord(layer="second", op_type="MatMul", activation=shared, second=shared)
-    record = replace(record, layers=(*record.layers, layer))
-
-    first, second = without_zero_points(record).layers
-
-    assert first.activation == second.activation == second.second
-    assert first.activation.zero_point == 0
-
-
 @settings(max_examples=20, deadline=None)
 @given(divisor=st.floats(0.25, 8, width=32), seed=st.integers(0, 2**16))
 def test_moving_pairs_to_the_source_changes_no_integer_but_at_ties(divisor: float, seed: int) -> None:
@@ -189,34 +182,6 @@ def test_moving_pairs_to_the_source_changes_no_integer_but_at_ties(divisor: floa
     assert np.isclose(expected, got, atol=1e-5).mean() > 0.9
 
 
-def test_pairs_stay_below_a_tensor_that_others_read() -> None:
-    nodes = [
-        helper.make_node("Transpose", ["x"], ["a"], name="transpose", perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["a", "z"], ["p"], name="product"),
-        helper.make_node("Concat", ["p", "a"], ["y"], name="join", axis=2),
-    ]
-    proto = model_of(nodes, {}, [value("x", ["n", 4, 4]), value("z", ["n", 4, 4])], [value("y", ["n", 4, 8])])
-    record = without_zero_points(product_record(activation("a", -3.0, 3.0), activation("z", -3.0, 2.5)))
-
-    after = at_the_source(lower_static(proto, record), ["product"])
-
-    quantized = {node.input[0] for node in after.graph.node if node.op_type == "QuantizeLinear"}
-    assert quantized == {"a", "z"}
-    (join,) = (node for node in after.graph.node if node.name == "join")
-    assert list(join.input) == ["p", "a"]  # the float tensor, not the rounded one
-
-
-def test_a_conv_that_is_not_in_the_model_is_refused(encoder: Path) -> None:
-    record = record_for(encoder, ids(4, 7))
-    stranger = replace(record.layers[0], layer="stranger", op_type="Conv")
-
-    with pytest.raises(LoweringError, match="'stranger' of the record is not in the model"):
-        openvino_form(onnx.load(encoder), replace(record, layers=(stranger,)))
-
-
-# --- compile -------------------------------------------------------------------------------------------------------
-
-
 def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="relu"),
@@ -232,22 +197,6 @@ def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
     assert np.array_equal(got["a"], got["b"])
 
 
-# --- open and run --------------------------------------------------------------------------------------------------
-
-
-def test_streams_share_a_batch_and_give_the_same_rows(encoder: Path, tmp_path: Path) -> None:
-    artifact, directory = static_artifact(encoder, ids(4, 7), tmp_path, products=True)
-    streams = replace(INT8, serving=Serving(batch=5, intra_op_threads=2, streams=2))
-
-    one, two = (TARGET.open(artifact, directory, candidate) for candidate in (INT8, streams))
-
-    for rows in (1, 2, 5):
-        assert np.array_equal(one.run(ids(rows, 7))["logits"], two.run(ids(rows, 7))["logits"])
-
-
-# --- check ---------------------------------------------------------------------------------------------------------
-
-
 def problems(path: Path, candidate: Candidate) -> list[tuple[str, str]]:
     return [(issue.severity, issue.problem) for issue in TARGET.check(read_model(path), candidate)]
 
@@ -256,21 +205,6 @@ def test_dynamic_int8_is_an_error(encoder: Path) -> None:
     dynamic = replace(FLOAT, quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
 
     assert problems(encoder, dynamic) == [("error", "dynamically quantized products run in float on OpenVINO")]
-
-
-def test_an_operator_of_a_foreign_domain_is_an_error(tmp_path: Path) -> None:
-    proto = tiny_encoder()
-    proto.opset_import.append(helper.make_opsetid("vendor.ops", 1))
-    proto.graph.node[1].domain = "vendor.ops"
-    onnx.save(proto, tmp_path / "model.onnx")
-
-    ((severity, problem),) = problems(tmp_path / "model.onnx", FLOAT)
-
-    assert severity == "error"
-    assert "vendor.ops" in problem
-
-
-# --- no network ----------------------------------------------------------------------------------------------------
 
 
 def test_importing_openvino_and_converting_make_no_connection(encoder: Path, tmp_path: Path) -> None:
@@ -297,3 +231,48 @@ print(json.dumps([name for name in sys.modules if name.startswith("openvino_tele
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == []
     assert list(tmp_path.iterdir()) == []  # and no client id is written
+
+
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed; it is the extra [openvino]"
+)
+
+
+def test_the_version_wanted_is_the_one_the_project_pins() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert project["optional-dependencies"]["openvino"] == [f"openvino=={PINNED}"]
+
+
+def test_without_openvino_the_machine_is_usable_and_told_how_to_get_it() -> None:
+    (finding,) = openvino_findings(place_of=lambda name: None)
+
+    assert (finding.status, finding.value) == ("warn", "not installed; it is optional")
+    assert re.search(r"-m pip install -e '/\S+\[openvino\]'$", finding.remedy)
+    assert exit_code([finding]) == 0
+
+
+def test_an_openvino_that_cannot_be_loaded_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "openvino.py").write_text("raise ImportError('libopenvino.so is missing')")
+    code = f"""\
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from workbench.targets.openvino.check import openvino_findings
+for finding in openvino_findings():
+    print(finding.status, finding.name, finding.value)
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+
+    assert done.stdout.startswith("warn usable no: OpenVINO cannot be imported: libopenvino.so is missing")
+    assert len(done.stdout.splitlines()) == 1
+
+
+@installed
+def test_what_openvino_can_do_here_is_told() -> None:
+    found = {finding.name: finding for finding in openvino_findings()}
+
+    assert list(found) == ["usable", "version", "CPU plugin", "telemetry"]
+    assert found["usable"].value.startswith("yes: a test layer")
+    assert "INT8" in found["CPU plugin"].value
+    assert found["telemetry"].value.startswith("blocked")

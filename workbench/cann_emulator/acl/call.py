@@ -37,14 +37,11 @@ CALLS: dict[str, tuple[str, str]] = {}
 Declared = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def call(
-    takes: str, gives: str, *, device: bool = True, told: bool = True, missing: object = None, echo: bool = False
-) -> Declared:
+def call(takes: str, gives: str, *, device: bool = True, missing: object = None, echo: bool = False) -> Declared:
     """Put the argument checks of `takes` before a function, and give what comes of it in the shape of `gives`.
 
     Args:
         device: whether the call needs a working device; others still answer when it is lost.
-        told: whether a code that the function gives is a failure, which `acl.rt.get_last_error` then tells.
         missing: what a function without a code gives where it fails; None for the null of its form.
         echo: its first argument is its value, whether it fails or not.
     """
@@ -67,12 +64,10 @@ def call(
                 raise _miscounted(len(given), least, len(kinds))
             arguments = [_CHECKS[kind](value, public) for kind, value in zip(kinds, given, strict=False)]
             if errors.armed and (code := errors.strike(public, device)):
-                errors.note(code)
                 return failed(code)
             try:
                 result = function(*arguments)
             except Failed as error:
-                errors.note(error.code)
                 if echo:
                     return arguments[0], error.code
                 return failed(error.code) if coded or missing is None else missing
@@ -80,8 +75,6 @@ def call(
                 return arguments[0], 0
             if gives != "r":
                 return result if not coded else (result, 0) if len(values) == 1 else (*result, 0)
-            if result and told:
-                errors.note(result)
             return result or 0
 
         return called

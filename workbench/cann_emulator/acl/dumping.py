@@ -87,8 +87,7 @@ def executed(
                 content = dump_bytes(kernel.name, inputs, outputs, time_us=at, emulator=emulator())
                 write(folder, name, content, stamp=at)
     except OSError as error:
-        told(error, f"the dump of {entry.name}")
-        print(f"[emulated acl] the dump of {entry.name} cannot be written: {error}", file=sys.stderr, flush=True)
+        _tell(f"the dump of {entry.name} cannot be written: {error}")
 
 
 def _entries(request: TensorDump, entry: LoadedModel) -> list[Mapping[str, Any]]:
@@ -168,7 +167,7 @@ def file_name(op_type: str, op_name: str, *, task: int, stream: int, stamp: int)
     return f"{plain(op_type)}.{plain(op_name)}.{task}.{stream}.{stamp}"
 
 
-def write(folder: Path, name: str, content: bytes, *, stamp: int) -> Path:
+def write(folder: Path, name: str, content: bytes, *, stamp: int) -> None:
     """Under a temporary name first; a long name by mapping.csv."""
     if len(name.encode()) > _LONGEST_BYTES:
         short = f"{stamp:032d}"
@@ -177,12 +176,13 @@ def write(folder: Path, name: str, content: bytes, *, stamp: int) -> Path:
         name = short
     temporary = folder / f".{stamp}"
     temporary.write_bytes(content)
-    return temporary.replace(folder / name)
+    temporary.replace(folder / name)
 
 
-def told(error: OSError, what: str) -> None:
-    """A dump that cannot be written fails no execution [inferred]: the log says so."""
-    _log.error("%s cannot be written: %s", what, error)
+def _tell(trouble: str) -> None:
+    """A dump that cannot be written fails no execution [inferred]: log and stderr say so."""
+    _log.error("%s", trouble)
+    print(f"[emulated acl] {trouble}", file=sys.stderr, flush=True)
 
 
 # --- the overflow check ---
@@ -212,14 +212,14 @@ def checks_overflow() -> bool:
     return _CHECK.folder is not None
 
 
-def watch(entry: LoadedModel, stream: int, kernels: Sequence[KernelValues]) -> list[Path]:
-    """The status files that were written, one for each kernel that overflowed."""
+def watch(entry: LoadedModel, stream: int, kernels: Sequence[KernelValues]) -> None:
+    """Write a status file for each kernel that overflowed."""
     if _CHECK.folder is None:
-        return []
+        return
     found = [v for v in kernels if _all_finite(v.inputs) and not _all_finite((*v.outputs, *v.inside))]
     if not found:
-        return []
-    stamp, written = time.time_ns() // 1000, []
+        return
+    stamp = time.time_ns() // 1000
     try:
         _CHECK.stamp = _CHECK.stamp or time_folder()
         folder = folder_of(_CHECK.folder, _CHECK.stamp, entry)
@@ -232,11 +232,9 @@ def watch(entry: LoadedModel, stream: int, kernels: Sequence[KernelValues]) -> l
             name = file_name("Opdebug", "Node_OpDebug", task=len(kernels) + 1, stream=stream, stamp=at + 1)
             status = Values(array=_status(entry, values, stream), dtype="uint8")
             content = dump_bytes("Node_OpDebug", (), (status,), time_us=at + 1, emulator=emulator())
-            written.append(write(folder, name, content, stamp=at + 1))
+            write(folder, name, content, stamp=at + 1)
     except OSError as error:
-        told(error, f"the overflow check of {entry.name}")
-        print(f"[emulated acl] overflows of {entry.name} cannot be written: {error}", file=sys.stderr, flush=True)
-    return written
+        _tell(f"overflows of {entry.name} cannot be written: {error}")
 
 
 def _all_finite(tensors: Iterable[Values]) -> bool:

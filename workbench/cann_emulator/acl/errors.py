@@ -68,7 +68,6 @@ RT_CONTEXT_RELEASE_ERROR = 507007
 RT_REPORT_TIMEOUT = 507012
 RT_AICORE_EXCEPTION = 507015
 RT_STREAM_SYNC_TIMEOUT = 507046
-RT_EVENT_SYNC_TIMEOUT = 507047
 RT_DRV_INTERNAL_ERROR = 507899
 
 # Graph engine
@@ -85,8 +84,6 @@ GE_LOAD_MODEL_PARTITION_FAILED = 545002
 # --- reason texts ---
 
 _THREADS = threading.local()
-_OF_THE_RUNTIME = (107, 207, 507)
-"""Thousands of the codes that the runtime gives (pyacl.md §2.6)."""
 
 
 def report(code: str, **arguments: object) -> None:
@@ -122,19 +119,6 @@ def take() -> str | None:
     told = tuple(records)
     records.clear()
     return "".join(f"{line}\n" for line in error_lines(told)) or None
-
-
-def note(code: int) -> None:
-    """Remember a code that a call gives, if the runtime is where it comes from."""
-    if code // 1000 in _OF_THE_RUNTIME:
-        _THREADS.code = code
-
-
-def last_code(*, forget: bool = False) -> int:
-    code: int = getattr(_THREADS, "code", 0)
-    if forget:
-        _THREADS.code = 0
-    return code
 
 
 def _records() -> list[Record]:

@@ -175,24 +175,6 @@ def get_dataset_tensor_desc(dataset: int, index: int) -> int:
 def execute(model_id: int, inputs: int, outputs: int) -> int:
     """Run and wait, on a stream of the model's own. (The vendor's binding keeps the interpreter's lock meanwhile, which
     this one gives up.)"""
-    return _execute(model_id, inputs, outputs)
-
-
-@call("Ikkk", "r")
-def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None:
-    """Queue on a stream; results are there after synchronising, not before."""
-    entry = found(model_id)
-    given, wanted = _dataset(inputs), _dataset(outputs)
-    queue = streams.resolve(stream)
-    with clock.STANDING:  # the first time of a gear it computes how long the device needs
-        run = execution.check(entry, given, wanted, ASYNCHRONOUS, queue.number)
-    entry.called = ASYNCHRONOUS
-    busy = any(task.what == ASYNCHRONOUS for task in queue.tasks)
-    streams.queue(queue, execution.task(run, busy))
-    contexts.update_use(contexts.required().device)
-
-
-def _execute(model_id: int, inputs: int, outputs: int) -> int:
     entry = found(model_id)
     given, wanted = _dataset(inputs), _dataset(outputs)
     contexts.required()
@@ -209,6 +191,20 @@ def _execute(model_id: int, inputs: int, outputs: int) -> int:
     device.busy_us += run.duration_ns / 1000
     contexts.update_use(device)
     return code
+
+
+@call("Ikkk", "r")
+def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> None:
+    """Queue on a stream; results are there after synchronising, not before."""
+    entry = found(model_id)
+    given, wanted = _dataset(inputs), _dataset(outputs)
+    queue = streams.resolve(stream)
+    with clock.STANDING:  # the first time of a gear it computes how long the device needs
+        run = execution.check(entry, given, wanted, ASYNCHRONOUS, queue.number)
+    entry.called = ASYNCHRONOUS
+    busy = any(task.what == ASYNCHRONOUS for task in queue.tasks)
+    streams.queue(queue, execution.task(run, busy))
+    contexts.update_use(contexts.required().device)
 
 
 def _dataset(handle: int) -> Dataset:

@@ -1,9 +1,4 @@
-"""Devices, contexts and told failures of `acl.rt` (pyacl.md §1.2, §2.5 "Device and context").
-
-Of failures nothing is in the reference's tables; samples set the callback before they execute. Shapes from the open
-source of the binding; for the last code also from the pages aclpythondevg_01_1022 and 1023 of CANN 8.0, 1077 and 1078
-of 9.0.
-"""
+"""Devices and contexts of `acl.rt` (pyacl.md §1.2, §2.5 "Device and context")."""
 
 from __future__ import annotations
 
@@ -50,14 +45,6 @@ def reset_device(device_id: int) -> int:
     return code
 
 
-@call("i", "r")
-def reset_device_force(device_id: int) -> None:
-    """Release everything of this process on the device, however often it was set."""
-    device = contexts.device_of(device_id)
-    device.sets = 0
-    _release(device)
-
-
 @call("", "ir", device=False)
 def get_device() -> int:
     return contexts.required().device.index
@@ -98,11 +85,6 @@ def get_context() -> int:
     return context.handle if context is not None else 0
 
 
-@call("", "kr")
-def ctx_get_current_default_stream() -> int:
-    return streams.default_stream(contexts.required()).handle
-
-
 def _release(device: Device) -> None:
     """End contexts with their streams, events and models, and free the memory that is left."""
     for context in list(device.contexts.values()):
@@ -117,7 +99,7 @@ def _release(device: Device) -> None:
     contexts.update_use(device)
 
 
-# --- failures: the last code of a thread, and the callback for tasks that fail on the device ---
+# --- the callback for tasks that fail on the device: in no table of the reference, but samples set it ---
 
 _NONE = 0xFFFFFFFF
 
@@ -132,20 +114,6 @@ class _Failure(Made):
 
 
 _CALLBACK: dict[str, Callable[[int], object]] = {}
-
-
-@call("i", "r", device=False, told=False)
-def peek_at_last_error(level: int) -> int:
-    """The code with which the runtime last failed in this thread, 0 for none; it stays. `level` is 0, the thread."""
-    _check_level(level)
-    return errors.last_code()
-
-
-@call("i", "r", device=False, told=False)
-def get_last_error(level: int) -> int:
-    """The same, and forget it."""
-    _check_level(level)
-    return errors.last_code(forget=True)
 
 
 @call("|O", "r", device=False)
@@ -171,11 +139,6 @@ get_stream_id_from_exception_info = _reader("get_stream_id_from_exception_info",
 get_thread_id_from_exception_info = _reader("get_thread_id_from_exception_info", "thread")
 get_device_id_from_exception_info = _reader("get_device_id_from_exception_info", "device")
 get_error_code_from_exception_info = _reader("get_error_code_from_exception_info", "code")
-
-
-def _check_level(level: int) -> None:
-    if level:
-        raise errors.invalid("level", level, "it is 0, the level of a thread")
 
 
 def tell(code: int, *, task: int, stream: int, device: int) -> None:

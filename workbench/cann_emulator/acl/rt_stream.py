@@ -58,18 +58,6 @@ def synchronize_stream_with_timeout(stream: int, timeout: int) -> int:
     return streams.synchronize(found)
 
 
-@call("k", "Ir")
-def stream_query(stream: int) -> int:
-    """0 when everything is done, 1 when not. Asking lets the stream get on."""
-    found = streams.resolve(stream)
-    if not found.tasks:
-        return 0
-    done = streams.pending_ns(found) <= 0
-    if code := streams.synchronize(found):
-        raise Failed(code)
-    return int(not done)
-
-
 @call("", "kr")
 def create_event() -> int:
     return _create_event(_BY_DEFAULT, by_default=True)
@@ -107,17 +95,6 @@ def reset_event(event: int, stream: int) -> None:
 @call("k", "r")
 def synchronize_event(event: int) -> int:
     return _synchronize(_event(event))
-
-
-@call("ki", "r")
-def synchronize_event_with_timeout(event: int, timeout: int) -> int:
-    if timeout < -1:
-        raise Failed(errors.RT_PARAM_INVALID)
-    found = _event(event)
-    if timeout >= 0 and streams.left_ns(found) > timeout * 1_000_000:
-        clock.spend(timeout * 1_000_000)
-        raise Failed(errors.RT_EVENT_SYNC_TIMEOUT)
-    return _synchronize(found)
 
 
 @call("k", "Ir")

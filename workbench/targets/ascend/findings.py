@@ -18,6 +18,7 @@ from workbench.targets.ascend.installation import (
     INSTALL_RECORD,
     OPERATOR_KERNELS,
     Installation,
+    atc_of,
     cann_problem,
     compiler_of_another,
     dormant_installations,
@@ -125,7 +126,7 @@ def _with_build(installation: Installation) -> str:
 
 def _compiler(installation: Installation | None, environment: Mapping[str, str]) -> Finding:
     remedy = "It comes with the toolkit; compiling needs no NPU."
-    atc = (installation or read_installation(Path(os.devnull), environment)).atc
+    atc = installation.atc if installation is not None else atc_of(environment)
     if atc is None:
         return _warn("compiler", "no atc", remedy)
     if installation is not None and compiler_of_another(installation, environment) is not None:

@@ -128,7 +128,7 @@ def read_installation(home: Path, environment: Mapping[str, str] = os.environ) -
         version=version,
         release=folder if re.match(r"\d+\.\d", folder) else version,
         packages=_packages(home),
-        atc=_atc(home, environment),
+        atc=atc_of(environment, home),
         kernels=_kernels(home),
         emulator=next((info["emulator"] for info in probes if info.get("emulator")), None),
     )
@@ -186,11 +186,12 @@ def _packages(home: Path) -> dict[str, str]:
     return {name: found[name] for name in sorted(found) if found[name]}
 
 
-def _atc(home: Path, environment: Mapping[str, str]) -> Path | None:
+def atc_of(environment: Mapping[str, str], *homes: Path) -> Path | None:
+    """The compiler on PATH, or else the one of the first of these roots that has one."""
     on_path = shutil.which("atc", path=environment.get("PATH", os.defpath))
     if on_path:
         return Path(on_path)
-    places = (home / "bin/atc", home / "compiler/bin/atc")
+    places = (home / place for home in homes for place in ("bin/atc", "compiler/bin/atc"))
     return next((place for place in places if place.is_file() and os.access(place, os.X_OK)), None)
 
 

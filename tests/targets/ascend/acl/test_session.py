@@ -1,3 +1,4 @@
+import itertools
 import sys
 import threading
 from collections.abc import Iterator
@@ -7,8 +8,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.targets.ascend.offline_files import (
     TEXT,
@@ -22,6 +21,7 @@ from tests.targets.ascend.offline_files import (
 )
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.acl.session import AscendSession, open_session
+from workbench.targets.ascend.fitting import Shape, place, turns
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
@@ -61,43 +61,6 @@ def test_calls_of_a_compiled_shape_and_of_any_other_give_the_models_results(sess
         assert_right(session.run(feeds), feeds)
 
 
-def test_results_do_not_depend_on_how_rows_are_grouped_or_filled_up(session: AscendSession) -> None:
-    @given(st.integers(1, 9), st.integers(1, 16), st.integers(0, 99), st.data())
-    @settings(max_examples=40, deadline=None)
-    def check(batch: int, length: int, seed: int, data: st.DataObject) -> None:
-        feeds = texts(batch, length, seed)
-        cuts = sorted(data.draw(st.sets(st.integers(1, batch), max_size=3)) | {batch})
-        room = data.draw(st.integers(length, 16))
-        parts, start = [], 0
-        for stop in cuts:
-            longer = {n: np.pad(a[start:stop], ((0, 0), (0, room - length))) for n, a in feeds.items()}
-            parts.append(session.run(longer))
-            start = stop
-
-        whole = session.run(feeds)
-
-        assert np.array_equal(whole["logits"], np.concatenate([part["logits"] for part in parts]))
-        assert np.array_equal(whole["tokens"], np.concatenate([part["tokens"][:, :length] for part in parts]))
-
-    check()
-
-
-def test_outputs_are_the_callers_own(session: AscendSession) -> None:
-    first = session.run(texts(4, 16, 1))
-    kept = {name: values.copy() for name, values in first.items()}
-
-    session.run(texts(4, 16, 2))
-
-    assert all(np.array_equal(first[name], kept[name]) for name in kept)
-
-
-def test_feeds_need_not_be_contiguous(session: AscendSession) -> None:
-    wide = texts(4, 16)
-    feeds = {name: np.asfortranarray(np.repeat(array, 2, axis=1))[:, ::2] for name, array in wide.items()}
-
-    assert_right(session.run(feeds), wide)
-
-
 def test_a_target_opens_the_whole_set_whatever_batch_was_timed(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
     """A service may form any batch that was compiled; memory and start-up are those of the whole set."""
     artifact, directory = files[1], files[0]
@@ -119,16 +82,6 @@ def test_a_target_opens_the_whole_set_whatever_batch_was_timed(acl: ModuleType, 
 
 def test_other_types_in_the_file_do_not_reach_the_caller(acl: ModuleType, tmp_path: Path) -> None:
     session = open_session(tmp_path, grid((2,), (8,), tmp_path, ids="int32", floats="float16"))
-    feeds = texts(2, 8)
-
-    assert_right(session.run(feeds), feeds)
-    session.close()
-
-
-def test_outputs_are_found_by_name_not_by_place(acl: ModuleType, tmp_path: Path) -> None:
-    turned = Interface(inputs=TEXT.inputs[::-1], outputs=TEXT.outputs[::-1])
-    artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=turned)
-    session = open_session(tmp_path, artifact)
     feeds = texts(2, 8)
 
     assert_right(session.run(feeds), feeds)
@@ -205,15 +158,6 @@ def test_files_for_another_chip_are_refused_with_both_names(acl: ModuleType, tmp
         open_session(tmp_path, artifact)
 
 
-def test_an_om_of_another_chip_is_refused_by_pyacl_with_its_reason(acl: ModuleType, tmp_path: Path) -> None:
-    artifact = artifact_of({(1, 8): replace(static_model(1, 8), soc_version="Ascend310P3")}, tmp_path)
-
-    with pytest.raises(MeasureError, match=r"b1_s8\.om: pyACL cannot load it: acl\.mdl\.\w+ failed with \d+") as caught:
-        open_session(tmp_path, artifact)
-    assert not caught.value.transient
-    assert "CANN says:" in str(caught.value)
-
-
 IDS, MASK = TEXT.inputs
 LOGITS, TOKENS = TEXT.outputs
 
@@ -239,22 +183,6 @@ def test_files_that_are_not_what_the_interface_says_are_refused(
         open_session(tmp_path, artifact)
 
 
-def test_a_file_of_another_shape_than_its_entry_says_is_refused(acl: ModuleType, tmp_path: Path) -> None:
-    artifact = artifact_of({(2, 8): static_model(1, 8)}, tmp_path)
-
-    with pytest.raises(MeasureError, match="compiled for batch 1, length 8, its entry says batch 2, length 8"):
-        open_session(tmp_path, artifact)
-
-
-def test_an_output_without_rows_cannot_be_cut(acl: ModuleType, tmp_path: Path) -> None:
-    logits = Port(name="logits", dtype="float32", shape=(3, "batch"))
-    interface = Interface(inputs=TEXT.inputs, outputs=(logits, TEXT.outputs[1]))
-    artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=interface)
-
-    with pytest.raises(MeasureError, match="'logits' has 3 rows in a shape of batch 2"):
-        open_session(tmp_path, artifact)
-
-
 # --- gears ---------------------------------------------------------------------------------------------------------
 
 
@@ -271,16 +199,6 @@ def test_gears_serve_as_separate_files_do_and_may_change_with_every_call(geared:
     for batch, length in ((1, 8), (4, 16), (1, 8), (3, 10), (9, 16), (2, 8), (1, 1)):
         feeds = texts(batch, length, seed=batch)
         assert_right(geared.run(feeds), feeds)
-
-
-def test_gears_of_the_batch_alone_serve(acl: ModuleType, tmp_path: Path) -> None:
-    model = gear_model([(1, 8), (2, 8), (4, 8)], kind="dynamic_batch_size")
-    session = open_session(tmp_path, artifact_of({(None, None): model}, tmp_path))
-
-    for batch in (1, 2, 3, 4, 7):
-        feeds = texts(batch, 8, seed=batch)
-        assert_right(session.run(feeds), feeds)
-    session.close()
 
 
 # --- times and memory ----------------------------------------------------------------------------------------------
@@ -300,11 +218,6 @@ def test_copies_and_execution_are_timed_apart(session: AscendSession) -> None:
     assert four.host_to_device_ms >= one.host_to_device_ms
     assert two_turns.execute_ms == pytest.approx(2 * four.execute_ms, rel=1e-3)
     assert isinstance(session, DeviceSession)
-
-
-def test_there_are_no_times_before_the_first_call(session: AscendSession) -> None:
-    with pytest.raises(MeasureError, match="no times"):
-        session.times()
 
 
 def test_device_memory_counts_weights_work_memory_and_buffers(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
@@ -351,16 +264,6 @@ def test_threads_share_a_session_and_get_their_own_answers(session: AscendSessio
     assert wrong == []
 
 
-def test_a_session_may_be_closed_in_another_thread(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    session = open_session(*files)
-    thread = threading.Thread(target=session.close)
-    thread.start()
-    thread.join()
-
-    with pytest.raises(MeasureError, match="closed"):
-        session.run(texts(1, 8))
-
-
 def test_ten_thousand_calls_leave_no_handle_behind(acl: ModuleType, tmp_path: Path) -> None:
     from workbench.cann_emulator.acl import handles
 
@@ -375,3 +278,38 @@ def test_ten_thousand_calls_leave_no_handle_behind(acl: ModuleType, tmp_path: Pa
     assert sorted(handles.left_behind()) == before
     assert_right(session.run(feeds), feeds)
     session.close()
+
+
+BIAS = Port(name="bias", dtype="float32", shape=(1, "sequence", "batch"))
+GRID = [Shape(batch=b, length=n) for b, n in itertools.product((1, 4, 8), (16, 64))]
+
+
+def served(shapes: list[Shape], batch: int | None, length: int | None) -> list[tuple[int | None, int | None, int]]:
+    found = turns(shapes, Shape(batch=batch, length=length))
+    return [(turn.shape.batch, turn.shape.length, turn.stop - turn.start) for turn in found]
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "expected"),
+    [
+        (1, 1, [(1, 16, 1)]),
+        (1, 17, [(1, 64, 1)]),
+        (2, 16, [(4, 16, 2)]),
+        (5, 64, [(8, 64, 5)]),
+        (8, 16, [(8, 16, 8)]),
+        (9, 16, [(8, 16, 8), (1, 16, 1)]),
+        (19, 20, [(8, 64, 8), (8, 64, 8), (4, 64, 3)]),
+    ],
+)
+def test_the_smallest_shape_that_holds_the_call_serves_it(
+    batch: int, length: int, expected: list[tuple[int, int, int]]
+) -> None:
+    assert served(GRID, batch, length) == expected
+
+
+def test_axes_may_stand_anywhere() -> None:
+    room = np.full((1, 3, 3), 9, np.float32)
+
+    place(np.array([[[1], [2]]], np.float32), room, BIAS)
+
+    assert room.tolist() == [[[1, 1, 1], [2, 2, 2], [0, 0, 0]]]

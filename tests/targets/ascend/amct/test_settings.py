@@ -1,14 +1,23 @@
-"""Search points as AMCT configurations, and what AMCT cannot do."""
+"""Search points as AMCT configurations, and AMCT's integers taken from its deploy model."""
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 from tests.quantization.amct_files import conv, matmul, pool, product
+from tests.quantization.deploy_models import min_max_record
+from tests.quantization.networks import convolutions, images, perceptron, rows
 from workbench.quantization.amct.cfg import parse_cfg
 from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import recipe_of
+from workbench.quantization.record import QuantizationRecord
+from workbench.targets.ascend.amct.amct import with_amcts_integers
 from workbench.targets.ascend.amct.calibrator import quantization_to_amct_cfg
 from workbench.values.candidate import Quantization
 from workbench.values.errors import CalibrationError
@@ -68,20 +77,6 @@ def test_a_percentile_is_ifmr_with_a_search_of_one_per_cent() -> None:
     assert (activation.search_start, activation.search_end) == (1.0, 1.01)
 
 
-def test_learned_rounding_is_ada_quantize() -> None:
-    text = quantization_to_amct_cfg(point(weight_algorithm="adaround"), LAYERS)
-
-    weight = recipe_of_config(parse_cfg(text), LAYERS).layers["query"].weight
-    assert weight is not None
-    assert weight.algorithm == "adaround"
-
-
-def test_a_text_of_the_user_stays_as_it_is() -> None:
-    assert (
-        quantization_to_amct_cfg(Quantization(scheme="cfg", cfg="batch_num: 9 # mine"), LAYERS) == "batch_num: 9 # mine"
-    )
-
-
 @pytest.mark.parametrize(("granularity", "channels"), [("channel", True), ("tensor", False)])
 def test_convolutions_have_a_scale_per_channel_where_it_is_asked_for(granularity: str, channels: bool) -> None:
     layers = (conv("conv1"),)
@@ -109,6 +104,50 @@ def test_what_amct_cannot_do_says_what_to_set_instead(changes: dict[str, Any], m
         quantization_to_amct_cfg(point(**changes), LAYERS)
 
 
-def test_other_schemes_have_no_configuration() -> None:
-    with pytest.raises(CalibrationError, match="does not calibrate a 'none' model"):
-        quantization_to_amct_cfg(Quantization(), LAYERS)
+def given(gemm: bool = True) -> tuple[onnx.ModelProto, QuantizationRecord, onnx.ModelProto]:
+    """Normalized model, record, deploy model."""
+    proto = normalized(perceptron(gemm=gemm))
+    record = min_max_record(proto, rows(8))
+    return proto, record, lower_deploy(proto, record)
+
+
+def weight_of(deploy: onnx.ModelProto, layer: str) -> onnx.TensorProto:
+    name = next(node for node in deploy.graph.node if node.name == layer).input[1]
+    return next(tensor for tensor in deploy.graph.initializer if tensor.name == name)
+
+
+def changed(deploy: onnx.ModelProto, layer: str, steps: Any) -> np.ndarray[Any, Any]:
+    tensor = weight_of(deploy, layer)
+    values = np.clip(numpy_helper.to_array(tensor).astype(np.int32) + steps, -128, 127).astype(np.int8)
+    tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    return values
+
+
+def test_integers_of_another_model_are_refused() -> None:
+    proto, record, deploy = given()
+    changed(deploy, "fc1", 5)
+
+    with pytest.raises(CalibrationError, match=r"fc1: an integer of AMCT's weight is \d\.\d steps"):
+        with_amcts_integers(record, proto, deploy, learned=False)
+
+
+def test_a_layer_under_another_name_is_taken_for_rounded_to_nearest_unless_it_was_learned() -> None:
+    """amct.md §13, question 2: names in amct_onnx's own deploy model are not known."""
+    proto, record, deploy = given()
+    next(node for node in deploy.graph.node if node.name == "fc1").name = "fc1_quantized"
+
+    assert with_amcts_integers(record, proto, deploy, learned=False) == record
+    with pytest.raises(CalibrationError, match="no layer 'fc1' with a constant weight"):
+        with_amcts_integers(record, proto, deploy, learned=True)
+
+
+def test_every_kind_of_convolution_is_compared_in_its_own_layout() -> None:
+    proto = normalized(convolutions())
+    record = min_max_record(proto, images(2), per_channel=True)
+    deploy = lower_deploy(proto, record)
+
+    assert with_amcts_integers(record, proto, deploy, learned=True) == record
+
+    changed(deploy, "up", 3)
+    with pytest.raises(CalibrationError, match="up: an integer"):
+        with_amcts_integers(record, proto, deploy, learned=True)

@@ -1,11 +1,26 @@
-"""Runs of programs that play an atc: shell scripts that hang, die, or print what they like."""
+"""Runs of programs that play an atc, on paths that it takes, and what output and codes mean (atc.md §5, §8)."""
 
+import string
 import textwrap
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from workbench.targets.ascend.atc.atc import Run, compile_environment, find_atc, run_atc
+from tests.reference_pages import atc_codes
+from workbench.cann_emulator.atc.checks import check_output
+from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.targets.ascend.atc.atc import (
+    Run,
+    compile_environment,
+    find_atc,
+    place_model,
+    refused_characters,
+    run_atc,
+    work_directory,
+)
+from workbench.targets.ascend.atc.codes import Message, Output, explain, meaning_of, operator_of, parse_output, table
 from workbench.targets.ascend.atc.failure import complete_log, failure_of
 from workbench.values.errors import CompileError, ToolchainError
 
@@ -68,22 +83,6 @@ def test_a_run_that_is_killed_may_be_tried_again(tmp_path: Path, how: str) -> No
     assert "memory" in str(error)
 
 
-def test_a_crash_is_not_tried_again(tmp_path: Path) -> None:
-    error = failure_of(ran(tmp_path, "kill -SEGV $$"), "the model")
-
-    assert isinstance(error, CompileError)
-    assert not error.transient
-    assert "crashed with SIGSEGV" in str(error)
-
-
-def test_a_run_out_of_memory_may_be_tried_again(tmp_path: Path) -> None:
-    error = failure_of(ran(tmp_path, "echo 'terminate: std::bad_alloc'; exit 1"), "the model")
-
-    assert isinstance(error, CompileError)
-    assert error.transient
-    assert "TE_PARALLEL_COMPILER" in str(error)
-
-
 @pytest.mark.parametrize(
     ("reason", "remedy"), [("No space left on device", "Free some space"), ("Permission denied", "write rights")]
 )
@@ -92,24 +91,6 @@ def test_a_disk_that_is_full_or_forbidden_stops_everything(tmp_path: Path, reaso
 
     assert isinstance(error, ToolchainError)
     assert remedy in str(error)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "(E13010): No operator plugin is registered for Op: gelu_0, optype: ai.onnx::20::Gelu.",
-        "E13010: [PID: 4] 2024-01-02-03:04:05.006.007 No parser is registered for Op [gelu_0, optype "
-        "[ai.onnx::20::Gelu]].",
-    ],
-    ids=["8.5", "8.1"],
-)
-def test_a_refusal_names_code_operator_and_remedy_in_either_layout(tmp_path: Path, line: str) -> None:
-    error = failure_of(ran(tmp_path, f"echo 'ATC run failed'\necho '{line}'\nexit 255"), "the model for batch 1")
-
-    assert isinstance(error, CompileError)
-    assert not error.transient
-    for words in ("(E13010)", "gelu_0 of type ai.onnx::20::Gelu", "opset from 11 to 17", "Reproduce: "):
-        assert words in str(error)
 
 
 @pytest.mark.parametrize(
@@ -125,11 +106,6 @@ def test_trouble_of_the_installation_stops_everything(tmp_path: Path, body: str,
 
     assert isinstance(error, ToolchainError)
     assert words in str(error)
-
-
-def test_a_program_that_cannot_start_is_trouble_of_the_installation(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"cannot be started: .*No such file"):
-        run_atc([str(tmp_path / "none")], directory=tmp_path, log=tmp_path / "log", environment={})
 
 
 def test_a_log_is_completed_with_what_goes_away(tmp_path: Path) -> None:
@@ -153,13 +129,6 @@ def test_a_log_is_completed_with_what_goes_away(tmp_path: Path) -> None:
     assert f"$ cd {tmp_path}" in log
     assert '{"Switch": {}}' in log
     assert "[ERROR] GE(1): why" in log
-
-
-def test_atc_is_found_on_the_path_first(tmp_path: Path) -> None:
-    here, there = script(tmp_path / "here", ""), script(tmp_path / "there" / "bin", "")
-
-    assert find_atc({"PATH": str(here.parent), "ASCEND_HOME_PATH": str(tmp_path / "there")}) == here
-    assert find_atc({"PATH": "", "ASCEND_HOME_PATH": str(tmp_path / "there")}) == there
 
 
 def test_without_atc_the_message_says_how_to_get_it(tmp_path: Path) -> None:
@@ -188,3 +157,222 @@ def test_operator_compilers_are_bounded(tmp_path: Path, asked: str, workers: int
     base = {"TE_PARALLEL_COMPILER": asked} if asked else {}
 
     assert compile_environment(base, tmp_path, workers=workers)["TE_PARALLEL_COMPILER"] == given
+
+
+@given(name=st.text(string.ascii_letters + string.digits + "_- +@~:=模", min_size=1, max_size=20))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_both_readings_have_the_same_alphabet(tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / name)
+    refused = set(refused_characters(path)) - {"模"}
+    if refused:
+        with pytest.raises(AtcFailure):
+            check_output(path, "output")
+    else:
+        check_output(path, "output")
+
+
+def test_work_is_done_in_the_temporary_folder_where_it_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+
+    with work_directory(tmp_path / "a b", "atc") as made:
+        assert made.parent == (tmp_path / "tmp").resolve()
+
+
+def test_a_link_with_a_safe_name_to_an_unsafe_path_is_not_trusted(tmp_path: Path) -> None:
+    """ATC resolves the input's path first (atc.md §5.4)."""
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a b" / "m.onnx").write_bytes(b"onnx")
+    (tmp_path / "link.onnx").symlink_to(tmp_path / "a b" / "m.onnx")
+    (tmp_path / "root").mkdir()
+
+    placed = place_model(tmp_path / "link.onnx", tmp_path / "root")
+
+    assert placed.is_relative_to(tmp_path / "root")
+    assert placed.read_bytes() == b"onnx"
+
+
+def test_every_code_of_the_reference_page_and_of_the_table_has_a_cause_and_a_remedy() -> None:
+    for code in atc_codes() | set(table().codes):
+        meaning = meaning_of(Message(code=code, text="something"))
+        assert meaning.problem not in ("", "ATC failed", "ATC warned"), f"{code}: only codes that nobody listed"
+        assert meaning.remedy.endswith("."), code
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "problem", "remedy"),
+    [
+        ("E10001", "Value NULL for parameter --input_shape is invalid. Reason: contains -1", "dynamic axes", "batches"),
+        (
+            "E10001",
+            "Value [NULL] for parameter [input_shape] is invalid. Reason: [maybe you should set input_shape]",
+            "dynamic axes",
+            "sequence_bins",
+        ),
+        ("E10001", "Value /w/a b.onnx for --model is invalid. Reason: can only contain 'a-z'", "refuses", "letters"),
+        ("E10001", "Value /w/m for --model is invalid. Reason: No such file or directory", "does not exist", "again"),
+        ("E16005", "The model has 2 --domain_version fields", "more than one operator set", "default opset_import"),
+        ("E13010", "Op: a, optype: ai.onnx::13::QuantizeLinear.", "quantization operators", "float model"),
+        ("E13010", "Op: a, optype: ai.onnx::20::Gelu.", "opset", "11 to 17"),
+        ("EZ3003", "found for [s], optype [ScatterNd]. int64 is not supported", "no kernel for int64", "int32"),
+        ("E20101", "Value Ascend9 for ge.socVersion is invalid. Reason: no platform file", "chip", "npu-smi"),
+        ("E20101", "Value x for precision is invalid. Reason: bfloat16 not supported by this soc", "bfloat16", "fp16"),
+        ("E40020", "Failed to import Python module numpy", "Python", "requirements"),
+        ("E13004", "Failed to write file m.om. Reason: No space left on device.", "disk is full", "space"),
+        ("E19999", "std::bad_alloc", "memory", "fewer"),
+    ],
+)
+def test_the_words_of_a_record_tell_more_than_its_code(code: str, text: str, problem: str, remedy: str) -> None:
+    """atc.md §8: failures seen with BERT-like models."""
+    meaning = meaning_of(Message(code=code, text=text))
+
+    assert problem in meaning.problem
+    assert remedy in meaning.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "operator", "kind"),
+    [
+        (
+            "No operator plugin is registered for Op: /e/Gelu, optype: ai.onnx::20::Gelu.",
+            "/e/Gelu",
+            "ai.onnx::20::Gelu",
+        ),
+        ("No parser is registered for Op [Erf_3, optype [ai.onnx::9::Erf]].", "Erf_3", "ai.onnx::9::Erf"),
+        ("No supported Ops kernel and engine are found for [a/b_1], optype [Gelu].", "a/b_1", "Gelu"),
+        ("No ONNX parser is registered for optype ai.onnx::13::Foo.", "", "ai.onnx::13::Foo"),
+        ("Optype [TransData] of Ops kernel [k] is unsupported. Reason: groups.", "", "TransData"),
+        ("Opname [ids] specified in [--input_shape] is not found in the model.", "ids", ""),
+        ("No plugin is registered for the operator gelu_7 of type ai.onnx::20::Gelu.", "gelu_7", "ai.onnx::20::Gelu"),
+        ("Unknown error occurred.", "", ""),
+    ],
+)
+def test_the_operator_is_read_from_either_wording(text: str, operator: str, kind: str) -> None:
+    assert operator_of(Message(code="E13010", text=text)) == (operator, kind)
+
+
+def test_all_operators_with_one_trouble_are_counted() -> None:
+    found = explain(
+        parse_output(
+            "(E13010): No operator plugin is registered for Op: g0, optype: ai.onnx::20::Gelu.\n"
+            "        TraceBack (most recent call last):\n"
+            "        No operator plugin is registered for Op: g1, optype: ai.onnx::20::Gelu.\n"
+            "        No operator plugin is registered for Op: g2, optype: ai.onnx::20::Gelu.\n\n"
+        )
+    )
+
+    assert found is not None
+    assert (found.operator, found.others) == ("g0", ("g1", "g2"))
+
+
+NEW = """\
+ATC start working now, please wait for a moment.
+....
+...
+ATC run failed, Please check the detail log, Try 'atc --help' for more information
+[PID: 812] 2026-01-02-03:04:05.006.007 Not_Supported_Operator(E13010): No operator plugin is registered for Op: \
+gelu_0, optype: ai.onnx::20::Gelu.
+        Possible Cause: The operator is new.
+        Solution: 1. If the operator is a custom operator, register related deliverables.
+2. If the operator is a built-in operator, install the package that supports this operator version.
+        TraceBack (most recent call last):
+        No operator plugin is registered for Op: gelu_1, optype: ai.onnx::20::Gelu.
+        Parse model failed.
+
+"""
+
+OLD = """\
+ATC start working now, please wait for a moment.
+ATC run failed, Please check the detail log, Try 'atc --help' for more information
+E10016: [PID: 7] 2023-05-06-07:08:09.100.200 Opname [input_idz] specified in [--input_shape] is not found in the model.
+        Solution: Specify the name of an existing node in the graph.
+        TraceBack (most recent call last):
+        Check input shape failed.[FUNC:f][FILE:g.cc][LINE:3]
+
+"""
+
+
+def test_the_layout_of_8_5_is_read() -> None:
+    output = parse_output(NEW)
+
+    assert output == Output(
+        errors=(
+            Message(
+                code="E13010",
+                title="Not_Supported_Operator",
+                text="No operator plugin is registered for Op: gelu_0, optype: ai.onnx::20::Gelu.",
+                trace=(
+                    "No operator plugin is registered for Op: gelu_1, optype: ai.onnx::20::Gelu.",
+                    "Parse model failed.",
+                ),
+            ),
+        ),
+        words=output.words,
+    )
+
+
+def test_the_layout_of_8_1_and_before_is_read() -> None:
+    (message,) = parse_output(OLD).errors
+
+    assert message.code == "E10016"
+    assert message.text.startswith("Opname [input_idz] specified in")
+    assert message.trace == ("Check input shape failed.[FUNC:f][FILE:g.cc][LINE:3]",)
+
+
+def test_a_success_may_come_with_warnings() -> None:
+    output = parse_output(
+        "ATC start working now, please wait for a moment.\n...\nATC run success, welcome to the next use.\n"
+        "[PID: 9] 2026-01-02-03:04:05.006.007 Performance_Not_Optimal_Operator(W11001): Op a does not hit.\n"
+        "W11003: [PID: 9] 2026-01-02-03:04:05.006.007 Operator b lacks required tiling implementation.\n\n"
+    )
+
+    assert output.errors == ()
+    assert [(m.code, m.text) for m in output.warnings] == [
+        ("W11001", "Op a does not hit."),
+        ("W11003", "Operator b lacks required tiling implementation."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["E19999[PID: 3] 2026-01-02-03:04:05.006.007 (E19999):  ", "E19999: [PID: 3] 2026-01-02-03:04:05.006.007 "],
+    ids=["8.5", "8.1"],
+)
+def test_an_inner_error_takes_its_words_from_the_records_behind_it(head: str) -> None:
+    """If all are inner, `<Code>: Inner Error!` and then the records: error_manager.cc:549-565 of runtime v8.5.0."""
+    output = parse_output(
+        "ATC run failed, Please check the detail log\nE19999: Inner Error!\n"
+        f"{head}domain ai.onnx is not imported[FUNC:x]\n"
+        "        TraceBack (most recent call last):\n       Parse failed\n\n"
+    )
+
+    (message,) = output.errors
+    assert message.text == "Inner Error! domain ai.onnx is not imported[FUNC:x]"
+    assert message.trace == ("Parse failed",)
+
+
+def test_an_unknown_flag_is_told_on_stderr_only() -> None:
+    output = parse_output(
+        "ATC start working now, please wait for a moment.\nERROR: unknown command line flag 'x'\n"
+        "ATC run failed, Please check the detail log, Try 'atc --help' for more information\n\n"
+    )
+
+    assert output.errors == ()
+    assert output.complaints == ("ERROR: unknown command line flag 'x'",)
+
+
+@given(
+    st.one_of(
+        st.text(),
+        st.binary().map(lambda data: data.decode("utf-8", errors="replace")),
+        st.lists(st.sampled_from([*NEW.splitlines(), *OLD.splitlines(), "", "E10001:", "(E10001): "])).map("\n".join),
+    )
+)
+@settings(deadline=None)
+def test_no_text_is_too_strange(text: str) -> None:
+    output = parse_output(text)
+
+    assert all(message.code for message in (*output.errors, *output.warnings))

@@ -61,18 +61,6 @@ def test_factors_digests_and_names_do_not_count() -> None:
     assert form_of(other) == form_of(model())
 
 
-def test_which_tensor_of_the_file_an_output_is_does_not_count_and_its_other_attributes_do() -> None:
-    def output(*attributes: dict[str, Any]) -> dict[str, Any]:
-        plain = model()["graph"][0]["op"][1]["output_desc"][0]
-        return model(output_desc=[{**plain, "attr": list(attributes)}])
-
-    named = output({"key": "_datadump_origin_name", "value": {"s": "dense"}})
-    other = output({"key": "_datadump_origin_name", "value": {"s": "another"}})
-
-    assert form_of(named) == form_of(other) == form_of(model())
-    assert form_of(output({"key": "origin_shape", "value": {"i": 1}})) != form_of(model())
-
-
 @pytest.mark.parametrize(
     "other",
     [

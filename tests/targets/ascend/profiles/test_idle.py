@@ -1,16 +1,16 @@
-"""Idle time of a device and its causes, from tables whose times are known."""
+"""Idle time of a device, its causes, and what a profile speaks for trying."""
 
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.targets.ascend.profiles.tables_of import operator, put, task
-from workbench.targets.ascend.profiles.idle import _covered_ns
+from workbench.targets.ascend.profiles.levers import levers
 from workbench.targets.ascend.profiles.read import read_profile
-from workbench.values.device_profile import Bubble, DeviceProfile
+from workbench.targets.ascend.settings import AscendCompile
+from workbench.values.candidate import EVERYTHING_INT8, Candidate, Precision
+from workbench.values.device_profile import Bubble, DeviceProfile, Lever
 
 
 def bubble_of(profile: DeviceProfile, before: str, after: str) -> Bubble:
@@ -74,13 +74,6 @@ def test_all_idle_time_is_told_also_what_is_no_bubble(tmp_path: Path) -> None:
     assert found.idle_us == pytest.approx(76.4)
 
 
-def test_a_start_of_the_epoch_keeps_its_nanoseconds(tmp_path: Path) -> None:
-    """1717575960208070.758 µs is nearer to its neighbours than a float can tell."""
-    found = read_profile([put(tmp_path, [operator("a", 0, 0.5), operator("b", 1.123, 0.5)])])
-
-    assert bubble_of(found, "a", "b").total_us == pytest.approx(0.623, abs=1e-9)
-
-
 def test_the_same_gap_of_many_executions_is_one_line(tmp_path: Path) -> None:
     rows = []
     for number, gap in enumerate((10, 12, 50), 1):
@@ -103,16 +96,6 @@ def test_streams_that_overlap_leave_the_cores_no_gap(tmp_path: Path) -> None:
     assert [(use.stream, use.idle_share) for use in found.streams] == [("1", pytest.approx(50 / 110)), ("2", 0)]
 
 
-def test_devices_are_told_apart(tmp_path: Path) -> None:
-    rows = [operator("a", 0, 10), operator("b", 30, 10), operator("a", 0, 40, device=1)]
-
-    found = read_profile([put(tmp_path, rows)])
-
-    assert [(b.device, b.total_us) for b in found.bubbles] == [("0", 20)]
-    assert [use.device for use in found.streams] == ["0", "1"]
-    assert (found.computing_us, found.idle_us) == (60, 20)
-
-
 def test_small_operators_in_a_row_are_found_and_long_ones_end_the_row(tmp_path: Path) -> None:
     rows, at = [], 0.0
     for execution in (1, 2):
@@ -130,10 +113,89 @@ def test_small_operators_in_a_row_are_found_and_long_ones_end_the_row(tmp_path: 
     assert row.total_us == 28
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
-def test_what_intervals_cover_is_counted_once(spans: list[tuple[int, int]]) -> None:
-    covered = {point for start, length in spans for point in range(start, start + length)}
-    start = np.array([start for start, _ in spans], dtype=np.int64)
-    end = np.array([start + length for start, length in spans], dtype=np.int64)
+PLAIN = Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"))
 
-    assert _covered_ns(start, end) == len(covered)
+
+def told(
+    tmp_path: Path, rows: list[str], tasks: list[str], candidate: Candidate = PLAIN, **offered: tuple[int, ...]
+) -> tuple[Lever, ...]:
+    spoken = {name.replace("__", "."): choices for name, choices in offered.items()}
+    return levers(profiled(tmp_path, rows, tasks), candidate, spoken)
+
+
+def profiled(tmp_path: Path, rows: list[str], tasks: list[str]) -> DeviceProfile:
+    return read_profile([put(tmp_path, rows, tasks)], chip="Ascend910B3")
+
+
+GAP = [operator("a", 0, 20, execution=1), operator("b", 100, 20, execution=2)]
+
+
+def test_time_without_anything_queued_asks_for_a_larger_batch_of_the_space(tmp_path: Path) -> None:
+    found = told(tmp_path, GAP, [], serving__batch=(1, 8, 32))
+
+    lever = next(lever for lever in found if "nothing was queued" in lever.finding)
+    assert lever.changes == {"serving.batch": 8}
+    assert lever.at_most == pytest.approx(1.0, abs=1e-4)  # 80 of 120 µs idle, and the products are far below the peak
+
+
+def test_an_operator_on_the_ai_cpu_is_named_though_no_setting_helps(tmp_path: Path) -> None:
+    rows = [operator("a", 0, 20), operator("where", 25, 60, kind="NonZero", core="AI_CPU"), operator("b", 100, 20)]
+
+    found = told(tmp_path, rows, [])
+
+    lever = next(lever for lever in found if "AI CPU" in lever.finding)
+    assert lever.changes == {}
+    assert "where (NonZero)" in lever.finding
+    assert lever.at_most == pytest.approx(60 / 120)
+
+
+def test_small_operators_of_a_fusion_that_is_off_ask_for_it(tmp_path: Path) -> None:
+    kinds = ("Erf", "Mul", "Add", "Mul", "Tanh")
+    rows = [operator(f"g{n}", 3 * n, 2, kind=kind, core="AI_VECTOR_CORE") for n, kind in enumerate(kinds)]
+    off = replace(PLAIN, compile=AscendCompile(disabled_fusions=("gelu",)))
+
+    changes = [lever.changes for lever in told(tmp_path, rows, [], off)]
+
+    assert {"compile.fusions.gelu": "on"} in changes
+    assert {"compile.fusions.gelu": "on"} not in [lever.changes for lever in told(tmp_path, rows, [])]
+
+
+def test_products_in_float_ask_for_int8_with_half_their_time_as_the_bound(tmp_path: Path) -> None:
+    rows = [operator("mm", 0, 80), operator("soft", 80, 20, kind="SoftmaxV2", core="AI_VECTOR_CORE")]
+
+    lever = next(one for one in told(tmp_path, rows, []) if "quantization.scheme" in one.changes)
+
+    assert lever.changes == {"quantization.scheme": "static"}
+    assert lever.at_most == pytest.approx(0.4)
+
+
+def test_quantization_that_is_not_fused_asks_for_its_fusion_or_for_float(tmp_path: Path) -> None:
+    rows = [operator("mm", 0, 50, types="INT8;INT8"), operator("q", 50, 50, kind="AscendQuant", core="AI_VECTOR_CORE")]
+    int8 = replace(
+        PLAIN,
+        quantization=replace(EVERYTHING_INT8, activation_symmetric=True),
+        compile=AscendCompile(disabled_fusions=("quant_elementwise",)),
+    )
+
+    changes = [lever.changes for lever in told(tmp_path, rows, [], int8)]
+
+    assert {"compile.fusions.quant_elementwise": "on"} in changes
+    assert {"quantization.keep_float": 1, "quantization.keep_float_unit": "group"} in changes
+    assert not any("quantization.scheme" in change for change in changes)
+
+
+def test_a_program_that_is_slow_to_ask_hides_nothing_of_the_device(tmp_path: Path) -> None:
+    """A hundred times as long between two calls as in them: what is in them is still told, against them."""
+    rows = []
+    for number in (1, 2):
+        rows += [operator("mm", 10_000 * number, 40, execution=number)]
+        rows += [operator("c", 10_000 * number + 40, 40, kind="Cast", core="AI_VECTOR_CORE", execution=number)]
+    mixed = replace(PLAIN, precision=Precision(mode="allow_mix_precision"))
+
+    found = told(tmp_path, rows, [], mixed, serving__batch=(1, 8))
+
+    host = next(lever for lever in found if "nothing was queued" in lever.finding)
+    casts = next(lever for lever in found if "precision.mode" in lever.changes)
+    assert host.at_most > 0.9
+    assert casts.at_most == pytest.approx(80 / 10_080)
+    assert casts.of_device == pytest.approx(0.5)

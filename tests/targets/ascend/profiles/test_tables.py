@@ -1,13 +1,16 @@
-"""Tables of several versions of msprof, and tables that somebody damaged."""
+"""Tables of several versions of msprof, damaged ones, and what kernels and products come to."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.targets.ascend.profiles.tables_of import operator, put, task
+from tests.targets.ascend.profiles.tables_of import HEADER, operator, put, task
 from workbench.targets.ascend.profiles import read as reading
 from workbench.targets.ascend.profiles.read import read_profile
+from workbench.targets.ascend.profiles.tables import Reading, Row
+from workbench.targets.ascend.profiles.tasks import Tasks, kernel_us, product_macs, read_tasks
 from workbench.values.errors import MeasureError
+from workbench.values.modelled_times.device_data import peak_tops
 
 # Headers as public repositories show them: the vendor's own tests of several years, and torch_npu's
 CANN_6 = (
@@ -63,15 +66,6 @@ def test_only_so_many_rows_are_read_and_that_is_said(tmp_path: Path, monkeypatch
     assert any("were read" in note for note in found.notes)
 
 
-def test_rows_without_a_time_are_counted_and_do_no_harm(tmp_path: Path) -> None:
-    bad = [operator("x", 0, 10).replace(",10,", f",{text},") for text in ("N/A", "-3", "nan", "inf", "1e9", "9" * 30)]
-
-    found = read_profile([put(tmp_path, [operator("a", 0, 10), *bad])])
-
-    assert found.operators_us == 10
-    assert any("6 rows have no time" in note for note in found.notes)
-
-
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     file = put(tmp_path, [operator("a" * (1 << 21), 0, 10)])
 
@@ -96,14 +90,6 @@ def test_task_time_alone_tells_idle_time(tmp_path: Path) -> None:
     assert (bubble.before, bubble.after, bubble.cause) == ("a", "b", "host copy")
 
 
-def test_a_table_without_a_device_belongs_to_the_one_beside_it(tmp_path: Path) -> None:
-    lines = [OLD_ROW.format(n=n, at=1000 + 30 * n) for n in range(2)]
-    folder = put(tmp_path, lines, header=CANN_6)
-    (folder / "device_5").mkdir()
-
-    assert read_profile([folder]).streams[0].device == "5"
-
-
 def test_a_profile_of_the_emulator_is_modelled_wherever_it_is_read(tmp_path: Path) -> None:
     folder = put(tmp_path, [operator("a", 0, 10)])
     assert not read_profile([folder]).modelled
@@ -112,3 +98,67 @@ def test_a_profile_of_the_emulator_is_modelled_wherever_it_is_read(tmp_path: Pat
     (folder / "device_0/emulated.txt").write_text("Emulated")
 
     assert read_profile([folder]).modelled
+
+
+def tasks(folder: Path, rows: list[str], header: str = HEADER) -> Tasks:
+    return read_tasks([put(folder, rows, header=header)], Reading(left=1000))[0]
+
+
+def test_kernels_add_up_to_the_execution_with_what_starts_them(tmp_path: Path) -> None:
+    rows = [operator("a", 0, 10), operator("b", 12, 10), operator("c", 22, 5)]
+
+    found = kernel_us(tasks(tmp_path, rows))
+
+    assert found == {"a": 10, "b": 12, "c": 5}
+
+
+def test_what_runs_beside_another_counts_as_far_as_it_lasts_longer(tmp_path: Path) -> None:
+    rows = [operator("a", 0, 30, stream=1), operator("b", 5, 10, stream=2), operator("c", 10, 25, stream=2)]
+
+    assert kernel_us(tasks(tmp_path, rows)) == {"a": 30, "b": 0, "c": 5}
+
+
+def test_without_numbers_an_execution_begins_where_a_name_comes_again(tmp_path: Path) -> None:
+    """Infer ID is not shown by default."""
+    place = HEADER.split(",").index("Infer ID")
+    rows = []
+    for number in range(3):
+        rows += [operator("a", 100 * number, 10), operator("b", 100 * number + 30, 10)]
+    cut = [",".join(cell for at, cell in enumerate(row.split(",")) if at != place) for row in rows]
+
+    read = tasks(tmp_path, cut, HEADER.replace("Infer ID,", ""))
+
+    assert read.execution.tolist() == [0, 0, 1, 1, 2, 2]
+    assert kernel_us(read) == {"a": 10, "b": 30}
+
+
+def macs(kind: str, shapes: str, result: str, formats: str = "ND;ND") -> int:
+    places = {"input_shapes": 0, "output_shapes": 1, "input_formats": 2}
+    return product_macs(kind, Row(places, [f'"{shapes}"', result, formats]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "result", "formats", "expected"),
+    [
+        ("MatMulV2", "16,64;64,32", "16,32", "ND;ND", 16 * 64 * 32),
+        ("MatMulV3", "2,16,64;64,32", "2,16,32", "ND;ND", 2 * 16 * 64 * 32),
+        ("BatchMatMul", "2,4,16,64;2,4,64,32", "2,4,16,32", "ND;ND", 8 * 16 * 64 * 32),
+        ("BatchMatMul", "8,4,1,16,16;8,2,4,16,16", "8,2,1,16,16", "FRACTAL_NZ;FRACTAL_NZ", 8 * 16 * 64 * 32),
+        ("MatMulV2", "16,64;2,4,16,16", "16,32", "ND;FRACTAL_NZ", 16 * 64 * 32),
+        ("Conv2D", "1,3,224,224;64,3,7,7", "1,64,112,112", "NCHW;NCHW", 112 * 112 * 64 * 3 * 49),
+        ("Conv2D", "1,1,224,224,16;49,4,16,16", "1,4,112,112,16", "NC1HWC0;FRACTAL_Z", 112 * 112 * 64 * 49 * 16),
+        ("SoftmaxV2", "16,64", "16,64", "ND", -1),
+        ("MatMulV2", "", "16,32", "", -1),
+        ("MatMulV2", ";".join(["999999999,999999999,999999999"] * 2), "999999999,999999999", "ND;ND", -1),
+    ],
+)
+def test_multiply_accumulates(kind: str, shapes: str, result: str, formats: str, expected: int) -> None:
+    assert macs(kind, shapes, result, formats) == expected
+
+
+def test_the_peak_is_cores_by_clock_by_width() -> None:
+    assert peak_tops("910B3", "float16") == pytest.approx(294.912)
+    assert peak_tops("Ascend910B3", "int8") == pytest.approx(589.824)
+    assert peak_tops("Ascend910B3", "float32") is None
+    assert peak_tops("Ascend310P3", "float16") is None
+    assert peak_tops("Ascend 910B4", "float16") == peak_tops("910B4", "float16")

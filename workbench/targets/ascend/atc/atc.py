@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
 import shutil
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 from workbench.graph.read import read_model
 from workbench.targets.apart import Ended, run_apart
 from workbench.targets.ascend.atc.codes import Output, parse_output
-from workbench.targets.ascend.installation import compiler_variables, dormant_installations
+from workbench.targets.ascend.installation import atc_of, compiler_variables, dormant_installations
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.scratch import scratch_folder
 
@@ -58,13 +57,9 @@ def find_atc(environment: Mapping[str, str]) -> Path:
     Raises:
         ToolchainError: there is none, or there is a CANN that was not switched on.
     """
-    found = shutil.which("atc", path=environment.get("PATH", ""))
-    if found is not None:
-        return Path(found).absolute()
-    for variable in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
-        root = environment.get(variable)
-        if root and os.access(Path(root, "bin", "atc"), os.X_OK):
-            return Path(root, "bin", "atc").absolute()
+    roots = filter(None, map(environment.get, ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")))
+    if (found := atc_of(environment, *map(Path, roots))) is not None:
+        return found.absolute()
     if dormant := dormant_installations(environment):
         raise ToolchainError(
             f"CANN is installed in {dormant[0]}, but this shell does not know it. Run `source "

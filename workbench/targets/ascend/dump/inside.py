@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -14,13 +16,12 @@ from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, write_cfg
 from workbench.targets.ascend.acl.process import write_acl_config
 from workbench.targets.ascend.atc.atc import find_atc
 from workbench.targets.ascend.atc.om_json import ask_om
-from workbench.targets.ascend.changes import changes
 from workbench.targets.ascend.config_files import keep_dtype
 from workbench.targets.ascend.dump.dump_file import executions, is_dump
 from workbench.targets.ascend.dump.recording import read_recording
 from workbench.targets.ascend.dump.run import run_set
 from workbench.targets.ascend.interface import INTERFACE, interface_of, read_interface, write_interface
-from workbench.targets.ascend.settings import ASCEND, AscendCompile
+from workbench.targets.ascend.settings import ASCEND, MIXED_MODES, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.ascend.toolchain import ascend_toolchain
 from workbench.targets.base import Array, Feeds
@@ -182,3 +183,44 @@ def _write_graph(om: Path, to: Path) -> None:
 def _plain(name: str) -> str:
     """As a dump folder calls a model."""
     return "".join("_" if character in "./\\ " else character for character in name)
+
+
+# --- what may help: the candidates that `workbench repair` tries ---
+
+_MIXED = "allow_mix_precision"
+_MODES = ("allow_fp32_to_fp16", _MIXED, "must_keep_origin_dtype")
+"""Modes that keep more types than force_fp16: all but matrix products, all but the white list, and everything."""
+
+
+def changes(candidate: Candidate, operators: Sequence[DeviceOperator]) -> tuple[Change, ...]:
+    """Settings that compute operators in more than half precision, the smallest change first: nodes that keep the
+    model's type, types on the black list of mixed precision, another mode for the whole model in the place of both.
+    Those that go beside the rest of the candidate, as INT8 excludes some modes."""
+    settings, mode = candidate.compile, candidate.precision.mode
+    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    found = []
+
+    def add(setting: str, what: str, compile: AscendCompile, precision: str = mode) -> None:
+        with suppress(ConfigError):  # what cannot be said beside the others is no way on
+            compile.handed_files()
+            made = replace(candidate, compile=compile, precision=Precision(mode=precision))
+            if made.id != candidate.id:
+                wider = setting == "compile.keep_dtype"
+                found.append(Change(candidate=made, setting=setting, what=what, wider=wider))
+
+    names = tuple(dict.fromkeys(node for operator in operators for node in operator.nodes))
+    if names:
+        what = f"in the model's type: {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
+        keep = tuple(dict.fromkeys((*settings.keep_dtype, *names)))
+        add("compile.keep_dtype", what, replace(settings, keep_dtype=keep))
+    types = [o.op_type for o in operators if o.nodes and re.fullmatch(r"[A-Za-z]\w*", o.op_type)]
+    entries = tuple(f"black-list.to-add:{one}" for one in dict.fromkeys(types))
+    if entries:
+        mixed = mode if mode in MIXED_MODES else _MIXED
+        listed = tuple(dict.fromkeys((*settings.modify_mixlist, *entries)))
+        what = f"in the model's type: every {', '.join(dict.fromkeys(types))}, in {mixed}"
+        add("compile.modify_mixlist", what, replace(settings, modify_mixlist=listed), mixed)
+    for other in _MODES:
+        plain = replace(settings, keep_dtype=(), modify_mixlist=())
+        add("precision.mode", f"the whole model is compiled in {other}", plain, other)
+    return tuple(found)
