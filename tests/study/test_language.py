@@ -1,7 +1,9 @@
-"""`compare` of language models: which block goes wrong first, by numbers that mean something."""
+"""Language models: the block that goes wrong first, and groups ranked by what quantizing them alone does."""
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,16 @@ import pytest
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+from tests.llm_workspace import write_language_workspace
+from tests.quantization.llm.tiny_models import samples, write_model
 from tests.targets.ascend_llm.checkpoints import checkpoint
 from tests.targets.ascend_llm.folders import LINEAR, write_llm, write_texts, write_v1
 from workbench.api.study import compare
 from workbench.commands.cli import app
+from workbench.quantization.llm.checkpoint import open_model
+from workbench.quantization.llm.ranking import group_errors
 from workbench.targets.ascend_llm.calibrate import calibrate_llm
+from workbench.targets.ascend_llm.settings import GROUPS
 from workbench.values.errors import ConfigError
 
 
@@ -71,3 +78,39 @@ def test_the_command_prints_blocks_and_fails_beyond_the_limits() -> None:
     body = json.loads(loose.output)
     assert body["passed"] is True
     assert {row["tensor"] for row in body["rows"]} >= {"logits", "model.layers.1"}
+
+
+def test_a_group_that_reads_one_huge_value_ranks_first(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m", "llama", "float32")
+    tensors = load_file(folder / "model.safetensors")
+    # one channel of the gated product is a thousand times the others: a scale for all of them loses the others
+    tensors["model.layers.1.mlp.up_proj.weight"][3] *= 1000
+    tensors["model.layers.1.mlp.down_proj.weight"][:, 3] /= 1000
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    errors = group_errors(open_model(folder), samples(), GROUPS)
+    assert len(errors) == 2 * len(GROUPS)
+    assert max(errors, key=lambda name: errors[name]) == "model.layers.1.down"
+    assert all(error >= 0 for error in errors.values())
+
+
+def test_the_command_shows_the_ranking_and_gives_it_as_json(tmp_path: Path) -> None:
+    file = write_language_workspace(tmp_path)
+    program = "import sys; from workbench.commands.cli import main; main()"
+
+    def run(*more: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", program, "sensitivity", str(file), *more],
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done
+
+    groups = json.loads(run("--json").stdout)
+    assert [g["error"] for g in groups] == sorted((g["error"] for g in groups), reverse=True)
+    text = run().stdout
+    assert f"   1  {groups[0]['name']}" in text
+    assert "by kind: " in text
+    assert "ranked alone" in run("--unit", "layer", code=2).stderr
