@@ -65,11 +65,8 @@ class Lock:
 
     def missing(self, pins: Sequence[str]) -> tuple[str, ...]:
         """Those of which no wheel is known for one of the architectures."""
-        return tuple(pin for pin in pins if not self._covered(pin))
-
-    def _covered(self, pin: str) -> bool:
-        known = {wheel.architecture for wheel in self.wheels.get(pin, ())}
-        return "any" in known or known >= set(ARCHITECTURES)
+        known = {pin: {wheel.architecture for wheel in self.wheels.get(pin, ())} for pin in pins}
+        return tuple(pin for pin in pins if "any" not in known[pin] and not known[pin] >= set(ARCHITECTURES))
 
 
 def read_lock(file: Path = SHIPPED) -> Lock:

@@ -144,10 +144,7 @@ def batch_of(rows: list[Row], preprocessor: Preprocessor | None) -> Batch:
         length = _length(feeds)
         return Batch(rows=rows, feeds=feeds, length=length, positions=len(rows) * length, padded=0)
     assert preprocessor is not None
-    return text_batch(rows, preprocessor, [row.item.encoded for row in rows])
-
-
-def text_batch(rows: list[Row], preprocessor: Preprocessor, encoded: Sequence[Encoded]) -> Batch:
+    encoded = [row.item.encoded for row in rows]
     feeds = collate(preprocessor, encoded)
     positions = int(next(iter(feeds.values())).size)
     padded = positions - sum(len(e.ids) for e in encoded)
