@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.cann_emulator.handmade import mlp, offline_model
-from tests.targets.encoder import model_of
 from workbench.cann_emulator.device_data import PARAMETERS, load_device_data, with_parameters
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
 from workbench.cann_emulator.timing import copy_us, execute_us, kernel_times, stream_us
+from workbench.testing.encoder import model_of
 
 B3 = load_device_data("Ascend910B3")
 GRAPH = mlp(8, 8)

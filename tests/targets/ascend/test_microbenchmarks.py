@@ -13,7 +13,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.targets.encoder import ids, save, tiny_encoder
 from workbench.cann_emulator.cost_statement import clock_statement
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.evaluation.modelled_clock import modelled_call
@@ -26,6 +25,7 @@ from workbench.targets.ascend.profiling import profile
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.base import DeviceSession, StatesCosts, times_of
+from workbench.testing.encoder import ids, save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.modelled_times.costs import at_errors
