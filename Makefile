@@ -12,7 +12,7 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install --disable-pip-version-check --no
 # it has every process compile mlflow and torch again, which took a third of the tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-avx2 compiled docs mlserver install install-test install-docs lint clean
+.PHONY: quickstart test test-all test-avx2 compiled docs mlserver install install-test install-docs lint clean
 
 quickstart: install
 	$(VENV)/bin/workbench example loan-intent-mini
@@ -20,10 +20,15 @@ quickstart: install
 
 # Three at once on two processors: services, loads and compilers are waited for a third of the time. While one
 # processor checks types, the other has pytest compile the tests once, which all three would do at the same time. What
-# still runs after 80 minutes, which a machine under load does not need, is interrupted and says which tests have failed.
+# still runs after 60 minutes, which a machine under load does not need, is interrupted and says which tests have failed.
+PYTEST = timeout --foreground --signal=INT --kill-after=60 60m $(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 test: install-test
 	$(MAKE) -j 2 lint compiled
-	timeout --foreground --signal=INT --kill-after=60 80m $(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not heavy"
+
+# That, and what starts clusters, servers, trainings and browsers: what CI runs.
+test-all: test
+	$(PYTEST) -m heavy
 
 # The class of processor that this machine is not, where it has VNNI. It takes 7 minutes or more.
 test-avx2: install-test

@@ -67,6 +67,25 @@ LONGEST = (
 """Files of tests that take longest, the longest first. They begin first, so that none is left for the end, when the
 other processor has nothing to do (xdist keeps this order with `--no-loadscope-reorder`)."""
 
+HEAVY = (
+    "search/executors/ray/test_cluster",
+    "tracking/test_team",
+    "tracking/test_team_registry",
+    "tracking/test_ui",
+    "targets/third_party/test_third_party",
+    "commands/example/test_build",
+    "test_docs_pictures",
+    "test_notebook",
+    "study/test_repair",
+    "study/test_device_side",
+    "test_ascend_refusals",
+    "shipping/test_promotion",
+    "search/test_predicted_sets",
+    "evaluation/test_shared_store",
+)
+"""Files that start clusters, a team's servers, trainings and browsers, or whose sweeps take minutes: `make test-all` runs
+them, `make test` does not."""
+
 for _name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
     os.environ.pop(_name, None)  # no test writes to the server of whoever runs it
 
@@ -130,8 +149,12 @@ def pytest_handlecrashitem(crashitem: str) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if unlike := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"{unlike[0]}: the id has an address, another in every process. Name it by `ids`.")
+    names = {item: os.path.relpath(item.path.with_suffix(""), TESTS) for item in items}
+    for item, name in names.items():
+        if name in HEAVY:
+            item.add_marker(pytest.mark.heavy)
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(os.path.relpath(item.path.with_suffix(""), TESTS), len(ranks)))
+    items.sort(key=lambda item: ranks.get(names[item], len(ranks)))
 
 
 def pytest_collection_finish() -> None:
