@@ -83,8 +83,8 @@ HEAVY = (
     "search/test_predicted_sets",
     "evaluation/test_shared_store",
 )
-"""Files that start clusters, a team's servers, trainings and browsers, or whose sweeps take minutes: `make test-all` runs
-them, `make test` does not."""
+"""Files that start clusters, a team's servers, trainings and browsers, or whose sweeps take minutes: `make test-all`
+runs them, `make test` does not."""
 
 for _name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
     os.environ.pop(_name, None)  # no test writes to the server of whoever runs it
