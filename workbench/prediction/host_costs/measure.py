@@ -49,7 +49,7 @@ from workbench.values.system.source_closure import closure_digest
 
 CLIENTS = (1, 3, 32)
 """One meets an idle service, batch by batch of one row; a few keep it busy with small batches, many fill batches."""
-LOAD_S = 0.4
+LOAD_S = 0.3
 REPEATS = 2
 """Of every load, in turns. Whatever disturbs a machine only adds to processor times (a shared one may make them several
 times as long for seconds), so of each load the cheapest repetition counts."""
@@ -65,7 +65,7 @@ _UNREPEATED = 0.2
 _WRITTEN_S, _READ_S = 1e-6, 0.4e-6
 """For each number of a request as JSON, roughly."""
 _SETTINGS = ServiceSettings(max_batch_size=16)
-_SELDOM_PER_S, _SELDOM_S = (60.0, 20.0), 1.2
+_SELDOM_PER_S, _SELDOM_S = (60.0, 20.0), 0.8
 """Requests a second that leave a service asleep between them, and seconds of each such load, which comes once."""
 _ASLEEP = 2.5
 """Times a lone request's latency, at least, between requests of such a load."""
@@ -234,8 +234,8 @@ def measure_host_costs(
                     _load(service, bodies, load, _SELDOM_S) for load in rare if fits(a_load_s - load_s + _SELDOM_S)
                 ]
             crowd = []
-            if fits(loading - starting + REPEATS * a_load_s):
-                crowd = _crowd(bundle, folder / "crowd.log", bodies, load_s)
+            if _crowded() and fits(loading - starting + a_load_s):
+                crowd = _crowd(bundle, folder / "crowd.log", bodies, load_s, lambda: fits(a_load_s))
             fronts = _with_front_ends(bundle, folder / "several.log", bodies, load_s) if several else []
         except BundleError as error:
             raise ToolchainError(f"what serving costs this host cannot be measured: {error}") from error
@@ -306,12 +306,16 @@ def _crowded() -> bool:
     return 1 < processors() <= _MOST_CROWDED
 
 
-def _crowd(bundle: Path, log: Path, bodies: Sequence[str], load_s: float) -> list[tuple[LoadedRun, float]]:
+def _crowd(
+    bundle: Path, log: Path, bodies: Sequence[str], load_s: float, again: Callable[[], bool]
+) -> list[tuple[LoadedRun, float]]:
     """Loads that keep a worker on every processor busy, beside the front end and the load generator."""
-    if not _crowded():
-        return []
+    load = ServiceLoad(concurrency=_CROWD_CLIENTS)
     with running_service(bundle, log=log, settings=_crowd_settings(), more=("--policy", "warn"), own=True) as service:
-        return [_load(service, bodies, ServiceLoad(concurrency=_CROWD_CLIENTS), load_s) for _ in range(REPEATS)]
+        found = [_load(service, bodies, load, load_s)]
+        while len(found) < REPEATS and again():
+            found.append(_load(service, bodies, load, load_s))
+        return found
 
 
 def _spread(repeated: Sequence[Sequence[LoadedRun]]) -> float:
