@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from tests.evaluations import candidate, evaluation, service
 from workbench.inputs.experiment import Experiment
-from workbench.search.deferred import (
+from workbench.search.front import (
     audit_failed,
     audit_words,
     is_deferred,

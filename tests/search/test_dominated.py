@@ -18,7 +18,7 @@ from workbench.evaluation import measure
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction import curve, together
-from workbench.search.deferred import audit_failed, audit_words, dominates, is_deferred
+from workbench.search.front import audit_failed, audit_words, dominates, is_deferred
 from workbench.search.pipeline import evaluate
 from workbench.search.stages import dominated
 from workbench.search.stages.dominated import FEWEST, Served, how, served, told

@@ -11,7 +11,7 @@ from tests.emulated_cann import emulated_environment, switched_on
 from tests.tiny import bench_of
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.deferred import audit_failed, is_deferred, may_be_on_front
+from workbench.search.front import audit_failed, is_deferred, may_be_on_front
 from workbench.search.stages import predict
 from workbench.search.sweep import run_sweep
 from workbench.targets.ascend.target import AscendTarget

@@ -22,7 +22,7 @@ from workbench.search.cards import FEWEST
 from workbench.search.confirmation import confirm
 from workbench.search.executors import ChildProcess, Members, Task, local_members
 from workbench.search.front import front_of
-from workbench.search.study_log import sound_study
+from workbench.search.study import sound_study
 from workbench.search.sweep import run_sweep
 from workbench.targets import described
 from workbench.targets.description import Card

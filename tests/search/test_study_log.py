@@ -14,7 +14,7 @@ from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.asking import told_candidates
 from workbench.search.executors import Task
-from workbench.search.study_log import open_study
+from workbench.search.study import open_study
 from workbench.search.sweep import run_sweep
 from workbench.values.results import Evaluation
 

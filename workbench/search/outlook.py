@@ -11,8 +11,7 @@ from statistics import median
 import numpy as np
 
 from workbench.inputs.experiment import Experiment
-from workbench.search.deferred import predicted_errors, predicted_numbers
-from workbench.search.front import front_of, with_baseline_drop
+from workbench.search.front import front_of, predicted_errors, predicted_numbers, with_baseline_drop
 from workbench.search.parts import BESIDE_RUNS, Costs, Judged, Prior, Question, Seen, judged, logged
 from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import Assignment, Forbidden, SearchSpace, build, combinations, complete, draw, raw_size

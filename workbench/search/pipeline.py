@@ -16,8 +16,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import platform
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.batch_invariance import check_batch_invariance
@@ -26,75 +26,51 @@ from workbench.evaluation.build import artifact_of
 from workbench.evaluation.metric_check import check_metric, look_at_decisions
 from workbench.evaluation.overflow import overflow_of
 from workbench.evaluation.padding_check import check_padding
-from workbench.evaluation.reuse import NOTHING_REUSABLE, Reusable
 from workbench.inputs.experiment import Experiment
-from workbench.search.effort import FULL, Effort
-from workbench.search.failure import failure_of
-from workbench.search.first_look import look as look_at
-from workbench.search.stages.accuracy import full_accuracy, growing_subsets, take_answers
+from workbench.search.first_look import look
+from workbench.search.stages.accuracy import fidelity, full_accuracy, growing_subsets, take_answers
 from workbench.search.stages.dominated import dominated, looks_first
-from workbench.search.stages.fidelity import fidelity
 from workbench.search.stages.language import language, modelled
-from workbench.search.stages.latency import full_latency, short_latency, timed_calls
+from workbench.search.stages.latency import full_latency, service, short_latency, timed_calls
 from workbench.search.stages.predict import may_wait, predict, told_structure
-from workbench.search.stages.request import Progress, Request
-from workbench.search.stages.service import service
+from workbench.search.stages.request import Progress, Request, Task
 from workbench.search.stages.smoke import SMOKE_SAMPLES, smoke
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError, CompileError
 from workbench.values.measurement import Latency, Measurement, Split
-from workbench.values.results import Evaluation, Place, Status
+from workbench.values.results import Evaluation, Failure, Place, Status
 
 
 def evaluate(
     experiment: Experiment,
     candidate: Candidate,
     bench: Bench,
-    *,
-    incumbents: Sequence[Evaluation] = (),
-    split: Split = "validation",
-    gates: bool = True,
-    effort: Effort = FULL,
-    reusable: Reusable = NOTHING_REUSABLE,
-    whole: bool = False,
-    look: bool = False,
+    **asked: Any,
 ) -> Evaluation:
+    """As `carry_out`, by the fields of a `Task`."""
+    return carry_out(Task(candidate=candidate, **asked), experiment, bench)
+
+
+def carry_out(task: Task, experiment: Experiment, bench: Bench) -> Evaluation:
     """Take one candidate through the pipeline and return what became of it; a `CandidateError` becomes a `Failure`.
 
     Stages that another candidate already paid for come from the store. Times never do; within a sweep a candidate takes
     those of another whose files do the same work (`reusable`), and says so in `Evaluation.reuse`.
-
-    Args:
-        incumbents: complete, feasible evaluations; a candidate certainly dominated by one of them stops early.
-        gates: False takes every stage whatever is seen on the way (confirmation on the holdout split).
-        effort: how much of what the experiment asks for is done; what was not is in the evaluation's `cut`.
-        reusable: what may be taken from others; the baseline and a run without gates take nothing.
-        whole: compile every shape of its set and measure all, whatever could be predicted from less.
-        look: a few seconds of it and no more, which end in a stop (`first_look`).
 
     Raises:
         ToolchainError: the machine, not the candidate, is at fault.
         ConfigError: of the baseline only: the model's answers depend on padding, and texts have several lengths; or
             the metric does not react to noise.
     """
-    request = Request(
-        experiment=experiment,
-        candidate=candidate,
-        bench=bench,
-        split=split,
-        incumbents=tuple(incumbents),
-        gates=gates,
-        effort=effort,
-        reusable=reusable,
-    )
+    request, candidate, split = Request(experiment=experiment, bench=bench, **vars(task)), task.candidate, task.split
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     steps, failure = Progress(request), None
     with contextlib.ExitStack() as sessions:
         try:
-            if look:
-                look_at(request, steps, sessions)
+            if task.look:
+                look(request, steps, sessions)
             else:
-                _run(request, steps, sessions, whole=whole)
+                _run(request, steps, sessions)
         except CandidateError as error:
             failure = failure_of(experiment, candidate, bench, split, steps.name, error)
     found = steps.steps[-1]
@@ -110,7 +86,7 @@ def evaluate(
         started_at=started,
         failure=failure,
         stop=found.stop,
-        cut=effort.words(experiment, split) if status == "complete" else (),
+        cut=task.effort.words(experiment, split) if status == "complete" else (),
         reuse=found.reuse,
         prediction=found.prediction,
         place=Place(host=platform.node(), card=bench.card),
@@ -141,14 +117,14 @@ def timed(experiment: Experiment, candidate: Candidate, bench: Bench) -> Latency
             return timed_calls(request, session, baseline, experiment.measure.short_calls, anchor=False)
 
 
-def _run(request: Request, steps: Progress, sessions: contextlib.ExitStack, *, whole: bool) -> None:
+def _run(request: Request, steps: Progress, sessions: contextlib.ExitStack) -> None:
     """Stage after stage, until one stops the candidate."""
     if request.experiment.model.is_language_model:
         language(request, steps)
         return
     with steps.stage("check"):
         request.check()
-    if request.gated and not whole and may_wait(request.experiment, request.candidate):
+    if request.gated and not request.whole and may_wait(request.experiment, request.candidate):
         predict(request, steps)
         if steps.steps[-1].stop is not None:
             return
@@ -198,7 +174,7 @@ def _run(request: Request, steps: Progress, sessions: contextlib.ExitStack, *, w
             return
         if steps.then(fidelity(request, steps.found, session, baseline)):
             return
-    if not whole and looks_first(request, steps.found):
+    if not request.whole and looks_first(request, steps.found):
         with steps.stage("predict"):
             if steps.then(dominated(request, steps.found)):
                 return
@@ -207,3 +183,39 @@ def _run(request: Request, steps: Progress, sessions: contextlib.ExitStack, *, w
     if request.experiment.service is not None:
         with steps.stage("service"):
             steps.then(service(request, steps.found, *files))
+
+
+def failed_evaluation(
+    experiment: Experiment, candidate: Candidate, bench: Bench, split: Split, error: CandidateError
+) -> Evaluation:
+    """What stands for an evaluation that could not tell its end: nothing measured, and why."""
+    return Evaluation(
+        candidate=candidate,
+        status="failed",
+        stage_reached=error.stage,
+        split=split,
+        measurement=Measurement(),
+        stages=(),
+        toolchain=bench.toolchain(candidate),
+        started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        failure=failure_of(experiment, candidate, bench, split, error.stage, error),
+    )
+
+
+def failure_of(
+    experiment: Experiment, candidate: Candidate, bench: Bench, split: Split, stage: str, error: CandidateError
+) -> Failure:
+    log, left = bench.journal.log(candidate.id, split), bench.journal.log(candidate.id)
+    text = error.log_path.read_text(encoding="utf-8", errors="replace") if error.log_path is not None else ""
+    log.write_text(f"{stage}: {type(error).__name__}: {error}\n{text}", encoding="utf-8")
+    if error.log_path == left:
+        left.unlink()  # the log of a failed build, which is in this one now
+    return Failure(
+        stage=stage,
+        kind=type(error).__name__,
+        message=str(error),
+        reproduce=f"workbench evaluate {experiment.path} --candidate {candidate.short_id}"
+        + (" --holdout" if split == "holdout" else ""),
+        log_path=str(log),
+        transient=error.transient,
+    )

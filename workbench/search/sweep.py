@@ -44,12 +44,11 @@ from workbench.search.asking import (
     why_now,
 )
 from workbench.search.cards import suspects
-from workbench.search.deferred import may_be_on_front
 from workbench.search.effort import FULL, Effort
 from workbench.search.executors import Compiler, Executor, InProcess, Task, TimeUp, WorkerPool, survived
 from workbench.search.first_look import to_look_at
-from workbench.search.front import front_of
-from workbench.search.study_log import sound_study
+from workbench.search.front import front_of, may_be_on_front
+from workbench.search.study import sound_study
 from workbench.search.time_limit import RunTime
 from workbench.search.warm_start import WarmStart, first_proposals, fixed, priors
 from workbench.space.space import Forbidden, build, size, suggest

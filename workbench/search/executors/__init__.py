@@ -8,8 +8,8 @@ from workbench.search.executors.base import Compiler, Executor, InProcess, Measu
 from workbench.search.executors.child import ChildProcess
 from workbench.search.executors.members import Members, cards_of, local_members
 from workbench.search.executors.messages import decode_error, encode_error
-from workbench.search.executors.task import Task
 from workbench.search.executors.worker_pool import Done, WorkerPool, survived
+from workbench.search.stages.request import Task
 
 __all__ = [
     "ChildProcess",

@@ -22,10 +22,10 @@ from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import TimeUp
 from workbench.search.executors.lifecycle import Process, Started, log_again
 from workbench.search.executors.messages import Message, decode_error
-from workbench.search.executors.task import Task
+from workbench.search.stages.request import Task
 from workbench.targets.description import Card
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import decode
+from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import CrashError, ToolchainError
 from workbench.values.measurement import Latency, ServiceResult
 from workbench.values.results import Evaluation, Place, StageTiming, evaluation_from_json
@@ -79,17 +79,17 @@ class ChildProcess:
             self._child = None
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
-        """As `workbench.search.pipeline.evaluate`, errors included.
+        """As `workbench.search.pipeline.carry_out`, errors included.
 
         Raises:
             CrashError: the child died; names the stage, how it ended and its last words.
             TimeUp: it took until then, and the child was killed.
         """
-        asked = {"task": "evaluate"} | task.to_json()
+        asked = {"task": "evaluate"} | encode(task)
         return evaluation_from_json(self._ask(asked, task.candidate, until=until))
 
     def compile(self, candidate: Candidate, *, until: float | None = None) -> tuple[StageTiming, ...]:
-        """As `workbench.search.stages.ahead.made_ahead`.
+        """As `workbench.search.stages.predict.made_ahead`.
 
         Raises:
             CrashError: the child died.

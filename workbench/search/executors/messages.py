@@ -2,7 +2,7 @@
 
 to the process      {"experiment", "workspace", "identity", "seed", "journal", "store", "shared", "card", "alone",
                     "level"} first, then
-                    {"task": "evaluate", "candidate", "incumbents", "split", "gates", "effort"}
+                    {"task": "evaluate"} and the fields of a `Task`
                     {"task": "compile", "candidate"}
                     {"task": "time", "candidate"}
                     {"task": "service", "candidate", "seconds"}

@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import Compiler, Executor
-from workbench.search.executors.task import Task
-from workbench.search.failure import failed_evaluation
+from workbench.search.pipeline import failed_evaluation
+from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MAX_CRASHES, CrashError
 from workbench.values.results import MAX_ATTEMPTS, Evaluation, Place, StageTiming

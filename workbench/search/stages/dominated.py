@@ -4,7 +4,7 @@ Two cheap looks tell: all of its answers, and a few calls beside the float basel
 whole, the logarithm of the service's throughput is a line in the logarithm of the speed-up, with one slope for all and
 a level for each way of serving (threads, batch, bins): ordinary least squares, whose interval for another candidate
 widens with its distance from what was measured. Who serves less than a member of the front for certain waits, as sets
-of shapes do (`search.deferred`); a seeded share is measured whole all the same.
+of shapes do (`search.front`); a seeded share is measured whole all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.evaluation.reuse import is_audited
 from workbench.inputs.experiment import Experiment
-from workbench.search.deferred import THROUGHPUT, audit_failed, dominates, may_be_predicted
+from workbench.search.front import THROUGHPUT, audit_failed, dominates, may_be_predicted
 from workbench.search.stages.request import Found, Request
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest

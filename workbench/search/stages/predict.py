@@ -2,7 +2,7 @@
 
     one shape          smoke, accuracy
     more, if needed    until every other shape's time has an interval
-    then               it waits; the sweep compiles whole what may be on the front (`search.deferred`)
+    then               it waits; the sweep compiles whole what may be on the front (`search.front`)
 
 Only where every shape is a compile of its own, and every objective can be told from accuracy and the times of shapes.
 """
@@ -25,16 +25,17 @@ from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.shape_times import ShapeTimes, predict_times
 from workbench.prediction.stage import best_service, measured_curve
-from workbench.search.deferred import audit_failed, known_times, may_be_predicted
+from workbench.search.front import audit_failed, known_times, may_be_predicted
 from workbench.search.stages.accuracy import full_accuracy, growing_subsets
 from workbench.search.stages.request import Progress, Request
 from workbench.search.stages.smoke import smoke
 from workbench.targets.base import Session
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CompileError
+from workbench.values.errors import CandidateError, CompileError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Split
 from workbench.values.metrics import accuracy_metrics
 from workbench.values.prediction import Prediction, ShapeAudit, ShapeTime
+from workbench.values.results import StageTiming
 from workbench.values.service import ServiceChoices
 
 _log = logging.getLogger(__name__)
@@ -262,3 +263,34 @@ def predicted_throughput(
     high = at_best.throughput_per_s.high * (1 + _TIE)
     value = min(found[0], high)
     return Estimate(value=value, low=min(found[1], value), high=high)
+
+
+SHAPES_AHEAD = 3
+"""Of a set that is predicted, and of whose structure no time is known, as many of the shapes that tell most."""
+
+
+def made_ahead(
+    experiment: Experiment, candidate: Candidate, bench: Bench, *, whole: bool = False
+) -> tuple[StageTiming, ...]:
+    """Compile what its evaluation will ask for first; the stages that took.
+
+    Args:
+        whole: every shape of its set, whatever could be predicted from less.
+    """
+    request = Request(experiment=experiment, candidate=candidate, bench=bench)
+    steps = Progress(request)
+    try:
+        with steps.stage("check"):
+            request.check()
+        known = bench.journal.evaluations().values()
+        if whole or not may_wait(experiment, candidate) or audit_failed(known):
+            artifact_of(experiment, candidate, bench, steps, split="validation")
+        else:
+            one = only_shapes(candidate, [first_shape(candidate)])
+            artifact_of(experiment, one, bench, steps, split="validation")
+            if structure_of(experiment, candidate, bench) not in known_times(known):
+                for shape in telling_shapes(candidate)[:SHAPES_AHEAD]:
+                    artifact_of(experiment, only_shapes(candidate, [shape]), bench, steps, split="validation")
+    except CandidateError as error:
+        _log.debug("%s cannot be made ahead: %s", candidate.short_id, error)
+    return tuple(steps.timings)

@@ -1,6 +1,6 @@
-"""What a stage is given and what it gives: an evaluation as it was asked for, and what was found so far.
+"""What a stage is given and what it gives: an evaluation as it was asked for, and what is known of it so far.
 
-Both are values; `Progress` alone grows, by one `Found` for each step.
+Both are values; `Progress` alone grows, by one `StageResult` for each step.
 """
 
 from __future__ import annotations
@@ -34,17 +34,34 @@ from workbench.values.reuse import Reuse, ReuseKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """One evaluation as it was asked for; the fields mean what the arguments of `evaluate` do."""
+class Task:
+    """One evaluation as it is asked for; crosses to another process as JSON (`canonical.encode`).
 
-    experiment: Experiment
+    Attributes:
+        incumbents: complete, feasible evaluations; a candidate certainly dominated by one of them stops early.
+        gates: False takes every stage whatever is seen on the way (confirmation on the holdout split).
+        effort: how much of what the experiment asks for is done; what was not is in the evaluation's `cut`.
+        reusable: what may be taken from others; the baseline and a run without gates take nothing.
+        whole: compile every shape of its set and measure all, whatever could be predicted from less.
+        look: a few seconds of it and no more, which end in a stop (`first_look`).
+    """
+
     candidate: Candidate
-    bench: Bench
-    split: Split = "validation"
     incumbents: tuple[Evaluation, ...] = ()
+    split: Split = "validation"
     gates: bool = True
     effort: Effort = FULL
     reusable: Reusable = NOTHING_REUSABLE
+    whole: bool = False
+    look: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Task):
+    """A task, and what it is carried out with."""
+
+    experiment: Experiment
+    bench: Bench
 
     @property
     def at(self) -> tuple[Experiment, Candidate, Bench]:

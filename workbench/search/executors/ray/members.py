@@ -35,7 +35,7 @@ from workbench.search.executors.ray.nodes import (
 from workbench.search.executors.ray.pool import Pool, RemoteCard
 from workbench.search.executors.ray.remote import CardLost
 from workbench.search.executors.ray.settings import ClusterSettings
-from workbench.search.executors.task import Task
+from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode
 from workbench.values.errors import CrashError, ToolchainError
