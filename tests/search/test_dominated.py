@@ -21,7 +21,7 @@ from workbench.prediction import curve, together
 from workbench.search.front import audit_failed, audit_words, dominates, is_deferred
 from workbench.search.pipeline import evaluate
 from workbench.search.stages import dominated
-from workbench.search.stages.dominated import FEWEST, Served, how, served, told
+from workbench.search.stages.dominated import FEWEST, Served, how, predicted_rate, served
 from workbench.search.sweep import run_sweep
 from workbench.space.space import build, combinations
 from workbench.targets.base import Array, Feeds, Session
@@ -43,7 +43,7 @@ def line(speedups: list[float], *, level: float = 300.0, slope: float = 0.9, how
 def test_the_line_is_found_where_there_is_one() -> None:
     known = line([0.8, 1.0, 1.7, 2.2, 2.5]) + line([0.7, 1.9], level=450.0, how="1 thread")
 
-    two, one = told(known, "2 threads", EXACT), told(known, "1 thread", EXACT)
+    two, one = predicted_rate(known, "2 threads", EXACT), predicted_rate(known, "1 thread", EXACT)
 
     assert two is not None
     assert one is not None
@@ -56,10 +56,10 @@ def test_too_little_tells_nothing() -> None:
     enough = FEWEST + 2
     known = line([1.0 + 0.1 * i for i in range(enough)])
 
-    assert told(known, "2 threads", EXACT) is not None
-    assert told(known[:-1], "2 threads", EXACT) is None
-    assert told(known, "1 thread", EXACT) is None, "nobody was served so"
-    assert told(line([1.5] * 9), "2 threads", EXACT) is None, "one speed gives no slope"
+    assert predicted_rate(known, "2 threads", EXACT) is not None
+    assert predicted_rate(known[:-1], "2 threads", EXACT) is None
+    assert predicted_rate(known, "1 thread", EXACT) is None, "nobody was served so"
+    assert predicted_rate(line([1.5] * 9), "2 threads", EXACT) is None, "one speed gives no slope"
 
 
 def test_who_is_far_from_what_was_measured_is_uncertain() -> None:
@@ -69,7 +69,10 @@ def test_who_is_far_from_what_was_measured_is_uncertain() -> None:
         for each in line([1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
     ]
 
-    near, far = told(known, "2 threads", estimate(1.2, 0.0)), told(known, "2 threads", estimate(4.0, 0.0))
+    near, far = (
+        predicted_rate(known, "2 threads", estimate(1.2, 0.0)),
+        predicted_rate(known, "2 threads", estimate(4.0, 0.0)),
+    )
 
     assert near is not None
     assert far is not None
@@ -88,7 +91,7 @@ def test_ninety_eight_of_a_hundred_intervals_hold(seed: int) -> None:
             Served(how="x", speedup=s, throughput_per_s=300 * s**0.8 * math.exp(e))
             for s, e in zip(speedups, noise, strict=True)
         ]
-        found = told(all_known[:-1], "x", estimate(all_known[-1].speedup, 0.0))
+        found = predicted_rate(all_known[:-1], "x", estimate(all_known[-1].speedup, 0.0))
         assert found is not None
         held += found.low <= all_known[-1].throughput_per_s <= found.high
     assert held >= 54  # of 60 at 98 %, fewer than one such draw in a hundred thousand

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.search.parts import Costs, Judged, Question, Seen, _gain, judged, told_by_class
+from workbench.search.parts import Costs, Goals, Ranking, Seen, _gain, match_classes, rank
 from workbench.search.surrogate import Axes, axes_of
 from workbench.space.space import Parameter, SearchSpace, combinations
 from workbench.values.objectives import Constraint, Objective
@@ -25,7 +25,7 @@ SPACE = SearchSpace(
 )
 EVERY = list(combinations(SPACE))
 AXES: Axes = axes_of(SPACE)
-QUESTION = Question(
+QUESTION = Goals(
     objectives=(Objective(metric="throughput_per_s"), Objective(metric="accuracy")),
     constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
 )
@@ -48,14 +48,14 @@ def seen(place: int, *, drop: float | None = None, failed: bool = False) -> Seen
     )
 
 
-def judge(known: list[Seen], costs: Costs | None = None) -> Judged:
-    return judged(QUESTION, AXES, AXES.codes(EVERY), known, costs or Costs(), np.random.default_rng(0))
+def judge(known: list[Seen], costs: Costs | None = None) -> Ranking:
+    return rank(QUESTION, AXES, AXES.codes(EVERY), known, costs or Costs(), np.random.default_rng(0))
 
 
 def test_what_is_known_of_a_class_is_known_of_its_other_members() -> None:
     known = [seen(place) for place in (*range(0, len(EVERY), 2), 1, 15, 23)]  # three with the fusion off
     found = judge(known)
-    told = told_by_class(AXES.codes([s.assignment for s in known]), [s.time for s in known], AXES.codes(EVERY))
+    told = match_classes(AXES.codes([s.assignment for s in known]), [s.time for s in known], AXES.codes(EVERY))
     assert told.new.max() < 0.2
     for place in range(1, len(EVERY), 2):
         mean, deviation = (each[place] for each in found.predicted["throughput_per_s"])

@@ -12,7 +12,7 @@ from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.evaluation.journal_entries import entry_ids
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.earlier import Subject, alike
-from workbench.search.parts import Costs, Prior, Question, Seen, judged
+from workbench.search.parts import Costs, Goals, Prior, Seen, rank
 from workbench.search.surrogate import axes_of
 from workbench.search.sweep import run_sweep
 from workbench.search.warm_start import expected, fixed, priors, warm_words
@@ -133,7 +133,7 @@ SPACE = space_of_choices(**{f"p{k}": (0, 1) if k < 4 else ("a", "b", "c", "d") f
 AXES = axes_of(SPACE)
 ALL = [dict(a) for a in combinations(SPACE)]
 CODES = AXES.codes(ALL)
-ASKED = Question(objectives=(Objective(metric="latency_p50_ms"),), constraints=())
+ASKED = Goals(objectives=(Objective(metric="latency_p50_ms"),), constraints=())
 
 
 def table(seed: int) -> np.ndarray:
@@ -149,7 +149,7 @@ def until_found(truth: np.ndarray, told: list[Prior], seed: int) -> int:
     while truth[done].min() > 1.02 * truth.min() and len(done) < 60:
         seen = [Seen(assignment=ALL[i], numbers={"latency_p50_ms": truth[i]}, errors={}) for i in done]
         left = np.setdiff1d(np.arange(len(truth)), done)
-        done.append(int(left[judged(ASKED, AXES, CODES[left], seen, Costs(), rng, told).order[0]]))
+        done.append(int(left[rank(ASKED, AXES, CODES[left], seen, Costs(), rng, told).order[0]]))
     return len(done)
 
 

@@ -142,20 +142,24 @@ def _wrong(evaluation: Evaluation) -> bool:
 
 def audit_words(evaluations: Sequence[Evaluation]) -> str:
     """'14 sets of shapes were predicted before …; 3 audits, all within their intervals'; nothing where none was."""
-    told = [e for e in evaluations if e.prediction is not None and e.prediction.throughput_per_s is not None]
-    if not told:
+    predicted = [e for e in evaluations if e.prediction is not None and e.prediction.throughput_per_s is not None]
+    if not predicted:
         return ""
-    audits = [e for e in told if _is_audit(e)]
-    sets = any(e.prediction is not None and e.prediction.shapes for e in told)
+    audits = [e for e in predicted if _is_audit(e)]
+    sets = any(e.prediction is not None and e.prediction.shapes for e in predicted)
     one, many = ("set of shapes was", "sets of shapes were") if sets else ("candidate was", "candidates were")
-    what = f"1 {one} predicted before it was" if len(told) == 1 else f"{len(told)} {many} predicted before they were"
+    what = (
+        f"1 {one} predicted before it was"
+        if len(predicted) == 1
+        else f"{len(predicted)} {many} predicted before they were"
+    )
     whole = "compiled" if sets else "timed"
-    words = f"{what} {whole} whole, {sum(map(is_deferred, told))} of them left at that"
+    words = f"{what} {whole} whole, {sum(map(is_deferred, predicted))} of them left at that"
     if not audit_failed(evaluations):
         several = f"{len(audits)} of the predictions were audited and hold"
         held = {0: "none was audited", 1: "1 of the predictions was audited and holds"}.get(len(audits), several)
         return f"{words}; {held}."
-    why = next(_why_wrong(e) for e in told if _wrong(e))
+    why = next(_why_wrong(e) for e in predicted if _wrong(e))
     return f"{words}; an audit found the predictions wrong ({why}), so everything is {whole} whole since."
 
 

@@ -100,7 +100,7 @@ class PartsSampler(BaseSampler):
         tried = _assignments(study)
         flying = [tried[i] for i in self._in_flight if i in tried]
         outlook = outlook_of(self._experiment, self._known, tried, self._seed, self._priors, flying)
-        for place in outlook.judged.order:
+        for place in outlook.ranking.order:
             assignment = outlook.pool[place]
             try:
                 candidate_id = build(self._experiment.space, assignment).id

@@ -58,7 +58,7 @@ def local_members(experiment: Experiment, bench: Bench, *, compilers: int | None
         compilers: that work ahead of the cards; None for as many as the processors allow.
 
     Raises:
-        ToolchainError: the cards cannot be told.
+        ToolchainError: the cards cannot be listed.
     """
     cards = cards_of(bench)
     ahead = compilers_for(cards) if compilers is None else compilers
@@ -83,12 +83,12 @@ def in_one_thread(report: Report) -> tuple[Report, Callable[[], None]]:
             while True:
                 report(*said.get_nowait())
 
-    def told(candidate: Candidate, stage: str) -> None:
+    def say(candidate: Candidate, stage: str) -> None:
         said.put((candidate, stage))
         if threading.get_ident() == owner:
             hear()
 
-    return told, hear
+    return say, hear
 
 
 def cards_of(bench: Bench) -> tuple[Card, ...]:

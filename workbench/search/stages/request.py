@@ -125,7 +125,7 @@ class Request(Task):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class StageResult:
     """What is known of a candidate after a step.
 
     Attributes:
@@ -148,17 +148,17 @@ class Found:
     alike: str = ""
     overflow: str = ""
 
-    def measured(self, **changes: Any) -> Found:
+    def measured(self, **changes: Any) -> StageResult:
         """With these fields of its measurement."""
         return replace(self, measurement=replace(self.measurement, **changes))
 
-    def of_files(self, artifact: Artifact) -> Found:
+    def of_files(self, artifact: Artifact) -> StageResult:
         """With what the compiled files tell."""
         return self.measured(
             size_bytes=artifact.size_bytes, int8_ops=artifact.int8_ops, float_matmuls_left=artifact.float_matmuls_left
         )
 
-    def under(self, reuse: Reuse) -> Found:
+    def under(self, reuse: Reuse) -> StageResult:
         """With what is said of one measurement's key and source."""
         return replace(self, reuse=(*(each for each in self.reuse if each.kind != reuse.kind), reuse))
 
@@ -166,10 +166,10 @@ class Found:
         """Id of the candidate whose measurement it took."""
         return next((each.source for each in self.reuse if each.kind == kind), None)
 
-    def stopped(self, reason: str, violated: Mapping[str, float] | None = None) -> Found:
+    def stopped(self, reason: str, violated: Mapping[str, float] | None = None) -> StageResult:
         return replace(self, stop=Stop(stage=self.stage, reason=reason, violations=violated or {}))
 
-    def within(self, request: Request, certain: Mapping[str, float]) -> Found:
+    def within(self, request: Request, certain: Mapping[str, float]) -> StageResult:
         """Stopped where lower (or upper) bounds that are certain already break a constraint."""
         if not request.gated:
             return self
@@ -182,23 +182,23 @@ class Found:
 
 
 class Progress(StageClock):
-    """One candidate in the pipeline: what each step found, in order, and what the stages took."""
+    """One candidate in the pipeline: what each step gave, in order, and what the stages took."""
 
     def __init__(self, request: Request) -> None:
         self.request, self.name = request, "check"
-        self.steps: list[Found] = [Found()]
+        self.results: list[StageResult] = [StageResult()]
         self.timings: list[StageTiming] = []
 
     @property
-    def found(self) -> Found:
+    def result(self) -> StageResult:
         """What the next step is given."""
-        return replace(self.steps[-1], stage=self.name, cached=False)
+        return replace(self.results[-1], stage=self.name, cached=False)
 
-    def then(self, found: Found) -> bool:
+    def then(self, result: StageResult) -> bool:
         """Take a step's result; whether the candidate stops there."""
-        self.steps.append(found)
-        self.cached = self.cached or found.cached
-        return found.stop is not None
+        self.results.append(result)
+        self.cached = self.cached or result.cached
+        return result.stop is not None
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[StageClock]:

@@ -16,7 +16,7 @@ from workbench.inputs.metrics import (
     cut_alike,
     not_by_distance,
 )
-from workbench.search.stages.request import Found, Request
+from workbench.search.stages.request import Request, StageResult
 from workbench.targets.base import Session
 from workbench.values.errors import MeasureError
 
@@ -26,7 +26,7 @@ SMOKE_STEPS = 32
 SMOKE_CONSTRAINT = "smoke_cosine"
 
 
-def smoke(request: Request, found: Found, session: Session, reference: Session) -> Found:
+def smoke(request: Request, result: StageResult, session: Session, reference: Session) -> StageResult:
     """A few samples: finite, not constant, not far from the float32 output, which `reference` gives."""
     batch, at = request.candidate.serving.batch, (request.experiment.dataset.interface, request.experiment.model)
     runs, floats = whole_samples(session, *at), whole_samples(reference, *at)
@@ -55,7 +55,7 @@ def smoke(request: Request, found: Found, session: Session, reference: Session) 
         ),
         not_by_distance(request.experiment.dataset),
     )
-    found = replace(found, witness=seen_bits.hexdigest())
+    result = replace(result, witness=seen_bits.hexdigest())
     if not seen.finite.all():
         row = int(seen.indices[~seen.finite][0])
         if request.is_baseline:
@@ -73,8 +73,8 @@ def smoke(request: Request, found: Found, session: Session, reference: Session) 
     mean, wanted = float(np.mean(seen.cosine)), request.experiment.smoke_cosine
     if request.gated and mean < wanted:
         reason = f"mean cosine with the float32 output is {mean:.4f} over {SMOKE_SAMPLES} samples, not {wanted:g}"
-        return found.stopped(reason, {SMOKE_CONSTRAINT: wanted - mean})
-    return found
+        return result.stopped(reason, {SMOKE_CONSTRAINT: wanted - mean})
+    return result
 
 
 def _on_the_target(request: Request) -> str:
