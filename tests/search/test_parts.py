@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.search.parts import Costs, Goals, Ranking, Seen, _gain, match_classes, rank
+from workbench.search.parts import Costs, Goals, Ranking, Seen, match_classes, rank
 from workbench.search.surrogate import Axes, axes_of
 from workbench.space.space import Parameter, SearchSpace, combinations
 from workbench.values.objectives import Constraint, Objective
@@ -86,16 +86,3 @@ def test_where_a_compiler_takes_minutes_its_runs_are_what_a_candidate_costs() ->
     known = [seen(p) for p in range(0, 20, 3)]
     found = judge(known, Costs(runs=lambda place: 24 if EVERY[place]["fusion"] == "on" else 0))
     assert EVERY[int(found.order[0])]["fusion"] == "off"
-
-
-def test_where_nothing_more_is_expected_what_nobody_has_measured_comes_before_what_is_known() -> None:
-    known = [seen(0), seen(4), seen(8)]
-    sure = np.full(4, 1e-9)
-    # the front's best once more, known; as good, but nobody measured its class; far below it, likewise; in between
-    rates, new = np.log([100.0, 99.0, 30.0, 70.0]), np.array([0.0, 0.9, 0.9, 0.0])
-    predicted = {"throughput_per_s": (rates, sure), "accuracy": (np.full(4, 0.9), sure)}
-
-    gain = _gain(QUESTION, predicted, np.ones(4), known, new, np.random.default_rng(0))
-
-    assert gain.argmax() == 1
-    assert gain[[0, 2, 3]].max() < 1e-3 * gain[1]

@@ -77,10 +77,6 @@ def test_sets_share_files_are_deferred_and_only_those_on_the_front_are_compiled_
     assert whole, "what may be on the front was compiled"
     for evaluation in whole:
         service, prediction = evaluation.measurement.service, evaluation.prediction
-        assert service is not None
-        assert service.best is not None
-        assert prediction is not None
-        assert prediction.throughput_per_s is not None
         assert service.best.throughput_per_s.value <= prediction.throughput_per_s.high * 1.001
 
     assert run_sweep(question, bench).new == 0

@@ -63,10 +63,6 @@ def bench_of(root: Path, space: str, proto: onnx.ModelProto | None = None) -> tu
     return experiment, open_bench(experiment, Journal(root=root), Store(root / "store"), silent)
 
 
-def test_a_space_without_trouble_has_none(question: Experiment, bench: Bench) -> None:
-    assert check_targets(question, bench) == ()
-
-
 def test_what_one_target_of_a_space_cannot_run_ends_the_plan_by_its_name(tmp_path: Path) -> None:
     determinant = graph_of([helper.make_node("Det", ["x"], ["y"], name="area")], {}, ["n", 3, 3])
     experiment, bench = bench_of(tmp_path, BOTH_ENGINES, determinant)
@@ -102,7 +98,6 @@ def test_a_kind_of_int8_that_leaves_nothing_in_int8_is_said_and_refused_at_its_c
     assert "Set it to true" in words[0]
     assert "it keeps every layer in float that could be INT8 (1)" in words[1]
     assert evaluation.stage_reached == "check"
-    assert evaluation.failure is not None
     assert "only products of two activations" in evaluation.failure.message
     wanted = replace(first, quantization=replace(first.quantization, attention_matmul=True))
     assert candidate_errors(open_target("onnxruntime"), experiment.model, wanted) == []

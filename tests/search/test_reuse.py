@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -11,13 +12,14 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.reuse import Reusable, doubtful, reusable_for, stopped_kinds
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.pipeline import evaluate
-from workbench.search.stages.smoke import SMOKE_SAMPLES
+from workbench.search.stages.accuracy import SMOKE_SAMPLES
 from workbench.search.sweep import run_sweep
 from workbench.targets.base import Array, Feeds, Session
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
+from workbench.values.measurement import Split
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
 
@@ -124,8 +126,6 @@ def test_a_candidate_takes_the_times_of_one_whose_files_do_the_same_work(opened:
         assert theirs.key == reuse.key != apart.key
     assert reuser.measurement.latency == source.measurement.latency
     assert other.measurement.latency != source.measurement.latency
-    assert reuser.measurement.accuracy is not None
-    assert source.measurement.accuracy is not None
     assert reuser.measurement.accuracy.values == source.measurement.accuracy.values
     cached = {stage.stage for stage in reuser.stages if stage.cached}
     assert {"latency_short", "accuracy_full", "latency_full"} <= cached
@@ -152,7 +152,6 @@ def test_an_audit_compares_every_answer(opened: tuple[Experiment, Bench]) -> Non
     finder = measured(question, bench, UNFUSED, reusable)
 
     audit = of_kind(finder, "accuracy").audit
-    assert audit is not None
     assert (audit.source, audit.agrees) == (source.candidate.id, False)
     assert audit.ratio.value < 1
     assert "onnxruntime accuracy" in stopped_kinds(bench.journal.evaluations().values())
@@ -184,7 +183,6 @@ def test_a_wrong_claim_is_found_by_an_audit_and_what_was_reused_is_measured_anew
     finder = measured(question, bench, BY_CHANNEL, replace(reusable, audited=True))
 
     audit = of_kind(finder, "latency").audit
-    assert audit is not None
     assert (audit.source, audit.agrees) == (source.candidate.id, False)
     assert audit.ratio.value > 2
     known = tuple(bench.journal.evaluations().values())
@@ -198,3 +196,34 @@ def test_a_wrong_claim_is_found_by_an_audit_and_what_was_reused_is_measured_anew
     reuse = of_kind(again, "latency")
     assert (reuse.source, reuse.replaces) == (None, source.candidate.id)
     assert doubtful(tuple(bench.journal.evaluations().values())) == ()
+
+
+def test_who_answers_as_the_baseline_bit_for_bit_loses_exactly_nothing(question: Experiment, warm_bench: Bench) -> None:
+    """Threads change no output here; rounding to INT8 does."""
+    plain = question.baseline
+    threads = replace(plain, serving=Serving(intra_op_threads=2))
+    int8 = replace(plain, quantization=Quantization(scheme="dynamic", weight_granularity="tensor"))
+    warm_bench.journal.write(evaluate(question, plain, warm_bench))
+
+    found = {
+        (one.id, split): evaluate(question, one, warm_bench, split=split, gates=False).measurement.accuracy
+        for one in (threads, int8)
+        for split in get_args(Split)[1:]
+    }
+
+    for (candidate_id, _), accuracy in found.items():
+        drop, same = accuracy.comparison.drop_pp, candidate_id != int8.id
+        assert ((drop.low, drop.value, drop.high) == (0.0, 0.0, 0.0)) is same
+        assert (accuracy.comparison.test == "the same answers") is same
+        assert same or drop.low < drop.value < drop.high
+
+
+def test_a_source_that_answers_as_the_baseline_says_that_too(question: Experiment, warm_bench: Bench) -> None:
+    threads = replace(question.baseline, serving=Serving(intra_op_threads=2))
+    warm_bench.journal.write(evaluate(question, question.baseline, warm_bench))
+    known = warm_bench.journal.evaluations()
+
+    reused = evaluate(question, threads, warm_bench, reusable=replace(reusable_for(threads, known, 0), audited=False))
+
+    assert {reuse.source for reuse in reused.reuse if reuse.kind == "accuracy"} == {question.baseline.id}
+    assert reused.measurement.accuracy.comparison.test == "the same answers"

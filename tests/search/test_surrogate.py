@@ -37,17 +37,6 @@ def test_parameters_that_make_no_difference_lose_their_weight_and_what_is_known_
     assert deviation.max() < 0.2
 
 
-def test_effects_that_were_seen_apart_are_expected_together() -> None:
-    everything = np.stack(np.meshgrid(*[np.arange(len(places)) for places in AXES.places], indexing="ij"), axis=-1)
-    everything = everything.reshape(-1, 4)
-    apart = everything[(everything != 0).sum(axis=1) <= 1]
-
-    mean, _ = fit(AXES, apart, truth(apart), np.full(len(apart), 0.01)).predict(everything)
-
-    together = truth(everything)
-    assert np.abs(mean - together).max() < 0.25 * np.ptp(together)
-
-
 def test_what_another_sweep_measured_counts_less_where_it_does_not_agree() -> None:
     wide = AXES.with_sources([0.9])
     here, there = drawn(20, 5), drawn(40, 6)
@@ -67,10 +56,3 @@ def test_intervals_hold_what_was_not_measured() -> None:
         mean, deviation = fit(AXES, codes, noisy, np.full(14, 0.05)).predict(unseen)
         held += list(np.abs(mean - truth(unseen)) <= 1.96 * deviation + 1e-6)
     assert np.mean(held) >= 0.9
-
-
-def test_too_few_measurements_and_those_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 measurements"):
-        fit(AXES, drawn(2, 0), np.zeros(2), np.zeros(2))
-    with pytest.raises(ValueError, match="finite"):
-        fit(AXES, drawn(4, 0), np.array([1.0, np.nan, 2.0, 3.0]), np.zeros(4))

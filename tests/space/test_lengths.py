@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spaces import BINS, LENGTHS, SMALL, space_of
+from tests.spaces import BINS, LENGTHS, space_of
 from workbench.space.lengths import with_lengths
 from workbench.space.space import Forbidden, build, combinations, size
 from workbench.values.errors import ConfigError
@@ -22,24 +22,6 @@ def test_words_for_bins_become_numbers_everywhere_once_the_lengths_are_known(tmp
     with pytest.raises(Forbidden, match="not enough texts"):
         build(space, {"serving.sequence_bins": optimal, "serving.batch": 4})
     assert size(space).exact
-
-
-def test_the_lengths_are_not_counted_for_a_space_without_words(tmp_path: Path) -> None:
-    def never() -> None:
-        raise AssertionError("nobody needs them")
-
-    with_lengths(
-        space_of(
-            tmp_path,
-            BINS.replace("optimal 1", "512")
-            .replace("optimal", "0")
-            .replace("0 3", "64 512")
-            .replace("quantiles 3", "96 512"),
-        ),
-        never,
-        200,
-    )
-    with_lengths(space_of(tmp_path, SMALL), never, None)
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,6 @@ from workbench.space.space import (
 )
 
 
-def test_a_parameter_is_asked_for_only_where_it_applies(tmp_path: Path) -> None:
-    space = space_of(tmp_path, SMALL)
-
-    assert "quantization.weight_granularity" not in complete(space, {})
-    assert complete(space, {"quantization.scheme": "dynamic"})["quantization.weight_granularity"] == "tensor"
-
-
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino", "cpu", "ascend910b3"])
 def test_a_candidate_leads_back_to_an_assignment_that_builds_it(name: str) -> None:
     space = with_lengths(read_space(SHIPPED.with_name(f"{name}.yaml")), lambda: LENGTHS, 256)
@@ -56,14 +49,6 @@ def test_a_candidate_of_another_space_leads_to_no_assignment(tmp_path: Path) -> 
     candidate = build(space, {**complete(space, {}), "serving.intra_op_threads": 2})
 
     assert assignment_of(narrow, candidate) is None
-
-
-def test_forbidden_combinations_are_refused_with_the_users_reason(tmp_path: Path) -> None:
-    space = space_of(tmp_path, SMALL)
-    assignment = complete(space, {"quantization.scheme": "dynamic", "compile.graph_optimization": "basic"})
-
-    with pytest.raises(Forbidden, match="stays in float"):
-        build(space, assignment)
 
 
 def test_what_the_file_forgot_to_forbid_the_candidate_itself_refuses(tmp_path: Path) -> None:
@@ -155,15 +140,6 @@ def test_every_parameter_of_the_shipped_space_is_explained() -> None:
     assert ("quantization.percentile", "99.999, 99.99", "quantization.algorithm is percentile") in [
         row[:3] for row in rows
     ]
-
-
-def test_the_shipped_presets_differ_and_the_first_is_float() -> None:
-    space = shipped()
-    found = [build(space, complete(space, preset.assignment)) for preset in space.presets]
-
-    assert found[0].quantization.scheme == "none"
-    assert len({candidate.id for candidate in found}) == len(found)
-    assert "auto" in [candidate.quantization.balance for candidate in found]
 
 
 def test_a_space_tells_its_words_and_builds_nothing_from_them(tmp_path: Path) -> None:

@@ -40,19 +40,6 @@ def test_a_sweep_is_on_the_server_with_its_files_and_nothing_of_it_in_the_worksp
     assert links_of(tmp_path, name) == links
 
 
-def test_two_users_with_experiments_of_one_name_share_an_experiment_and_no_run(
-    server: Team, tmp_path: Path, name: str
-) -> None:
-    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-
-    first = swept(mine, name=name)
-    second = swept(theirs, evaluations()[:4], name)
-
-    assert len(runs(mine, "tags.kind = 'candidate'", name)) == 6 + 4
-    assert len(runs(mine, f"tags.candidate = '{BASELINE.candidate.id}'", name)) == 2
-    assert (links_of(mine, name), links_of(theirs, name)) == (first, second)
-
-
 def test_a_server_that_hangs_is_asked_once_and_told_everything_when_it_answers(
     server: Team, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from workbench.evaluation.reuse import doubtful
 from workbench.inputs.experiment import Experiment
 from workbench.search.front import predicted_numbers, with_baseline_drop
 from workbench.search.parts import Prior
-from workbench.search.stages.smoke import SMOKE_CONSTRAINT
+from workbench.search.stages.accuracy import SMOKE_CONSTRAINT
 from workbench.search.study import WHY, sampler_of
 from workbench.space.space import (
     EXACT_LIMIT,

@@ -16,11 +16,10 @@ from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import size, take
-from workbench.search.stages.accuracy import with_accuracy
+from workbench.search.stages.accuracy import smoke, with_accuracy
 from workbench.search.stages.latency import timed_calls
 from workbench.search.stages.predict import may_wait
 from workbench.search.stages.request import Progress, Request, StageResult
-from workbench.search.stages.smoke import smoke
 from workbench.space.space import Forbidden, build, suggest
 from workbench.targets import described
 from workbench.targets.base import Session

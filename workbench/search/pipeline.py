@@ -28,13 +28,19 @@ from workbench.evaluation.overflow import overflow_of
 from workbench.evaluation.padding_check import check_padding
 from workbench.inputs.experiment import Experiment
 from workbench.search.first_look import look
-from workbench.search.stages.accuracy import fidelity, full_accuracy, growing_subsets, take_answers
+from workbench.search.stages.accuracy import (
+    SMOKE_SAMPLES,
+    fidelity,
+    full_accuracy,
+    growing_subsets,
+    smoke,
+    take_answers,
+)
 from workbench.search.stages.dominated import dominated, looks_first
 from workbench.search.stages.language import language, modelled
 from workbench.search.stages.latency import full_latency, service, short_latency, timed_calls
 from workbench.search.stages.predict import known_prediction, may_wait, predict
 from workbench.search.stages.request import Progress, Request, Task
-from workbench.search.stages.smoke import SMOKE_SAMPLES, smoke
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError, CompileError
 from workbench.values.measurement import Latency, Measurement, Split

@@ -26,9 +26,8 @@ from workbench.prediction.curve import at_first_speed
 from workbench.prediction.shape_times import ShapeTimes, predict_times
 from workbench.prediction.stage import best_service, measured_curve
 from workbench.search.front import audit_failed, known_times, may_be_predicted
-from workbench.search.stages.accuracy import full_accuracy, growing_subsets
+from workbench.search.stages.accuracy import full_accuracy, growing_subsets, smoke
 from workbench.search.stages.request import Progress, Request
-from workbench.search.stages.smoke import smoke
 from workbench.targets.base import Session
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError, CompileError

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from workbench import __version__
-from workbench.search.executors.lifecycle import Process
+from workbench.search.executors.child import Process
 from workbench.search.executors.messages import Message, encode_error
 from workbench.search.executors.ray.connection import imported_ray
 from workbench.search.executors.ray.elsewhere import Copy, Files, paths_of, placed

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import TimeUp
-from workbench.search.executors.child import ChildProcess
-from workbench.search.executors.lifecycle import log_again
+from workbench.search.executors.child import ChildProcess, log_again
 from workbench.search.executors.members import Members, in_one_thread
 from workbench.search.executors.messages import Message, decode_error
 from workbench.search.executors.ray.connection import Watch, connected, imported_ray, within
