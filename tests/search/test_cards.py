@@ -12,7 +12,7 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.run_notes import read_set_aside
 from workbench.inputs.experiment import Experiment
 from workbench.search.cards import suspects
-from workbench.search.executors import Task
+from workbench.search.executors import Task, Workers
 from workbench.search.sweep import run_sweep
 from workbench.values.results import Evaluation, Place
 from workbench.values.reuse import Reuse
@@ -89,7 +89,7 @@ def test_a_throttled_card_is_set_aside_and_its_candidates_are_measured_elsewhere
     recorder = Recorder()
     cards = [Throttled(bench, card, 1.5 if card == "2" else 1.0) for card in "012"]
 
-    end = run_sweep(question, bench, trials=12, listeners=(recorder,), executors=cards)
+    end = run_sweep(question, bench, trials=12, listeners=(recorder,), workers=Workers(cards=tuple(cards)))
 
     found = bench.journal.evaluations()
     (aside,) = end.set_aside

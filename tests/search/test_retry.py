@@ -9,7 +9,7 @@ import pytest
 from tests.search.sweeping import Recorder
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors import ChildProcess
+from workbench.search.executors import ChildProcess, Workers
 from workbench.search.sweep import run_sweep
 from workbench.values.candidate import Candidate
 from workbench.values.results import Evaluation
@@ -32,8 +32,8 @@ def test_a_candidate_whose_evaluation_dies_twice_while_the_sweep_lives_is_given_
     watched = replace(bench, report=report)
     with ChildProcess(question, watched) as executor:
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(question, watched, trials=4, executors=(executor,))
-        end = run_sweep(question, watched, trials=4, executors=(executor,))
+            run_sweep(question, watched, trials=4, workers=Workers(cards=(executor,)))
+        end = run_sweep(question, watched, trials=4, workers=Workers(cards=(executor,)))
 
     evaluations = bench.journal.evaluations()
     assert (end.reason, len(evaluations), len(deaths)) == ("budget", 4, 2)
@@ -59,7 +59,7 @@ def test_a_first_look_and_the_evaluation_after_it_share_one_count_of_crashes(
     watched = replace(bench, report=report)
     looks: list[Evaluation] = []
     with ChildProcess(question, watched) as executor:
-        run_sweep(question, watched, trials=3, executors=(executor,), looked=looks.append)
+        run_sweep(question, watched, trials=3, workers=Workers(cards=(executor,)), looked=looks.append)
 
     evaluations = bench.journal.evaluations()
     assert (len(deaths), len(set(deaths)), len(evaluations)) == (2, 1, 3)

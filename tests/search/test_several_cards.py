@@ -16,7 +16,7 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.confirmation import confirm
-from workbench.search.executors import ChildProcess, Task, local_members
+from workbench.search.executors import ChildProcess, Task, local_workers
 from workbench.search.front import front_of
 from workbench.search.sweep import run_sweep
 from workbench.values.candidate import Candidate
@@ -69,20 +69,18 @@ def numbers(evaluations: dict[str, Evaluation]) -> dict[str, list[float]]:
 def test_several_cards_measure_what_one_measures_each_beside_the_baseline(opened: tuple[Experiment, Bench]) -> None:
     question, bench = opened
     recorder = Recorder()
-    with local_members(question, bench, compilers=1) as members:
-        assert (len(members.cards), members.here, len(members.compilers)) == (CARDS, CARDS, 1)
+    with local_workers(question, bench, compilers=1) as workers:
+        assert (len(workers.cards), workers.here, len(workers.compilers)) == (CARDS, CARDS, 1)
         end = run_sweep(
             question,
             bench,
             listeners=(recorder,),
-            executors=members.cards,
-            compilers=members.compilers,
-            hear=members.hear,
+            workers=workers,
         )
-        first = members.cards[0]
+        first = workers.cards[0]
         assert first.place is not None
         front = front_of(question, bench.journal.evaluations())
-        confirmed = confirm(question, bench, front, executors=members.cards, hear=members.hear)
+        confirmed = confirm(question, bench, front, executors=workers.cards, hear=workers.hear)
         alone = {e.candidate.id: first.evaluate(Task(candidate=e.candidate, gates=False)) for e, _ in recorder.seen[:3]}
 
     assert set(confirmed) == {question.baseline.id, *(e.candidate.id for e in front)}
@@ -104,10 +102,10 @@ def test_a_process_that_is_killed_costs_nobody_else_anything(opened: tuple[Exper
     def report(candidate: Candidate, stage: str) -> None:
         if candidate.id != question.baseline.id and stage == "smoke" and not killed:
             killed.append(candidate.id)
-            os.kill(next(c.pid for c in members.cards if isinstance(c, ChildProcess) and c.pid), signal.SIGKILL)
+            os.kill(next(c.pid for c in workers.cards if isinstance(c, ChildProcess) and c.pid), signal.SIGKILL)
 
-    with local_members(question, replace(bench, report=report)) as members:
-        run_sweep(question, bench, executors=members.cards, hear=members.hear)
+    with local_workers(question, replace(bench, report=report)) as workers:
+        run_sweep(question, bench, workers=workers)
     found = bench.journal.evaluations()
     assert len(killed) == 1
     assert len(found) == 8

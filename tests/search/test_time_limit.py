@@ -19,7 +19,7 @@ from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction.host_costs.measure import LIMIT_S
 from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
-from workbench.search.executors import ChildProcess
+from workbench.search.executors import ChildProcess, Workers
 from workbench.search.forecast import Cost
 from workbench.search.front import front_of
 from workbench.search.pipeline import evaluate
@@ -100,13 +100,15 @@ def test_what_was_in_flight_at_the_end_is_named_and_comes_first_when_the_sweep_g
     recorder = Recorder()
 
     with ChildProcess(question, warm_bench) as executor:
-        first = run_sweep(question, warm_bench, trials=3, time=AfterTheBaseline(600.0), executors=(executor,))
+        first = run_sweep(
+            question, warm_bench, trials=3, time=AfterTheBaseline(600.0), workers=Workers(cards=(executor,))
+        )
         second = run_sweep(
             question,
             warm_bench,
             trials=3,
             listeners=(recorder,),
-            executors=(executor,),
+            workers=Workers(cards=(executor,)),
             resumed=lambda candidate: resumed.append(candidate.id),
         )
 

@@ -25,7 +25,6 @@ from workbench.tracking.links import VIEW, save_view
 from workbench.tracking.run import NOTE, candidate_tags, marked_name
 from workbench.tracking.store import copy_empty, mlflow_errors, open_client, open_experiment, prepare
 from workbench.values.errors import ToolchainError
-from workbench.values.evidence import Evidence
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation, Failure, Stop
 
@@ -263,13 +262,11 @@ def test_mlruns_that_is_not_a_folder_is_refused_before_any_work(tmp_path: Path) 
     assert "--workspace" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["not a database", "cut in half", "empty"])
-def test_a_damaged_database_is_refused_with_what_to_do(workspace: Path, damage: str) -> None:
+def test_a_damaged_database_is_refused_with_what_to_do(workspace: Path) -> None:
     path = workspace / "mlruns" / "mlflow.db"
-    content = {"not a database": b"x" * 4096, "cut in half": path.read_bytes()[:2048], "empty": b""}
-    path.write_bytes(content[damage])
-
-    assert "Move it away; the next sweep makes a new one" in refusal(workspace)
+    for content in (path.read_bytes()[:2048], b"x" * 4096, b""):
+        path.write_bytes(content)
+        assert "Move it away; the next sweep makes a new one" in refusal(workspace)
 
 
 def test_a_locked_database_is_refused_and_says_by_what(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,19 +340,16 @@ def test_the_description_of_a_stopped_candidate_says_emulated_as_well() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "level", "marked"),
-    [
+def test_a_name_says_what_is_less_than_measured() -> None:
+    for name, level, marked in (
         ("99a5a2 INT8", "predicted", "★ [predicted] 99a5a2 INT8"),
         ("◆ [shared] 99a5a2 INT8", "measured", "★ 99a5a2 INT8"),
         ("★ 99a5a2 INT8", "measured held-out", "★ 99a5a2 INT8"),
         ("[emulated] 99a5a2 INT8", "modelled", "★ [emulated] 99a5a2 INT8"),
         ("99a5a2 INT8", None, "★ 99a5a2 INT8"),
-    ],
-)
-def test_a_name_says_what_is_less_than_measured(name: str, level: Evidence | None, marked: str) -> None:
-    assert marked_name(name, True, True, level) == marked
-    assert marked_name(marked, True, True, level) == marked
+    ):
+        assert marked_name(name, True, True, level) == marked
+        assert marked_name(marked, True, True, level) == marked
 
 
 def experiments(database: Path) -> list[str]:

@@ -32,15 +32,17 @@ COMPILERS_A_CARD = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
+class Workers:
     """Attributes:
+    cards: where evaluations run, as many at once.
+    compilers: compile ahead for them.
     here: how many of the cards are fed by this machine: by its processors, from its memory.
     hear: passes on, in the calling thread, what they said since it was last called.
-    quarantine: (a card, why) → whether it is given nothing more from now on, where cards are not bound to members.
+    quarantine: (a card, why) → whether it is given nothing more from now on, where cards are not bound to workers.
     """
 
     cards: tuple[Measurer, ...]
-    here: int
+    here: int = 1
     compilers: tuple[Compiler, ...] = ()
     hear: Callable[[], None] = lambda: None
     quarantine: Callable[[Place, str], bool] = lambda place, reason: False
@@ -51,7 +53,7 @@ class Members:
 
 
 @contextlib.contextmanager
-def local_members(experiment: Experiment, bench: Bench, *, compilers: int | None = None) -> Iterator[Members]:
+def local_workers(experiment: Experiment, bench: Bench, *, compilers: int | None = None) -> Iterator[Workers]:
     """Processes of this machine, ended with the block. Each card that the experiment's target finds has one.
 
     Args:
@@ -64,13 +66,13 @@ def local_members(experiment: Experiment, bench: Bench, *, compilers: int | None
     ahead = compilers_for(cards) if compilers is None else compilers
     with contextlib.ExitStack() as stack:
         if len(cards) < 2 and not ahead:
-            yield Members(cards=(stack.enter_context(ChildProcess(experiment, bench)),), here=1)
+            yield Workers(cards=(stack.enter_context(ChildProcess(experiment, bench)),), here=1)
             return
         report, hear = in_one_thread(bench.report)
         heard = replace(bench, report=report)
         measuring = [stack.enter_context(ChildProcess(experiment, heard, card)) for card in cards]
         compiling = [stack.enter_context(ChildProcess(experiment, heard, compiler=number)) for number in range(ahead)]
-        yield Members(cards=tuple(measuring), here=len(measuring), compilers=tuple(compiling), hear=hear)
+        yield Workers(cards=tuple(measuring), here=len(measuring), compilers=tuple(compiling), hear=hear)
 
 
 def in_one_thread(report: Report) -> tuple[Report, Callable[[], None]]:
