@@ -1,16 +1,17 @@
-"""A short look at a candidate's times, and what it would serve by what others were timed at and serve."""
+"""Candidates that wait: by a short look at their times or by a few of their shapes; which are measured whole."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.evaluations import estimate, evaluation, service
+from tests.evaluations import candidate, estimate, evaluation, service
 from tests.session_clock import Clock
 from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.api.opening import summary_of
@@ -18,7 +19,14 @@ from workbench.evaluation import measure
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction import curve, together
-from workbench.search.front import audit_failed, audit_words, is_deferred
+from workbench.search.front import (
+    audit_failed,
+    audit_words,
+    is_deferred,
+    may_be_on_front,
+    predicted_errors,
+    predicted_numbers,
+)
 from workbench.search.stages import dominated
 from workbench.search.stages.dominated import FEWEST, Served, how, predicted_rate, served
 from workbench.search.sweep import run_sweep
@@ -27,7 +35,9 @@ from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.prediction import Prediction
+from workbench.values.measurement import Estimate
+from workbench.values.objectives import Objective
+from workbench.values.prediction import Prediction, ShapeAudit
 from workbench.values.results import Evaluation, Stop
 from workbench.values.reuse import Reuse
 
@@ -216,3 +226,75 @@ def test_what_serves_less_for_certain_is_not_timed_whole_and_some_of_it_is_all_t
     assert run_sweep(question, bench).new == 0
     told = "predict: by what was predicted, others serve more and are as accurate"
     assert summary_of(question, bench.journal).stops == {told: len(left)}
+
+
+class _Question:
+    """What `may_be_on_front` asks of an experiment."""
+
+    objectives = (Objective(metric="service_throughput_per_s"), Objective(metric="accuracy"))
+    constraints = ()
+    baseline = candidate(threads=9)
+
+
+ASKED = cast(Experiment, _Question())
+
+
+def about(value: float, spread: float = 0.1) -> Estimate:
+    return Estimate(value=value, low=value * (1 - spread), high=value * (1 + spread))
+
+
+def member(rate: float, accuracy: float, threads: int = 1) -> Evaluation:
+    return evaluation(threads=threads, accuracy=accuracy, served=service(rate))
+
+
+def set_waiting(
+    rate: float, accuracy: float, keep_float: int, audit: ShapeAudit | None = None, **stopped: Any
+) -> Evaluation:
+    prediction = Prediction(
+        structure="s", shapes=12, throughput_per_s=about(rate), accuracy=accuracy, basis="", audit=audit
+    )
+    stop = Stop(stage="predict", reason="predicted", **stopped)
+    return replace(evaluation(scheme="static", keep_float=keep_float, stop=stop), prediction=prediction)
+
+
+def by_id(*found: Evaluation) -> dict[str, Evaluation]:
+    return {e.candidate.id: e for e in found}
+
+
+def test_who_may_be_on_the_front_is_compiled_the_best_first() -> None:
+    front = member(900, 0.95)
+    quick, slow, exact = set_waiting(1000, 0.94, 0), set_waiting(800, 0.95, 1), set_waiting(500, 0.96, 2)
+    near = set_waiting(850, 0.95, 4)  # 935/s at best
+
+    assert may_be_on_front(ASKED, by_id(front, quick, slow, exact, near)) == [quick, near, exact]
+    assert may_be_on_front(ASKED, by_id(slow)) == [slow], "nobody is on the front"
+
+
+def test_what_stopped_for_another_reason_does_not_wait() -> None:
+    stopped = set_waiting(1000, 0.9, 0, violations={"accuracy_drop_pp": 1.0})
+
+    assert not is_deferred(stopped)
+    assert predicted_numbers(stopped) == {}
+    assert predicted_numbers(set_waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 1000, "accuracy": 0.9}
+    assert predicted_errors(set_waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 200 / 3.92}
+    assert predicted_errors(stopped) == {}
+
+
+def test_an_audit_that_fails_has_everything_compiled_and_is_said() -> None:
+    front, slow = member(900, 0.95), set_waiting(100, 0.5, 1)
+    held = ShapeAudit(batch=8, length=64, predicted_ms=about(1.0), measured_ms=about(1.05, 0.01))
+    wrong = replace(held, measured_ms=about(2.0, 0.01))
+
+    assert may_be_on_front(ASKED, by_id(front, slow, set_waiting(100, 0.5, 2, held))) == []
+    assert "1 of the predictions was audited and holds" in audit_words([front, set_waiting(100, 0.5, 2, held)])
+    found = by_id(front, slow, set_waiting(100, 0.5, 2, wrong))
+    assert audit_failed(found.values())
+    assert slow in may_be_on_front(ASKED, found)
+    assert "batch 8, length 64 took 2 ms, predicted were [0.9, 1.1]" in audit_words([*found.values()])
+
+
+def test_a_set_that_serves_more_than_was_thought_possible_fails_too() -> None:
+    prediction = Prediction(structure="s", shapes=12, throughput_per_s=about(500), accuracy=0.95)
+
+    assert audit_failed([replace(member(900, 0.95), prediction=prediction)])
+    assert not audit_failed([replace(member(400, 0.95), prediction=prediction)])
