@@ -26,7 +26,6 @@ def test_a_candidate_whose_evaluation_dies_twice_while_the_sweep_lives_is_given_
                 deaths[0] += ", stopped"
                 raise KeyboardInterrupt  # between the two: the first is not forgotten
             deaths.append(candidate.id)
-            assert executor.pid is not None
             os.kill(executor.pid, signal.SIGSEGV)
 
     watched = replace(bench, report=report)
@@ -53,7 +52,6 @@ def test_a_first_look_and_the_evaluation_after_it_share_one_count_of_crashes(
     def report(candidate: Candidate, stage: str) -> None:
         if candidate.quantization.scheme == "static" and stage == "smoke":
             deaths.append(candidate.id)
-            assert executor.pid is not None
             os.kill(executor.pid, signal.SIGSEGV)
 
     watched = replace(bench, report=report)

@@ -106,7 +106,6 @@ def measured(question: Experiment, bench: Bench, candidate: Candidate, reusable:
     """Evaluated as a sweep would, and kept as if the machine had been quiet."""
     reusable = reusable or replace(reusable_for(candidate, bench.journal.evaluations(), question.seed), audited=False)
     found = evaluate(question, candidate, bench, reusable=reusable)
-    assert found.measurement.latency is not None
     quiet = replace(found.measurement.latency, quiet=True)
     found = replace(found, measurement=replace(found.measurement, latency=quiet))
     bench.journal.write(found)
@@ -192,7 +191,6 @@ def test_a_wrong_claim_is_found_by_an_audit_and_what_was_reused_is_measured_anew
     run_sweep(question, bench, trials=3)  # goes on as after a kill: what is doubtful lies in the journal
 
     again = bench.journal.evaluation(DYNAMIC.id)
-    assert again is not None
     reuse = of_kind(again, "latency")
     assert (reuse.source, reuse.replaces) == (None, source.candidate.id)
     assert doubtful(tuple(bench.journal.evaluations().values())) == ()
@@ -216,14 +214,3 @@ def test_who_answers_as_the_baseline_bit_for_bit_loses_exactly_nothing(question:
         assert ((drop.low, drop.value, drop.high) == (0.0, 0.0, 0.0)) is same
         assert (accuracy.comparison.test == "the same answers") is same
         assert same or drop.low < drop.value < drop.high
-
-
-def test_a_source_that_answers_as_the_baseline_says_that_too(question: Experiment, warm_bench: Bench) -> None:
-    threads = replace(question.baseline, serving=Serving(intra_op_threads=2))
-    warm_bench.journal.write(evaluate(question, question.baseline, warm_bench))
-    known = warm_bench.journal.evaluations()
-
-    reused = evaluate(question, threads, warm_bench, reusable=replace(reusable_for(threads, known, 0), audited=False))
-
-    assert {reuse.source for reuse in reused.reuse if reuse.kind == "accuracy"} == {question.baseline.id}
-    assert reused.measurement.accuracy.comparison.test == "the same answers"

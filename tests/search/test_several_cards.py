@@ -78,7 +78,6 @@ def test_several_cards_measure_what_one_measures_each_beside_the_baseline(opened
             workers=workers,
         )
         first = workers.cards[0]
-        assert first.place is not None
         front = front_of(question, bench.journal.evaluations())
         confirmed = confirm(question, bench, front, executors=workers.cards, hear=workers.hear)
         alone = {e.candidate.id: first.evaluate(Task(candidate=e.candidate, gates=False)) for e, _ in recorder.seen[:3]}

@@ -92,7 +92,6 @@ def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(t
     # twice at the static candidate: a kill from outside never counts against it
     for moment in ("none latency_full", "dynamic compile", "static calibrate", "static smoke"):
         with start(file) as process:
-            assert process.stdout is not None
             for line in process.stdout:
                 if line.strip() == moment:
                     break
@@ -114,7 +113,6 @@ def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(t
 def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: Path) -> None:
     file = write_workspace(tmp_path, experiment=EXPERIMENT.replace("trials: 6", "trials: 3"))
     with start(file) as process:
-        assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("dynamic"):
                 process.send_signal(signal.SIGINT)

@@ -31,7 +31,6 @@ from workbench.search.stages import dominated
 from workbench.search.stages.dominated import FEWEST, Served, how, predicted_rate, served
 from workbench.search.sweep import run_sweep
 from workbench.targets.base import Array, Feeds, Session
-from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
@@ -157,7 +156,6 @@ class Timed:
 
 def milliseconds(candidate: Candidate) -> float:
     """The more, the more fusions are off: 2, 2.5, … 5.5; all answers are the same."""
-    assert isinstance(candidate.compile, OnnxRuntimeCompile)
     return 2.0 + 0.5 * sum(2 ** BITS.index(name) for name in candidate.compile.disabled_fusions)
 
 

@@ -51,25 +51,6 @@ def test_a_candidate_of_another_space_leads_to_no_assignment(tmp_path: Path) -> 
     assert assignment_of(narrow, candidate) is None
 
 
-def test_what_the_file_forgot_to_forbid_the_candidate_itself_refuses(tmp_path: Path) -> None:
-    space = space_of(
-        tmp_path,
-        SMALL.replace("compile.graph_optimization: [basic], reason", "reason").replace(
-            "  - {quantization.scheme: [dynamic], reason: stays in float}\n", "  []\n"
-        ),
-    )
-
-    with pytest.raises(Forbidden, match="leaves INT8 layers in float"):
-        build(
-            space,
-            {
-                "quantization.scheme": "dynamic",
-                "quantization.weight_granularity": "tensor",
-                "compile.graph_optimization": "basic",
-            },
-        )
-
-
 def test_the_size_counts_distinct_candidates_and_compiles(tmp_path: Path) -> None:
     space = space_of(tmp_path, SMALL)
     found = size(space)
