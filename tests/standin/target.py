@@ -77,7 +77,7 @@ class StandinSession:
 
     def costs(self) -> tuple[TimingModel, CallCosts]:
         clock = TimingModel(name="stand-in", prices=(("ms", 1000.0),), unknowns=())
-        return clock, CallCosts(works=(Work(count=1, before=(("ms", self._call_ms),)),))
+        return clock, CallCosts(works=(Work(count=1, amounts=(("ms", self._call_ms),)),))
 
     def device_memory_bytes(self) -> int:
         return 1 << 20
