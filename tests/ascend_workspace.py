@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from tests.targets.encoder import CLASSES, VOCABULARY, save, tiny_encoder
+from workbench.testing.encoder import CLASSES, VOCABULARY, save, tiny_encoder
 
 Done = subprocess.CompletedProcess[str]
 Environment = Mapping[str, str]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.targets.encoder import CLASSES, save
 from tests.targets.masked_encoder import masked_encoder
 from tests.word_pieces import write_tokenizer
+from workbench.testing.encoder import CLASSES, save
 
 SPACE = """
 version: 1

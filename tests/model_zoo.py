@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from tests.targets.encoder import tiny_encoder
+from workbench.testing.encoder import tiny_encoder
 
 Array = npt.NDArray[Any]
 Feeds = dict[str, Array]

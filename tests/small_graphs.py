@@ -8,7 +8,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.targets.encoder import model_of
+from workbench.testing.encoder import model_of
 
 Sizes = Sequence[int | str] | None
 Shape = Sequence[int | str] | tuple[int, Sizes] | None

@@ -25,10 +25,10 @@ from tests.ascend_workspace import (
     write_ascend_workspace,
 )
 from tests.emulated_cann import emulated_environment
-from tests.targets.encoder import WIDTH
 from workbench.cann_emulator.om import read_om, write_om
 from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import read_experiment
+from workbench.testing.encoder import WIDTH
 from workbench.values.documents.canonical import file_digest
 from workbench.values.documents.sealed_json import read_sealed, write_sealed
 

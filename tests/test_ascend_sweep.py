@@ -25,7 +25,6 @@ from tests.ascend_workspace import (
     write_ascend_workspace,
 )
 from tests.emulated_cann import emulated_environment
-from tests.targets.encoder import WEIGHT_LAYERS
 from workbench.api.opening import summary_of
 from workbench.bundle.readme import _numbers
 from workbench.evaluation.journal import Journal
@@ -39,6 +38,7 @@ from workbench.report.written.cells import speaking
 from workbench.report.written.document import Language
 from workbench.report.written.performance import _number
 from workbench.targets.ascend.settings import AscendCompile
+from workbench.testing.encoder import WEIGHT_LAYERS
 from workbench.values.documents.canonical import file_digest
 from workbench.values.metrics import intervals, metrics
 from workbench.values.results import Evaluation

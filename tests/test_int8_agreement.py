@@ -16,7 +16,6 @@ import onnxruntime
 import pytest
 
 from tests.emulated_cann import emulated_environment
-from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, save, tiny_encoder
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import load_om
 from workbench.graph.layers import quantizable_layers
@@ -38,6 +37,7 @@ from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.settings import AscendCompile
+from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, ids, save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.model import Model
 

@@ -16,13 +16,13 @@ from tests.cann_emulator.bert import LITTLE, bert, tokens
 from tests.cann_emulator.handmade import mlp, offline_model
 from tests.quantization.deploy_models import min_max_record, plain_run, quantized_matmul, words
 from tests.quantization.networks import convolutions, images, perceptron, rows
-from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator.executable import Executable, ExecutionFailed
 from workbench.cann_emulator.integers import expanded
 from workbench.cann_emulator.om import Dtype, OfflineModel
 from workbench.cann_emulator.rounding import round_to, rounded_program
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.testing.encoder import ids, model_of, tiny_encoder
 
 Array = npt.NDArray[np.float32]
 FUSED = (("matmul0", "add0", "relu0"), ("matmul1", "add1"))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.cann_emulator.handmade import mlp, offline_model
-from tests.targets.encoder import model_of
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
 from workbench.cann_emulator.timing import copy_us, execute_us, kernel_times, kernel_works, stream_us
+from workbench.testing.encoder import model_of
 from workbench.values.modelled_times.device_data import PARAMETERS, load_device_data, with_parameters
 
 B3 = load_device_data("Ascend910B3")

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.targets.encoder import Array, model_of, value
+from workbench.testing.encoder import Array, model_of, value
 
 COLUMNS, CLASSES = 16, 5
 SPACE = """

@@ -9,10 +9,10 @@ import onnx
 import pytest
 
 from tests.evaluation.workplace import CFG, LENGTH, PLAIN, Workplace
-from tests.targets.encoder import CLASSES, ids, run
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.record import record_of
 from workbench.quantization.record import read_record
+from workbench.testing.encoder import CLASSES, ids, run
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.system import source_closure
 from workbench.values.system.source_closure import closure_digest

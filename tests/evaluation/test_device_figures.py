@@ -31,7 +31,7 @@ class Clocked:
 
     def costs(self) -> tuple[TimingModel, CallCosts] | None:
         paid = (("to_device", 1.0),), (("position", self.last),), (("to_host", 1.0),)
-        return CLOCK, CallCosts(works=tuple(Work(count=1, before=one) for one in paid))
+        return CLOCK, CallCosts(works=tuple(Work(count=1, amounts=one) for one in paid))
 
     def device_memory_bytes(self) -> int:
         return 4096

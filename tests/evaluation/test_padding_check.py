@@ -11,12 +11,12 @@ from onnx import helper, numpy_helper
 
 from tests.binned_texts import SPACE, write_binned_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.targets.encoder import save
 from tests.targets.masked_encoder import masked_encoder
 from tests.tiny import bench_of
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.pipeline import evaluate
+from workbench.testing.encoder import save
 from workbench.values.errors import ConfigError
 
 ASCEND = """

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment
-from tests.targets.encoder import ids, save, tiny_encoder
 from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_shapes
 from workbench.evaluation.store import Store
 from workbench.graph.read import read_model
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
+from workbench.testing.encoder import ids, save, tiny_encoder
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision, Serving
 from workbench.values.documents.canonical import file_digest

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tests.targets.encoder import ids, run, save, tiny_encoder
 from tests.tiny import EXPERIMENT, SPACE, bench_of, write_workspace
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.record import record_of
 from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.quantization.record import QuantizationRecord
+from workbench.testing.encoder import ids, run, save, tiny_encoder
 from workbench.values.candidate import EVERYTHING_INT8, Candidate
 
 SAMPLES, BATCH, LENGTH = 32, 8, 9

@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from tests.targets.encoder import Array, model_of, tiny_encoder, value
 from workbench.graph.form import graph_form
+from workbench.testing.encoder import Array, model_of, tiny_encoder, value
 
 QUANTIZE = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"], name="quantize")
 DEQUANTIZE = helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"], name="dequantize")

@@ -7,11 +7,11 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper
 
-from tests.targets.encoder import model_of, tiny_encoder
 from workbench.graph.groups import layer_groups
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.normalize import normalized
+from workbench.testing.encoder import model_of, tiny_encoder
 
 FLOAT = TensorProto.FLOAT
 WIDTH = 8

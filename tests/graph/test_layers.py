@@ -7,9 +7,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.small_graphs import graph_of, saved, weight
-from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, tiny_encoder
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph, read_model
+from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, tiny_encoder
 
 
 def layers_of(proto: onnx.ModelProto, folder: Path) -> tuple[Layer, ...]:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tests.small_graphs import graph_of, saved, weight
-from tests.targets.encoder import WEIGHT_LAYERS, model_of, tiny_encoder
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import embedding_rows, load_graph, operator_counts, read_model
+from workbench.testing.encoder import WEIGHT_LAYERS, model_of, tiny_encoder
 from workbench.values.errors import ConfigError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -96,7 +96,6 @@ def test_the_float_models_outputs_come_when_the_function_names_them(read: Callab
         ),
         ("import numpy as np\ndef g(outputs): return 1", "has no function 'f'. Valid names: g."),
     ],
-    ids=["parameter", "none", "mean", "text", "empty", "bounds", "nan", "raises", "name"],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_a_metric_that_cannot_be_used_says_why(read: Callable[..., Dataset], code: str, message: str) -> None:

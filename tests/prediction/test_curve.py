@@ -184,7 +184,7 @@ class Modelled(Paced):
 
     def costs(self) -> tuple[TimingModel, CallCosts]:
         batch, length = self.calls[-1]
-        return PRICED, CallCosts(works=(Work(count=1, before=(("call", 1.0), ("position", float(batch * length)))),))
+        return PRICED, CallCosts(works=(Work(count=1, amounts=(("call", 1.0), ("position", float(batch * length)))),))
 
 
 PRICED = TimingModel(name="a card", prices=(("call", 2000.0), ("position", 100.0)), unknowns=())

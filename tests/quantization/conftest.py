@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.targets.encoder import save, tiny_encoder
 from workbench.graph.read import read_model
 from workbench.quantization.counting import compiled_count
+from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.model import Model
 
 

@@ -11,12 +11,12 @@ import onnxruntime as ort
 from onnx import helper, numpy_helper
 
 from tests.quantization.golden import cnn, data, mlp
-from tests.targets.encoder import model_of, value
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants
 from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.testing.encoder import model_of, value
 
 Array = npt.NDArray[np.generic]
 

@@ -8,12 +8,12 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from tests.targets.encoder import model_of, value
 from workbench.graph.read import read_model
 from workbench.quantization import algorithms
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.statistics import Statistics
+from workbench.testing.encoder import model_of, value
 from workbench.values.candidate import Quantization
 from workbench.values.model import Model
 

@@ -8,11 +8,11 @@ import pytest
 from onnx import helper
 
 from tests.quantization.networks import choose
-from tests.targets.encoder import ids, model_of, value
 from workbench.graph.read import read_model
 from workbench.quantization.observe import observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.statistics import Statistics
+from workbench.testing.encoder import ids, model_of, value
 from workbench.values.candidate import EVERYTHING_INT8
 from workbench.values.model import Model
 

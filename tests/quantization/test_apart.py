@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.quantization.networks import saved
-from tests.targets.encoder import ids, tiny_encoder
 from workbench.graph import apart
 from workbench.graph.apart import kept_aside
 from workbench.graph.layers import quantizable_layers
@@ -23,6 +22,7 @@ from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import observe
 from workbench.quantization.recipe import recipe_of
 from workbench.quantization.sensitivity import measure_sensitivity
+from workbench.testing.encoder import ids, tiny_encoder
 from workbench.values.candidate import EVERYTHING_INT8
 from workbench.values.model import Model
 

@@ -6,11 +6,11 @@ import numpy as np
 from onnx import numpy_helper
 
 from tests.quantization.networks import saved
-from tests.targets.encoder import WEIGHT_LAYERS, ids, tiny_encoder
 from workbench.graph.read import constants
 from workbench.quantization.balance import balance_factors, dmq_factors
 from workbench.quantization.observe import observe
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
+from workbench.testing.encoder import WEIGHT_LAYERS, ids, tiny_encoder
 
 
 def test_channels_of_zeros_follow_the_largest_of_the_others() -> None:

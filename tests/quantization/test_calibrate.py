@@ -10,7 +10,6 @@ import onnx
 import pytest
 
 from tests.quantization.networks import choose, convolutions, images, perceptron, rows, saved
-from tests.targets.encoder import WEIGHT_LAYERS, ids, run, save
 from workbench.graph.read import constants, read_model
 from workbench.quantization.calibrate import derive_record
 from workbench.quantization.lowering.normalize import normalized
@@ -19,6 +18,7 @@ from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord
+from workbench.testing.encoder import WEIGHT_LAYERS, ids, run, save
 from workbench.values.candidate import EVERYTHING_INT8, Quantization
 from workbench.values.model import Model
 

@@ -16,7 +16,6 @@ from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import golden_batches, golden_float_model, golden_record
 from tests.quantization.golden import data, mlp
 from tests.quantization.literal_ifmr import literal_search
-from tests.targets.encoder import model_of, save, value
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.amct.config import parse_config
@@ -24,6 +23,7 @@ from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
+from workbench.testing.encoder import model_of, save, value
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 

@@ -7,9 +7,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.quantization.networks import perceptron, rows, saved
-from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, run, value
 from workbench.graph.read import load_graph
 from workbench.quantization.observe import Feeds, observe
+from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, run, value
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 

@@ -9,7 +9,6 @@ import pytest
 from onnx import numpy_helper
 
 from tests.quantization.networks import convolutions, images, perceptron, showing
-from tests.targets.encoder import WEIGHT_LAYERS, ids, record_for, run, tiny_encoder, value
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants, load_graph, read_model
 from workbench.quantization.lowering.normalize import normalized
@@ -24,6 +23,7 @@ from workbench.quantization.record import (
 )
 from workbench.quantization.rounding import integers_of, learn_rounding
 from workbench.quantization.weights import scales_along
+from workbench.testing.encoder import WEIGHT_LAYERS, ids, record_for, run, tiny_encoder, value
 from workbench.values.candidate import WeightAlgorithm
 from workbench.values.errors import CalibrationError
 

@@ -10,12 +10,12 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.quantization.networks import CONVOLUTIONS, choose, convolutions, images, saved
-from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, run, tiny_encoder, value
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import LayerRecord
 from workbench.quantization.sensitivity import Sensitivity, measure_sensitivity, ranked
 from workbench.quantization.statistics import Statistics
+from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, run, tiny_encoder, value
 from workbench.values.candidate import EVERYTHING_INT8, Quantization
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model

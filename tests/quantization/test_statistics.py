@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.targets.encoder import ids
 from workbench.quantization.observe import observe
 from workbench.quantization.statistics import load_statistics, save_statistics
+from workbench.testing.encoder import ids
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 

@@ -11,13 +11,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.evaluations import evaluation
-from tests.targets.encoder import VOCABULARY, ids, record_for, save, tiny_encoder
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
 from workbench.graph.read import read_model
 from workbench.quantization.record import write_record
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.testing.conformance import STATIC
+from workbench.testing.encoder import VOCABULARY, ids, record_for, save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.preprocess import Preprocessor, TokenInput, collate, encode, open_preprocessor
 from workbench.values.service import ServiceSettings

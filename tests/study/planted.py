@@ -12,10 +12,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.quantization.deploy_models import min_max_record
-from tests.targets.encoder import Array, ids, model_of, tiny_encoder, value
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.lowering import atc_form
+from workbench.testing.encoder import Array, ids, model_of, tiny_encoder, value
 
 BATCH, LENGTH = 4, 8
 TEXT_FEEDS = ids(BATCH, LENGTH)

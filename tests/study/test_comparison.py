@@ -9,7 +9,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.targets.encoder import Array, ids, model_of, record_for, run, save, tiny_encoder, value
 from tests.tiny import HIDDEN, write_model
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
@@ -17,6 +16,7 @@ from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.study.comparison import compare, side_of
 from workbench.study.limits import FLOAT, INT8, Limits
+from workbench.testing.encoder import Array, ids, model_of, record_for, run, save, tiny_encoder, value
 from workbench.values.errors import ConfigError
 
 FEEDS = [ids(4, 8), ids(3, 12, seed=1)]

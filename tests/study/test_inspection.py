@@ -9,11 +9,11 @@ from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
 from tests.graph.intake.graphs import port, rate_dependent, write
-from tests.targets.encoder import value
 from tests.tiny import write_model
 from workbench.study.inspection import MOST_OPENED, inspect_model, inspection_table
 from workbench.targets.openvino import check as openvino_check
 from workbench.targets.openvino.compiler import library
+from workbench.testing.encoder import value
 from workbench.values.errors import ConfigError, ToolchainError
 
 

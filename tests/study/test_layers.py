@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from tests.targets.encoder import CLASSES, VOCABULARY, run, save, tiny_encoder
 from tests.tiny import SPACE, bench_of, write_workspace
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
@@ -17,6 +16,7 @@ from workbench.quantization.amct.cfg import parse_cfg
 from workbench.report.layers_page import sensitivity_html
 from workbench.search.pipeline import evaluate
 from workbench.study.layers import LayerStudy, plain_recipe, study_layers, write_recipe
+from workbench.testing.encoder import CLASSES, VOCABULARY, run, save, tiny_encoder
 from workbench.values.candidate import candidate_from_json
 
 MANIFEST = """

@@ -7,10 +7,10 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.targets.encoder import tiny_encoder, value
 from tests.tiny import write_model
 from workbench.graph.read import read_model
 from workbench.study.model_data import open_data, random_data
+from workbench.testing.encoder import tiny_encoder, value
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model
 

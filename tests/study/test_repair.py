@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from tests.ascend_workspace import QUIET
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.evaluation.overflowing import CLASSES, PLANTED, SPACE, Part, built, workspace, write_workspace
-from tests.targets.encoder import Array
 from workbench.api.opening import opened
 from workbench.commands.cli import app
 from workbench.evaluation.overflow import overflow_of
@@ -24,6 +23,7 @@ from workbench.space.reader import read_space
 from workbench.space.space import build, complete
 from workbench.study.limits import Limits
 from workbench.study.repair import repair, write_repair
+from workbench.testing.encoder import Array
 from workbench.values.candidate import Precision
 from workbench.values.errors import ConfigError, MeasureError
 

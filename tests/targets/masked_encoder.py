@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.targets.encoder import CLASSES, WIDTH, tiny_encoder
+from workbench.testing.encoder import CLASSES, WIDTH, tiny_encoder
 
 
 def masked_encoder() -> onnx.ModelProto:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.targets.encoder import save, tiny_encoder
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.installation import find_installation
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.ascend.toolchain import ascend_toolchain
 from workbench.testing.conformance import BATCH, LENGTH, TargetConformance
+from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import ToolchainError
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.targets.encoder import VOCABULARY, model_of, record_for, save, value
 from tests.targets.masked_encoder import masked_encoder
 from tests.word_pieces import write_tokenizer
 from workbench.evaluation.reference import open_reference
@@ -23,6 +22,7 @@ from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.base import Array, Session, Target, row_tolerance
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.testing.conformance import STATIC, compiled, lowered
+from workbench.testing.encoder import VOCABULARY, model_of, record_for, save, value
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.model import Model
 from workbench.values.preprocess import Encoded, Preprocessor, TokenInput, collate, open_preprocessor

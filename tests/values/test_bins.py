@@ -48,19 +48,11 @@ def test_bins_ascend_are_multiples_of_eight_and_end_at_the_longest_text(
     assert work(optimal_bins(lengths, count, max_length), lengths) <= work(found, lengths)
 
 
-def test_a_bin_that_saves_nothing_is_left_out() -> None:
+def test_a_bin_that_saves_nothing_is_left_out_and_quantiles_share_the_texts_out() -> None:
     assert optimal_bins(np.array([100, 120, 128]), 4, 128) == (104, 120, 128)
     assert optimal_bins(np.array([128, 128]), 4, 128) == (128,)
     assert optimal_bins(np.array([5, 5, 5]), 8, 128) == (8, 128), "a longer text may come all the same"
-
-
-def test_quantiles_share_the_texts_out() -> None:
-    lengths = np.arange(1, 97)
-
-    assert quantile_bins(lengths, 4, 96) == (24, 48, 72, 96)
-
-
-def test_no_lengths_give_no_bins() -> None:
+    assert quantile_bins(np.arange(1, 97), 4, 96) == (24, 48, 72, 96)
     with pytest.raises(ValueError, match="4 bins of 0 lengths"):
         optimal_bins(np.array([], dtype=np.int64), 4, 128)
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.quantization.deploy_models import plain_run
 from tests.quantization.golden import data, mlp
-from tests.targets.encoder import ids, tiny_encoder
 from workbench.cann_emulator import amct_onnx as amct
 from workbench.quantization.integers.interpreter import Interpreter
+from workbench.testing.encoder import ids, tiny_encoder
 
 Feeds = dict[str, Any]
 

@@ -12,7 +12,6 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from tests.targets.encoder import ids, record_for, tiny_encoder
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
@@ -20,6 +19,7 @@ from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel, largest_gear, load_om
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.testing.encoder import ids, record_for, tiny_encoder
 
 Array = npt.NDArray[Any]
 

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from tests.targets.encoder import model_of
 from workbench.cann_emulator.atc import checks
 from workbench.cann_emulator.atc.boundary import parse_output_type
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.flags import FLAGS, HelpAsked, Malformed, known_flags, parse, value_of
 from workbench.cann_emulator.atc.gears import read_requests
 from workbench.cann_emulator.atc.main import main
+from workbench.testing.encoder import model_of
 
 FLOAT = TensorProto.FLOAT
 MODELS = ("fixed", "open", "half", "scalar", "unshaped", "zero", "two", "shaping")

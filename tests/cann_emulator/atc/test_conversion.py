@@ -23,7 +23,6 @@ from tests.cann_emulator.atc.compiling import (
     quantized_encoder,
 )
 from tests.model_zoo import tokens, write_bert
-from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
 from workbench.cann_emulator.atc.failure import AtcFailure
@@ -42,6 +41,7 @@ from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import largest_gear
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
+from workbench.testing.encoder import ids, model_of, tiny_encoder
 
 FLOAT = TensorProto.FLOAT
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from onnx import NodeProto, TensorProto, helper, numpy_helper, shape_inference
 
 from tests.cann_emulator.atc.compiling import Array, codes_of, compiled, difference, options
-from tests.targets.encoder import model_of
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel, load_om
+from workbench.testing.encoder import model_of
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tests import tiny
 from tests.commands.init.making import refused, write_text_model
-from tests.targets.encoder import save, tiny_encoder
 from workbench.commands.init.data import assign_splits
 from workbench.commands.init.experiment import limit_pp, p99_ms
 from workbench.commands.init.interface import declare, declared_axes, state_pairs
@@ -20,6 +19,7 @@ from workbench.commands.init.manifest import LENGTHS, choose_lengths
 from workbench.commands.init.model import examine_model, longest_text
 from workbench.commands.init.targets import choose_targets
 from workbench.graph.read import load_graph, read_model
+from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, TensorSpec
 

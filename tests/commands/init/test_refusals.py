@@ -9,9 +9,9 @@ from onnx import TensorProto, helper
 
 from tests.graph.intake.graphs import recurrent
 from tests.small_graphs import saved, weight
-from tests.targets.encoder import model_of
 from workbench.commands.init import Wishes, initialize
 from workbench.evaluation.float_run import FloatRun, check_answers
+from workbench.testing.encoder import model_of
 from workbench.values.errors import ConfigError
 from workbench.values.interface import OutputUse
 

@@ -54,6 +54,17 @@ def test_what_serving_costs_is_found_and_leaves_no_process_behind(measured: Host
     assert not [words for words in started if "workbench" in words and "workbench.graph.opener" not in words]
 
 
+def test_measuring_ends_in_time_and_says_what_it_left_out(tmp_path: Path) -> None:
+    model, dataset = classification(tmp_path)
+
+    costs, whole = measure_host_costs(model, dataset, open_target("onnxruntime").toolchain(), load_s=0.2, limit_s=0.1)
+
+    assert not whole
+    assert costs.origin.endswith("cut to 0.1 s")
+    assert (costs.after_idle, costs.wait_ms) == ((), 0.0)
+    assert costs.request_ms + costs.batch_ms > 0
+
+
 @pytest.mark.parametrize("home", ["cache", "file"])
 def test_quiet_costs_are_kept_for_this_user_and_noisy_ones_for_a_day(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, home: str

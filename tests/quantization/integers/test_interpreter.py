@@ -19,9 +19,9 @@ from tests.quantization.deploy_models import (
     quantized_matmul,
     words,
 )
-from tests.targets.encoder import ids, model_of, tiny_encoder, value
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.testing.encoder import ids, model_of, tiny_encoder, value
 from workbench.values.errors import LoweringError, MeasureError
 
 

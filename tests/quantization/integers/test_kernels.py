@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from tests.quantization.deploy_models import plain_run
-from tests.targets.encoder import model_of, value
 from workbench.quantization.integers.kernels import (
     EXACT_FLOAT32,
     average_pool,
@@ -18,6 +17,7 @@ from workbench.quantization.integers.kernels import (
     exact_type,
     product,
 )
+from workbench.testing.encoder import model_of, value
 
 
 def by_onnxruntime(op_type: str, x: np.ndarray, weight: np.ndarray | None, attributes: dict[str, Any]) -> np.ndarray:

@@ -13,13 +13,13 @@ from tests.data import AMCT, AMCT_CASES
 from tests.model_zoo import BERTS, ZOO
 from tests.quantization.deploy_models import golden_float_model, golden_record, min_max_record, plain_run
 from tests.quantization.networks import convolutions, images, perceptron, rows
-from tests.targets.encoder import ids, model_of, tiny_encoder, value
 from workbench.graph.nodes import attributes_of, copied
 from workbench.graph.read import constants, load_graph, read_model
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord, WeightScale
 from workbench.quantization.rounding import encoded_bits
+from workbench.testing.encoder import ids, model_of, tiny_encoder, value
 from workbench.values.errors import LoweringError
 
 ASCEND = ("AscendQuant", "AscendDequant")

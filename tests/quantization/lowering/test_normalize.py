@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from tests.targets.encoder import model_of, run, tiny_encoder, value
 from workbench.graph.layers import quantizable_layers
 from workbench.quantization.lowering.normalize import normalized
+from workbench.testing.encoder import model_of, run, tiny_encoder, value
 
 Array = npt.NDArray[np.generic]
 FLOAT, FLOAT16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64

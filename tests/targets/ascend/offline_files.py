@@ -20,9 +20,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.cann_emulator.handmade import offline_model
-from tests.targets.encoder import model_of, save
 from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
 from workbench.targets.ascend.interface import Interface, Port, write_interface
+from workbench.testing.encoder import model_of, save
 from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.documents.canonical import file_digest
 

@@ -15,7 +15,6 @@ from tests.ascend_workspace import QUIET, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.reference_pages import atc_flags
 from tests.targets.ascend.offline_files import BERT
-from tests.targets.encoder import save, tiny_encoder
 from workbench.api.opening import named_candidate, question_of
 from workbench.cann_emulator.atc import checks
 from workbench.cann_emulator.atc.boundary import parse_output_type
@@ -46,6 +45,7 @@ from workbench.targets.ascend.flags import (
 from workbench.targets.ascend.interface import interface_of
 from workbench.targets.ascend.om_set import compile_set, write_config_files
 from workbench.targets.ascend.settings import ALL_PRECISION_MODES, AscendCompile
+from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision, candidate_from_json
 from workbench.values.errors import CompileError, ConfigError, ToolchainError
 

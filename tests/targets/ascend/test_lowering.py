@@ -7,13 +7,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.model_zoo import ZOO
-from tests.targets.encoder import ids, model_of, record_for, save, tiny_encoder
 from workbench.cann_emulator.atc.operator_types import core_of
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.targets.ascend.lowering import atc_form, lowered_form
 from workbench.targets.ascend.operators import AICPU_START_US, OPERATOR_RULES, check_operators
 from workbench.targets.ascend.settings import AscendCompile
+from workbench.testing.encoder import ids, model_of, record_for, save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import LoweringError
 from workbench.values.modelled_times.device_data import load_device_data

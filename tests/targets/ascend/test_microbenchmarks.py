@@ -13,7 +13,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment, switched_on
-from tests.targets.encoder import ids, save, tiny_encoder
 from workbench.evaluation.modelled_clock import modelled_call
 from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
@@ -24,6 +23,7 @@ from workbench.targets.ascend.profiling import profile
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.base import DeviceSession, StatesCosts, times_of
+from workbench.testing.encoder import ids, save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.modelled_times.costs import at_errors

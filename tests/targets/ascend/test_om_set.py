@@ -14,7 +14,6 @@ import pytest
 
 from tests.emulated_cann import emulated_environment
 from tests.targets.ascend.played_atc import FOUR, SUCCESS, WRITES_OM, compiled, play_atc
-from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, record_for, save, tiny_encoder
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.targets.ascend import om_set
@@ -22,6 +21,7 @@ from workbench.targets.ascend.interface import Interface, Port, interface_of
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import CompiledSet, compile_set, parallel_compiles
 from workbench.targets.ascend.settings import AscendCompile
+from workbench.testing.encoder import PRODUCTS, WEIGHT_LAYERS, ids, record_for, save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.errors import CompileError, ToolchainError
 

@@ -14,7 +14,6 @@ from tests.emulated_cann import emulated_environment
 from tests.small_graphs import graph_of, saved
 from tests.targets.ascend.offline_files import gelu_model
 from tests.targets.ascend.played_atc import play_atc
-from tests.targets.encoder import save, tiny_encoder
 from workbench.cann_emulator.atc.fusion import ALWAYS_ON_AT_O1, FORBIDDEN_TO_CLOSE
 from workbench.graph.read import read_model
 from workbench.targets.ascend.check import candidate_issues, check_model, read_report
@@ -24,6 +23,7 @@ from workbench.targets.ascend.config_files import (
 )
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.testing.conformance import STATIC
+from workbench.testing.encoder import save, tiny_encoder
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.errors import CheckError, ConfigError
 from workbench.values.setting_groups import describe

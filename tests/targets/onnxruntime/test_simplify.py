@@ -8,7 +8,6 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from tests.targets.encoder import HEADS, WIDTH, Array, ids, model_of, record_for, run, save, tiny_encoder
 from workbench.graph.read import read_model
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.targets.onnxruntime.compiler import count_kernels
@@ -17,6 +16,7 @@ from workbench.targets.onnxruntime.projections import with_convolutions, with_sp
 from workbench.targets.onnxruntime.simplify import simplified
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.testing.conformance import STATIC, compiled
+from workbench.testing.encoder import HEADS, WIDTH, Array, ids, model_of, record_for, run, save, tiny_encoder
 from workbench.values.candidate import Candidate
 
 LONGEST = 40

@@ -9,7 +9,17 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests.targets.encoder import (
+from tests.targets.masked_encoder import masked_encoder
+from workbench.graph.read import read_model
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.targets import apart
+from workbench.targets.int8_layer import run_int8_layer
+from workbench.targets.onnxruntime import compiler, fusions
+from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
+from workbench.targets.onnxruntime.target import INT8, OnnxRuntimeTarget, onnxruntime_findings
+from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
+from workbench.testing.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
     Array,
@@ -21,16 +31,6 @@ from tests.targets.encoder import (
     tiny_encoder,
     value,
 )
-from tests.targets.masked_encoder import masked_encoder
-from workbench.graph.read import read_model
-from workbench.quantization.lowering.qdq import lower_static
-from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
-from workbench.targets import apart
-from workbench.targets.int8_layer import run_int8_layer
-from workbench.targets.onnxruntime import compiler, fusions
-from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
-from workbench.targets.onnxruntime.target import INT8, OnnxRuntimeTarget, onnxruntime_findings
-from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CompileError

@@ -14,7 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.targets.encoder import (
+from workbench.commands.doctor.finding import exit_code
+from workbench.graph.read import read_model
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.quantization.rounding import encoded_bits
+from workbench.targets.openvino.check import PINNED, openvino_findings
+from workbench.targets.openvino.lowering import at_the_source, openvino_form, without_zero_points
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.targets.openvino.target import OpenVinoTarget
+from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
+from workbench.testing.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
     Array,
@@ -26,16 +36,6 @@ from tests.targets.encoder import (
     tiny_encoder,
     value,
 )
-from workbench.commands.doctor.finding import exit_code
-from workbench.graph.read import read_model
-from workbench.quantization.lowering.qdq import lower_static
-from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
-from workbench.quantization.rounding import encoded_bits
-from workbench.targets.openvino.check import PINNED, openvino_findings
-from workbench.targets.openvino.lowering import at_the_source, openvino_form, without_zero_points
-from workbench.targets.openvino.settings import OpenVinoCompile
-from workbench.targets.openvino.target import OpenVinoTarget
-from workbench.testing.conformance import STATIC, HostConformance, compiled, extreme_layers
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import MeasureError

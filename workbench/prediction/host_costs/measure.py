@@ -248,7 +248,7 @@ def measure_host_costs(
         words += f", while others (processes, or guests of the same host) kept {others:.1f} of them: too high by that"
     cut = len(seldom) < len(rare) or any(len(runs) < REPEATS for runs in seen) or (not crowd and _crowded())
     if cut:
-        words += f", cut to {limit_s:.0f} s"
+        words += f", cut to {limit_s:g} s"
     fitted = fit_costs(
         [run for run, _ in best],
         capacity.together,

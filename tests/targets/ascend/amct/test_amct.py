@@ -15,7 +15,6 @@ import pytest
 from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import golden_batches, golden_float_model
 from tests.quantization.golden import data, mlp
-from tests.targets.encoder import ids, save, tiny_encoder
 from workbench.cann_emulator.tree import search_paths, write_tree
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
@@ -31,6 +30,7 @@ from workbench.targets.ascend.amct.amct import (
     compare_with_fake_quant,
 )
 from workbench.targets.ascend.amct.process import VARIABLE, AmctInstallation, find_amct
+from workbench.testing.encoder import ids, save, tiny_encoder
 from workbench.values.errors import CalibrationError, ToolchainError
 from workbench.values.model import Model
 
