@@ -29,7 +29,7 @@ import pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a script that runs the tests with `&` would have it ignored
 from tests.search.sweeping import silent
 from workbench.evaluation.bench import open_bench
-from workbench.search.executors import ChildProcess
+from workbench.search.executors import ChildProcess, Workers
 from workbench.inputs.experiment import read_experiment
 from workbench.evaluation.sweep_folders import exclusive, open_journal
 from workbench.evaluation.store import Store
@@ -42,7 +42,7 @@ with exclusive(journal):
     store = Store(question.workspace / ".workbench" / "store")
     bench = open_bench(question, journal, store, report)
     with ChildProcess(question, bench) as executor:
-        run_sweep(question, bench, executors=(executor,))
+        run_sweep(question, bench, workers=Workers(cards=(executor,)))
 """
 
 

@@ -2,11 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from time import perf_counter_ns
 
 import numpy as np
 
 from tests.evaluations import evaluation
+from tests.search.sweeping import Recorder
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.run_notes import read_set_aside
+from workbench.inputs.experiment import Experiment
 from workbench.search.cards import suspects
+from workbench.search.executors import Task, Workers
+from workbench.search.sweep import run_sweep
 from workbench.values.results import Evaluation, Place
 from workbench.values.reuse import Reuse
 
@@ -62,3 +69,31 @@ def test_of_two_cards_that_differ_the_slower_one_is_named() -> None:
     assert found.place.card == "1"
     (found,) = suspects([*on("0", STEADY), *on("0", [1.3, 1.3, 1.3], "there"), *on("1", STEADY)])
     assert found.place == Place(host="there", card="0"), "one name on two hosts is two cards"
+
+
+class Throttled:
+    """An executor that is bound to a card, on which everything takes so many times as long, the baseline too."""
+
+    def __init__(self, bench: Bench, card: str, drift: float) -> None:
+        self.bench, self.place, self.drift = bench, Place(host="here", card=card), drift
+
+    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
+        found = evaluation(drift=self.drift, started_at=f"2026-01-01T00:00:00.{perf_counter_ns()}+00:00")
+        toolchain = self.bench.toolchain(task.candidate)
+        return replace(found, candidate=task.candidate, toolchain=toolchain, place=self.place)
+
+
+def test_a_throttled_card_is_set_aside_and_its_candidates_are_measured_elsewhere(
+    question: Experiment, bench: Bench
+) -> None:
+    recorder = Recorder()
+    cards = [Throttled(bench, card, 1.5 if card == "2" else 1.0) for card in "012"]
+
+    end = run_sweep(question, bench, trials=12, listeners=(recorder,), workers=Workers(cards=tuple(cards)))
+
+    found = bench.journal.evaluations()
+    (aside,) = end.set_aside
+    assert aside == read_set_aside(bench.journal.root)[0]
+    assert (aside.place.card, "50% longer" in aside.reason, len(found)) == ("2", True, 12)
+    assert all(found[i].place.card != "2" for i in aside.measured_anew)
+    assert len(aside.measured_anew) == len(recorder.seen) - 12

@@ -94,10 +94,7 @@ def test_a_look_at_each_is_told_before_anything_is_measured_and_is_kept_nowhere(
     for look in looks:
         assert (look.stop.reason if look.stop else "") == LOOKED
         accuracy, latency = look.measurement.accuracy, look.measurement.latency
-        assert accuracy is not None
-        assert accuracy.comparison is not None
         assert accuracy.comparison.drop_pp.low <= accuracy.comparison.drop_pp.value <= accuracy.comparison.drop_pp.high
-        assert latency is not None
         assert latency.samples >= question.measure.short_calls
     order = [evaluation.candidate.id for evaluation, _ in recorder.seen]
     assert order == [question.baseline.id, *(look.candidate.id for look in looks)]

@@ -61,13 +61,11 @@ def test_a_sound_candidate_passes_every_stage_in_order(opened: Callable[..., Ope
 
     assert found.status == "complete"
     assert stages(found) == [s for s in STAGES if s not in ("calibrate", "service")]
+    assert found.fidelity is None, "nobody asks for it in the search"
     assert found.measurement.int8_ops == 3
     assert found.measurement.float_matmuls_left == 0
-    assert found.measurement.accuracy is not None
     assert found.measurement.accuracy.samples == 320
-    assert found.measurement.accuracy.comparison is not None
     assert found.measurement.accuracy.comparison.test == "McNemar exact"
-    assert found.measurement.latency is not None
     assert found.measurement.latency.samples >= 60
     assert found.measurement.latency.p99_ms is None
     assert found.measurement.peak_memory_bytes is not None
@@ -81,34 +79,32 @@ def test_the_baseline_and_whoever_has_no_gates_stop_nowhere(opened: Callable[...
     found = evaluate(question, question.baseline, bench)
 
     assert found.status == "complete"
-    assert found.measurement.accuracy is not None
     assert found.measurement.accuracy.comparison is None
     assert found.measurement.latency is not None
     assert evaluate(question, DYNAMIC, bench, gates=False).status == "complete"
-    assert evaluate(question, DYNAMIC, bench, gates=False, split="holdout").measurement.accuracy is not None
+    confirmed = evaluate(question, DYNAMIC, bench, gates=False, split="holdout")
+    assert confirmed.measurement.accuracy is not None
+    assert confirmed.fidelity.find("served") is not None
+    assert metrics(confirmed)["cosine"] > 0.9
 
 
 def test_a_broken_limit_stops_a_candidate_where_it_is_certain_with_its_amount(opened: Callable[..., Opened]) -> None:
     question, bench = opened("size_mb: 0.000001")
     large = evaluate(question, DYNAMIC, bench)
     assert large.status == "stopped"
-    assert large.stop is not None
     assert large.stop.violations["size_mb"] > 0
     assert "the limit is 1e-06" in large.stop.reason
     assert "smoke" not in stages(large)
 
     question, bench = opened("accuracy_drop_pp: -50")
     wrong = evaluate(question, DYNAMIC, bench)
-    assert wrong.stop is not None
     assert wrong.stop.stage == "accuracy_subset"
-    assert wrong.measurement.accuracy is not None
     assert wrong.measurement.accuracy.samples < 320
     assert 0 < wrong.stop.violations["accuracy_drop_pp"] <= 50
     assert wrong.measurement.latency is None
 
     question, bench = opened("latency_p99_ms: 0.0000001")
     slow = evaluate(question, DYNAMIC, bench)
-    assert slow.stop is not None
     assert slow.stop.stage == "latency_short"
     assert slow.stop.violations["latency_p99_ms"] > 0
 
@@ -122,12 +118,11 @@ def test_nan_in_the_output_is_a_failure_with_stage_message_log_and_command(opene
 
     found = evaluate(question, DYNAMIC, bench)
 
-    assert found.failure is not None
     assert found.failure.stage == "smoke"
     assert "NaN or Inf" in found.failure.message
     assert found.failure.reproduce == f"workbench evaluate {question.path} --candidate {DYNAMIC.short_id}"
-    assert found.failure.log_path is not None
     assert "MeasureError" in Path(found.failure.log_path).read_text()
+    assert not found.deserves_another, "it would repeat itself"
 
 
 def test_a_model_the_runtime_refuses_is_a_failure_that_keeps_the_compilers_log(opened: Callable[..., Opened]) -> None:
@@ -139,26 +134,11 @@ def test_a_model_the_runtime_refuses_is_a_failure_that_keeps_the_compilers_log(o
 
     found = evaluate(question, DYNAMIC, bench)
 
-    assert found.failure is not None
     assert found.failure.stage == "compile"
     assert found.failure.kind == "CompileError"
-    assert found.failure.log_path is not None
     log = Path(found.failure.log_path).read_text()
     assert log.startswith("compile: CompileError: ")
     assert len(log.splitlines()) > 1
-
-
-def test_stages_another_candidate_paid_for_come_from_the_store_but_times_never_do(
-    opened: Callable[..., Opened],
-) -> None:
-    question, bench = opened()
-    evaluate(question, DYNAMIC, bench)
-
-    found = evaluate(question, replace(DYNAMIC, serving=Serving(intra_op_threads=2)), bench)
-
-    cached = {timing.stage for timing in found.stages if timing.cached}
-    assert {"lower", "compile", "accuracy_full"} <= cached
-    assert not cached & {"latency_short", "latency_full"}
 
 
 def test_a_candidate_that_is_certainly_slower_and_worse_than_an_incumbent_stops(opened: Callable[..., Opened]) -> None:
@@ -169,9 +149,6 @@ def test_a_candidate_that_is_certainly_slower_and_worse_than_an_incumbent_stops(
         serving=Serving(intra_op_threads=1),
     )
     fast = evaluate(question, DYNAMIC, bench)
-    assert fast.measurement.accuracy is not None
-    assert fast.measurement.latency is not None
-    assert fast.measurement.accuracy.comparison is not None
     gain = replace(fast.measurement.accuracy.comparison.drop_pp, value=-60.0, low=-61.0, high=-59.0)
     speed = replace(fast.measurement.latency.speedup, value=50.0, low=49.0, high=51.0)
     champion = replace(
@@ -188,7 +165,6 @@ def test_a_candidate_that_is_certainly_slower_and_worse_than_an_incumbent_stops(
     assert evaluate(question, slow, bench, incumbents=[fast]).status == "complete"
     found = evaluate(question, slow, bench, incumbents=[champion])
 
-    assert found.stop is not None
     assert found.stop.stage == "latency_short"
     assert "certainly better in every objective" in found.stop.reason
 
@@ -199,24 +175,7 @@ def test_a_limit_on_the_cosine_is_measured_in_the_search_and_stops_who_breaks_it
     evaluation = evaluate(question, DYNAMIC, bench)
 
     assert evaluation.status == "stopped"
-    assert evaluation.stop is not None
     assert (evaluation.stop.stage, set(evaluation.stop.violations)) == ("accuracy_full", {"worst_cosine"})
-    assert evaluation.fidelity is not None
     served = evaluation.fidelity.find("served")
-    assert served is not None
     assert metrics(evaluation)["worst_cosine"] == served.worst_cosine < 0.9999999
     assert evaluation_from_json(evaluation.to_json()) == evaluation
-
-
-def test_nobody_s_fidelity_is_measured_where_nobody_asks_but_of_what_is_confirmed(
-    opened: Callable[..., Opened],
-) -> None:
-    question, bench = opened("accuracy_drop_pp: 50.0")
-
-    searched = evaluate(question, DYNAMIC, bench)
-    confirmed = evaluate(question, DYNAMIC, bench, split="holdout", gates=False)
-
-    assert searched.fidelity is None
-    assert confirmed.fidelity is not None
-    assert confirmed.fidelity.find("served") is not None
-    assert metrics(confirmed)["cosine"] > 0.9

@@ -8,14 +8,14 @@ import pytest
 
 from tests.binned_texts import SERVICE_QUESTION, write_binned_workspace
 from tests.emulated_cann import emulated_environment, switched_on
+from tests.search.sweeping import Recorder
 from tests.tiny import bench_of
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.deferred import audit_failed, is_deferred, may_be_on_front
+from workbench.search.front import audit_failed, is_deferred, may_be_on_front
 from workbench.search.stages import predict
 from workbench.search.sweep import run_sweep
 from workbench.targets.ascend.target import AscendTarget
-from workbench.values.results import Evaluation
 
 SPACE = """
 version: 1
@@ -47,26 +47,18 @@ def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
         bench.store.close()
 
 
-class Runs:
-    def __init__(self) -> None:
-        self.seen: list[Evaluation] = []
-
-    def evaluated(self, evaluation: Evaluation, *, reused: bool) -> None:
-        self.seen.append(evaluation)
-
-
 def test_sets_share_files_are_deferred_and_only_those_on_the_front_are_compiled_whole(
     opened: tuple[Experiment, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question, bench = opened
-    runs = Runs()
+    runs = Recorder()
     monkeypatch.setattr(predict, "is_audited", lambda candidate, seed, what: False)  # the draw, not the audit
 
     run_sweep(question, bench, listeners=[runs])
 
     found = bench.journal.evaluations()
     assert len(found) == 3
-    first = runs.seen[1]
+    first = runs.seen[1][0]
     assert is_deferred(first), "three lengths of four batches"
     assert first.compiled < 11, "no more than its times need"
     assert first.prediction is not None
@@ -77,10 +69,6 @@ def test_sets_share_files_are_deferred_and_only_those_on_the_front_are_compiled_
     assert whole, "what may be on the front was compiled"
     for evaluation in whole:
         service, prediction = evaluation.measurement.service, evaluation.prediction
-        assert service is not None
-        assert service.best is not None
-        assert prediction is not None
-        assert prediction.throughput_per_s is not None
         assert service.best.throughput_per_s.value <= prediction.throughput_per_s.high * 1.001
 
     assert run_sweep(question, bench).new == 0

@@ -3,18 +3,13 @@
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 
 from tests.search.sweeping import Recorder
-from tests.tiny import bench_of, write_workspace
 from workbench.evaluation.bench import Bench
-from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.executors import ChildProcess
+from workbench.inputs.experiment import Experiment
+from workbench.search.executors import ChildProcess, Workers
 from workbench.search.sweep import run_sweep
 from workbench.values.candidate import Candidate
 from workbench.values.results import Evaluation
@@ -31,20 +26,18 @@ def test_a_candidate_whose_evaluation_dies_twice_while_the_sweep_lives_is_given_
                 deaths[0] += ", stopped"
                 raise KeyboardInterrupt  # between the two: the first is not forgotten
             deaths.append(candidate.id)
-            assert executor.pid is not None
             os.kill(executor.pid, signal.SIGSEGV)
 
     watched = replace(bench, report=report)
     with ChildProcess(question, watched) as executor:
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(question, watched, trials=4, executors=(executor,))
-        end = run_sweep(question, watched, trials=4, executors=(executor,))
+            run_sweep(question, watched, trials=4, workers=Workers(cards=(executor,)))
+        end = run_sweep(question, watched, trials=4, workers=Workers(cards=(executor,)))
 
     evaluations = bench.journal.evaluations()
     assert (end.reason, len(evaluations), len(deaths)) == ("budget", 4, 2)
     (failed,) = [e for e in evaluations.values() if e.failure is not None]
     assert failed.candidate.id == deaths[1]
-    assert failed.failure is not None
     assert (failed.failure.kind, failed.failure.stage) == ("CrashError", "accuracy_full")
     assert "crashed 2 times" in failed.failure.message
     assert "SIGSEGV" in failed.failure.message
@@ -59,19 +52,17 @@ def test_a_first_look_and_the_evaluation_after_it_share_one_count_of_crashes(
     def report(candidate: Candidate, stage: str) -> None:
         if candidate.quantization.scheme == "static" and stage == "smoke":
             deaths.append(candidate.id)
-            assert executor.pid is not None
             os.kill(executor.pid, signal.SIGSEGV)
 
     watched = replace(bench, report=report)
     looks: list[Evaluation] = []
     with ChildProcess(question, watched) as executor:
-        run_sweep(question, watched, trials=3, executors=(executor,), looked=looks.append)
+        run_sweep(question, watched, trials=3, workers=Workers(cards=(executor,)), looked=looks.append)
 
     evaluations = bench.journal.evaluations()
     assert (len(deaths), len(set(deaths)), len(evaluations)) == (2, 1, 3)
     assert [look.status for look in looks] == ["stopped", "failed"]
     failure = evaluations[deaths[0]].failure
-    assert failure is not None
     assert "crashed 2 times" in failure.message
 
 
@@ -83,6 +74,12 @@ def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes
         run_sweep(question, bench, trials=3)
     before = bench.journal.evaluations()
     recorder = Recorder()
+
+    def interrupted(candidate: Candidate, stage: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # a second attempt that was interrupted is queued once
+        run_sweep(question, replace(bench, report=interrupted), trials=3)
 
     end = run_sweep(question, bench, trials=3, listeners=(recorder,))
 
@@ -101,38 +98,3 @@ def test_a_second_transient_failure_stands(question: Experiment, bench: Bench, m
 
     assert [(end.new, end.reused) for end in ends] == [(3, 0), (3, 0), (0, 3)]
     assert {(e.status, e.attempt) for e in bench.journal.evaluations().values()} == {("failed", 2)}
-
-
-def test_a_second_attempt_that_was_interrupted_is_queued_once(
-    question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as hurried:
-        hurried.setattr("workbench.targets.apart.COMPILE_TIMEOUT_S", 0.001)  # the real child is killed
-        run_sweep(question, bench, trials=3)
-
-    def interrupted(candidate: Candidate, stage: str) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(question, replace(bench, report=interrupted), trials=3)
-    end = run_sweep(question, bench, trials=3)
-
-    assert end.new == 3
-    assert all(e.status != "failed" for e in bench.journal.evaluations().values())
-
-
-def test_a_failure_that_would_repeat_itself_is_not_tried_again(tmp_path: Path) -> None:
-    file = write_workspace(tmp_path)
-    path = tmp_path / "data" / "model.onnx"
-    proto = onnx.load(path)
-    bias = next(t for t in proto.graph.initializer if t.name == "b1")
-    bias.CopyFrom(numpy_helper.from_array(np.full(bias.dims[0], np.nan, np.float32), "b1"))
-    onnx.save(proto, path)
-    question = read_experiment(file)
-    bench = bench_of(question)
-    run_sweep(question, bench, trials=1)
-
-    end = run_sweep(question, bench, trials=1)
-
-    assert (end.new, end.reused) == (0, 1)
-    assert [e.status for e in bench.journal.evaluations().values()] == ["failed"]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -11,13 +12,14 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.reuse import Reusable, doubtful, reusable_for, stopped_kinds
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.pipeline import evaluate
-from workbench.search.stages.smoke import SMOKE_SAMPLES
+from workbench.search.stages.accuracy import SMOKE_SAMPLES
 from workbench.search.sweep import run_sweep
 from workbench.targets.base import Array, Feeds, Session
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
+from workbench.values.measurement import Split
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
 
@@ -104,7 +106,6 @@ def measured(question: Experiment, bench: Bench, candidate: Candidate, reusable:
     """Evaluated as a sweep would, and kept as if the machine had been quiet."""
     reusable = reusable or replace(reusable_for(candidate, bench.journal.evaluations(), question.seed), audited=False)
     found = evaluate(question, candidate, bench, reusable=reusable)
-    assert found.measurement.latency is not None
     quiet = replace(found.measurement.latency, quiet=True)
     found = replace(found, measurement=replace(found.measurement, latency=quiet))
     bench.journal.write(found)
@@ -124,8 +125,6 @@ def test_a_candidate_takes_the_times_of_one_whose_files_do_the_same_work(opened:
         assert theirs.key == reuse.key != apart.key
     assert reuser.measurement.latency == source.measurement.latency
     assert other.measurement.latency != source.measurement.latency
-    assert reuser.measurement.accuracy is not None
-    assert source.measurement.accuracy is not None
     assert reuser.measurement.accuracy.values == source.measurement.accuracy.values
     cached = {stage.stage for stage in reuser.stages if stage.cached}
     assert {"latency_short", "accuracy_full", "latency_full"} <= cached
@@ -152,7 +151,6 @@ def test_an_audit_compares_every_answer(opened: tuple[Experiment, Bench]) -> Non
     finder = measured(question, bench, UNFUSED, reusable)
 
     audit = of_kind(finder, "accuracy").audit
-    assert audit is not None
     assert (audit.source, audit.agrees) == (source.candidate.id, False)
     assert audit.ratio.value < 1
     assert "onnxruntime accuracy" in stopped_kinds(bench.journal.evaluations().values())
@@ -184,7 +182,6 @@ def test_a_wrong_claim_is_found_by_an_audit_and_what_was_reused_is_measured_anew
     finder = measured(question, bench, BY_CHANNEL, replace(reusable, audited=True))
 
     audit = of_kind(finder, "latency").audit
-    assert audit is not None
     assert (audit.source, audit.agrees) == (source.candidate.id, False)
     assert audit.ratio.value > 2
     known = tuple(bench.journal.evaluations().values())
@@ -194,7 +191,26 @@ def test_a_wrong_claim_is_found_by_an_audit_and_what_was_reused_is_measured_anew
     run_sweep(question, bench, trials=3)  # goes on as after a kill: what is doubtful lies in the journal
 
     again = bench.journal.evaluation(DYNAMIC.id)
-    assert again is not None
     reuse = of_kind(again, "latency")
     assert (reuse.source, reuse.replaces) == (None, source.candidate.id)
     assert doubtful(tuple(bench.journal.evaluations().values())) == ()
+
+
+def test_who_answers_as_the_baseline_bit_for_bit_loses_exactly_nothing(question: Experiment, warm_bench: Bench) -> None:
+    """Threads change no output here; rounding to INT8 does."""
+    plain = question.baseline
+    threads = replace(plain, serving=Serving(intra_op_threads=2))
+    int8 = replace(plain, quantization=Quantization(scheme="dynamic", weight_granularity="tensor"))
+    warm_bench.journal.write(evaluate(question, plain, warm_bench))
+
+    found = {
+        (one.id, split): evaluate(question, one, warm_bench, split=split, gates=False).measurement.accuracy
+        for one in (threads, int8)
+        for split in get_args(Split)[1:]
+    }
+
+    for (candidate_id, _), accuracy in found.items():
+        drop, same = accuracy.comparison.drop_pp, candidate_id != int8.id
+        assert ((drop.low, drop.value, drop.high) == (0.0, 0.0, 0.0)) is same
+        assert (accuracy.comparison.test == "the same answers") is same
+        assert same or drop.low < drop.value < drop.high

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,19 +12,13 @@ from tests.binned_texts import SERVICE_QUESTION, write_binned_workspace
 from tests.emulated_cann import emulated_environment, switched_on
 from tests.search.sweeping import Recorder
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.run_notes import read_set_aside
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.asking import CRASHES
-from workbench.search.cards import FEWEST
 from workbench.search.confirmation import confirm
-from workbench.search.executors import ChildProcess, Members, Task, local_members
+from workbench.search.executors import ChildProcess, Task, local_workers
 from workbench.search.front import front_of
-from workbench.search.study_log import sound_study
 from workbench.search.sweep import run_sweep
-from workbench.targets import described
-from workbench.targets.description import Card
 from workbench.values.candidate import Candidate
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
@@ -73,31 +66,20 @@ def numbers(evaluations: dict[str, Evaluation]) -> dict[str, list[float]]:
     return {i: [metrics(e)[name] for name in names] for i, e in evaluations.items()}
 
 
-def test_a_target_names_its_cards_with_what_makes_a_process_see_one_alone(opened: tuple[Experiment, Bench]) -> None:
-    cards = described("ascend910b3").cards()
-    assert [(card.name, dict(card.environment)) for card in cards] == [
-        (str(n), {"ASCEND_RT_VISIBLE_DEVICES": str(n)}) for n in range(CARDS)
-    ]
-    assert described("onnxruntime").cards() == ()
-
-
 def test_several_cards_measure_what_one_measures_each_beside_the_baseline(opened: tuple[Experiment, Bench]) -> None:
     question, bench = opened
     recorder = Recorder()
-    with local_members(question, bench, compilers=1) as members:
-        assert (len(members.cards), members.here, len(members.compilers)) == (CARDS, CARDS, 1)
+    with local_workers(question, bench, compilers=1) as workers:
+        assert (len(workers.cards), workers.here, len(workers.compilers)) == (CARDS, CARDS, 1)
         end = run_sweep(
             question,
             bench,
             listeners=(recorder,),
-            executors=members.cards,
-            compilers=members.compilers,
-            hear=members.hear,
+            workers=workers,
         )
-        first = members.cards[0]
-        assert first.place is not None
+        first = workers.cards[0]
         front = front_of(question, bench.journal.evaluations())
-        confirmed = confirm(question, bench, front, executors=members.cards, hear=members.hear)
+        confirmed = confirm(question, bench, front, executors=workers.cards, hear=workers.hear)
         alone = {e.candidate.id: first.evaluate(Task(candidate=e.candidate, gates=False)) for e, _ in recorder.seen[:3]}
 
     assert set(confirmed) == {question.baseline.id, *(e.candidate.id for e in front)}
@@ -112,107 +94,18 @@ def test_several_cards_measure_what_one_measures_each_beside_the_baseline(opened
     assert numbers({i: alone[i] for i in compared}) == numbers(compared)
 
 
-def test_an_interrupt_is_no_candidates_crash_and_a_process_killed_costs_nobody_else_anything(
-    opened: tuple[Experiment, Bench],
-) -> None:
+def test_a_process_that_is_killed_costs_nobody_else_anything(opened: tuple[Experiment, Bench]) -> None:
     question, bench = opened
-
-    def interrupted(candidate: Candidate, stage: str) -> None:
-        if candidate.id != question.baseline.id and stage == "smoke":
-            raise KeyboardInterrupt
-
-    with (
-        pytest.raises(KeyboardInterrupt),
-        local_members(question, replace(bench, report=interrupted)) as members,
-    ):
-        run_sweep(question, bench, executors=members.cards, hear=members.hear)
-    assert len(bench.journal.evaluations()) < 8
-    study = sound_study(question, bench, ())
-    assert not any(CRASHES in trial.user_attrs for trial in study.get_trials())
-
     killed: list[str] = []
 
     def report(candidate: Candidate, stage: str) -> None:
         if candidate.id != question.baseline.id and stage == "smoke" and not killed:
             killed.append(candidate.id)
-            for card in members.cards:
-                assert isinstance(card, ChildProcess)
-            os.kill(next(c.pid for c in members.cards if isinstance(c, ChildProcess) and c.pid), signal.SIGKILL)
+            os.kill(next(c.pid for c in workers.cards if isinstance(c, ChildProcess) and c.pid), signal.SIGKILL)
 
-    with local_members(question, replace(bench, report=report)) as members:
-        run_sweep(question, bench, executors=members.cards, hear=members.hear)
+    with local_workers(question, replace(bench, report=report)) as workers:
+        run_sweep(question, bench, workers=workers)
     found = bench.journal.evaluations()
     assert len(killed) == 1
     assert len(found) == 8
     assert all(e.status != "failed" for e in found.values())
-
-
-class Throttled(ChildProcess):
-    """A card on which everything takes half as long again, the baseline too; `judged` once it can be."""
-
-    def __init__(self, question: Experiment, bench: Bench, card: Card) -> None:
-        super().__init__(question, bench, card)
-        self.judged, self._timed = threading.Event(), 0
-
-    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
-        found = super().evaluate(task, until=until)
-        latency = found.measurement.latency
-        if latency is None:
-            return found
-        self._timed += 1
-        if self._timed == FEWEST:
-            self.judged.set()
-        slower = replace(latency, drift=latency.drift * 1.5)
-        return replace(found, measurement=replace(found.measurement, latency=slower))
-
-
-class Patient(ChildProcess):
-    """A card that leaves candidates to another one until that has timed enough of them."""
-
-    def __init__(self, question: Experiment, bench: Bench, card: Card, other: Throttled) -> None:
-        super().__init__(question, bench, card)
-        self._other, self._baseline = other, question.baseline.id
-
-    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
-        if task.candidate.id != self._baseline:
-            assert self._other.judged.wait(240)
-        return super().evaluate(task, until=until)
-
-
-def test_a_throttled_card_is_set_aside_and_its_candidates_are_measured_elsewhere(
-    opened: tuple[Experiment, Bench],
-) -> None:
-    question, bench = opened
-    recorder = Recorder()
-    with local_members(question, bench) as members, ThrottledLast(question, bench, members) as cards:
-        end = run_sweep(question, bench, listeners=(recorder,), executors=cards.cards, hear=cards.hear)
-    found = bench.journal.evaluations()
-    assert len(found) == 8
-    (aside,) = end.set_aside
-    assert aside == read_set_aside(bench.journal.root)[0]
-    assert aside.place.card == "2"
-    assert "50% longer" in aside.reason
-    assert all(e.place is None or e.place.card != "2" for e in found.values() if e.candidate.id in aside.measured_anew)
-    assert len(aside.measured_anew) == len(recorder.seen) - 8
-
-
-class ThrottledLast:
-    """The members of a machine whose last card is throttled, and times enough to be found out."""
-
-    def __init__(self, question: Experiment, bench: Bench, members: Members) -> None:
-        *others, last = described("ascend910b3").cards()
-        throttled = Throttled(question, bench, last)
-        self._cards = *(Patient(question, bench, card, throttled) for card in others), throttled
-        self._members = members
-
-    def __enter__(self) -> Members:
-        for card in self._members.cards:
-            assert isinstance(card, ChildProcess)
-            card.close()  # two processes never share a card
-        for card in self._cards:
-            card.__enter__()
-        return replace(self._members, cards=self._cards)
-
-    def __exit__(self, *_: object) -> None:
-        for card in self._cards:
-            card.close()

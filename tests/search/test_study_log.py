@@ -13,8 +13,8 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.asking import told_candidates
-from workbench.search.executors import Task
-from workbench.search.study_log import open_study
+from workbench.search.executors import Task, Workers
+from workbench.search.study import open_study
 from workbench.search.sweep import run_sweep
 from workbench.values.results import Evaluation
 
@@ -100,4 +100,4 @@ def new_journal(root: Path, bench: Bench) -> Journal:
 
 
 def sweep_in(journal: Journal, question: Experiment, bench: Bench, executor: Remembered) -> None:
-    run_sweep(question, replace(bench, journal=journal), trials=TRIALS, executors=(executor,))
+    run_sweep(question, replace(bench, journal=journal), trials=TRIALS, workers=Workers(cards=(executor,)))

@@ -1,19 +1,23 @@
-"""The process over choices: its gradient, what it learns of parameters that do not matter, and its intervals."""
+"""What is expected of candidates that nobody has measured, what is worth measuring next, and bounds on effects."""
 
 import numpy as np
 import pytest
 
 from tests.spaces import space_of_choices
+from workbench.search.parts import Costs, Goals, Ranking, Seen, match_classes, rank
+from workbench.search.relevance import FEWEST, bounds
 from workbench.search.surrogate import Axes, axes_of, fit
+from workbench.space.space import combinations
+from workbench.values.objectives import Constraint, Objective
 
-AXES: Axes = axes_of(
+FOUR: Axes = axes_of(
     space_of_choices(algorithm=("minmax", "mse", "kl"), layers=(0, 2, 4, 8), graph=("all", "basic"), odd=(1, 7))
 )
 
 
 def drawn(count: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    return np.stack([rng.integers(0, len(places), count) for places in AXES.places], axis=1)
+    return np.stack([rng.integers(0, len(places), count) for places in FOUR.places], axis=1)
 
 
 def truth(codes: np.ndarray) -> np.ndarray:
@@ -22,34 +26,23 @@ def truth(codes: np.ndarray) -> np.ndarray:
 
 
 def test_what_counts_is_ordered_and_what_does_not_is_one_apart() -> None:
-    assert AXES.ordered == (False, True, False, False)
-    a, b = AXES.codes([{"algorithm": "kl", "layers": 0, "graph": "all"}, {"algorithm": "mse", "layers": 4, "odd": 7}])
-    apart = AXES.distances(a[None], b[None])[:, 0, 0]
+    assert FOUR.ordered == (False, True, False, False)
+    a, b = FOUR.codes([{"algorithm": "kl", "layers": 0, "graph": "all"}, {"algorithm": "mse", "layers": 4, "odd": 7}])
+    apart = FOUR.distances(a[None], b[None])[:, 0, 0]
     assert apart.tolist() == [1.0, pytest.approx(2 / 3), 1.0, 1.0]
 
 
 def test_parameters_that_make_no_difference_lose_their_weight_and_what_is_known_holds_for_all_their_choices() -> None:
     codes = drawn(30, 3)
-    found = fit(AXES, codes, truth(codes), np.zeros(30))
+    found = fit(FOUR, codes, truth(codes), np.zeros(30))
     assert found.weights[2:].max() < 0.5 * found.weights[:2].min()
     mean, deviation = found.predict(drawn(48, 4))
     assert np.abs(mean - truth(drawn(48, 4))).max() < 0.1
     assert deviation.max() < 0.2
 
 
-def test_effects_that_were_seen_apart_are_expected_together() -> None:
-    everything = np.stack(np.meshgrid(*[np.arange(len(places)) for places in AXES.places], indexing="ij"), axis=-1)
-    everything = everything.reshape(-1, 4)
-    apart = everything[(everything != 0).sum(axis=1) <= 1]
-
-    mean, _ = fit(AXES, apart, truth(apart), np.full(len(apart), 0.01)).predict(everything)
-
-    together = truth(everything)
-    assert np.abs(mean - together).max() < 0.25 * np.ptp(together)
-
-
 def test_what_another_sweep_measured_counts_less_where_it_does_not_agree() -> None:
-    wide = AXES.with_sources([0.9])
+    wide = FOUR.with_sources([0.9])
     here, there = drawn(20, 5), drawn(40, 6)
     codes = np.vstack([wide.of_source(here, None), wide.of_source(there, 0)])
     asked = wide.of_source(drawn(48, 7), None)
@@ -64,13 +57,120 @@ def test_intervals_hold_what_was_not_measured() -> None:
     for seed in range(20):
         codes, unseen = drawn(14, seed), drawn(48, 100 + seed)
         noisy = truth(codes) + np.random.default_rng(seed).normal(0, 0.05, 14)
-        mean, deviation = fit(AXES, codes, noisy, np.full(14, 0.05)).predict(unseen)
+        mean, deviation = fit(FOUR, codes, noisy, np.full(14, 0.05)).predict(unseen)
         held += list(np.abs(mean - truth(unseen)) <= 1.96 * deviation + 1e-6)
     assert np.mean(held) >= 0.9
 
 
-def test_too_few_measurements_and_those_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 measurements"):
-        fit(AXES, drawn(2, 0), np.zeros(2), np.zeros(2))
-    with pytest.raises(ValueError, match="finite"):
-        fit(AXES, drawn(4, 0), np.array([1.0, np.nan, 2.0, 3.0]), np.zeros(4))
+CHOICES: dict[str, tuple[object, ...]] = {
+    "algorithm": ("minmax", "mse", "kl"),
+    "layers": (0, 2, 4),
+    "graph": ("all", "basic"),
+    "fusion": ("on", "off"),
+}
+SPACE = space_of_choices(**CHOICES)
+EVERY = list(combinations(SPACE))
+AXES: Axes = axes_of(SPACE)
+QUESTION = Goals(
+    objectives=(Objective(metric="throughput_per_s"), Objective(metric="accuracy")),
+    constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
+)
+
+
+def seen(place: int, *, drop: float | None = None, failed: bool = False) -> Seen:
+    """Scores follow algorithm and layers, times the layers and the graph; the fusion changes nothing."""
+    a = EVERY[place]
+    algorithm, layers = CHOICES["algorithm"].index(a["algorithm"]), CHOICES["layers"].index(a["layers"])
+    lost = 0.2 * algorithm - 0.1 * layers if drop is None else drop
+    serves = 100 * (1 - 0.1 * layers) * (1 if a["graph"] == "all" else 0.8)
+    numbers = {"throughput_per_s": serves, "accuracy": 0.9 - lost / 100, "accuracy_drop_pp": lost}
+    return Seen(
+        assignment=a,
+        numbers={} if failed else numbers,
+        errors={},
+        numerics=f"{algorithm} {layers}",
+        time=f"{layers} {a['graph']}",
+        failed=failed,
+    )
+
+
+def judge(known: list[Seen], costs: Costs | None = None) -> Ranking:
+    return rank(QUESTION, AXES, AXES.codes(EVERY), known, costs or Costs(), np.random.default_rng(0))
+
+
+def test_what_is_known_of_a_class_is_known_of_its_other_members() -> None:
+    known = [seen(place) for place in (*range(0, len(EVERY), 2), 1, 15, 23)]  # three with the fusion off
+    found = judge(known)
+    told = match_classes(AXES.codes([s.assignment for s in known]), [s.time for s in known], AXES.codes(EVERY))
+    assert told.new.max() < 0.2
+    for place in range(1, len(EVERY), 2):
+        mean, deviation = (each[place] for each in found.predicted["throughput_per_s"])
+        assert np.exp(mean) == pytest.approx(seen(place).numbers["throughput_per_s"], rel=0.02)
+        assert deviation < 0.05
+
+
+def test_a_candidate_of_known_classes_costs_little_and_one_of_new_ones_all() -> None:
+    found = judge([seen(p) for p in range(4)], Costs(each_s=1, numerics_s=10, time_s=100))
+    other = next(p for p, a in enumerate(EVERY) if a["algorithm"] == "kl" and a["layers"] == 4)
+    assert found.cost[:4].max() < 5 < found.cost[other]
+
+
+@pytest.mark.parametrize("drop", [2.0, 0.1])
+def test_there_is_an_order_whether_or_not_anything_keeps_the_limits(drop: float) -> None:
+    found = judge([seen(p, drop=drop + 0.1 * p) for p in (0, 5, 11, 17)])
+    assert sorted(found.order) == list(range(len(EVERY)))
+    assert np.isfinite(found.gain).all()
+
+
+def test_where_everything_failed_that_was_tried_what_is_least_like_it_comes_first() -> None:
+    found = judge([seen(p, failed=True) for p in range(12)])
+    first = EVERY[int(found.order[0])]
+    assert first["algorithm"] != "minmax"
+
+
+def test_where_a_compiler_takes_minutes_its_runs_are_what_a_candidate_costs() -> None:
+    known = [seen(p) for p in range(0, 20, 3)]
+    found = judge(known, Costs(runs=lambda place: 24 if EVERY[place]["fusion"] == "on" else 0))
+    assert EVERY[int(found.order[0])]["fusion"] == "off"
+
+
+VARIED = space_of_choices(algorithm=("a", "b", "c"), layers=(0, 1, 2), fused=("on", "off"), graph=("all", "basic"))
+VARIED_AXES = axes_of(VARIED)
+
+
+def measured(count: int, seed: int) -> tuple[list[Seen], np.ndarray, dict[str, float]]:
+    """Candidates that differ in everything at once; the logarithms' true effects of `fused` and `graph`."""
+    rng = np.random.default_rng(seed)
+    codes = np.stack([rng.integers(0, len(places), count) for places in VARIED_AXES.places], axis=1)
+    effect = rng.normal(0, 0.1)
+    truth = np.array([0.0, 0.3, -0.2])[codes[:, 0]] + 0.05 * codes[:, 1] + effect * codes[:, 2]
+    found = np.exp(4 + truth + rng.normal(0, 0.02, count))
+    seen = [
+        Seen(
+            assignment={p.name: p.choices[code] for p, code in zip(VARIED.parameters, row, strict=True)},
+            numbers={"throughput_per_s": value},
+            errors={"throughput_per_s": 0.02 * value},
+        )
+        for row, value in zip(codes, found, strict=True)
+    ]
+    return seen, codes, {"fused": abs(effect), "graph": 0.0}
+
+
+def test_bounds_hold_true_effects_and_name_what_makes_no_difference() -> None:
+    held, named = [], 0
+    for seed in range(12):
+        seen, _, truth = measured(20, seed)
+        found = {name: by["throughput_per_s"] for name, by in bounds(VARIED_AXES, seen, ["throughput_per_s"]).items()}
+        held += [found[name].most >= np.expm1(effect) for name, effect in truth.items()]
+        named += found["graph"].most <= found["graph"].noise
+        assert found["algorithm"].most > found["algorithm"].noise
+    assert np.mean(held) >= 0.9
+    assert named >= 8
+
+
+def test_too_few_candidates_or_choices_tried_too_seldom_say_nothing() -> None:
+    seen, codes, _ = measured(20, 0)
+
+    assert bounds(VARIED_AXES, seen[: FEWEST - 1], ["throughput_per_s"]) == {}
+    one_graph = [s for s, code in zip(seen, codes[:, 3], strict=True) if code == 0] * 2
+    assert "graph" not in bounds(VARIED_AXES, one_graph, ["throughput_per_s"])

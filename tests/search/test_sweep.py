@@ -1,6 +1,8 @@
-"""The sweep: presets first, nothing twice, nothing lost, whatever kills it."""
+"""The sweep: presets first, nothing twice, nothing lost, whatever kills it or fills its disk."""
 
+import os
 import signal
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from workbench.evaluation.run_notes import SetAside, read_set_aside, write_set_a
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.sweep import run_sweep
 from workbench.search.time_limit import RunTime
-from workbench.values.errors import ConfigError
+from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.results import Evaluation, Place
 
 
@@ -90,7 +92,6 @@ def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(t
     # twice at the static candidate: a kill from outside never counts against it
     for moment in ("none latency_full", "dynamic compile", "static calibrate", "static smoke"):
         with start(file) as process:
-            assert process.stdout is not None
             for line in process.stdout:
                 if line.strip() == moment:
                     break
@@ -112,7 +113,6 @@ def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(t
 def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: Path) -> None:
     file = write_workspace(tmp_path, experiment=EXPERIMENT.replace("trials: 6", "trials: 3"))
     with start(file) as process:
-        assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("dynamic"):
                 process.send_signal(signal.SIGINT)
@@ -126,3 +126,29 @@ def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: P
     assert process.returncode == 0, errors
     assert "dynamic check" in output
     assert len(journal_of(file).evaluations()) == 3
+
+
+def test_a_full_disk_stops_the_sweep_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(small)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("a tmpfs cannot be mounted here")
+    try:
+        question = read_experiment(write_workspace(tmp_path), workspace=small)
+        bench = bench_of(question)
+        with pytest.raises(ToolchainError, match=r"[Nn]o space|full|free"):
+            run_sweep(question, bench, trials=40)
+        bench.store.close()
+        kept = bench.journal.evaluations()
+        assert kept
+        assert all(e.status in ("complete", "stopped") for e in kept.values())
+        subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
+        again = bench_of(question)
+        end = run_sweep(question, again, trials=len(kept) + 1)
+        again.store.close()
+        assert end.new == 1
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)

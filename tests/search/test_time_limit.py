@@ -1,4 +1,4 @@
-"""The limit of a run covers all of it: how it is divided, what a short one leaves out, and what is said of that."""
+"""The limit of a run covers all of it: how it is divided, what a short one leaves out, and what is confirmed."""
 
 import time
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import workbench
-from tests.evaluations import evaluation
+from tests.evaluations import evaluation, service
 from tests.search.sweeping import Recorder, silent
-from tests.tiny import EXPERIMENT, SPACE, write_workspace
+from tests.tiny import EXPERIMENT, SPACE, bench_of, write_workspace
 from workbench.api.sweep import plan_lines, planned_words
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
@@ -19,14 +19,14 @@ from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction.host_costs.measure import LIMIT_S
 from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
-from workbench.search.executors import ChildProcess
+from workbench.search.executors import ChildProcess, Workers
 from workbench.search.forecast import Cost
 from workbench.search.front import front_of
 from workbench.search.pipeline import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
-from workbench.search.time_limit import RunTime, divided, fitting, known_cost
-from workbench.values.results import Evaluation, StageTiming
+from workbench.search.time_limit import RunTime, divided, fitting, predicted_by_search
+from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse
 
 COST = Cost(opening_s=2.0, calls_s=8.0, samples_s=10.0, curve_s=6.0, load_s=17.0, asked_load_s=8.0)
@@ -77,7 +77,6 @@ def test_a_confirmation_without_time_is_left_out_and_a_cut_one_is_made_again_in_
     confirmed = confirm(question, warm_bench, front, listeners=(recorder,), time=RunTime(600.0))
 
     assert cut.cut == ("50 of 60 timed calls", f"100 of {question.dataset.size('holdout')} samples")
-    assert cut.measurement.accuracy is not None
     assert cut.measurement.accuracy.samples == 100
     assert warm_bench.journal.evaluation(question.baseline.id, "holdout") == confirmed[question.baseline.id]
     assert not any(e.cut for e in confirmed.values())
@@ -101,18 +100,19 @@ def test_what_was_in_flight_at_the_end_is_named_and_comes_first_when_the_sweep_g
     recorder = Recorder()
 
     with ChildProcess(question, warm_bench) as executor:
-        first = run_sweep(question, warm_bench, trials=3, time=AfterTheBaseline(600.0), executors=(executor,))
+        first = run_sweep(
+            question, warm_bench, trials=3, time=AfterTheBaseline(600.0), workers=Workers(cards=(executor,))
+        )
         second = run_sweep(
             question,
             warm_bench,
             trials=3,
             listeners=(recorder,),
-            executors=(executor,),
+            workers=Workers(cards=(executor,)),
             resumed=lambda candidate: resumed.append(candidate.id),
         )
 
     assert (first.reason, first.new) == ("timeout", 1)
-    assert first.interrupted is not None
     assert resumed == [first.interrupted.candidate.id]
     assert next(e.candidate.id for e, reused in recorder.seen if not reused) == first.interrupted.candidate.id
     assert (second.new, second.interrupted) == (2, None)
@@ -153,19 +153,6 @@ def test_what_serving_costs_this_host_is_counted_once_where_it_is_not_known(
     assert planned_words(one_by_one, 270.0, 28).endswith("; 40 compiler runs planned, 28 made.")
 
 
-def test_what_was_reused_costs_a_confirmation_what_it_cost_its_source(question: Experiment) -> None:
-    source = evaluation(threads=1)
-    reuse = (Reuse(kind="latency", key="a" * 64, source=source.candidate.id),)
-    stages = (StageTiming(stage="latency_full", seconds=0.0, cached=True),)
-    reuser = replace(evaluation(threads=2), reuse=reuse, stages=stages)
-    known = {each.candidate.id: each for each in (source, reuser)}
-
-    reused, own = (known_cost(question, each, known) for each in (reuser, source))
-
-    assert reused.calls_s >= own.calls_s > 0
-    assert reused.opening_s >= 0
-
-
 def test_a_limit_shortens_measurements_before_it_has_no_room_for_two_int8_candidates(tmp_path: Path) -> None:
     experiment = read_experiment(write_workspace(tmp_path))
     bench = open_bench(experiment, Journal(root=tmp_path), Store(tmp_path / "store"), silent)
@@ -184,3 +171,48 @@ def test_a_limit_shortens_measurements_before_it_has_no_room_for_two_int8_candid
     assert "Too short for the float baseline and 2 INT8 candidates: allow" in said[-1]
     again = make_plan(experiment, bench, limit_s=plans[-1].least_s, probe=lambda: 60.0)
     assert "Too short" not in "\n".join(plan_lines(again))
+
+
+def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, warm_bench: Bench) -> None:
+    run_sweep(question, warm_bench, trials=4)
+    front = front_of(question, warm_bench.journal.evaluations())
+
+    confirmed = confirm(question, warm_bench, front)
+    recorder = Recorder()
+    again = confirm(question, warm_bench, front, listeners=(recorder,))
+
+    assert {question.baseline.id, *(e.candidate.id for e in front)} == set(confirmed)
+    assert all(e.split == "holdout" and e.status == "complete" for e in confirmed.values())
+    assert again == confirmed
+    assert recorder.seen == []
+
+
+def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path: Path, warm_store: Path) -> None:
+    text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "accuracy_drop_pp: 2.0, latency_p99_ms: 0.000001")
+    question = read_experiment(write_workspace(tmp_path, experiment=text))
+    bench = bench_of(question, warm_store)
+
+    run_sweep(question, bench, trials=3)
+    evaluations = bench.journal.evaluations()
+
+    assert front_of(question, evaluations) == []
+    stopped = [e for e in evaluations.values() if e.stop is not None]
+    assert {e.stop.stage for e in stopped if e.stop} == {"latency_short"}
+    assert all(e.stop.violations["latency_p99_ms"] > 0 for e in stopped if e.stop)
+
+
+def test_a_curve_is_not_timed_again_where_a_load_comes_next(tmp_path: Path) -> None:
+    space = SPACE + "service: {max_batch_size: [1], batch_timeout_ms: [0], workers: [1]}\n"
+    quiet = service()
+    noisy = replace(quiet, curve=replace(quiet.curve, quiet=False))
+    stands = []
+    for seconds in (0, 2):
+        text = f"{EXPERIMENT}service: {{concurrency: 4, confirm: {seconds}}}\n"
+        question = read_experiment(write_workspace(tmp_path / str(seconds), experiment=text, space=space))
+        stands += [predicted_by_search(question, evaluation(served=each)) for each in (quiet, noisy, None)]
+
+    assert stands == [False, False, False, True, False, False]
+    reused = replace(evaluation(served=quiet), reuse=(Reuse(kind="curve", key="0" * 64, source="1" * 64),))
+    assert not predicted_by_search(question, reused)
+    words = Effort(curve=False, loaded=True).words(question, "holdout")
+    assert not any("curve" in word for word in words)

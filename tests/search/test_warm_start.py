@@ -3,22 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.search.sweeping import Recorder
-from tests.spaces import space_of_choices
 from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.evaluation.journal_entries import entry_ids
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.earlier import Subject, alike
-from workbench.search.parts import Costs, Prior, Question, Seen, judged
-from workbench.search.surrogate import axes_of
 from workbench.search.sweep import run_sweep
 from workbench.search.warm_start import expected, fixed, priors, warm_words
-from workbench.space.space import combinations
 from workbench.values.errors import ConfigError
-from workbench.values.objectives import Objective
 
 
 def named(root: Path, name: str, more: str = "") -> Experiment:
@@ -55,7 +49,6 @@ def test_a_sweep_begins_with_what_was_on_the_front_of_an_earlier_one_and_measure
     told = priors(question, fixed(question, bench), bench.journal.evaluations())
     assert len(told[0].seen) == 6
     float_ms = bench.journal.evaluations()[question.baseline.id].measurement.latency
-    assert float_ms is not None
     mine = next(s for s in told[0].seen if s.assignment == question.baseline_assignment)
     assert mine.numbers["latency_p50_ms"] == pytest.approx(float_ms.p50_ms.value / float_ms.drift), "a ratio of 1"
 
@@ -128,48 +121,3 @@ def test_models_are_as_alike_as_their_operators() -> None:
 
 
 # --- what it is worth: made-up tables of 256 candidates --------------------------------------------------------------
-
-SPACE = space_of_choices(**{f"p{k}": (0, 1) if k < 4 else ("a", "b", "c", "d") for k in range(6)})
-AXES = axes_of(SPACE)
-ALL = [dict(a) for a in combinations(SPACE)]
-CODES = AXES.codes(ALL)
-ASKED = Question(objectives=(Objective(metric="latency_p50_ms"),), constraints=())
-
-
-def table(seed: int) -> np.ndarray:
-    """Milliseconds of every candidate: each choice multiplies."""
-    rng = np.random.default_rng(seed)
-    return np.exp(1 + sum(rng.normal(0, 0.3, 4)[CODES[:, k]] for k in range(6)))
-
-
-def until_found(truth: np.ndarray, told: list[Prior], seed: int) -> int:
-    """Candidates measured until one is within 2 % of the best."""
-    rng, done = np.random.default_rng(seed), [0]
-    done += [int(i) for i in rng.choice(np.arange(1, len(truth)), 3, replace=False)] if not told else []
-    while truth[done].min() > 1.02 * truth.min() and len(done) < 60:
-        seen = [Seen(assignment=ALL[i], numbers={"latency_p50_ms": truth[i]}, errors={}) for i in done]
-        left = np.setdiff1d(np.arange(len(truth)), done)
-        done.append(int(left[judged(ASKED, AXES, CODES[left], seen, Costs(), rng, told).order[0]]))
-    return len(done)
-
-
-def prior_of(numbers: np.ndarray, seed: int, alike: float = 0.7) -> Prior:
-    some = np.random.default_rng(seed).choice(len(ALL), 30, replace=False)
-    return Prior(
-        seen=tuple(Seen(assignment=ALL[i], numbers={"latency_p50_ms": numbers[i]}, errors={}) for i in some),
-        alike=alike,
-    )
-
-
-def test_an_alike_sweep_saves_measurements_and_a_misleading_one_costs_few() -> None:
-    cold, warm, misled = [], [], []
-    for seed in range(6):
-        truth = table(seed)
-        like = truth * np.exp(np.random.default_rng(90 + seed).normal(0, 0.05, len(truth)))
-        opposite = truth.mean() ** 2 / truth
-        cold.append(until_found(truth, [], seed))
-        warm.append(until_found(truth, [prior_of(like, seed)], seed))
-        misled.append(until_found(truth, [prior_of(opposite, seed, alike=1.0)], seed))
-
-    assert sum(warm) < 0.7 * sum(cold)
-    assert max(m - c for m, c in zip(misled, cold, strict=True)) <= 8

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spaces import BINS, LENGTHS, SMALL, space_of
+from tests.spaces import BINS, LENGTHS, space_of
 from workbench.space.lengths import with_lengths
 from workbench.space.space import Forbidden, build, combinations, size
 from workbench.values.errors import ConfigError
@@ -24,34 +24,13 @@ def test_words_for_bins_become_numbers_everywhere_once_the_lengths_are_known(tmp
     assert size(space).exact
 
 
-def test_the_lengths_are_not_counted_for_a_space_without_words(tmp_path: Path) -> None:
-    def never() -> None:
-        raise AssertionError("nobody needs them")
-
-    with_lengths(
-        space_of(
-            tmp_path,
-            BINS.replace("optimal 1", "512")
-            .replace("optimal", "0")
-            .replace("0 3", "64 512")
-            .replace("quantiles 3", "96 512"),
-        ),
-        never,
-        200,
-    )
-    with_lengths(space_of(tmp_path, SMALL), never, None)
-
-
-@pytest.mark.parametrize(
-    ("max_length", "message"),
-    [
+def test_bins_that_do_not_fit_the_data_are_refused(tmp_path: Path) -> None:
+    for max_length, message in (
         (None, "serving.sequence_bins: the dataset's samples are not texts, which have lengths"),
         (300, "no bin of '256' holds a text of the dataset's max_length 300. Add 300"),
-    ],
-)
-def test_bins_that_do_not_fit_the_data_are_refused(tmp_path: Path, max_length: int | None, message: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        with_lengths(space_of(tmp_path, BINS), lambda: LENGTHS, max_length)
+    ):
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            with_lengths(space_of(tmp_path, BINS), lambda: LENGTHS, max_length)
 
 
 def test_bins_on_ascend_are_multiples_of_sixteen_and_compiled_once(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from workbench.space.reader import read_space
 from workbench.values.errors import ConfigError
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
+def test_mistakes_in_the_file_are_named(tmp_path: Path) -> None:
+    for old, new, message in (
         ("quantization.scheme: {choices", "quantization.shceme: {choices", "Did you mean 'quantization.scheme'"),
         ("[none, dynamic]", "[none, dinamic]", "'dinamic' is not a value of this parameter"),
         ("[none, dynamic]", "[]", "expected a non-empty list"),
@@ -31,13 +30,11 @@ from workbench.values.errors import ConfigError
         ("{name: float}", "{name: dynamic}", "'dynamic' is used twice"),
         ("choices: [1, 2]}", "choices: [1, 2], chioces: 3}", "Did you mean 'choices'"),
         ("GeluFusionL2", "GeluFusionL9", "Did you mean"),
-    ],
-)
-def test_mistakes_in_the_file_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
-    assert old in SMALL
+    ):
+        assert old in SMALL
 
-    with pytest.raises(ConfigError, match=message):
-        space_of(tmp_path, SMALL.replace(old, new, 1))
+        with pytest.raises(ConfigError, match=message):
+            space_of(tmp_path, SMALL.replace(old, new, 1))
 
 
 def test_a_space_without_a_setting_that_its_scheme_needs_is_refused(tmp_path: Path) -> None:
@@ -62,7 +59,7 @@ def test_parameters_behind_a_comment_in_the_shipped_space_are_ready_to_use(tmp_p
     }
 
 
-@pytest.mark.parametrize("word", ["optimal", "optimal 0", "optimal 17", "optimal four", "best 4", "optimal 4 4"])
-def test_a_word_that_says_no_number_of_bins_is_refused(tmp_path: Path, word: str) -> None:
-    with pytest.raises(ConfigError, match="are not ascending whole numbers"):
-        space_of(tmp_path, BINS.replace('"optimal 1"', f'"{word}"'))
+def test_a_word_that_says_no_number_of_bins_is_refused(tmp_path: Path) -> None:
+    for word in ("optimal", "optimal 0", "optimal 17", "optimal four", "best 4", "optimal 4 4"):
+        with pytest.raises(ConfigError, match="are not ascending whole numbers"):
+            space_of(tmp_path, BINS.replace('"optimal 1"', f'"{word}"'))

@@ -60,8 +60,6 @@ def test_a_service_chooses_among_the_bins_that_the_rules_leave_its_candidate(tmp
     two, one = (Candidate(target="onnxruntime", serving=Serving(intra_op_threads=n)) for n in (2, 1))
 
     choices, fewer = choices_of(space, two), choices_of(space, one)
-    assert choices is not None
-    assert fewer is not None
     assert choices.sequence_bins == ((128,), (16, 128), OPTIMAL)
     assert fewer.sequence_bins == ((128,), OPTIMAL)
     assert len(choices.settings()) == 6
@@ -74,7 +72,6 @@ def test_bins_of_some_candidates_leave_the_others_those_of_the_dataset(tmp_path:
     space = served(tmp_path, when)
 
     choices = choices_of(space, Candidate(target="onnxruntime", serving=Serving(intra_op_threads=1)))
-    assert choices is not None
     assert choices.sequence_bins == (OWN,)
 
 
@@ -82,7 +79,6 @@ def test_what_runs_today_may_name_its_bins_and_has_the_first_otherwise(tmp_path:
     today = "workers: [1], today: {max_batch_size: 4, batch_timeout_ms: 0, workers: 1BINS}"
     for said, bins in (("", (128,)), (', sequence_bins: "optimal 3"', OPTIMAL)):
         space = served(tmp_path, SPACE.replace("workers: [1]", today.replace("BINS", said)))
-        assert space.service is not None
         assert space.service.untuned.sequence_bins == bins
     with pytest.raises(ConfigError, match=re.escape("service.today.sequence_bins: '8 128' is not among optimal 1, 16")):
         served(tmp_path, SPACE.replace("workers: [1]", today.replace("BINS", ', sequence_bins: "8 128"')))
@@ -113,14 +109,12 @@ service: {max_batch_size: [1, 4], workers: [1]}
     offered = {}
     for assignment in combinations(space):
         choices = choices_of(space, candidate := build(space, assignment))
-        assert choices is not None
         offered[candidate.sequence_bins] = choices.sequence_bins
     assert offered == {None: ((32, 128), (128,)), (64, 128): (), (128,): ()}
 
 
 def test_the_file_of_a_space_can_be_written_again(tmp_path: Path) -> None:
     space = served(tmp_path)
-    assert space.served_bins is not None
     file = space.served_bins.file
 
     again = space_of(tmp_path, space_yaml(file))

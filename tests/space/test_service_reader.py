@@ -27,53 +27,25 @@ def choices_of(folder: Path, text: str) -> object:
         return read_choices(top)[0]
 
 
-def test_without_the_key_no_service_is_searched_for(tmp_path: Path) -> None:
-    assert question_of(tmp_path, "") is None
-    assert choices_of(tmp_path, "") is None
-
-
-def test_a_closed_loop_is_read_with_its_limit(tmp_path: Path) -> None:
-    found = question_of(tmp_path, "service: {concurrency: 100, p99_ms: 60, confirm: 5s}\n")
-
-    assert found is not None
-    assert (found.load, found.p99_ms, found.confirm_s) == (ServiceLoad(concurrency=100), 60.0, 5.0)
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("0s", 0.0), ("3", 3.0), ("1m", 60.0)])
-def test_the_front_may_be_left_unconfirmed(tmp_path: Path, text: str, seconds: float) -> None:
-    found = question_of(tmp_path, f"service: {{concurrency: 100, confirm: {text}}}\n")
-
-    assert found is not None
-    assert found.confirm_s == seconds
-
-
-def test_the_highest_rate_is_no_load_but_a_question(tmp_path: Path) -> None:
-    found = question_of(tmp_path, "service: {rate: highest, p99_ms: 60}\n")
-
-    assert found is not None
-    assert found.load is None
-
-
-def test_a_trace_begins_at_zero(tmp_path: Path) -> None:
+def test_a_question_is_read_with_its_load_limit_and_host(tmp_path: Path) -> None:
     (tmp_path / "arrivals.txt").write_text("10.0\n10.5\n\n12\n", encoding="utf-8")
+    loop = question_of(tmp_path, "service: {concurrency: 100, p99_ms: 60, confirm: 5s}\n")
+    trace = question_of(tmp_path, "service: {trace: arrivals.txt}\n")
+    host = "host: {request_ms: 0.5, cores: 3, origin: a colleague}"
+    assumed = question_of(tmp_path, f"service:\n  rate: 500\n  {host}\n").host
 
-    found = question_of(tmp_path, "service: {trace: arrivals.txt}\n")
-
-    assert found is not None
-    assert found.load == ServiceLoad(arrivals="trace", trace_s=(0.0, 0.5, 2.0))
-
-
-def test_assumed_host_costs_say_who_assumes_them(tmp_path: Path) -> None:
-    found = question_of(tmp_path, "service:\n  rate: 500\n  host: {request_ms: 0.5, cores: 3, origin: a colleague}\n")
-
-    assert found is not None
-    assert found.host.origin == "assumed in file.yaml: a colleague"
-    assert found.host.capacity == (1.0, 2.0, 3.0)
+    assert (loop.load, loop.p99_ms, loop.confirm_s) == (ServiceLoad(concurrency=100), 60.0, 5.0)
+    assert question_of(tmp_path, "service: {rate: highest, p99_ms: 60}\n").load is None, "it is no load but a question"
+    assert trace.load == ServiceLoad(arrivals="trace", trace_s=(0.0, 0.5, 2.0)), "a trace begins at zero"
+    assert assumed.origin == "assumed in file.yaml: a colleague"
+    assert assumed.capacity == (1.0, 2.0, 3.0)
+    for text, seconds in (("0", 0.0), ("0s", 0.0), ("3", 3.0), ("1m", 60.0)):
+        assert question_of(tmp_path, f"service: {{concurrency: 100, confirm: {text}}}\n").confirm_s == seconds
+    assert question_of(tmp_path, "") is choices_of(tmp_path, "") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_a_wrong_question_names_file_line_and_key(tmp_path: Path) -> None:
+    for text, words in (
         ("service: {}\n", "expected one of concurrency, rate and trace, got none"),
         ("service: {concurrency: 8, rate: 9}\n", "service.rate: expected one of .* got concurrency, rate"),
         ("service: {concurrency: 0}\n", "service.concurrency: 0 is less than 1"),
@@ -86,17 +58,16 @@ def test_assumed_host_costs_say_who_assumes_them(tmp_path: Path) -> None:
         ("service: {trace: gone.txt}\n", "service.trace: .*gone.txt does not exist"),
         ("service:\n  rate: 5\n  host: {request_ms: 1}\n", "service.host.origin: missing"),
         ("service:\n  rate: 5\n  host: {request_ms: 1, cores: 0.5, origin: x}\n", "service.host.cores: 0.5 is less"),
-    ],
-)
-def test_a_wrong_question_names_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=rf"file.yaml:\d+: {words}" if not words.startswith("expected") else words):
-        question_of(tmp_path, text)
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"file.yaml:\d+: {words}" if not words.startswith("expected") else words
+        ):
+            question_of(tmp_path, text)
 
 
 def test_choices_without_batching_have_no_timeout(tmp_path: Path) -> None:
     found = choices_of(tmp_path, "service: {max_batch_size: [1, 8], batch_timeout_ms: [0, 2.5], workers: [1]}\n")
 
-    assert found is not None
     assert found.settings() == (
         ServiceSettings(),
         ServiceSettings(max_batch_size=8),
@@ -110,17 +81,14 @@ def test_what_runs_today_takes_the_place_of_the_first_choices(tmp_path: Path) ->
     plain = choices_of(tmp_path, choices)
     found = choices_of(tmp_path, choices + "  today: {max_batch_size: 16, batch_timeout_ms: 10, workers: 2}\n")
 
-    assert plain is not None
-    assert found is not None
     assert plain.untuned == ServiceSettings()
     assert found.untuned == ServiceSettings(max_batch_size=16, batch_timeout_ms=10.0, workers=2)
     assert found.untuned in found.settings()
     assert "today" not in encode(plain), "spaces without it keep their digests"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_wrong_choices_name_file_line_and_key(tmp_path: Path) -> None:
+    for text, words in (
         (
             "service: {workers: [1], today: {max_batch_size: 1, batch_timeout_ms: 0, workers: 2}}\n",
             "service.today.workers: 2 is not among 1",
@@ -134,24 +102,19 @@ def test_what_runs_today_takes_the_place_of_the_first_choices(tmp_path: Path) ->
         ("service: {batch_timeout_ms: [-1]}\n", "service.batch_timeout_ms: .*from 0 to 10000"),
         ("service: {batch_timeout_ms: 5}\n", "service.batch_timeout_ms: expected a list"),
         ("service: {timeout: [1]}\n", "service.timeout: unknown key"),
-    ],
-)
-def test_wrong_choices_name_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=rf"file.yaml:\d+: {words}"):
-        choices_of(tmp_path, text)
+    ):
+        with pytest.raises(ConfigError, match=rf"file.yaml:\d+: {words}"):
+            choices_of(tmp_path, text)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_a_broken_trace_names_its_line(tmp_path: Path) -> None:
+    for text, words in (
         ("1\nx\n", "trace.txt:2: 'x' is no time"),
         ("2\n1\n", "trace.txt:2: '1' comes before 2"),
         ("1\n", "fewer than two"),
-    ],
-)
-def test_a_broken_trace_names_its_line(tmp_path: Path, text: str, words: str) -> None:
-    file = tmp_path / "trace.txt"
-    file.write_text(text, encoding="utf-8")
+    ):
+        file = tmp_path / "trace.txt"
+        file.write_text(text, encoding="utf-8")
 
-    with pytest.raises(ConfigError, match=words):
-        read_trace(file)
+        with pytest.raises(ConfigError, match=words):
+            read_trace(file)

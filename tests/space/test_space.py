@@ -25,27 +25,20 @@ from workbench.space.space import (
 )
 
 
-def test_a_parameter_is_asked_for_only_where_it_applies(tmp_path: Path) -> None:
-    space = space_of(tmp_path, SMALL)
-
-    assert "quantization.weight_granularity" not in complete(space, {})
-    assert complete(space, {"quantization.scheme": "dynamic"})["quantization.weight_granularity"] == "tensor"
-
-
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "cpu", "ascend910b3"])
-def test_a_candidate_leads_back_to_an_assignment_that_builds_it(name: str) -> None:
-    space = with_lengths(read_space(SHIPPED.with_name(f"{name}.yaml")), lambda: LENGTHS, 256)
-    rng, led_back = random.Random(0), 0
-    for _ in range(150):
-        try:
-            candidate = build(space, draw(space, rng))
-        except Forbidden:
-            continue
-        assignment = assignment_of(space, candidate)
-        assert assignment is not None, candidate.parameters()
-        assert build(space, assignment) == candidate
-        led_back += 1
-    assert led_back > 10
+def test_a_candidate_leads_back_to_an_assignment_that_builds_it() -> None:
+    for name in ("onnxruntime", "openvino", "cpu", "ascend910b3"):
+        space = with_lengths(read_space(SHIPPED.with_name(f"{name}.yaml")), lambda: LENGTHS, 256)
+        rng, led_back = random.Random(0), 0
+        for _ in range(150):
+            try:
+                candidate = build(space, draw(space, rng))
+            except Forbidden:
+                continue
+            assignment = assignment_of(space, candidate)
+            assert assignment is not None, candidate.parameters()
+            assert build(space, assignment) == candidate
+            led_back += 1
+        assert led_back > 10
 
 
 def test_a_candidate_of_another_space_leads_to_no_assignment(tmp_path: Path) -> None:
@@ -56,33 +49,6 @@ def test_a_candidate_of_another_space_leads_to_no_assignment(tmp_path: Path) -> 
     candidate = build(space, {**complete(space, {}), "serving.intra_op_threads": 2})
 
     assert assignment_of(narrow, candidate) is None
-
-
-def test_forbidden_combinations_are_refused_with_the_users_reason(tmp_path: Path) -> None:
-    space = space_of(tmp_path, SMALL)
-    assignment = complete(space, {"quantization.scheme": "dynamic", "compile.graph_optimization": "basic"})
-
-    with pytest.raises(Forbidden, match="stays in float"):
-        build(space, assignment)
-
-
-def test_what_the_file_forgot_to_forbid_the_candidate_itself_refuses(tmp_path: Path) -> None:
-    space = space_of(
-        tmp_path,
-        SMALL.replace("compile.graph_optimization: [basic], reason", "reason").replace(
-            "  - {quantization.scheme: [dynamic], reason: stays in float}\n", "  []\n"
-        ),
-    )
-
-    with pytest.raises(Forbidden, match="leaves INT8 layers in float"):
-        build(
-            space,
-            {
-                "quantization.scheme": "dynamic",
-                "quantization.weight_granularity": "tensor",
-                "compile.graph_optimization": "basic",
-            },
-        )
 
 
 def test_the_size_counts_distinct_candidates_and_compiles(tmp_path: Path) -> None:
@@ -155,15 +121,6 @@ def test_every_parameter_of_the_shipped_space_is_explained() -> None:
     assert ("quantization.percentile", "99.999, 99.99", "quantization.algorithm is percentile") in [
         row[:3] for row in rows
     ]
-
-
-def test_the_shipped_presets_differ_and_the_first_is_float() -> None:
-    space = shipped()
-    found = [build(space, complete(space, preset.assignment)) for preset in space.presets]
-
-    assert found[0].quantization.scheme == "none"
-    assert len({candidate.id for candidate in found}) == len(found)
-    assert "auto" in [candidate.quantization.balance for candidate in found]
 
 
 def test_a_space_tells_its_words_and_builds_nothing_from_them(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from workbench.report.factors import missing_between
 from workbench.report.words import count_of
 from workbench.search.confirmation import confirm
 from workbench.search.effort import Effort, effort_of_search
-from workbench.search.executors import Measurer, TimeUp, local_members
-from workbench.search.executors.ray import cluster_members, cluster_settings
+from workbench.search.executors import Measurer, TimeUp, local_workers
+from workbench.search.executors.ray import cluster_settings, cluster_workers
 from workbench.search.first_look import FIRST
 from workbench.search.forecast import Distinct
 from workbench.search.memory import check_memory
@@ -119,9 +119,9 @@ def sweep(
         bench = open_bench(question, journal, kept, stages.began)
         with (
             _noted(journal.root, time, stages, command) as ended,
-            local_members(question, bench)
+            local_workers(question, bench)
             if settings is None
-            else cluster_members(settings, question, bench) as members,
+            else cluster_workers(settings, question, bench) as workers,
             tracked(question, journal) as tracker,
         ):
             plan = make_plan(
@@ -129,10 +129,10 @@ def sweep(
                 bench,
                 trials=trials,
                 limit_s=time.limit_s,
-                probe=lambda: _probed(members.cards[0], time),
+                probe=lambda: _probed(workers.cards[0], time),
                 gone=lambda: time.gone_s,
-                cards=len(members.cards),
-                here=members.here,
+                cards=len(workers.cards),
+                here=workers.here,
             )
             on_plan(plan)
             told = _Told(on_evaluation)
@@ -149,24 +149,21 @@ def sweep(
                 trials=trials,
                 time=time,
                 listeners=(told, tracker),
-                executors=members.cards,
-                compilers=members.compilers,
-                hear=members.hear,
-                quarantine=members.quarantine,
+                workers=workers,
                 resumed=resumed,
                 trying=on_trying,
                 looked=on_look,
                 effort=effort,
             )
             stages.searching = False
-            cards = members.trusted([aside.place for aside in end.set_aside])
+            cards = workers.trusted([aside.place for aside in end.set_aside])
             executor = cards[0]
             found = summary_of(question, journal)
             _time_neighbours(journal, executor, time, found)
             front, asked = _by_importance(found), set[str]()
             for _ in range(CONFIRMATION_ROUNDS):
                 asked.update(e.candidate.id for e in front)
-                confirm(question, bench, front, (told,), executors=cards, time=time, hear=members.hear)
+                confirm(question, bench, front, (told,), executors=cards, time=time, hear=workers.hear)
                 with contextlib.suppress(TimeUp):
                     confirm_services(
                         question,

@@ -213,7 +213,7 @@ def evaluate(
     """Evaluate one candidate again, in full and with fresh timing; the sweep's own results stay as they are."""
     from workbench.commands.progress import outcome_words
     from workbench.search.executors import ChildProcess, Task
-    from workbench.search.failure import failed_evaluation
+    from workbench.search.pipeline import failed_evaluation
     from workbench.values.errors import CrashError
 
     with (

@@ -24,7 +24,7 @@ from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import WIDTH, Line, table_lines, wrapped
 from workbench.report.words import Scored, compiled_words, count_of, evidence_sentence, interval, over, scored
-from workbench.search.deferred import audit_words
+from workbench.search.front import audit_words
 from workbench.values.documents.canonical import encode
 from workbench.values.evidence import said_of, sources_of
 from workbench.values.measurement import AccuracyComparison

@@ -30,7 +30,7 @@ from workbench.report.summary import (
 )
 from workbench.report.summary import front as front_of
 from workbench.report.words import drop_of, numbers_of, speedup_of
-from workbench.search.deferred import is_deferred
+from workbench.search.front import is_deferred
 from workbench.values.damage import Damage
 from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, violations
 from workbench.values.results import Evaluation

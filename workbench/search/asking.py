@@ -21,11 +21,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from workbench.evaluation.reuse import doubtful
 from workbench.inputs.experiment import Experiment
-from workbench.search.deferred import predicted_numbers
-from workbench.search.front import with_baseline_drop
+from workbench.search.front import predicted_numbers, with_baseline_drop
 from workbench.search.parts import Prior
-from workbench.search.sampler import WHY, sampler_of
-from workbench.search.stages.smoke import SMOKE_CONSTRAINT
+from workbench.search.stages.accuracy import SMOKE_CONSTRAINT
+from workbench.search.study import WHY, sampler_of
 from workbench.space.space import (
     EXACT_LIMIT,
     Forbidden,

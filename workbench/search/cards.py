@@ -21,9 +21,9 @@ LEAST = 0.05
 less, and ratios are right within it."""
 DEVIATIONS = 4.0
 RECENT = 3
-"""A card is judged by so many of its last evaluations, so that one that begins to throttle is seen."""
+"""A card is compared by so many of its last evaluations, so that one that begins to throttle is seen."""
 FEWEST = 2
-"""Evaluations on a card before it is judged."""
+"""Evaluations on a card before it is compared."""
 
 _Seen = Sequence[tuple[Evaluation, float]]
 """Of one card, in their order, each with the logarithm of the baseline's time over its first one."""

@@ -16,11 +16,10 @@ from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import size, take
-from workbench.search.stages.accuracy import with_accuracy
+from workbench.search.stages.accuracy import smoke, with_accuracy
 from workbench.search.stages.latency import timed_calls
 from workbench.search.stages.predict import may_wait
-from workbench.search.stages.request import Found, Progress, Request
-from workbench.search.stages.smoke import smoke
+from workbench.search.stages.request import Progress, Request, StageResult
 from workbench.space.space import Forbidden, build, suggest
 from workbench.targets import described
 from workbench.targets.base import Session
@@ -48,13 +47,13 @@ def first_int8(experiment: Experiment) -> list[Named]:
     """
     if experiment.model.is_language_model:
         return []
-    found = [(p.name, p.assignment) for p in experiment.space.presets]
-    found += [("", assignment) for assignment in _defaults(experiment)]
-    found = [(name, assignment) for name, assignment in found if _is_int8(experiment, assignment)]
-    found.sort(key=lambda one: not described(_target(experiment, one[1])).int8_pays())
-    kinds = [(_target(experiment, assignment), assignment[_SCHEME]) for _, assignment in found]
-    others = [one for place, one in enumerate(found) if kinds.index(kinds[place]) == place]
-    others += [one for one in found if one not in others and one[0]]
+    candidates = [(p.name, p.assignment) for p in experiment.space.presets]
+    candidates += [("", assignment) for assignment in _defaults(experiment)]
+    candidates = [(name, assignment) for name, assignment in candidates if _is_int8(experiment, assignment)]
+    candidates.sort(key=lambda one: not described(_target(experiment, one[1])).int8_pays())
+    kinds = [(_target(experiment, assignment), assignment[_SCHEME]) for _, assignment in candidates]
+    others = [one for place, one in enumerate(candidates) if kinds.index(kinds[place]) == place]
+    others += [one for one in candidates if one not in others and one[0]]
     return others[:FIRST]
 
 
@@ -82,24 +81,24 @@ def _defaults(experiment: Experiment) -> Iterator[Mapping[str, Scalar]]:
 
 def to_look_at(experiment: Experiment) -> list[Candidate]:
     """Those of `first_int8` at which a short look is possible: no sets of shapes, each of which is a compile."""
-    found = [build(experiment.space, assignment) for _, assignment in first_int8(experiment)]
-    return [candidate for candidate in found if not may_wait(experiment, candidate)]
+    candidates = [build(experiment.space, assignment) for _, assignment in first_int8(experiment)]
+    return [candidate for candidate in candidates if not may_wait(experiment, candidate)]
 
 
-def look(request: Request, steps: Progress, sessions: contextlib.ExitStack) -> None:
+def look(request: Request, progress: Progress, sessions: contextlib.ExitStack) -> None:
     """Some seconds of a candidate: its accuracy over the first samples, its times in the short measurement."""
     experiment, candidate = request.experiment, request.candidate
-    with steps.stage("check"):
+    with progress.stage("check"):
         request.check()
-    artifact, directory = artifact_of(experiment, candidate, request.bench, steps, split=request.split)
+    artifact, directory = artifact_of(experiment, candidate, request.bench, progress, split=request.split)
     if artifact.int8_ops == 0:
         raise CompileError("not one matrix product runs in an integer kernel: `workbench inspect` shows why.")
-    with steps.stage("smoke"):
+    with progress.stage("smoke"):
         session = request.open(artifact, directory, candidate, sessions)
         baseline, reference = request.open_baseline(sessions), request.open_reference(sessions)
-        if steps.then(smoke(request, steps.found, session, reference or baseline)):
+        if progress.then(smoke(request, progress.result, session, reference or baseline)):
             return
-    with steps.stage("accuracy_subset"):
+    with progress.stage("accuracy_subset"):
         ours = _scores(request, candidate, artifact, session, baseline, reference)
         float_file, _ = artifact_of(experiment, experiment.baseline, request.bench)
         theirs = _scores(request, experiment.baseline, float_file, reference or baseline, baseline, reference)
@@ -107,10 +106,10 @@ def look(request: Request, steps: Progress, sessions: contextlib.ExitStack) -> N
         sessions.callback(theirs.close)
         if reference is not None:
             theirs.measure_afresh()  # what the store has are the baseline's answers
-        steps.then(_scored(request, steps.found, ours, theirs))
-    with steps.stage("latency_short"):
+        progress.then(_scored(request, progress.result, ours, theirs))
+    with progress.stage("latency_short"):
         latency = timed_calls(request, session, baseline, experiment.measure.short_calls, anchor=False)
-        steps.then(steps.found.measured(latency=latency).stopped(LOOKED))
+        progress.then(progress.result.measured(latency=latency).stopped(LOOKED))
 
 
 def _scores(
@@ -125,14 +124,14 @@ def _scores(
     return AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
 
 
-def _scored(request: Request, found: Found, ours: AccuracyPass, theirs: AccuracyPass) -> Found:
+def _scored(request: Request, result: StageResult, ours: AccuracyPass, theirs: AccuracyPass) -> StageResult:
     """Over ever more samples, as long as the next step is expected to end within the time."""
     count, began = FEWEST_SAMPLES, time.perf_counter()
     while True:
         outcomes, others = ours.first(count), theirs.first(count)
         scored = min(size(outcomes), size(others))
-        found = with_accuracy(request, found, take(outcomes, scored), take(others, scored))
+        result = with_accuracy(request, result, take(outcomes, scored), take(others, scored))
         gone_s = time.perf_counter() - began
         if scored < count or count >= MOST_SAMPLES or 2 * gone_s > SAMPLES_S:
-            return found
+            return result
         count *= 2

@@ -22,7 +22,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FEWEST_CALLS
 from workbench.prediction.stage import SURFACE_ROUNDS, service_choices, serving_lengths, surface_shapes
 from workbench.search.effort import FULL, Effort
-from workbench.search.stages.dominated import may_be_told
+from workbench.search.stages.dominated import may_look_first
 from workbench.shipping.load_confirmation import LOAD_START_S, SHORTEST_LOAD_S
 from workbench.space.space import Forbidden, build, compile_key, draw, size
 from workbench.values.candidate import Candidate
@@ -57,7 +57,7 @@ class Distinct:
     rows: float = 0.0
     """Of mean length, that one call of each shape computes, of a candidate in the mean."""
     one_file_a_shape: bool = False
-    told_early: bool = False
+    looked_first: bool = False
     """Whether a short look tells that one serves less than another (`stages.dominated`)."""
 
 
@@ -92,7 +92,7 @@ class Cost:
         outputs = distinct.outputs / distinct.candidates
         reusing = (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
         known = min(1.0, KNOWN / max(1, distinct.structures))
-        whole = 1 - DOMINATED * (1 - known) * (1 - AUDITED) if distinct.told_early else 1.0
+        whole = 1 - DOMINATED * (1 - known) * (1 - AUDITED) if distinct.looked_first else 1.0
         full_s = self.memory_s + (self.calls_s + self.curve_s) * effort.calls
         timing_s = self.short_s + full_s * whole + self.row_s * distinct.rows
         files = distinct.compiler_runs / distinct.candidates if distinct.one_file_a_shape else 1.0
@@ -127,7 +127,7 @@ def distinct_among(experiment: Experiment, wanted: int) -> Distinct:
         compiler_runs=len({run for candidate in candidates for run in _compiler_runs(candidate)}),
         rows=fmean(map(_tokens, candidates)) / _mean_length(experiment) if candidates else 0.0,
         one_file_a_shape=any(shapes),
-        told_early=all(may_be_told(experiment, candidate) for candidate in candidates),
+        looked_first=all(may_look_first(experiment, candidate) for candidate in candidates),
     )
 
 

@@ -1,12 +1,19 @@
-"""Which evaluations meet every limit, and which of these no other dominates."""
+"""The front: who is feasible and dominated by nobody, and which deferred candidates may be on it.
+
+A candidate is deferred at the stage `predict` with an accuracy that was measured and a throughput that was predicted,
+from a few of its shapes or from a short look at its times. It may be on the front unless a member is at least as
+accurate and serves more than the upper end of the prediction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.inputs.experiment import Experiment
+from workbench.values.measurement import Estimate
 from workbench.values.metrics import METRICS, drop_metric, metrics
 from workbench.values.objectives import feasible, pareto_front
+from workbench.values.prediction import Prediction
 from workbench.values.results import Evaluation
 
 
@@ -36,3 +43,145 @@ def with_baseline_drop(experiment: Experiment, evaluation: Evaluation) -> dict[s
     if "accuracy" in numbers and name not in numbers and evaluation.candidate.id == experiment.baseline.id:
         numbers[name] = 0.0
     return numbers
+
+
+THROUGHPUT = "service_throughput_per_s"
+_PREDICTED = frozenset({THROUGHPUT, "accuracy"})
+"""Objectives that are known of a candidate that waits."""
+
+
+def may_be_predicted(experiment: Experiment) -> bool:
+    """Whether accuracy and the throughput of a service are all that counts."""
+    service, metrics_asked = experiment.service, {objective.metric for objective in experiment.objectives}
+    return service is not None and service.goal == "throughput" and metrics_asked <= _PREDICTED
+
+
+def is_deferred(evaluation: Evaluation) -> bool:
+    """Whether it stopped on a prediction and on nothing else."""
+    stopped, prediction = evaluation.stop, evaluation.prediction
+    predicted = prediction is not None and prediction.throughput_per_s is not None
+    return stopped is not None and stopped.stage == "predict" and not stopped.violations and predicted
+
+
+def may_be_on_front(experiment: Experiment, evaluations: Mapping[str, Evaluation]) -> list[Evaluation]:
+    """Those that wait and may be on the front, the best prediction first; all of them once an audit has failed."""
+    waiting = [e for e in evaluations.values() if is_deferred(e)]
+    if not audit_failed(evaluations.values()):
+        members = [metrics(e) for e in front_of(experiment, evaluations)]
+        waiting = [
+            e for e in waiting if not any(dominates(m, e.prediction) for m in members if e.prediction is not None)
+        ]
+    return sorted(waiting, key=lambda e: (-_rate(e).value, e.candidate.id))
+
+
+def dominates(member: Mapping[str, float], prediction: Prediction) -> bool:
+    """Whether a member's numbers are as accurate as what was predicted of another, and beyond all that it may serve."""
+    accuracy, rate = prediction.accuracy, prediction.throughput_per_s
+    assert rate is not None  # nothing was predicted otherwise
+    return (accuracy is None or member.get("accuracy", accuracy) >= accuracy) and member[THROUGHPUT] >= rate.high
+
+
+def _rate(evaluation: Evaluation) -> Estimate:
+    assert evaluation.prediction is not None  # it waits
+    assert evaluation.prediction.throughput_per_s is not None
+    return evaluation.prediction.throughput_per_s
+
+
+def predicted_numbers(evaluation: Evaluation) -> dict[str, float]:
+    """What the sampler learns of one that waits, under the names of the objectives."""
+    if not is_deferred(evaluation):
+        return {}
+    assert evaluation.prediction is not None  # it waits
+    accuracy = evaluation.prediction.accuracy
+    return {THROUGHPUT: _rate(evaluation).value, **({} if accuracy is None else {"accuracy": accuracy})}
+
+
+def predicted_errors(evaluation: Evaluation) -> dict[str, float]:
+    """Standard errors of `predicted_numbers`, the interval taken as one of 95 %."""
+    return {THROUGHPUT: (_rate(evaluation).high - _rate(evaluation).low) / 3.92} if is_deferred(evaluation) else {}
+
+
+def known_times(evaluations: Iterable[Evaluation]) -> dict[str, dict[tuple[int, int], Estimate]]:
+    """Structure → (batch, length) → milliseconds at first speed, of all that was compiled and timed in this sweep."""
+    found: dict[str, dict[tuple[int, int], Estimate]] = {}
+    for evaluation in evaluations:
+        if evaluation.prediction is None:
+            continue
+        own = found.setdefault(evaluation.prediction.structure, {})
+        for time in evaluation.prediction.times:
+            own.setdefault((time.batch, time.length), time.p50_ms)
+        service = evaluation.measurement.service
+        if service is not None and evaluation.status == "complete" and evaluation.candidate.compile.one_file_a_shape():
+            for point in service.curve.points:
+                own.setdefault((point.batch, point.length), point.p50_ms)
+    return found
+
+
+def audit_failed(evaluations: Iterable[Evaluation]) -> bool:
+    """Whether a shape's time lay outside of its interval, or a whole set served more than was thought possible."""
+    return any(_wrong(evaluation) for evaluation in evaluations)
+
+
+def _wrong(evaluation: Evaluation) -> bool:
+    prediction = evaluation.prediction
+    if prediction is None:
+        return False
+    if prediction.audit is not None and not prediction.audit.agrees:
+        return True
+    service = evaluation.measurement.service
+    if (
+        evaluation.status != "complete"
+        or prediction.throughput_per_s is None
+        or service is None
+        or service.best is None
+    ):
+        return False
+    reached = (service.best.own or service.best).throughput_per_s  # modelled: of the one clock that forecasts are of
+    return reached.low > prediction.throughput_per_s.high
+
+
+def audit_words(evaluations: Sequence[Evaluation]) -> str:
+    """'14 sets of shapes were predicted before …; 3 audits, all within their intervals'; nothing where none was."""
+    predicted = [e for e in evaluations if e.prediction is not None and e.prediction.throughput_per_s is not None]
+    if not predicted:
+        return ""
+    audits = [e for e in predicted if _is_audit(e)]
+    sets = any(e.prediction is not None and e.prediction.shapes for e in predicted)
+    one, many = ("set of shapes was", "sets of shapes were") if sets else ("candidate was", "candidates were")
+    what = (
+        f"1 {one} predicted before it was"
+        if len(predicted) == 1
+        else f"{len(predicted)} {many} predicted before they were"
+    )
+    whole = "compiled" if sets else "timed"
+    words = f"{what} {whole} whole, {sum(map(is_deferred, predicted))} of them left at that"
+    if not audit_failed(evaluations):
+        several = f"{len(audits)} of the predictions were audited and hold"
+        held = {0: "none was audited", 1: "1 of the predictions was audited and holds"}.get(len(audits), several)
+        return f"{words}; {held}."
+    why = next(_why_wrong(e) for e in predicted if _wrong(e))
+    return f"{words}; an audit found the predictions wrong ({why}), so everything is {whole} whole since."
+
+
+def _is_audit(evaluation: Evaluation) -> bool:
+    """Whether its prediction was put to the test."""
+    assert evaluation.prediction is not None  # it was predicted
+    if evaluation.prediction.shapes:
+        return evaluation.prediction.audit is not None
+    return evaluation.status == "complete"
+
+
+def _why_wrong(evaluation: Evaluation) -> str:
+    prediction, service = evaluation.prediction, evaluation.measurement.service
+    assert prediction is not None  # it was predicted
+    if prediction.audit is not None and not prediction.audit.agrees:
+        wrong = prediction.audit
+        return (
+            f"batch {wrong.batch}, length {wrong.length} took {wrong.measured_ms.value:.3g} ms, predicted were "
+            f"[{wrong.predicted_ms.low:.3g}, {wrong.predicted_ms.high:.3g}]"
+        )
+    assert service is not None  # nothing else is wrong
+    best, most = service.best or service.closest, _rate(evaluation).high
+    return (
+        f"{evaluation.candidate.short_id} serves {best.throughput_per_s.value:.0f}/s, predicted were {most:.0f} at most"
+    )

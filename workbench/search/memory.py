@@ -18,7 +18,7 @@ PROCESSES_BYTES = 500_000_000
 """Of this command and the process that evaluates, before they hold a model."""
 CALIBRATION, CALIBRATION_OF_SMALL = 2.4, 12.0
 """Times the model's file, while its activations are observed."""
-JUDGED = 1.0
+EXECUTED = 1.0
 """Times a language model's folder, while a checkpoint of it is executed beside the float model's head [inferred]."""
 TORCH_BYTES = 400_000_000
 SESSION = 1.3
@@ -49,11 +49,11 @@ def forecast_memory(size_bytes: int, workers: int, cards: int = 1) -> int:
 def memory_of(experiment: Experiment, cards: int = 1) -> int:
     """`forecast_memory` of an experiment.
 
-    Of a language model, which is read block by block: its blocks may stay in memory while it is judged, and every run
-    of the quantizer looks again at what it needs.
+    Of a language model, which is read block by block: its blocks may stay in memory while it is evaluated, and every
+    run of the quantizer looks again at what it needs.
     """
     if experiment.model.is_language_model:
-        return PROCESSES_BYTES + TORCH_BYTES + int(JUDGED * experiment.model.size_bytes)
+        return PROCESSES_BYTES + TORCH_BYTES + int(EXECUTED * experiment.model.size_bytes)
     serves = experiment.service is not None and experiment.service.confirm_s > 0
     choices = experiment.space.service
     workers = max(choices.workers, default=1) if serves and choices is not None else int(serves)

@@ -11,9 +11,8 @@ from statistics import median
 import numpy as np
 
 from workbench.inputs.experiment import Experiment
-from workbench.search.deferred import predicted_errors, predicted_numbers
-from workbench.search.front import front_of, with_baseline_drop
-from workbench.search.parts import BESIDE_RUNS, Costs, Judged, Prior, Question, Seen, judged, logged
+from workbench.search.front import front_of, predicted_errors, predicted_numbers, with_baseline_drop
+from workbench.search.parts import BESIDE_RUNS, Costs, Goals, Prior, Ranking, Seen, logged, rank
 from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import Assignment, Forbidden, SearchSpace, build, combinations, complete, draw, raw_size
 from workbench.values.candidate import Candidate
@@ -44,7 +43,7 @@ class Outlook:
     """
 
     pool: Sequence[Assignment]
-    judged: Judged
+    ranking: Ranking
     by_runs: bool
     modelled: bool
 
@@ -74,13 +73,13 @@ def outlook_of(
     by_runs = any(e.compiled or e.shared for e in known.values())
     if by_runs:
         costs = replace(costs, runs=_runs_of(space, pool, known.values()))
-    question = Question(objectives=experiment.objectives, constraints=experiment.constraints)
+    question = Goals(objectives=experiment.objectives, constraints=experiment.constraints)
     # in the order of their trials, which a run that goes on finds again: sums depend on the order
     seen = [_seen(experiment, assignment, known[i]) for i, assignment in tried.items() if i in known]
     if in_flight:
-        expected = judged(question, axes, axes.codes(in_flight), seen, Costs(), np.random.default_rng(seed), priors)
+        expected = rank(question, axes, axes.codes(in_flight), seen, Costs(), np.random.default_rng(seed), priors)
         seen += [_believed(expected, place, assignment) for place, assignment in enumerate(in_flight)]
-    found = judged(
+    found = rank(
         question,
         axes,
         np.vstack([codes, axes.codes(near)]),
@@ -90,7 +89,7 @@ def outlook_of(
         priors,
     )
     modelled = any(e.toolchain.emulated for e in known.values())
-    return Outlook(pool=pool, judged=found, by_runs=by_runs, modelled=modelled)
+    return Outlook(pool=pool, ranking=found, by_runs=by_runs, modelled=modelled)
 
 
 def _runs_of(space: SearchSpace, pool: Sequence[Assignment], known: Iterable[Evaluation]) -> Callable[[int], int]:
@@ -119,7 +118,7 @@ def compiled_files(candidate: Candidate) -> frozenset[File]:
 
 def why(experiment: Experiment, outlook: Outlook, place: int) -> str:
     """What is expected of a proposal and what it costs, in one sentence."""
-    found = outlook.judged
+    found = outlook.ranking
     words = []
     for metric in dict.fromkeys(o.metric for o in experiment.objectives):
         if metric in found.predicted:
@@ -188,7 +187,7 @@ def _seen(experiment: Experiment, assignment: Assignment, evaluation: Evaluation
     )
 
 
-def _believed(expected: Judged, place: int, assignment: Assignment) -> Seen:
+def _believed(expected: Ranking, place: int, assignment: Assignment) -> Seen:
     """A candidate in flight, as if it had come out as it is expected to; of classes of its own, which nobody knows."""
     numbers, errors = {}, {}
     for metric, (mean, deviation) in expected.predicted.items():

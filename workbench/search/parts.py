@@ -85,7 +85,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Goals:
     objectives: tuple[Objective, ...]
     constraints: tuple[Constraint, ...]
 
@@ -96,7 +96,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Ranking:
     """What is expected of a pool.
 
     Attributes:
@@ -118,15 +118,15 @@ class Judged:
     new_time: Floats
 
 
-def judged(
-    question: Question,
+def rank(
+    question: Goals,
     axes: Axes,
     pool: Codes,
     seen: Sequence[Seen],
     costs: Costs,
     rng: np.random.Generator,
     priors: Sequence[Prior] = (),
-) -> Judged:
+) -> Ranking:
     """What each of the pool is worth; deterministic for a generator's state.
 
     Args:
@@ -135,11 +135,11 @@ def judged(
         priors: no measurements of this sweep: they tell what to expect, never what is on the front or what is known.
     """
     codes = axes.codes([s.assignment for s in seen])
-    numerics, time = (told_by_class(codes, [getattr(s, c) for s in seen], pool) for c in ("numerics", "time"))
+    numerics, time = (match_classes(codes, [getattr(s, c) for s in seen], pool) for c in ("numerics", "time"))
     cost = costs.each_s + costs.numerics_s * numerics.new + costs.time_s * time.new
     if len(seen) + sum(len(p.seen) for p in priors) < FEWEST:
         none = np.full(len(pool), np.nan)
-        return Judged(
+        return Ranking(
             order=np.arange(len(pool)),
             gain=none,
             cost=cost,
@@ -149,8 +149,11 @@ def judged(
             new_time=time.new,
         )
     wide = axes.with_sources([p.alike for p in priors])
-    told = [wide.of_source(axes.codes([s.assignment for s in p.seen]), at) for at, p in enumerate(priors)]
-    all_codes, all_seen = np.vstack([wide.of_source(codes, None), *told]), [*seen, *(s for p in priors for s in p.seen)]
+    earlier = [wide.of_source(axes.codes([s.assignment for s in p.seen]), at) for at, p in enumerate(priors)]
+    all_codes, all_seen = (
+        np.vstack([wide.of_source(codes, None), *earlier]),
+        [*seen, *(s for p in priors for s in p.seen)],
+    )
     asked = wide.of_source(pool, None)
     fitted = {name: _fitted(name, wide, all_codes, all_seen) for name in question.metrics}
     predicted = {
@@ -167,7 +170,7 @@ def judged(
         likely = np.argsort(-gain, kind="stable")[:_LIKELY]
         cost = np.full(len(pool), np.inf)
         cost[likely] = [BESIDE_RUNS + costs.runs(int(place)) for place in likely]
-    return Judged(
+    return Ranking(
         order=np.argsort(-gain / cost, kind="stable"),
         gain=gain,
         cost=cost,
@@ -215,7 +218,7 @@ def _of_numerics(metric: str) -> bool:
     return metric.startswith("accuracy")
 
 
-def _by_class(metric: str, predicted: Interval, left: float, told: Told, seen: Sequence[Seen]) -> Interval:
+def _by_class(metric: str, predicted: Interval, left: float, match: ClassMatch, seen: Sequence[Seen]) -> Interval:
     """What a process says, where a candidate's class may be known: with that probability it is what was measured of it.
 
     Args:
@@ -224,12 +227,12 @@ def _by_class(metric: str, predicted: Interval, left: float, told: Told, seen: S
     mean, deviation = predicted
     if not seen:
         return mean, np.hypot(deviation, left)
-    values = np.array([s.numbers.get(metric, np.nan) for s in seen])[told.member]
-    errors = np.array([s.errors.get(metric, 0.0) for s in seen])[told.member]
+    values = np.array([s.numbers.get(metric, np.nan) for s in seen])[match.member]
+    errors = np.array([s.errors.get(metric, 0.0) for s in seen])[match.member]
     if logged(metric):
         values = np.where(values > 0, values, np.nan)
         errors, values = errors / values, np.log(values)
-    new = np.where(np.isfinite(values), told.new, 1.0)
+    new = np.where(np.isfinite(values), match.new, 1.0)
     values, errors = (np.where(np.isfinite(each), each, 0.0) for each in (values, errors))
     between = new * (1 - new) * (mean - values) ** 2
     variance = new * (deviation**2 + left**2) + (1 - new) * np.minimum(errors, deviation) ** 2 + between
@@ -237,7 +240,7 @@ def _by_class(metric: str, predicted: Interval, left: float, told: Told, seen: S
 
 
 def _gain(
-    question: Question,
+    question: Goals,
     predicted: Mapping[str, Interval],
     chance: Floats,
     seen: Sequence[Seen],
@@ -280,7 +283,7 @@ def _turned(objective: Objective, values: Floats) -> Floats:
     return -values if objective.direction == "maximize" else values
 
 
-def _known_front(question: Question, seen: Sequence[Seen]) -> Floats:
+def _known_front(question: Goals, seen: Sequence[Seen]) -> Floats:
     """Costs of the measured candidates that keep every limit and that none dominates, logarithms where ratios count."""
     points = []
     for s in seen:
@@ -335,7 +338,7 @@ def improvement(front: Floats, points: Floats, probes: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ClassMatch:
     """Of each candidate of a pool: the probability that none of the known classes is its own, and otherwise which of
     those seen is most likely of its class."""
 
@@ -343,8 +346,8 @@ class Told:
     member: npt.NDArray[np.int64]
 
 
-def told_by_class(codes: Codes, classes: Sequence[str], pool: Codes) -> Told:
-    """What is told of a pool by the classes of those seen.
+def match_classes(codes: Codes, classes: Sequence[str], pool: Codes) -> ClassMatch:
+    """What the classes of those seen say of a pool.
 
     Of every parameter it is learned how often a change of it alone changes the class: a class whose members differ in
     it says that there it changes nothing, however many they are; two members of different classes blame what they
@@ -355,7 +358,7 @@ def told_by_class(codes: Codes, classes: Sequence[str], pool: Codes) -> Told:
     """
     rows = [i for i, each in enumerate(classes) if each]
     if not rows:
-        return Told(new=np.ones(len(pool)), member=np.zeros(len(pool), dtype=np.int64))
+        return ClassMatch(new=np.ones(len(pool)), member=np.zeros(len(pool), dtype=np.int64))
     known = codes[rows]
     _, of = np.unique(np.array([classes[i] for i in rows]), return_inverse=True)
     _, context_of = np.unique(np.vstack([known, pool]) < 0, axis=0, return_inverse=True)
@@ -375,7 +378,7 @@ def told_by_class(codes: Codes, classes: Sequence[str], pool: Codes) -> Told:
             likely = np.einsum("nkp,kp->nk", pool[some, None, :] != known[None, :, :], logs)
             kept[some] = np.exp(likely.max(axis=1))
             member[some] = likely.argmax(axis=1)
-    return Told(new=1 - kept, member=np.array(rows)[member])
+    return ClassMatch(new=1 - kept, member=np.array(rows)[member])
 
 
 def _change(known: Codes, of: npt.NDArray[np.int64], cleared: Floats, elsewhere: Floats) -> Floats:

@@ -44,19 +44,18 @@ from workbench.search.asking import (
     why_now,
 )
 from workbench.search.cards import suspects
-from workbench.search.deferred import may_be_on_front
 from workbench.search.effort import FULL, Effort
-from workbench.search.executors import Compiler, Executor, InProcess, Task, TimeUp, WorkerPool, survived
+from workbench.search.executors import Executor, InProcess, Task, TimeUp, WorkerPool, Workers, survived
 from workbench.search.first_look import to_look_at
-from workbench.search.front import front_of
-from workbench.search.study_log import sound_study
+from workbench.search.front import front_of, may_be_on_front
+from workbench.search.study import sound_study
 from workbench.search.time_limit import RunTime
 from workbench.search.warm_start import WarmStart, first_proposals, fixed, priors
 from workbench.space.space import Forbidden, build, size, suggest
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.evidence import SHORT, sources_of
-from workbench.values.results import Evaluation, Place
+from workbench.values.results import Evaluation
 
 _log = logging.getLogger(__name__)
 
@@ -107,14 +106,11 @@ def run_sweep(
     trials: int | None = None,
     time: RunTime | None = None,
     listeners: Sequence[Listener] = (),
-    executors: Sequence[Executor] = (),
-    compilers: Sequence[Compiler] = (),
+    workers: Workers | None = None,
     resumed: Callable[[Candidate], None] = lambda candidate: None,
     trying: Callable[[Candidate, str], None] = lambda candidate, why: None,
     looked: Callable[[Evaluation], None] = lambda look: None,
     effort: Effort = FULL,
-    hear: Callable[[], None] = lambda: None,
-    quarantine: Callable[[Place, str], bool] = lambda place, reason: False,
 ) -> SweepEnd:
     """Search until `trials` distinct candidates are evaluated in all, the search's time is up, or the space is empty.
 
@@ -128,17 +124,14 @@ def run_sweep(
     Args:
         time: of the whole run, of which the search leaves what confirming its front needs; None for as long as it
             takes.
-        executors: where evaluations run, as many at once; in this process where there is none, and then a crash of one
-            ends the sweep.
-        compilers: compile ahead for them.
+        workers: who evaluates and compiles ahead; this process where it is None, and then a crash of a candidate ends
+            the sweep.
         resumed: told of a candidate that was in flight when an earlier run ended, or failed by no fault of its own,
             before it is evaluated again.
         trying: told of every candidate before it is evaluated, and why it comes now.
         looked: told of each first look at INT8, before anything is measured in full; it is no evaluation, and none is
             written.
         effort: of every evaluation of this search.
-        hear: called now and then while several executors work, to pass on what they said meanwhile.
-        quarantine: as of `Members`; asked before the executor that is bound to a card is given nothing more.
 
     Raises:
         ConfigError: what this sweep measured before, it measured with another toolchain; or `warm_start:` names a
@@ -156,8 +149,12 @@ def run_sweep(
     for evaluation in known.values():
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
-    with WorkerPool[_Flight](executors or (InProcess(experiment, bench),), compilers, hear) as pool:
-        asked = (resumed, trying, looked, quarantine, effort)
+    with (
+        WorkerPool[_Flight]((InProcess(experiment, bench),))
+        if workers is None
+        else WorkerPool[_Flight](workers.cards, workers.compilers, workers.hear) as pool
+    ):
+        asked = (resumed, trying, looked, workers, effort)
         loop = _Loop(experiment, bench, study, known, pool, listeners, time, warm, *asked)
         with _writable(bench.journal.root):
             loop.bring_back(comes_again(study, known, failed=unlucky, lost=bench.journal.lost()))
@@ -221,7 +218,7 @@ class _Loop:
     resumed: Callable[[Candidate], None]
     trying: Callable[[Candidate, str], None]
     looked: Callable[[Evaluation], None]
-    quarantine: Callable[[Place, str], bool]
+    workers: Workers | None
     effort: Effort
 
     def __post_init__(self) -> None:
@@ -448,7 +445,8 @@ class _Loop:
     def set_cards_aside(self) -> None:
         """Give cards that are not to be trusted nothing more, and have what they measured be measured elsewhere."""
         for suspect in suspects(self.known.values()):
-            if not (self.quarantine(suspect.place, suspect.reason) or self.pool.set_aside(suspect.place)):
+            held = self.workers is not None and self.workers.quarantine(suspect.place, suspect.reason)
+            if not (held or self.pool.set_aside(suspect.place)):
                 continue
             wrong = set(suspect.measured)
             wrong |= {i for i, e in self.known.items() if wrong.intersection(sources_of(e).values())}

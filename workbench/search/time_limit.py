@@ -16,7 +16,7 @@ from workbench.load.result import P99_ANSWERS
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.forecast import Cost
 from workbench.search.front import front_of
-from workbench.search.stages.fidelity import SEARCHED
+from workbench.search.stages.accuracy import SEARCHED
 from workbench.shipping.load_confirmation import LONGEST_LOAD, load_seconds
 from workbench.values.evidence import source_of
 from workbench.values.results import Evaluation

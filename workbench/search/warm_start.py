@@ -29,7 +29,7 @@ from workbench.search.earlier import (
 )
 from workbench.search.front import front_of, with_baseline_drop
 from workbench.search.outlook import errors_of
-from workbench.search.parts import Prior, Question, Seen, logged
+from workbench.search.parts import Goals, Prior, Seen, logged
 from workbench.space.space import assignment_like
 from workbench.values.dimension import Scalar
 from workbench.values.documents.canonical import DecodeError, decode, encode
@@ -261,7 +261,7 @@ def _lesson(
     errors = errors_of(evaluation, numbers)
     ratios: dict[str, float] = {}
     widths: dict[str, float] = {}
-    for metric in Question(objectives=experiment.objectives, constraints=experiment.constraints).metrics:
+    for metric in Goals(objectives=experiment.objectives, constraints=experiment.constraints).metrics:
         if metric not in numbers or metric not in base:
             continue
         if not logged(metric):

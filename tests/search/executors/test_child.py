@@ -1,5 +1,7 @@
-"""A process of its own for evaluations: the same results, and whatever happens to it happens to it alone."""
+"""A process of its own for evaluations: the same results and errors; what happens to it happens to it alone."""
 
+import errno
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -17,10 +20,10 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import MOST_CALLS, Experiment, read_experiment
-from workbench.search.executors import ChildProcess, Task, TimeUp
+from workbench.search.executors import ChildProcess, Task, TimeUp, decode_error, encode_error
 from workbench.search.pipeline import evaluate
 from workbench.values.candidate import Candidate
-from workbench.values.errors import ConfigError, CrashError
+from workbench.values.errors import CompileError, ConfigError, CrashError, ToolchainError
 
 ROOT = Path(__file__).parents[3]
 STAGES: list[str] = []
@@ -55,7 +58,6 @@ def test_a_child_evaluates_as_this_process_does_and_ignores_what_ends_the_sweep(
     STAGES.clear()
     with ChildProcess(question, bench) as executor:
         assert executor.probe() > 0
-        assert executor.pid is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(executor.pid, number)  # a terminal and a service manager mean the sweep, which ends the child
         theirs = executor.evaluate(Task(candidate=question.baseline))
@@ -93,7 +95,6 @@ def test_a_child_that_dies_is_named_with_stage_and_signal_and_replaced(lasting: 
         assert executor.probe() > 0
 
     assert crash.value.stage == "smoke"
-    assert crash.value.log_path is not None
     assert "Fatal Python error: Aborted" in crash.value.log_path.read_text(encoding="utf-8")
 
 
@@ -123,7 +124,6 @@ with ChildProcess(question, bench) as executor:
 """
     places = [str(question.path), str(bench.journal.root), str(bench.store.root)]
     with subprocess.Popen([sys.executable, "-c", code, *places], stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
-        assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
 
@@ -142,3 +142,43 @@ def test_a_candidate_in_flight_at_the_end_of_the_time_is_ended_and_the_next_task
         with pytest.raises(TimeUp):  # at whichever stage it was
             executor.evaluate(Task(candidate=question.baseline), until=time.perf_counter() + 0.05)
         assert executor.probe(until=time.perf_counter() + 600) > 0
+
+
+def arrived(error: Exception) -> Exception:
+    """As the sweep sees it, raised with a traceback there and sent as text."""
+    try:
+        raise error
+    except Exception as raised:
+        return decode_error(json.loads(json.dumps(encode_error(raised))))
+
+
+def test_errors_raised_on_purpose_keep_class_words_and_facts() -> None:
+    wrong = arrived(ConfigError("is wrong.", file="x.yaml", line=3, key="a.b", hint="Mend it."))
+    refused = arrived(CompileError("no.", transient=True))
+
+    assert isinstance(wrong, ConfigError)
+    assert str(wrong) == "x.yaml:3: a.b: is wrong. Mend it."
+    assert (wrong.file, wrong.line, wrong.key) == ("x.yaml", 3, "a.b")
+    assert isinstance(arrived(ToolchainError("no device.")), ToolchainError)
+    assert isinstance(refused, CompileError)
+    assert refused.transient
+
+
+def test_mistakes_keep_their_class_and_bring_their_traceback() -> None:
+    for error in (KeyError("x"), ZeroDivisionError("by zero"), RuntimeError("a"), StopIteration("s")):
+        found = arrived(error)
+        assert type(found) is type(error)
+        assert found.args == error.args
+        assert "test_child.py" in found.__notes__[0]
+    full = arrived(OSError(errno.ENOSPC, "No space left on device", "/x"))
+    assert isinstance(full, OSError)
+    assert (full.errno, full.filename) == (errno.ENOSPC, "/x")
+
+
+def test_a_class_of_somebody_else_arrives_as_the_nearest_of_pythons_own_with_its_name() -> None:
+    singular = arrived(np.linalg.LinAlgError("singular"))
+    undecodable = arrived(UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"))
+
+    assert type(singular) is ValueError
+    assert str(singular) == "LinAlgError: singular"
+    assert isinstance(undecodable, ValueError)

@@ -58,14 +58,6 @@ def test_two_cards_work_at_the_same_time_and_each_is_given_one_thing() -> None:
     assert places == {"on a", "on b"}
 
 
-def test_a_single_card_works_in_the_calling_thread() -> None:
-    threads: list[int] = []
-    with WorkerPool[str]([Card("a", lambda _: threads.append(threading.get_ident()))]) as pool:
-        pool.begin("it", work)
-        assert [done.what for done in all_of(pool)] == ["it"]
-    assert threads == [threading.get_ident()]
-
-
 def test_compilers_work_ahead_of_a_card_but_not_further_than_it_can_soon_take() -> None:
     measured, compiled = threading.Event(), threading.Semaphore(0)
     pool = WorkerPool[str](
@@ -112,26 +104,11 @@ def test_what_ends_a_compile_ahead_is_the_result_and_costs_nobody_else_anything(
             pool.begin("at the card", work)
             pool.begin("in the compiler", work, candidate())
             done = pool.first()
-            assert done is not None
             assert (done.what, pool.working, pool.free) == ("in the compiler", ("at the card",), True)
             with pytest.raises(type(raised), match=str(raised)):
                 done.future.result()
             measured.set()
             assert [one.future.result().status for one in all_of(pool)] == ["complete"]
-
-
-def test_every_compile_that_ends_so_is_told_even_where_nothing_else_is_in_flight() -> None:
-    together = threading.Barrier(2, timeout=SLOW_S)
-
-    def time_up(_: Candidate) -> None:
-        together.wait()
-        raise TimeUp("compile")
-
-    with WorkerPool[str]([Card("a")], [CompilerOf(time_up), CompilerOf(time_up)]) as pool:
-        pool.begin("first", work, candidate())
-        pool.begin("second", work, candidate())
-        assert sorted(done.what for done in all_of(pool)) == ["first", "second"]
-        assert not pool.working
 
 
 def test_a_card_that_is_set_aside_gets_nothing_more_once_it_has_ended_and_the_last_one_stays() -> None:
@@ -146,14 +123,3 @@ def test_a_card_that_is_set_aside_gets_nothing_more_once_it_has_ended_and_the_la
             pool.begin(what, work)
             assert not pool.free
             assert [done.future.result().started_at for done in all_of(pool)] == ["on b"]
-
-
-def test_whoever_is_bound_to_no_card_cannot_be_set_aside() -> None:
-    workers = [Card("a"), Card("b")]
-    for worker in workers:
-        worker.place = None
-    with WorkerPool[str](workers) as pool:
-        assert not pool.set_aside(Place(host="here", card="a"))
-        pool.begin("first", work)
-        pool.begin("second", work)
-        assert len({done.future.result().started_at for done in all_of(pool)}) == 2

@@ -6,10 +6,10 @@ with ChildProcess(experiment, bench) as executor:      # a candidate that takes 
 
 from workbench.search.executors.base import Compiler, Executor, InProcess, Measurer, TimeUp
 from workbench.search.executors.child import ChildProcess
-from workbench.search.executors.members import Members, cards_of, local_members
 from workbench.search.executors.messages import decode_error, encode_error
-from workbench.search.executors.task import Task
 from workbench.search.executors.worker_pool import Done, WorkerPool, survived
+from workbench.search.executors.workers import Workers, cards_of, local_workers
+from workbench.search.stages.request import Task
 
 __all__ = [
     "ChildProcess",
@@ -18,13 +18,13 @@ __all__ = [
     "Executor",
     "InProcess",
     "Measurer",
-    "Members",
     "Task",
     "TimeUp",
     "WorkerPool",
+    "Workers",
     "cards_of",
     "decode_error",
     "encode_error",
-    "local_members",
+    "local_workers",
     "survived",
 ]

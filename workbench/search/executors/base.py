@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors.task import Task, carry_out
+from workbench.search.pipeline import carry_out
+from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
 from workbench.values.measurement import Latency, ServiceResult
 from workbench.values.results import Evaluation, Place, StageTiming
@@ -38,7 +39,7 @@ class Executor(Protocol):
     """The card that it is bound to; None where it sees all that there are, or is on whichever is free."""
 
     def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
-        """As `workbench.search.pipeline.evaluate`, errors included.
+        """As `workbench.search.pipeline.carry_out`, errors included.
 
         Args:
             until: moment of `time.perf_counter` at which it is ended; None for no such moment.
@@ -66,7 +67,7 @@ class Compiler(Protocol):
     """Makes one candidate's files at a time, without a card."""
 
     def compile(self, candidate: Candidate, *, until: float | None = None) -> tuple[StageTiming, ...]:
-        """As `workbench.search.stages.ahead.made_ahead`: the files lie in the store then.
+        """As `workbench.search.stages.predict.made_ahead`: the files lie in the store then.
 
         Args:
             until: moment of `time.perf_counter` at which it is ended; None for no such moment.

@@ -2,7 +2,7 @@
 
 to the process      {"experiment", "workspace", "identity", "seed", "journal", "store", "shared", "card", "alone",
                     "level"} first, then
-                    {"task": "evaluate", "candidate", "incumbents", "split", "gates", "effort"}
+                    {"task": "evaluate"} and the fields of a `Task`
                     {"task": "compile", "candidate"}
                     {"task": "time", "candidate"}
                     {"task": "service", "candidate", "seconds"}
@@ -65,7 +65,7 @@ class Line:
 def encode_error(error: BaseException) -> Message:
     """An exception as data, its traceback with it."""
     only = error.args[0] if len(error.args) == 1 else None  # str() of a KeyError would quote it
-    told: Message = {
+    message: Message = {
         "kind": "error",
         "class": type(error).__name__,
         "text": only if isinstance(only, str) else str(error),
@@ -73,37 +73,37 @@ def encode_error(error: BaseException) -> Message:
     }
     if isinstance(error, ConfigError):
         file = None if error.file is None else str(error.file)
-        told["config"] = {"rule": error.rule, "file": file, "line": error.line, "key": error.key, "hint": error.hint}
+        message["config"] = {"rule": error.rule, "file": file, "line": error.line, "key": error.key, "hint": error.hint}
     elif isinstance(error, CandidateError):
-        told["log_path"] = None if error.log_path is None else str(error.log_path)
-        told["transient"] = error.transient
+        message["log_path"] = None if error.log_path is None else str(error.log_path)
+        message["transient"] = error.transient
     elif isinstance(error, OSError):
-        told["os"] = [error.errno, error.strerror, error.filename if isinstance(error.filename, str) else None]
+        message["os"] = [error.errno, error.strerror, error.filename if isinstance(error.filename, str) else None]
     if not isinstance(error, WorkbenchError):
-        told["builtin"] = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
-    return told
+        message["builtin"] = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
+    return message
 
 
-def decode_error(told: Message) -> Exception:
+def decode_error(message: Message) -> Exception:
     """The exception again: the workbench's own as they were, any other as the nearest class that Python itself has.
 
     The traceback of the other process is a note of the exception, where it is a programming mistake.
     """
     error: Exception
-    if "config" in told:
-        return ConfigError(**told["config"])
-    kind = getattr(errors, told["class"], None)
-    if "builtin" not in told and isinstance(kind, type) and issubclass(kind, WorkbenchError):
+    if "config" in message:
+        return ConfigError(**message["config"])
+    kind = getattr(errors, message["class"], None)
+    if "builtin" not in message and isinstance(kind, type) and issubclass(kind, WorkbenchError):
         if issubclass(kind, CandidateError):
-            log_path = None if told["log_path"] is None else Path(told["log_path"])
-            return kind(told["text"], log_path=log_path, transient=told["transient"])
-        return kind(told["text"])
-    if "os" in told:
-        number, words, name = told["os"]
-        error = OSError(told["text"]) if number is None else OSError(number, words, name)
+            log_path = None if message["log_path"] is None else Path(message["log_path"])
+            return kind(message["text"], log_path=log_path, transient=message["transient"])
+        return kind(message["text"])
+    if "os" in message:
+        number, words, name = message["os"]
+        error = OSError(message["text"]) if number is None else OSError(number, words, name)
     else:
-        error = _nearest(told["builtin"], told["class"], told["text"])
-    error.add_note(f"In the evaluation process:\n{told['traceback']}")
+        error = _nearest(message["builtin"], message["class"], message["text"])
+    error.add_note(f"In the evaluation process:\n{message['traceback']}")
     return error
 
 

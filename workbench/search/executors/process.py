@@ -26,12 +26,12 @@ from workbench.evaluation.shared_store import STORE_VARIABLE, open_shared_store
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.executors.messages import Line, Message, encode_error
-from workbench.search.executors.task import carry_out, task_from_json
-from workbench.search.pipeline import timed
+from workbench.search.pipeline import carry_out, timed
 from workbench.search.plan import probe_call_ms
-from workbench.search.stages.ahead import made_ahead
+from workbench.search.stages.predict import made_ahead
+from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate, candidate_from_json
-from workbench.values.documents.canonical import encode
+from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.files import lock_file
 from workbench.values.system.lifeline import die_with
@@ -99,7 +99,8 @@ def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> 
                 seconds=task["seconds"],
             )
         )
-    return carry_out(task_from_json(task), experiment, bench).to_json()
+    asked = {name: value for name, value in task.items() if name != "task"}
+    return carry_out(decode(Task, asked), experiment, bench).to_json()
 
 
 def _opened(opening: Message, line: Line, stack: contextlib.ExitStack) -> tuple[Experiment, Bench]:

@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import Compiler, Executor
-from workbench.search.executors.task import Task
-from workbench.search.failure import failed_evaluation
+from workbench.search.pipeline import failed_evaluation
+from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MAX_CRASHES, CrashError
 from workbench.values.results import MAX_ATTEMPTS, Evaluation, Place, StageTiming
@@ -64,7 +64,7 @@ class WorkerPool(Generic[_What]):
         """Args: hear: called in the waiting thread, a few times a second."""
         self._hear = hear
         self._cards, self._compilers = list(cards), list(compilers)
-        self._compiles, self._members = bool(compilers), len(cards)
+        self._compiles, self._usable = bool(compilers), len(cards)
         self._trusted = {card.place for card in cards if card.place is not None}
         self._compiling: dict[Future[tuple[StageTiming, ...]], tuple[_Flight[_What], Compiler]] = {}
         self._waiting: list[_Flight[_What]] = []
@@ -84,7 +84,7 @@ class WorkerPool(Generic[_What]):
     def free(self) -> bool:
         """Whether something more may begin: no more is compiled ahead than the cards can soon take."""
         if self._compiles:
-            return bool(self._compilers) and len(self._waiting) < self._members
+            return bool(self._compilers) and len(self._waiting) < self._usable
         return bool(self._cards) and not self._waiting
 
     @property
@@ -121,10 +121,10 @@ class WorkerPool(Generic[_What]):
 
     def set_aside(self, place: Place) -> bool:
         """Give this card nothing more; False where nobody is bound to it, or it is the last one."""
-        if place not in self._trusted or self._members <= 1:
+        if place not in self._trusted or self._usable <= 1:
             return False
         self._trusted.discard(place)
-        self._members -= 1
+        self._usable -= 1
         self._cards = [card for card in self._cards if card.place != place]
         return True
 

@@ -1,16 +1,28 @@
-"""How right it is: first over growing parts of the split, then over all of it."""
+"""How right it is: a few samples before many, then growing parts of the split, then all of it; and how far its answers
+lie from float32, in the search where somebody asks for it, and of all that is confirmed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from workbench.evaluation.accuracy_pass import AccuracyPass
+from workbench.evaluation.carried import first_steps, whole_samples
 from workbench.evaluation.keys import accuracy_key
-from workbench.evaluation.reference import reference_words
+from workbench.evaluation.reference import apart_from_baseline, reference_words
+from workbench.inputs.dataset import Batch
+from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (
     Outcomes,
+    Outputs,
+    agreement,
+    cut_alike,
     load_outcomes,
+    not_by_distance,
     per_sample,
     primary_of,
     same_outcomes,
@@ -20,31 +32,36 @@ from workbench.inputs.metrics import (
     take,
 )
 from workbench.search.limits import rejection
-from workbench.search.stages.request import Found, Request
+from workbench.search.stages.request import Request, StageResult
+from workbench.shipping.fidelity import Extent, fidelity_of_sessions
+from workbench.targets.base import Session
 from workbench.values import significance
 from workbench.values.artifact import Artifact
+from workbench.values.errors import MeasureError
 from workbench.values.measurement import SAME_ANSWERS, Accuracy, AccuracyComparison, Estimate
-from workbench.values.metrics import accuracy_metrics, drop_metric
+from workbench.values.metrics import METRICS, accuracy_metrics, drop_metric, fidelity_metrics
 from workbench.values.results import Evaluation
 from workbench.values.reuse import Reuse, audit_of_answers
 
 
-def take_answers(request: Request, found: Found, scores: AccuracyPass, artifact: Artifact, directory: Path) -> Found:
+def take_answers(
+    request: Request, result: StageResult, scores: AccuracyPass, artifact: Artifact, directory: Path
+) -> StageResult:
     """Another's outcomes where its files compute the same, else say under which key its own may be reused.
 
     On held-out data everything is measured, as it is by the baseline, which only is a source.
     """
     if request.split != "validation":
-        return found
+        return result
     at = (request.candidate, request.bench, artifact, directory)
-    key = accuracy_key(*at, witness=found.witness, scored=scores.scored)
+    key = accuracy_key(*at, witness=result.witness, scored=scores.scored)
     known = request.source("accuracy", key)
     if known is not None and request.reusable.audited:
         scores.measure_afresh()
     elif known is not None and (reused := _answers_of(request, known)) is not None:
         scores.reuse(reused)
-        return found.under(Reuse(kind="accuracy", key=key, source=known.candidate.id))
-    return found.under(Reuse(kind="accuracy", key=key))
+        return result.under(Reuse(kind="accuracy", key=key, source=known.candidate.id))
+    return result.under(Reuse(kind="accuracy", key=key))
 
 
 def _answers_of(request: Request, known: Evaluation) -> Outcomes | None:
@@ -55,71 +72,71 @@ def _answers_of(request: Request, known: Evaluation) -> Outcomes | None:
         return None
 
 
-def _audited(request: Request, found: Found, outcomes: Outcomes) -> Found:
+def _audited(request: Request, result: StageResult, outcomes: Outcomes) -> StageResult:
     """Of an audited candidate that could have reused answers: with whether they would have been right."""
-    reuse = next((each for each in found.reuse if each.kind == "accuracy"), None)
+    reuse = next((each for each in result.reuse if each.kind == "accuracy"), None)
     known = request.source("accuracy", reuse.key) if reuse is not None and request.reusable.audited else None
-    reused, own = None if known is None else _answers_of(request, known), found.measurement.accuracy
+    reused, own = None if known is None else _answers_of(request, known), result.measurement.accuracy
     if reuse is None or known is None or reused is None or known.measurement.accuracy is None or own is None:
-        return found
+        return result
     values = (own.values[own.primary], known.measurement.accuracy.values[own.primary])
     audit = audit_of_answers(*values, known.candidate.id, same=same_outcomes(outcomes, reused))
-    return found.under(replace(reuse, audit=audit))
+    return result.under(replace(reuse, audit=audit))
 
 
-def growing_subsets(request: Request, found: Found, scores: AccuracyPass) -> Found:
+def growing_subsets(request: Request, result: StageResult, scores: AccuracyPass) -> StageResult:
     """Score 1/8, 1/4, 1/2 … of the split; stop once the drop is certainly over its limit."""
     metric = drop_metric(scores.scorer.unit)
     limit = next((c.limit for c in request.experiment.constraints if c.metric == metric), None)
     if not request.gated or limit is None:
-        return found
+        return result
     for look in significance.look_schedule(request.experiment.dataset.size(request.split)):
         candidate = scores.first(look)
         reference = take(scores.reference_outcomes(), size(candidate))
-        found = with_accuracy(request, found, candidate, reference)
+        result = with_accuracy(request, result, candidate, reference)
         excess = significance.certain_violation(per_sample(reference), per_sample(candidate), limit_pp=limit)
         if excess is not None:
             what = "accuracy drop" if scores.scorer.primary == "accuracy" else f"drop of {scores.scorer.primary}"
             reason = f"after {size(candidate)} samples the {what} is certainly at least {limit + excess:.2f} "
-            return found.stopped(f"{reason}{scores.scorer.unit or 'pp'}; the limit is {limit:g}", {metric: excess})
-    return found
+            return result.stopped(f"{reason}{scores.scorer.unit or 'pp'}; the limit is {limit:g}", {metric: excess})
+    return result
 
 
-def full_accuracy(request: Request, found: Found, scores: AccuracyPass) -> Found:
+def full_accuracy(request: Request, result: StageResult, scores: AccuracyPass) -> StageResult:
     outcomes = scores.full()
     save_outcomes(request.bench.journal.outcomes(request.candidate.id, request.split), outcomes)
     itself = scores.baseline_is_reference
     reference = None if request.is_baseline and itself else scores.reference_outcomes()
     baseline = None if request.is_baseline or itself else scores.baseline_outcomes()
     theirs = None if request.is_baseline else scores.baseline_outcomes()
-    same = theirs is not None and same_outcomes(theirs, outcomes) and _answers_as_baseline(request, found, scores)
-    found = with_accuracy(request, found, outcomes, reference, baseline, same=same)
-    found = replace(_audited(request, found, outcomes), cached=scores.from_store)
-    accuracy = found.measurement.accuracy
+    same = theirs is not None and same_outcomes(theirs, outcomes) and _answers_as_baseline(request, result, scores)
+    result = with_accuracy(request, result, outcomes, reference, baseline, same=same)
+    result = replace(_audited(request, result, outcomes), cached=scores.from_store)
+    accuracy = result.measurement.accuracy
     assert accuracy is not None  # just measured
-    found = found.within(request, accuracy_metrics(accuracy))
-    return with_rejection(request, found, drop_metric(accuracy.unit), reference, outcomes)
+    result = result.within(request, accuracy_metrics(accuracy))
+    return with_rejection(request, result, drop_metric(accuracy.unit), reference, outcomes)
 
 
 def with_rejection(
-    request: Request, found: Found, metric: str, reference: Outcomes | None, outcomes: Outcomes
-) -> Found:
+    request: Request, result: StageResult, metric: str, reference: Outcomes | None, outcomes: Outcomes
+) -> StageResult:
     """A stop on a limit of this metric says how sure it is, and names the other limits that are broken."""
-    accuracy, stop = found.measurement.accuracy, found.stop
+    accuracy, stop = result.measurement.accuracy, result.stop
     if stop is None or reference is None or accuracy is None or accuracy.comparison is None:
-        return found
+        return result
     if metric not in stop.violations:
-        return found
+        return result
     limit = next(c.limit for c in request.experiment.constraints if c.metric == metric)
     said = rejection(metric, accuracy.comparison, limit, per_sample(reference), per_sample(outcomes))
     others = {name: by for name, by in stop.violations.items() if name != metric}
     further = [f"{name} is over its limit by {by:.4g}" for name, by in sorted(others.items())]
-    return replace(found, stop=replace(stop, reason="; ".join([said, *further])))
+    return replace(result, stop=replace(stop, reason="; ".join([said, *further])))
 
 
-def _answers_as_baseline(request: Request, found: Found, scores: AccuracyPass) -> bool:
+def _answers_as_baseline(request: Request, result: StageResult, scores: AccuracyPass) -> bool:
     """Whether its answers are the float baseline's own, bit for bit; of what it reused, whether its source's are."""
-    owner = found.source("accuracy")
+    owner = result.source("accuracy")
     known = None if owner is None else request.bench.journal.evaluation(owner)
     if known is None or known.measurement.accuracy is None:
         return scores.answers_as_baseline()
@@ -129,13 +146,13 @@ def _answers_as_baseline(request: Request, found: Found, scores: AccuracyPass) -
 
 def with_accuracy(
     request: Request,
-    found: Found,
+    result: StageResult,
     outcomes: Outcomes,
     reference: Outcomes | None,
     baseline: Outcomes | None = None,
     *,
     same: bool = False,
-) -> Found:
+) -> StageResult:
     """What these outcomes come to beside the others.
 
     Args:
@@ -155,8 +172,8 @@ def with_accuracy(
         primary=primary,
         unit=unit,
         higher=higher,
-        proof=found.proof,
-        alike=found.alike,
+        proof=result.proof,
+        alike=result.alike,
         values=summarize(outcomes),
         samples=size(outcomes),
         split=request.split,
@@ -164,4 +181,97 @@ def with_accuracy(
         reference="" if reference is None else reference_words(request.experiment),
         against_baseline=against(baseline, own=True),
     )
-    return found.measured(accuracy=accuracy)
+    return result.measured(accuracy=accuracy)
+
+
+SEARCHED = Extent(samples=128, of_a_shape=16, scored=False)
+"""Scores of all samples are the accuracy's affair; the differences of outputs need fewer."""
+_NAMES = frozenset(name for name, metric in METRICS.items() if metric.source == "agreement")
+
+
+def is_asked(experiment: Experiment) -> bool:
+    """Whether a figure of fidelity is an objective or a limit."""
+    limited = [constraint.metric for constraint in experiment.constraints if constraint.of_output is None]
+    return not _NAMES.isdisjoint([*(objective.metric for objective in experiment.objectives), *limited])
+
+
+def fidelity(request: Request, result: StageResult, session: Session, baseline: Session) -> StageResult:
+    """A stop where a limit on it is broken; nothing is measured where nobody asks, or the set is not whole yet."""
+    if request.split != "holdout" and not is_asked(request.experiment):
+        return result
+    distance = fidelity_of_sessions(
+        request.experiment,
+        request.candidate,
+        request.bench,
+        session=session,
+        baseline=baseline,
+        split=request.split,
+        extent=SEARCHED,
+    )
+    return replace(result, fidelity=distance).within(request, fidelity_metrics(distance))
+
+
+SMOKE_SAMPLES = 8
+SMOKE_STEPS = 32
+"""Of each of them, where a state is carried."""
+SMOKE_CONSTRAINT = "smoke_cosine"
+
+
+def smoke(request: Request, result: StageResult, session: Session, reference: Session) -> StageResult:
+    """A few samples: finite, not constant, not far from the float32 output, which `reference` gives."""
+    batch, at = request.candidate.serving.batch, (request.experiment.dataset.interface, request.experiment.model)
+    runs, floats = whole_samples(session, *at), whole_samples(reference, *at)
+    ours, theirs = (
+        first_steps(data.batches(request.split, batch, stop=SMOKE_SAMPLES), SMOKE_STEPS)
+        for data in (request.data, request.baseline_data)
+    )
+    ignored = {use.name for use in request.experiment.dataset.interface.outputs if use.meaning == "ignored"}
+
+    def looked_at(outputs: Outputs) -> Outputs:
+        return {name: array for name, array in outputs.items() if name not in ignored}
+
+    seen_bits = hashlib.sha256()
+
+    def ours_of(batch: Batch) -> Outputs:
+        outputs = looked_at(runs.run(batch.feeds))
+        for name, array in sorted(outputs.items()):
+            seen_bits.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+            seen_bits.update(np.ascontiguousarray(array).tobytes())
+        return outputs
+
+    seen = agreement(
+        (
+            cut_alike(ours_of(mine), mine, looked_at(floats.run(other.feeds)), other)
+            for mine, other in zip(ours, theirs, strict=True)
+        ),
+        not_by_distance(request.experiment.dataset),
+    )
+    result = replace(result, witness=seen_bits.hexdigest())
+    if not seen.finite.all():
+        row = int(seen.indices[~seen.finite][0])
+        if request.is_baseline:
+            raise MeasureError(
+                f"the float model's own output holds NaN or Inf for row {row} of {request.split}"
+                f"{_on_the_target(request)}. Look at the data; an output that does not matter can be `ignored` in the "
+                "manifest."
+            )
+        raise MeasureError(
+            f"the output holds NaN or Inf for row {row} of {request.split}. Keep sensitive layers in float, or look "
+            "at the calibration range of the first layers."
+        )
+    if seen.constant:
+        raise MeasureError("every smoke sample gives the same output: the compiled model ignores its input.")
+    mean, wanted = float(np.mean(seen.cosine)), request.experiment.smoke_cosine
+    if request.gated and mean < wanted:
+        reason = f"mean cosine with the float32 output is {mean:.4f} over {SMOKE_SAMPLES} samples, not {wanted:g}"
+        return result.stopped(reason, {SMOKE_CONSTRAINT: wanted - mean})
+    return result
+
+
+def _on_the_target(request: Request) -> str:
+    """Of a baseline in fewer bits: where an overflow may be its own."""
+    if not apart_from_baseline(request.experiment):
+        return ""
+    return (
+        f" where it computes in {request.candidate.precision.mode} (in float32 it may not: `workbench fidelity` tells)"
+    )

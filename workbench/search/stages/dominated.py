@@ -4,7 +4,7 @@ Two cheap looks tell: all of its answers, and a few calls beside the float basel
 whole, the logarithm of the service's throughput is a line in the logarithm of the speed-up, with one slope for all and
 a level for each way of serving (threads, batch, bins): ordinary least squares, whose interval for another candidate
 widens with its distance from what was measured. Who serves less than a member of the front for certain waits, as sets
-of shapes do (`search.deferred`); a seeded share is measured whole all the same.
+of shapes do (`search.front`); a seeded share is measured whole all the same.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 from workbench.evaluation.reuse import is_audited
 from workbench.inputs.experiment import Experiment
-from workbench.search.deferred import THROUGHPUT, audit_failed, dominates, may_be_predicted
-from workbench.search.stages.request import Found, Request
+from workbench.search.front import THROUGHPUT, audit_failed, dominates, may_be_predicted
+from workbench.search.stages.request import Request, StageResult
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.measurement import Estimate
@@ -42,29 +42,29 @@ class Served:
     throughput_per_s: float
 
 
-def looks_first(request: Request, found: Found) -> bool:
+def looks_first(request: Request, result: StageResult) -> bool:
     """Whether the candidate's times cost something, and a short look at them may tell enough."""
     emulated = request.bench.toolchain(request.candidate).emulated
     return (
         request.gated
-        and not found.source("latency")
+        and not result.source("latency")
         and not emulated
-        and may_be_told(request.experiment, request.candidate)
+        and may_look_first(request.experiment, request.candidate)
     )
 
 
-def dominated(request: Request, found: Found) -> Found:
+def dominated(request: Request, result: StageResult) -> StageResult:
     """A stop where a member of the front is as accurate and serves more, for certain, by what was predicted."""
-    latency, accuracy = found.measurement.latency, found.measurement.accuracy
+    latency, accuracy = result.measurement.latency, result.measurement.accuracy
     assert latency is not None  # both were looked at before
     assert accuracy is not None
     evaluations = request.bench.journal.evaluations()
     if audit_failed(evaluations.values()):
-        return found
+        return result
     known = served(evaluations.values())
-    rate = told(known, how(request.candidate), latency.speedup)
+    rate = predicted_rate(known, how(request.candidate), latency.speedup)
     if rate is None:
-        return found
+        return result
     prediction = Prediction(
         structure="",
         throughput_per_s=rate,
@@ -74,17 +74,17 @@ def dominated(request: Request, found: Found) -> Found:
     )
     better = next((e for e in request.incumbents if dominates(metrics(e), prediction)), None)
     if better is None:
-        return found
-    found = replace(found, prediction=prediction)
+        return result
+    result = replace(result, prediction=prediction)
     if is_audited(request.candidate, request.experiment.seed, "audit of its service"):
-        return found
-    return found.stopped(
+        return result
+    return result.stopped(
         f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] by a short look at its times; "
         f"{better.candidate.short_id} is as accurate and serves {metrics(better)[THROUGHPUT]:.0f}/s"
     )
 
 
-def may_be_told(experiment: Experiment, candidate: Candidate) -> bool:
+def may_look_first(experiment: Experiment, candidate: Candidate) -> bool:
     """Whether throughput and accuracy are all that counts, of a file that serves every shape."""
     return may_be_predicted(experiment) and not candidate.compile.one_file_a_shape()
 
@@ -96,7 +96,7 @@ def how(candidate: Candidate) -> str:
 
 def served(evaluations: Iterable[Evaluation]) -> list[Served]:
     """All whose service was searched over times of their own. A noisy machine shows in how they scatter."""
-    found = []
+    measured = []
     for evaluation in evaluations:
         numbers, service = metrics(evaluation), evaluation.measurement.service
         if evaluation.status != "complete" or THROUGHPUT not in numbers or "speedup" not in numbers:
@@ -104,13 +104,13 @@ def served(evaluations: Iterable[Evaluation]) -> list[Served]:
         reused = any(reuse.kind == "curve" and reuse.source for reuse in evaluation.reuse)
         if service is None or reused:
             continue
-        found.append(
+        measured.append(
             Served(how=how(evaluation.candidate), speedup=numbers["speedup"], throughput_per_s=numbers[THROUGHPUT])
         )
-    return found
+    return measured
 
 
-def told(known: Sequence[Served], how: str, speedup: Estimate) -> Estimate | None:
+def predicted_rate(known: Sequence[Served], how: str, speedup: Estimate) -> Estimate | None:
     """What a candidate of this speed-up would serve, its interval at `CERTAIN` on either side; None where too little
     is known to draw the line, or nothing of this way of serving.
 

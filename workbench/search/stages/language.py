@@ -1,4 +1,4 @@
-"""The pipeline of a language model: quantized, priced by the modelled clock, then judged window by window.
+"""The pipeline of a language model: quantized, priced by the modelled clock, then evaluated window by window.
 
     check → calibrate → latency_short (modelled, so it costs nothing) → smoke → accuracy_subset → accuracy_full
 
@@ -28,7 +28,7 @@ from workbench.inputs.metrics import (
     take,
 )
 from workbench.search.stages.accuracy import with_rejection
-from workbench.search.stages.request import Found, Progress, Request
+from workbench.search.stages.request import Progress, Request, StageResult
 from workbench.space.space import Forbidden, build
 from workbench.targets.language import LanguageCosts, language_target
 from workbench.values import significance
@@ -56,28 +56,28 @@ _EXACT = ("size_mb", "prefill_ms", "decode_ms", "kv_kb_per_token")
 """Objectives whose numbers carry no noise of a measurement."""
 
 
-def language(request: Request, steps: Progress) -> None:
+def language(request: Request, progress: Progress) -> None:
     """Every stage; the caller has the errors."""
-    with steps.stage("check"):
+    with progress.stage("check"):
         request.check()
-    artifact, directory = artifact_of(*request.at, steps, split=request.split)
-    steps.then(steps.found.of_files(artifact))
-    with steps.stage("latency_short"):
+    artifact, directory = artifact_of(*request.at, progress, split=request.split)
+    progress.then(progress.result.of_files(artifact))
+    with progress.stage("latency_short"):
         latency, figures, key = modelled(request, artifact, directory)
-        found = steps.found.under(Reuse(kind="latency", key=key)).measured(latency=latency, language=figures)
-        exact = {name: value for name, value in _numbers(found.measurement).items() if name in _EXACT}
-        if steps.then(found.within(request, exact)):
+        result = progress.result.under(Reuse(kind="latency", key=key)).measured(latency=latency, language=figures)
+        exact = {name: value for name, value in _numbers(result.measurement).items() if name in _EXACT}
+        if progress.then(result.within(request, exact)):
             return
     experiment = request.effort.scored(request.experiment, request.split)
     at = (experiment, request.candidate, request.bench, request.split)
     scores = WindowPass(*at, artifact=artifact, directory=directory)
-    with steps.stage("smoke"):
+    with progress.stage("smoke"):
         _smoke(request, scores)
-    with steps.stage("accuracy_subset"):
-        if steps.then(_looks(request, steps.found.under(Reuse(kind="accuracy", key=scores.key)), scores)):
+    with progress.stage("accuracy_subset"):
+        if progress.then(_looks(request, progress.result.under(Reuse(kind="accuracy", key=scores.key)), scores)):
             return
-    with steps.stage("accuracy_full"):
-        steps.then(_full(request, steps.found, scores))
+    with progress.stage("accuracy_full"):
+        progress.then(_full(request, progress.result, scores))
 
 
 def modelled(request: Request, artifact: Artifact, directory: Path) -> tuple[Latency, LanguageFigures, str]:
@@ -136,14 +136,14 @@ def _calls(ours: LanguageCosts, theirs: LanguageCosts, name: str) -> ModelledCal
 
 def _numbers(measurement: Measurement) -> dict[str, float]:
     """Of `_EXACT`, under their public names."""
-    found = {} if measurement.size_bytes is None else {"size_mb": measurement.size_bytes / 1e6}
+    numbers = {} if measurement.size_bytes is None else {"size_mb": measurement.size_bytes / 1e6}
     if (figures := measurement.language) is not None:
-        found |= {
+        numbers |= {
             "prefill_ms": figures.prefill_ms.value,
             "decode_ms": figures.decode_ms.value,
             "kv_kb_per_token": figures.kv_bytes_per_token / 1e3,
         }
-    return found
+    return numbers
 
 
 def _smoke(request: Request, scores: WindowPass) -> None:
@@ -169,10 +169,10 @@ def _gated(request: Request) -> bool:
     return True
 
 
-def _looks(request: Request, found: Found, scores: WindowPass) -> Found:
+def _looks(request: Request, result: StageResult, scores: WindowPass) -> StageResult:
     """Score a part of the windows at a time; stop once it is certainly over the limit, or dominated."""
     if not _gated(request):
-        return found
+        return result
     from workbench.quantization.llm.differences import looks  # with torch, which other targets' sweeps never need
 
     planned = looks(scores.total)
@@ -181,24 +181,24 @@ def _looks(request: Request, found: Found, scores: WindowPass) -> Found:
     for look in planned:
         ours = scores.first(look)
         theirs = take(scores.reference(), size(ours))
-        found = _with_accuracy(request, found, ours, theirs)
+        result = _with_accuracy(request, result, ours, theirs)
         if limit is not None:
             low = _certainly(theirs, ours, _in_nats(request, limit), len(planned))
             if low is not None:
                 loss = _in_drop_unit(request, low)
-                unit = found.measurement.accuracy.unit if found.measurement.accuracy else ""
-                return found.stopped(
+                unit = result.measurement.accuracy.unit if result.measurement.accuracy else ""
+                return result.stopped(
                     f"after {size(ours)} of {scores.total} windows the loss in {request.experiment.dataset.measure} "
                     f"is certainly at least {loss:.2f} {unit}; the limit is {limit:g}",
                     {DROP: loss - limit},
                 )
         for incumbent, known in rivals:
-            if _dominated(request, found, incumbent, take(known, size(ours)), ours, len(planned)):
-                return found.stopped(
+            if _dominated(request, result, incumbent, take(known, size(ours)), ours, len(planned)):
+                return result.stopped(
                     f"after {size(ours)} of {scores.total} windows {incumbent.candidate.short_id} is certainly better "
                     "in every objective"
                 )
-    return found
+    return result
 
 
 def _outcomes_of(request: Request, evaluation: Evaluation, total: int) -> MeasuredOutcomes | None:
@@ -212,14 +212,14 @@ def _outcomes_of(request: Request, evaluation: Evaluation, total: int) -> Measur
 
 def _dominated(
     request: Request,
-    found: Found,
+    result: StageResult,
     incumbent: Evaluation,
     theirs: MeasuredOutcomes,
     ours: MeasuredOutcomes,
     planned: int,
 ) -> bool:
     """Whether the incumbent is at least as good in whatever is exact, and certainly loses less."""
-    mine, its = _numbers(found.measurement), metrics(incumbent)
+    mine, its = _numbers(result.measurement), metrics(incumbent)
     for objective in request.experiment.objectives:
         name = objective.metric
         if name in _EXACT:
@@ -255,19 +255,19 @@ def _in_drop_unit(request: Request, nats: float) -> float:
     return 100 * math.expm1(nats) if request.experiment.dataset.measure == "perplexity" else nats
 
 
-def _full(request: Request, found: Found, scores: WindowPass) -> Found:
+def _full(request: Request, result: StageResult, scores: WindowPass) -> StageResult:
     outcomes = scores.full()
     save_outcomes(request.bench.journal.outcomes(request.candidate.id, request.split), outcomes)
     reference = None if request.is_baseline else scores.reference()
-    found = replace(_with_accuracy(request, found, outcomes, reference), cached=scores.from_store)
-    assert found.measurement.accuracy is not None  # just measured
-    found = found.within(request, accuracy_metrics(found.measurement.accuracy))
-    return with_rejection(request, found, DROP, reference, outcomes)
+    result = replace(_with_accuracy(request, result, outcomes, reference), cached=scores.from_store)
+    assert result.measurement.accuracy is not None  # just measured
+    result = result.within(request, accuracy_metrics(result.measurement.accuracy))
+    return with_rejection(request, result, DROP, reference, outcomes)
 
 
 def _with_accuracy(
-    request: Request, found: Found, outcomes: MeasuredOutcomes, reference: MeasuredOutcomes | None
-) -> Found:
+    request: Request, result: StageResult, outcomes: MeasuredOutcomes, reference: MeasuredOutcomes | None
+) -> StageResult:
     measure = request.experiment.dataset.measure
     values = summarize(outcomes)
     comparison = None
@@ -284,7 +284,7 @@ def _with_accuracy(
         split=request.split,
         comparison=comparison,
     )
-    return found.measured(accuracy=accuracy)
+    return result.measured(accuracy=accuracy)
 
 
 def _relative(comparison: AccuracyComparison) -> AccuracyComparison:

@@ -1,4 +1,6 @@
-"""How fast it is: a short look, at which a hopeless or dominated candidate stops, and the full measurement."""
+"""How fast it is: a short look, at which a hopeless or dominated candidate stops, the full measurement, and what a
+service would make of it: start-up, the curve over batches, the best settings.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.carried import timed_feeds
 from workbench.evaluation.device_lock import device_lock
-from workbench.evaluation.keys import latency_key
+from workbench.evaluation.keys import curve_key, latency_key
 from workbench.evaluation.measure import TimingProtocol, device_figures, time_against_baseline
 from workbench.evaluation.memory import peak_memory
 from workbench.evaluation.modelled_clock import time_modelled
@@ -19,15 +21,24 @@ from workbench.inputs.metrics import (
     per_sample,
     take,
 )
-from workbench.search.stages.request import Found, Request
+from workbench.prediction.curve import at_first_speed, with_agreed_drift
+from workbench.prediction.stage import (
+    best_service,
+    measured_curve,
+    measured_startup_s,
+    searched_service,
+    surface_shapes,
+)
+from workbench.prediction.surface import curve_at
+from workbench.search.stages.request import Request, StageResult
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
-from workbench.values.measurement import Estimate, Latency
+from workbench.values.measurement import BatchCurve, Estimate, Latency
 from workbench.values.modelled_times.figures import certainly_slower
 from workbench.values.results import Evaluation
-from workbench.values.reuse import Audit, Reuse, audit_of_latency, repeat_of, reusable
+from workbench.values.reuse import Audit, Reuse, audit_of_curve, audit_of_latency, repeat_of, reusable
 from workbench.values.system.source_closure import closure_digest
 
 _log = logging.getLogger(__name__)
@@ -93,34 +104,34 @@ def _key(request: Request, artifact: Artifact, directory: Path) -> str | None:
 
 def short_latency(
     request: Request,
-    found: Found,
+    result: StageResult,
     session: Session,
     baseline: Session,
     artifact: Artifact,
     directory: Path,
     scores: AccuracyPass,
-) -> Found:
+) -> StageResult:
     if not request.gated:
-        return found
+        return result
     key = _key(request, artifact, directory)
     known = None if key is None or request.reusable.audited else request.source("latency", key)
     if known is None:
         latency = timed_calls(request, session, baseline, request.experiment.measure.short_calls, anchor=False)
     else:
         assert key is not None  # without one there is nobody
-        found = replace(found.under(Reuse(kind="latency", key=key, source=known.candidate.id)), cached=True)
+        result = replace(result.under(Reuse(kind="latency", key=key, source=known.candidate.id)), cached=True)
         latency = reused_latency(known)
-    found = found.measured(latency=latency)
+    result = result.measured(latency=latency)
     # P95 and P99 are at least the P50, so its lower bound is a certain bound for all three.
     fastest_ms = latency.undrifted_p50_ms.low
     certain = dict.fromkeys(("latency_p50_ms", "latency_p95_ms", "latency_p99_ms"), fastest_ms)
     certain["speedup"] = latency.speedup.high
-    if (found := found.within(request, certain)).stop is not None:
-        return found
+    if (result := result.within(request, certain)).stop is not None:
+        return result
     for incumbent in request.incumbents:
         if _certainly_dominated(request, incumbent, latency, scores):
-            return found.stopped(f"{incumbent.candidate.short_id} is certainly better in every objective")
-    return found
+            return result.stopped(f"{incumbent.candidate.short_id} is certainly better in every objective")
+    return result
 
 
 def _certainly_dominated(request: Request, incumbent: Evaluation, latency: Latency, scores: AccuracyPass) -> bool:
@@ -173,21 +184,21 @@ def _at_confidence(estimate: Estimate, z: float) -> tuple[float, float]:
 
 
 def _full(
-    request: Request, found: Found, session: Session, baseline: Session, artifact: Artifact, directory: Path
-) -> Found:
+    request: Request, result: StageResult, session: Session, baseline: Session, artifact: Artifact, directory: Path
+) -> StageResult:
     """The full times: another's where its files do the same work, else measured."""
     key = _key(request, artifact, directory)
     known = None if key is None else request.source("latency", key)
     if key is not None and known is not None and not request.reusable.audited:
-        found = replace(found.under(Reuse(kind="latency", key=key, source=known.candidate.id)), cached=True)
-        return found.measured(latency=reused_latency(known))
-    short = found.measurement.latency
+        result = replace(result.under(Reuse(kind="latency", key=key, source=known.candidate.id)), cached=True)
+        return result.measured(latency=reused_latency(known))
+    short = result.measurement.latency
     own = timed_calls(request, session, baseline, request.effort.timed_calls(request.experiment), anchor=True)
     if key is not None:
         repeat = repeat_of(short, own) if short is not None and reusable(short) and reusable(own) else None
         audit = None if known is None else _audit(request, own, known)
-        found = found.under(Reuse(kind="latency", key=key, audit=audit, repeat=repeat))
-    return found.measured(latency=own)
+        result = result.under(Reuse(kind="latency", key=key, audit=audit, repeat=repeat))
+    return result.measured(latency=own)
 
 
 def _audit(request: Request, own: Latency, known: Evaluation) -> Audit:
@@ -202,15 +213,15 @@ def _audit(request: Request, own: Latency, known: Evaluation) -> Audit:
 
 
 def full_latency(
-    request: Request, found: Found, session: Session, baseline: Session, artifact: Artifact, directory: Path
-) -> Found:
-    found = _full(request, found, session, baseline, artifact, directory)
+    request: Request, result: StageResult, session: Session, baseline: Session, artifact: Artifact, directory: Path
+) -> StageResult:
+    result = _full(request, result, session, baseline, artifact, directory)
     batch, seed = request.candidate.serving.batch, request.experiment.seed
     feeds = timed_feeds(request.data, request.experiment.model, request.split, count=8, batch=batch, seed=seed)
     if isinstance(session, DeviceSession):
         modelled = request.bench.toolchain(request.candidate).emulated  # no load makes it draw power
         device = device_figures(session, feeds[:2], load_s=0.0) if modelled else device_figures(session, feeds)
-        return found.measured(device=device, peak_memory_bytes=device.memory_bytes)
+        return result.measured(device=device, peak_memory_bytes=device.memory_bytes)
     key = {
         "artifact": [f.sha256 for f in artifact.files],
         "serving": request.candidate.serving,
@@ -224,4 +235,59 @@ def full_latency(
     if peak is None:
         peak = peak_memory(directory, artifact, request.candidate, feeds)
         request.bench.store.put_json("memory", key, peak)
-    return found.measured(peak_memory_bytes=int(peak))
+    return result.measured(peak_memory_bytes=int(peak))
+
+
+def service(
+    request: Request, result: StageResult, session: Session, baseline: Session, artifact: Artifact, directory: Path
+) -> StageResult:
+    at = request.at
+    with device_lock(request.bench.device_lock, wait_s=3600.0, report=_log.info):
+        started_s = measured_startup_s(*at, artifact, directory, request.split)
+        known = None if request.effort.curve else searched_service(request.candidate, request.bench)
+        if known is None:
+            result, curve = _curve(request, result, session, baseline, artifact, directory)
+            known = best_service(*at, curve, request.split)
+    return result.measured(startup_s=started_s, service=known)
+
+
+def _timed(result: StageResult, curve: BatchCurve) -> BatchCurve:
+    """At the speed that the curve and the calls timed just before it agree on; reused calls tell nothing of now."""
+    latency = result.measurement.latency
+    return (
+        curve
+        if latency is None or result.source("latency") or curve.clock != "host"
+        else with_agreed_drift(curve, latency)
+    )
+
+
+def _curve(
+    request: Request, result: StageResult, session: Session, baseline: Session, artifact: Artifact, directory: Path
+) -> tuple[StageResult, BatchCurve]:
+    """Another's where its files do the same work, else measured."""
+    at, share = request.at, request.effort.calls
+
+    def another() -> Session:
+        return request.bench.target(request.candidate).open(artifact, directory, request.candidate)
+
+    if request.split != "validation" or request.bench.toolchain(request.candidate).emulated:
+        return result, _timed(
+            result, measured_curve(*at, session, baseline, request.split, open_another=another, share=share)
+        )
+    batches, lengths = surface_shapes(request.experiment, request.candidate)
+    key = curve_key(*at, artifact, directory, batches, lengths, request.split)
+    known = request.source("curve", key)
+    if known is not None and not request.reusable.audited:
+        return result.under(Reuse(kind="curve", key=key, source=known.candidate.id)), _reused_curve(known)
+    own = _timed(result, measured_curve(*at, session, baseline, request.split, open_another=another, share=share))
+    audit = None
+    if known is not None:
+        ours, theirs = (curve_at(each, lengths) for each in (at_first_speed(own), _reused_curve(known)))
+        audit = audit_of_curve(ours, theirs, known.candidate.id, between=request.reusable.between)
+    return result.under(Reuse(kind="curve", key=key, audit=audit)), own
+
+
+def _reused_curve(evaluation: Evaluation) -> BatchCurve:
+    """At first speed, as it lies in its evaluation; so its drift is 1."""
+    assert evaluation.measurement.service is not None  # only those are sources
+    return replace(evaluation.measurement.service.curve, drift=1.0, baseline=None, baseline_first_ms=0.0)

@@ -2,7 +2,7 @@
 
     one shape          smoke, accuracy
     more, if needed    until every other shape's time has an interval
-    then               it waits; the sweep compiles whole what may be on the front (`search.deferred`)
+    then               it waits; the sweep compiles whole what may be on the front (`search.front`)
 
 Only where every shape is a compile of its own, and every objective can be told from accuracy and the times of shapes.
 """
@@ -25,16 +25,16 @@ from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import at_first_speed
 from workbench.prediction.shape_times import ShapeTimes, predict_times
 from workbench.prediction.stage import best_service, measured_curve
-from workbench.search.deferred import audit_failed, known_times, may_be_predicted
-from workbench.search.stages.accuracy import full_accuracy, growing_subsets
+from workbench.search.front import audit_failed, known_times, may_be_predicted
+from workbench.search.stages.accuracy import full_accuracy, growing_subsets, smoke
 from workbench.search.stages.request import Progress, Request
-from workbench.search.stages.smoke import smoke
 from workbench.targets.base import Session
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CompileError
+from workbench.values.errors import CandidateError, CompileError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Split
 from workbench.values.metrics import accuracy_metrics
 from workbench.values.prediction import Prediction, ShapeAudit, ShapeTime
+from workbench.values.results import StageTiming
 from workbench.values.service import ServiceChoices
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def may_wait(experiment: Experiment, candidate: Candidate) -> bool:
     )
 
 
-def told_structure(request: Request) -> Prediction | None:
+def known_prediction(request: Request) -> Prediction | None:
     """What was predicted of a candidate before it was measured whole; else the structure of one whose shapes are
     compiled, so that its times tell of others."""
     if request.split != "validation":
@@ -66,7 +66,7 @@ def told_structure(request: Request) -> Prediction | None:
     return Prediction(structure=structure_of(*request.at))
 
 
-def predict(request: Request, steps: Progress) -> None:
+def predict(request: Request, progress: Progress) -> None:
     """Stops where the set's service was predicted; does not where too little is known, and all of it is to be
     compiled."""
     evaluations = request.bench.journal.evaluations()
@@ -77,49 +77,49 @@ def predict(request: Request, steps: Progress) -> None:
     first = first_shape(request.candidate)
     with contextlib.ExitStack() as sessions:
         one = only_shapes(request.candidate, [first])
-        artifact, directory = artifact_of(request.experiment, one, request.bench, steps, split=request.split)
+        artifact, directory = artifact_of(request.experiment, one, request.bench, progress, split=request.split)
         if one.quantization.scheme != "none" and artifact.int8_ops == 0:
             raise CompileError("not one matrix product runs in an integer kernel: `workbench inspect` shows why.")
-        with steps.stage("predict"):
+        with progress.stage("predict"):
             session = request.open(artifact, directory, one, sessions)
             baseline = request.open_baseline(sessions)
             reference = request.open_reference(sessions)
-            if steps.then(smoke(request, steps.found, session, reference or baseline)):
+            if progress.then(smoke(request, progress.result, session, reference or baseline)):
                 return
             at = (request.effort.scored(request.experiment, request.split), one, request.bench, request.split)
             scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline, reference=reference)
             sessions.callback(scores.close)
             for score in (growing_subsets, full_accuracy):
-                if steps.then(score(request, steps.found, scores)):
+                if progress.then(score(request, progress.result, scores)):
                     return
             structure = structure_of(*request.at)
             times[first] = _timed(request, one, session, baseline)
-        told = _with_more_shapes(request, steps, known, structure, times, baseline)
-        if told is None:
+        predicted = _with_more_shapes(request, progress, known, structure, times, baseline)
+        if predicted is None:
             return
-        audit = _audit(request, steps, known, structure, times, baseline)
-    with steps.stage("predict"):
-        curve_times = {(b, n or 0): told.times[b, n or 0] for b, n in shapes_of(request.candidate)}
+        audit = _audit(request, progress, known, structure, times, baseline)
+    with progress.stage("predict"):
+        curve_times = {(b, n or 0): predicted.times[b, n or 0] for b, n in shapes_of(request.candidate)}
         rate = predicted_throughput(*request.at, curve_times, request.split)
     count, emulated = len(shapes_of(request.candidate)), request.bench.toolchain(request.candidate).emulated
-    measured = steps.found.measurement.accuracy
+    measured = progress.result.measurement.accuracy
     prediction = Prediction(
         structure=structure,
         times=tuple(times.values()),
         shapes=count,
         throughput_per_s=rate,
         accuracy=None if measured is None else accuracy_metrics(measured)["accuracy"],
-        basis=_basis(told, len(times), count),
+        basis=_basis(predicted, len(times), count),
         audit=audit,
     )
-    found = replace(steps.found, prediction=prediction)
+    result = replace(progress.result, prediction=prediction)
     if rate is not None and (audit is None or audit.agrees):
-        found = found.stopped(
+        result = result.stopped(
             f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] from "
             f"{'modelled times of ' if emulated else ''}{len(times)} of {count} shapes; the others are compiled where "
             "that may be on the front"
         )
-    steps.then(found)
+    progress.then(result)
 
 
 def first_shape(candidate: Candidate) -> Shape:
@@ -132,7 +132,7 @@ def first_shape(candidate: Candidate) -> Shape:
 
 def _with_more_shapes(
     request: Request,
-    steps: Progress,
+    progress: Progress,
     known: Mapping[str, Mapping[tuple[int, int], Estimate]],
     structure: str,
     times: dict[Shape, ShapeTime],
@@ -144,30 +144,30 @@ def _with_more_shapes(
         if shape is not None and shape not in times and (shape[0], shape[1] or 0) not in known.get(structure, {}):
             if len(times) + 1 >= len(wanted):
                 return None
-            times[shape] = _compiled_and_timed(request, steps, shape, baseline)
-        told = predict_times(_joined(known, structure, times), structure, wanted)
-        if told is not None:
-            return told
+            times[shape] = _compiled_and_timed(request, progress, shape, baseline)
+        predicted = predict_times(_joined(known, structure, times), structure, wanted)
+        if predicted is not None:
+            return predicted
     return None
 
 
 def telling_shapes(candidate: Candidate) -> list[Shape]:
     """Every shape of a set, those first that say most of the others: corners, then what lies between."""
     shapes = list(shapes_of(candidate))
-    found: list[Shape] = []
+    ordered: list[Shape] = []
     for quantile in (0.0, 1.0, 0.5, 0.25, 0.75):
         for other in (0.0, 1.0, 0.5):
             batches = sorted({batch for batch, _ in shapes})
             lengths = sorted({length or 0 for _, length in shapes})
             batch = batches[round((1 - other) * (len(batches) - 1))]
             length = lengths[round(quantile * (len(lengths) - 1))]
-            found.append((batch, length or None))
-    return list(dict.fromkeys([*found, *shapes]))
+            ordered.append((batch, length or None))
+    return list(dict.fromkeys([*ordered, *shapes]))
 
 
 def _audit(
     request: Request,
-    steps: Progress,
+    progress: Progress,
     known: Mapping[str, Mapping[tuple[int, int], Estimate]],
     structure: str,
     times: dict[Shape, ShapeTime],
@@ -181,18 +181,18 @@ def _audit(
         return None
     shape = random.Random(f"{request.experiment.seed} {request.candidate.id}").choice(left)
     at = (shape[0], shape[1] or 0)
-    told = predict_times(_joined(known, structure, times), structure, [at])
-    if told is None:
+    predicted = predict_times(_joined(known, structure, times), structure, [at])
+    if predicted is None:
         return None
-    found = _compiled_and_timed(request, steps, shape, baseline)
-    times[shape] = found
-    return ShapeAudit(batch=at[0], length=at[1], predicted_ms=told.times[at], measured_ms=found.p50_ms)
+    timed = _compiled_and_timed(request, progress, shape, baseline)
+    times[shape] = timed
+    return ShapeAudit(batch=at[0], length=at[1], predicted_ms=predicted.times[at], measured_ms=timed.p50_ms)
 
 
-def _compiled_and_timed(request: Request, steps: Progress, shape: Shape, baseline: Session) -> ShapeTime:
+def _compiled_and_timed(request: Request, progress: Progress, shape: Shape, baseline: Session) -> ShapeTime:
     one = only_shapes(request.candidate, [shape])
     with contextlib.ExitStack() as sessions:
-        artifact, directory = artifact_of(request.experiment, one, request.bench, steps, split=request.split)
+        artifact, directory = artifact_of(request.experiment, one, request.bench, progress, split=request.split)
         return _timed(request, one, request.open(artifact, directory, one, sessions), baseline)
 
 
@@ -210,17 +210,17 @@ def _joined(
     return {**known, structure: {**known.get(structure, {}), **own}}
 
 
-def _basis(told: ShapeTimes, compiled: int, count: int) -> str:
-    if not told.errors:
+def _basis(predicted: ShapeTimes, compiled: int, count: int) -> str:
+    if not predicted.errors:
         return f"every shape's time is known of files of one structure; {compiled} of {count} shapes compiled here"
     return (
-        f"{compiled} of {count} shapes compiled; the others within {told.margin:.1%}, the largest of {told.errors} "
-        "errors of known times that were left out"
+        f"{compiled} of {count} shapes compiled; the others within {predicted.margin:.1%}, the largest of "
+        f"{predicted.errors} errors of known times that were left out"
     )
 
 
 _TIE = 0.01
-"""Settings this close are told apart by which is simpler, so that times a little longer may give a little more."""
+"""Settings this close are predicted apart by which is simpler, so that times a little longer may give a little more."""
 
 
 def predicted_throughput(
@@ -255,10 +255,41 @@ def predicted_throughput(
     if at_best is None:
         return None
     chosen = ServiceChoices.only(at_best.settings)
-    found = []
+    rates = []
     for end in ("value", "high"):
         result = best_service(experiment, candidate, bench, curve(end), split, choices=chosen)
-        found.append((result.best or result.closest).throughput_per_s.value)
+        rates.append((result.best or result.closest).throughput_per_s.value)
     high = at_best.throughput_per_s.high * (1 + _TIE)
-    value = min(found[0], high)
-    return Estimate(value=value, low=min(found[1], value), high=high)
+    value = min(rates[0], high)
+    return Estimate(value=value, low=min(rates[1], value), high=high)
+
+
+SHAPES_AHEAD = 3
+"""Of a set that is predicted, and of whose structure no time is known, as many of the shapes that tell most."""
+
+
+def made_ahead(
+    experiment: Experiment, candidate: Candidate, bench: Bench, *, whole: bool = False
+) -> tuple[StageTiming, ...]:
+    """Compile what its evaluation will ask for first; the stages that took.
+
+    Args:
+        whole: every shape of its set, whatever could be predicted from less.
+    """
+    request = Request(experiment=experiment, candidate=candidate, bench=bench)
+    progress = Progress(request)
+    try:
+        with progress.stage("check"):
+            request.check()
+        known = bench.journal.evaluations().values()
+        if whole or not may_wait(experiment, candidate) or audit_failed(known):
+            artifact_of(experiment, candidate, bench, progress, split="validation")
+        else:
+            one = only_shapes(candidate, [first_shape(candidate)])
+            artifact_of(experiment, one, bench, progress, split="validation")
+            if structure_of(experiment, candidate, bench) not in known_times(known):
+                for shape in telling_shapes(candidate)[:SHAPES_AHEAD]:
+                    artifact_of(experiment, only_shapes(candidate, [shape]), bench, progress, split="validation")
+    except CandidateError as error:
+        _log.debug("%s cannot be made ahead: %s", candidate.short_id, error)
+    return tuple(progress.timings)

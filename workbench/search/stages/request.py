@@ -1,6 +1,6 @@
-"""What a stage is given and what it gives: an evaluation as it was asked for, and what was found so far.
+"""What a stage is given and what it gives: an evaluation as it was asked for, and what is known of it so far.
 
-Both are values; `Progress` alone grows, by one `Found` for each step.
+Both are values; `Progress` alone grows, by one `StageResult` for each step.
 """
 
 from __future__ import annotations
@@ -34,17 +34,34 @@ from workbench.values.reuse import Reuse, ReuseKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """One evaluation as it was asked for; the fields mean what the arguments of `evaluate` do."""
+class Task:
+    """One evaluation as it is asked for; crosses to another process as JSON (`canonical.encode`).
 
-    experiment: Experiment
+    Attributes:
+        incumbents: complete, feasible evaluations; a candidate certainly dominated by one of them stops early.
+        gates: False takes every stage whatever is seen on the way (confirmation on the holdout split).
+        effort: how much of what the experiment asks for is done; what was not is in the evaluation's `cut`.
+        reusable: what may be taken from others; the baseline and a run without gates take nothing.
+        whole: compile every shape of its set and measure all, whatever could be predicted from less.
+        look: a few seconds of it and no more, which end in a stop (`first_look`).
+    """
+
     candidate: Candidate
-    bench: Bench
-    split: Split = "validation"
     incumbents: tuple[Evaluation, ...] = ()
+    split: Split = "validation"
     gates: bool = True
     effort: Effort = FULL
     reusable: Reusable = NOTHING_REUSABLE
+    whole: bool = False
+    look: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Task):
+    """A task, and what it is carried out with."""
+
+    experiment: Experiment
+    bench: Bench
 
     @property
     def at(self) -> tuple[Experiment, Candidate, Bench]:
@@ -108,7 +125,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class StageResult:
     """What is known of a candidate after a step.
 
     Attributes:
@@ -131,17 +148,17 @@ class Found:
     alike: str = ""
     overflow: str = ""
 
-    def measured(self, **changes: Any) -> Found:
+    def measured(self, **changes: Any) -> StageResult:
         """With these fields of its measurement."""
         return replace(self, measurement=replace(self.measurement, **changes))
 
-    def of_files(self, artifact: Artifact) -> Found:
+    def of_files(self, artifact: Artifact) -> StageResult:
         """With what the compiled files tell."""
         return self.measured(
             size_bytes=artifact.size_bytes, int8_ops=artifact.int8_ops, float_matmuls_left=artifact.float_matmuls_left
         )
 
-    def under(self, reuse: Reuse) -> Found:
+    def under(self, reuse: Reuse) -> StageResult:
         """With what is said of one measurement's key and source."""
         return replace(self, reuse=(*(each for each in self.reuse if each.kind != reuse.kind), reuse))
 
@@ -149,10 +166,10 @@ class Found:
         """Id of the candidate whose measurement it took."""
         return next((each.source for each in self.reuse if each.kind == kind), None)
 
-    def stopped(self, reason: str, violated: Mapping[str, float] | None = None) -> Found:
+    def stopped(self, reason: str, violated: Mapping[str, float] | None = None) -> StageResult:
         return replace(self, stop=Stop(stage=self.stage, reason=reason, violations=violated or {}))
 
-    def within(self, request: Request, certain: Mapping[str, float]) -> Found:
+    def within(self, request: Request, certain: Mapping[str, float]) -> StageResult:
         """Stopped where lower (or upper) bounds that are certain already break a constraint."""
         if not request.gated:
             return self
@@ -165,23 +182,23 @@ class Found:
 
 
 class Progress(StageClock):
-    """One candidate in the pipeline: what each step found, in order, and what the stages took."""
+    """One candidate in the pipeline: what each step gave, in order, and what the stages took."""
 
     def __init__(self, request: Request) -> None:
         self.request, self.name = request, "check"
-        self.steps: list[Found] = [Found()]
+        self.results: list[StageResult] = [StageResult()]
         self.timings: list[StageTiming] = []
 
     @property
-    def found(self) -> Found:
+    def result(self) -> StageResult:
         """What the next step is given."""
-        return replace(self.steps[-1], stage=self.name, cached=False)
+        return replace(self.results[-1], stage=self.name, cached=False)
 
-    def then(self, found: Found) -> bool:
+    def then(self, result: StageResult) -> bool:
         """Take a step's result; whether the candidate stops there."""
-        self.steps.append(found)
-        self.cached = self.cached or found.cached
-        return found.stop is not None
+        self.results.append(result)
+        self.cached = self.cached or result.cached
+        return result.stop is not None
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[StageClock]:

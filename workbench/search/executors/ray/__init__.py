@@ -5,14 +5,14 @@
     host       on a node: one card, and the process that evaluates on it
     remote     that process, seen from the driver
     pool       the cards of this sweep: placed, lost, quarantined, shared with other sweeps
-    members    what the sweep sees of it all
+    workers    what the sweep sees of it all
     board      what sweeps tell each other and `workbench cluster`, in the head's memory
 
 Journal and Optuna's log stay with the driver. Only JSON travels through Ray; files lie in the store.
 """
 
 from workbench.search.executors.ray.board import Overview, overview_of
-from workbench.search.executors.ray.members import cluster_members
 from workbench.search.executors.ray.settings import ClusterSettings, cluster_settings
+from workbench.search.executors.ray.workers import cluster_workers
 
-__all__ = ["ClusterSettings", "Overview", "cluster_members", "cluster_settings", "overview_of"]
+__all__ = ["ClusterSettings", "Overview", "cluster_settings", "cluster_workers", "overview_of"]

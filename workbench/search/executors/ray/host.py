@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from workbench import __version__
-from workbench.search.executors.lifecycle import Process
+from workbench.search.executors.child import Process
 from workbench.search.executors.messages import Message, encode_error
 from workbench.search.executors.ray.connection import imported_ray
 from workbench.search.executors.ray.elsewhere import Copy, Files, paths_of, placed
@@ -79,8 +79,8 @@ class CardHost:
     def _said(self, opening: str) -> Iterator[Message]:
         try:
             environment = {} if self._card is None else dict(self._card.environment)
-            told, self._copy = placed(json.loads(opening), "-".join(("card", *environment.values())))
-            process = self._starter.submit(Process, told, environment).result()
+            here, self._copy = placed(json.loads(opening), "-".join(("card", *environment.values())))
+            process = self._starter.submit(Process, here, environment).result()
         except OSError as error:
             why = ToolchainError(f"{platform.node()}: the evaluation process cannot be started: {error.strerror}.")
             yield encode_error(why)
@@ -89,7 +89,7 @@ class CardHost:
             yield encode_error(error)
             return
         self._process = process
-        yield {"kind": "started", "pid": process.pid, "paths": paths_of(told) if self._copy else []}
+        yield {"kind": "started", "pid": process.pid, "paths": paths_of(here) if self._copy else []}
         for message in process.line:
             if self._copy is not None and message["kind"] in ("answer", "error"):
                 yield from self._copy.news()
@@ -110,7 +110,7 @@ class CardHost:
         Args:
             files: what changed in the driver's journal, where this node does not see it.
         """
-        told: Message = json.loads(message)
+        task: Message = json.loads(message)
         if self._process is None:
             return False
         if self._copy is not None:
@@ -118,7 +118,7 @@ class CardHost:
         self._out_of_memory = out_of_memory_kills()
         self._process.forget_words()
         try:
-            self._process.line.send(told)
+            self._process.line.send(task)
         except (OSError, ValueError):
             return False
         return True
@@ -186,11 +186,11 @@ def compiled(opening: str, task: str, environment: dict[str, str]) -> list[str]:
     os.environ.update(environment)
     name = f"compiler-{platform.node()}-{os.getpid()}"
     try:
-        told, _ = placed(json.loads(opening) | {"alone": name}, name)
+        here, _ = placed(json.loads(opening) | {"alone": name}, name)
     except WorkbenchError as error:
         return [json.dumps(encode_error(error))]
     for _ in range(2):
-        process = _COMPILERS.get(opening) or _COMPILERS.setdefault(opening, Process(told, {}))
+        process = _COMPILERS.get(opening) or _COMPILERS.setdefault(opening, Process(here, {}))
         said = list(_said(process, json.loads(task)))
         if said and said[-1]["kind"] != "gone":
             break

@@ -19,8 +19,7 @@ from typing import Any
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import TimeUp
-from workbench.search.executors.child import ChildProcess
-from workbench.search.executors.lifecycle import Started
+from workbench.search.executors.child import ChildProcess, Started
 from workbench.search.executors.messages import Message
 from workbench.search.executors.ray.board import Board, CardState, SweepState, shares
 from workbench.search.executors.ray.connection import Watch, imported_ray

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.evaluation.journal import Journal
-from workbench.search.executors.lifecycle import expected
+from workbench.search.executors.child import expected
 from workbench.search.executors.messages import Message
 from workbench.search.executors.ray.connection import Watch, imported_ray
 from workbench.search.executors.ray.elsewhere import Mirror, at_home, paths_of
@@ -114,7 +114,7 @@ class RemoteLine:
 
 
 class RemoteProcess:
-    """As `lifecycle.Process`, on a node.
+    """As `child.Process`, on a node.
 
     Attributes:
         opened: it has read the experiment and takes tasks.

@@ -32,15 +32,17 @@ COMPILERS_A_CARD = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
+class Workers:
     """Attributes:
+    cards: where evaluations run, as many at once.
+    compilers: compile ahead for them.
     here: how many of the cards are fed by this machine: by its processors, from its memory.
     hear: passes on, in the calling thread, what they said since it was last called.
-    quarantine: (a card, why) → whether it is given nothing more from now on, where cards are not bound to members.
+    quarantine: (a card, why) → whether it is given nothing more from now on, where cards are not bound to workers.
     """
 
     cards: tuple[Measurer, ...]
-    here: int
+    here: int = 1
     compilers: tuple[Compiler, ...] = ()
     hear: Callable[[], None] = lambda: None
     quarantine: Callable[[Place, str], bool] = lambda place, reason: False
@@ -51,26 +53,26 @@ class Members:
 
 
 @contextlib.contextmanager
-def local_members(experiment: Experiment, bench: Bench, *, compilers: int | None = None) -> Iterator[Members]:
+def local_workers(experiment: Experiment, bench: Bench, *, compilers: int | None = None) -> Iterator[Workers]:
     """Processes of this machine, ended with the block. Each card that the experiment's target finds has one.
 
     Args:
         compilers: that work ahead of the cards; None for as many as the processors allow.
 
     Raises:
-        ToolchainError: the cards cannot be told.
+        ToolchainError: the cards cannot be listed.
     """
     cards = cards_of(bench)
     ahead = compilers_for(cards) if compilers is None else compilers
     with contextlib.ExitStack() as stack:
         if len(cards) < 2 and not ahead:
-            yield Members(cards=(stack.enter_context(ChildProcess(experiment, bench)),), here=1)
+            yield Workers(cards=(stack.enter_context(ChildProcess(experiment, bench)),), here=1)
             return
         report, hear = in_one_thread(bench.report)
         heard = replace(bench, report=report)
         measuring = [stack.enter_context(ChildProcess(experiment, heard, card)) for card in cards]
         compiling = [stack.enter_context(ChildProcess(experiment, heard, compiler=number)) for number in range(ahead)]
-        yield Members(cards=tuple(measuring), here=len(measuring), compilers=tuple(compiling), hear=hear)
+        yield Workers(cards=tuple(measuring), here=len(measuring), compilers=tuple(compiling), hear=hear)
 
 
 def in_one_thread(report: Report) -> tuple[Report, Callable[[], None]]:
@@ -83,12 +85,12 @@ def in_one_thread(report: Report) -> tuple[Report, Callable[[], None]]:
             while True:
                 report(*said.get_nowait())
 
-    def told(candidate: Candidate, stage: str) -> None:
+    def say(candidate: Candidate, stage: str) -> None:
         said.put((candidate, stage))
         if threading.get_ident() == owner:
             hear()
 
-    return told, hear
+    return say, hear
 
 
 def cards_of(bench: Bench) -> tuple[Card, ...]:

@@ -1,21 +1,31 @@
-"""Which sampler proposes, and with which seed; `parts` behind Optuna's interface (`parts`, `outlook`)."""
+"""The sweep's Optuna study: opened, or begun anew where a killed run left what cannot be read; and which sampler
+proposes in it, with which seed.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial
 
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
+from workbench.search.first_look import INT8_FIRST, first_int8
 from workbench.search.outlook import outlook_of, why
 from workbench.search.parts import FEWEST, Prior
 from workbench.space.space import Assignment, Forbidden, build
+from workbench.values.dimension import Scalar
 from workbench.values.errors import ConfigError
+from workbench.values.metrics import METRICS
 from workbench.values.results import Evaluation
 
 _SEED_STEP = 7919
@@ -90,7 +100,7 @@ class PartsSampler(BaseSampler):
         tried = _assignments(study)
         flying = [tried[i] for i in self._in_flight if i in tried]
         outlook = outlook_of(self._experiment, self._known, tried, self._seed, self._priors, flying)
-        for place in outlook.judged.order:
+        for place in outlook.ranking.order:
             assignment = outlook.pool[place]
             try:
                 candidate_id = build(self._experiment.space, assignment).id
@@ -117,3 +127,92 @@ def _assignments(study: optuna.Study) -> dict[str, Assignment]:
         for trial in study.get_trials(deepcopy=False)
         if "candidate" in trial.user_attrs
     }
+
+
+_log = logging.getLogger(__name__)
+
+
+class UnreadableStudy(Exception):
+    """The log is not one that Optuna wrote."""
+
+
+def open_study(
+    experiment: Experiment, path: Path, first: Sequence[tuple[Mapping[str, Scalar], str]] = ()
+) -> optuna.Study:
+    """Load the sweep's study, or create it; the baseline, the best bets on INT8 and the presets are enqueued first.
+
+    Args:
+        first: (assignment, why) of what comes after these.
+
+    Raises:
+        UnreadableStudy: Optuna cannot read its log.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    _cut_torn_line(path)
+    sampler = sampler_of(experiment, 0, {})
+    try:
+        storage = JournalStorage(JournalFileBackend(str(path), lock_obj=_HeldLock(str(path))))
+        study = optuna.create_study(
+            study_name=experiment.name,
+            storage=storage,
+            directions=[METRICS[o.metric].direction for o in experiment.objectives],
+            load_if_exists=True,
+            sampler=sampler,
+        )
+    except OSError:
+        raise
+    except Exception as error:  # Optuna replays the log unchecked: a line that makes no sense may raise anything
+        raise UnreadableStudy(f"Optuna cannot read it ({type(error).__name__}: {error})") from error
+    # each is looked for: a run may have been killed between two of them
+    present = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
+    presets = [(preset.name, preset.assignment) for preset in experiment.space.presets]
+    for name, assignment in [("baseline", experiment.baseline_assignment), *first_int8(experiment), *presets]:
+        if dict(assignment) not in present:
+            present.append(dict(assignment))
+            study.enqueue_trial(dict(assignment), user_attrs={"preset": name} if name else {WHY: INT8_FIRST})
+    for assignment, reason in first:
+        if dict(assignment) not in present:
+            present.append(dict(assignment))
+            study.enqueue_trial(dict(assignment), user_attrs={WHY: reason})
+    return study
+
+
+class _HeldLock(JournalFileOpenLock):
+    """The sweep's own flock already excludes other writers. Optuna's lock is a file that a kill -9 leaves behind,
+    and waiting for it costs 30 s at the next start."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        return None
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Drop the half line that a kill in the middle of an append leaves; Optuna refuses the whole file otherwise."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) != len(data):
+        with path.open("r+b") as stream:
+            stream.truncate(len(whole))
+
+
+def sound_study(
+    experiment: Experiment, bench: Bench, first: Sequence[tuple[Mapping[str, Scalar], str]] = ()
+) -> optuna.Study:
+    """The sweep's study, sound as far as it is read from here on.
+
+    Only what a killed run wrote last is not covered by a digest; where Optuna cannot read it, the study begins anew and
+    is told what is known.
+    """
+    journal = bench.journal
+    try:
+        study = open_study(experiment, journal.study, first)
+    except UnreadableStudy as error:
+        _log.warning("%s: %s. It is set aside, and what is known is told to a new one.", journal.study, error)
+        journal.drop_study()
+        study = open_study(experiment, journal.study, first)
+    journal.keep_study()
+    return study

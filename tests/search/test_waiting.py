@@ -1,16 +1,17 @@
-"""A short look at a candidate's times, and what it would serve by what others were timed at and serve."""
+"""Candidates that wait: by a short look at their times or by a few of their shapes; which are measured whole."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.evaluations import estimate, evaluation, service
+from tests.evaluations import candidate, estimate, evaluation, service
 from tests.session_clock import Clock
 from tests.tiny import EXPERIMENT, bench_of, write_workspace
 from workbench.api.opening import summary_of
@@ -18,18 +19,24 @@ from workbench.evaluation import measure
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction import curve, together
-from workbench.search.deferred import audit_failed, audit_words, dominates, is_deferred
-from workbench.search.pipeline import evaluate
+from workbench.search.front import (
+    audit_failed,
+    audit_words,
+    is_deferred,
+    may_be_on_front,
+    predicted_errors,
+    predicted_numbers,
+)
 from workbench.search.stages import dominated
-from workbench.search.stages.dominated import FEWEST, Served, how, served, told
+from workbench.search.stages.dominated import FEWEST, Served, how, predicted_rate, served
 from workbench.search.sweep import run_sweep
-from workbench.space.space import build, combinations
 from workbench.targets.base import Array, Feeds, Session
-from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.prediction import Prediction
+from workbench.values.measurement import Estimate
+from workbench.values.objectives import Objective
+from workbench.values.prediction import Prediction, ShapeAudit
 from workbench.values.results import Evaluation, Stop
 from workbench.values.reuse import Reuse
 
@@ -43,10 +50,8 @@ def line(speedups: list[float], *, level: float = 300.0, slope: float = 0.9, how
 def test_the_line_is_found_where_there_is_one() -> None:
     known = line([0.8, 1.0, 1.7, 2.2, 2.5]) + line([0.7, 1.9], level=450.0, how="1 thread")
 
-    two, one = told(known, "2 threads", EXACT), told(known, "1 thread", EXACT)
+    two, one = predicted_rate(known, "2 threads", EXACT), predicted_rate(known, "1 thread", EXACT)
 
-    assert two is not None
-    assert one is not None
     assert two.value == pytest.approx(300 * 1.5**0.9)
     assert one.value == pytest.approx(450 * 1.5**0.9), "one slope, a level for each way of serving"
     assert two.high == pytest.approx(two.value), "no point is off the line"
@@ -56,24 +61,10 @@ def test_too_little_tells_nothing() -> None:
     enough = FEWEST + 2
     known = line([1.0 + 0.1 * i for i in range(enough)])
 
-    assert told(known, "2 threads", EXACT) is not None
-    assert told(known[:-1], "2 threads", EXACT) is None
-    assert told(known, "1 thread", EXACT) is None, "nobody was served so"
-    assert told(line([1.5] * 9), "2 threads", EXACT) is None, "one speed gives no slope"
-
-
-def test_who_is_far_from_what_was_measured_is_uncertain() -> None:
-    rng = np.random.default_rng(0)
-    known = [
-        replace(each, throughput_per_s=each.throughput_per_s * math.exp(rng.normal(0, 0.03)))
-        for each in line([1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
-    ]
-
-    near, far = told(known, "2 threads", estimate(1.2, 0.0)), told(known, "2 threads", estimate(4.0, 0.0))
-
-    assert near is not None
-    assert far is not None
-    assert math.log(far.high / far.value) > 2 * math.log(near.high / near.value)
+    assert predicted_rate(known, "2 threads", EXACT) is not None
+    assert predicted_rate(known[:-1], "2 threads", EXACT) is None
+    assert predicted_rate(known, "1 thread", EXACT) is None, "nobody was served so"
+    assert predicted_rate(line([1.5] * 9), "2 threads", EXACT) is None, "one speed gives no slope"
 
 
 @given(st.integers(0, 10_000))
@@ -88,8 +79,7 @@ def test_ninety_eight_of_a_hundred_intervals_hold(seed: int) -> None:
             Served(how="x", speedup=s, throughput_per_s=300 * s**0.8 * math.exp(e))
             for s, e in zip(speedups, noise, strict=True)
         ]
-        found = told(all_known[:-1], "x", estimate(all_known[-1].speedup, 0.0))
-        assert found is not None
+        found = predicted_rate(all_known[:-1], "x", estimate(all_known[-1].speedup, 0.0))
         held += found.low <= all_known[-1].throughput_per_s <= found.high
     assert held >= 54  # of 60 at 98 %, fewer than one such draw in a hundred thousand
 
@@ -109,15 +99,6 @@ def waiting(per_s: float, most: float, *, accuracy: float = 0.95, complete: bool
     stop = None if complete else Stop(stage="predict", reason="predicted")
     kept = evaluation(scheme="dynamic", accuracy=accuracy, stop=stop, served=service(per_s) if complete else None)
     return replace(kept, prediction=prediction)
-
-
-def test_a_member_dominates_what_is_no_more_accurate_and_serves_less_at_best() -> None:
-    prediction = waiting(500, 550).prediction
-    assert prediction is not None
-
-    assert dominates({"accuracy": 0.95, "service_throughput_per_s": 551.0}, prediction)
-    assert not dominates({"accuracy": 0.95, "service_throughput_per_s": 549.0}, prediction)
-    assert not dominates({"accuracy": 0.9499, "service_throughput_per_s": 900.0}, prediction)
 
 
 def test_an_audit_counts_what_was_measured_all_the_same() -> None:
@@ -175,7 +156,6 @@ class Timed:
 
 def milliseconds(candidate: Candidate) -> float:
     """The more, the more fusions are off: 2, 2.5, … 5.5; all answers are the same."""
-    assert isinstance(candidate.compile, OnnxRuntimeCompile)
     return 2.0 + 0.5 * sum(2 ** BITS.index(name) for name in candidate.compile.disabled_fusions)
 
 
@@ -196,16 +176,6 @@ class Slower(OnnxRuntimeTarget):
 
     def batched(self, candidate: Candidate) -> float:
         return 1.0
-
-
-class MoreInAService(Slower):
-    """Quick in a curve whatever a short look says, once two fusions are off: a batch takes a tenth of a single row."""
-
-    def batched(self, candidate: Candidate) -> float:
-        return 0.1 if milliseconds(candidate) > FEW_MS else 1.0
-
-
-FEW_MS = 4.2
 
 
 @pytest.fixture
@@ -248,7 +218,6 @@ def test_what_serves_less_for_certain_is_not_timed_whole_and_some_of_it_is_all_t
     assert audited.prediction is not None
     assert not audit_failed(found.values())
     for each in left:
-        assert each.stop is not None
         assert each.stop.reason.startswith("predicted to serve ")
         assert "latency_full" not in {stage.stage for stage in each.stages}
         assert milliseconds(each.candidate) > milliseconds(question.baseline)
@@ -257,20 +226,73 @@ def test_what_serves_less_for_certain_is_not_timed_whole_and_some_of_it_is_all_t
     assert summary_of(question, bench.journal).stops == {told: len(left)}
 
 
-def test_an_audit_that_finds_more_than_was_predicted_has_all_of_them_timed(
-    opened: tuple[Experiment, Bench], clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    question, honest = opened
-    bench = replace(honest, targets={"onnxruntime": MoreInAService(clock)})
-    everything = [build(question.space, a) for a in combinations(question.space)]
-    slow = sorted(c.id for c in everything if milliseconds(c) > FEW_MS)
-    for candidate in everything:
-        if candidate.id not in slow:
-            bench.journal.write(evaluate(question, candidate, bench))
-    monkeypatch.setattr(dominated, "is_audited", lambda candidate, seed, what: candidate.id == slow[1])  # the draw
+class _Question:
+    """What `may_be_on_front` asks of an experiment."""
 
-    run_sweep(question, bench)
+    objectives = (Objective(metric="service_throughput_per_s"), Objective(metric="accuracy"))
+    constraints = ()
+    baseline = candidate(threads=9)
 
-    found = bench.journal.evaluations()
+
+ASKED = cast(Experiment, _Question())
+
+
+def about(value: float, spread: float = 0.1) -> Estimate:
+    return Estimate(value=value, low=value * (1 - spread), high=value * (1 + spread))
+
+
+def member(rate: float, accuracy: float, threads: int = 1) -> Evaluation:
+    return evaluation(threads=threads, accuracy=accuracy, served=service(rate))
+
+
+def set_waiting(
+    rate: float, accuracy: float, keep_float: int, audit: ShapeAudit | None = None, **stopped: Any
+) -> Evaluation:
+    prediction = Prediction(
+        structure="s", shapes=12, throughput_per_s=about(rate), accuracy=accuracy, basis="", audit=audit
+    )
+    stop = Stop(stage="predict", reason="predicted", **stopped)
+    return replace(evaluation(scheme="static", keep_float=keep_float, stop=stop), prediction=prediction)
+
+
+def by_id(*found: Evaluation) -> dict[str, Evaluation]:
+    return {e.candidate.id: e for e in found}
+
+
+def test_who_may_be_on_the_front_is_compiled_the_best_first() -> None:
+    front = member(900, 0.95)
+    quick, slow, exact = set_waiting(1000, 0.94, 0), set_waiting(800, 0.95, 1), set_waiting(500, 0.96, 2)
+    near = set_waiting(850, 0.95, 4)  # 935/s at best
+
+    assert may_be_on_front(ASKED, by_id(front, quick, slow, exact, near)) == [quick, near, exact]
+    assert may_be_on_front(ASKED, by_id(slow)) == [slow], "nobody is on the front"
+
+
+def test_what_stopped_for_another_reason_does_not_wait() -> None:
+    stopped = set_waiting(1000, 0.9, 0, violations={"accuracy_drop_pp": 1.0})
+
+    assert not is_deferred(stopped)
+    assert predicted_numbers(stopped) == {}
+    assert predicted_numbers(set_waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 1000, "accuracy": 0.9}
+    assert predicted_errors(set_waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 200 / 3.92}
+    assert predicted_errors(stopped) == {}
+
+
+def test_an_audit_that_fails_has_everything_compiled_and_is_said() -> None:
+    front, slow = member(900, 0.95), set_waiting(100, 0.5, 1)
+    held = ShapeAudit(batch=8, length=64, predicted_ms=about(1.0), measured_ms=about(1.05, 0.01))
+    wrong = replace(held, measured_ms=about(2.0, 0.01))
+
+    assert may_be_on_front(ASKED, by_id(front, slow, set_waiting(100, 0.5, 2, held))) == []
+    assert "1 of the predictions was audited and holds" in audit_words([front, set_waiting(100, 0.5, 2, held)])
+    found = by_id(front, slow, set_waiting(100, 0.5, 2, wrong))
     assert audit_failed(found.values())
-    assert {e.status for e in found.values()} == {"complete"}, "nothing waits any more"
+    assert slow in may_be_on_front(ASKED, found)
+    assert "batch 8, length 64 took 2 ms, predicted were [0.9, 1.1]" in audit_words([*found.values()])
+
+
+def test_a_set_that_serves_more_than_was_thought_possible_fails_too() -> None:
+    prediction = Prediction(structure="s", shapes=12, throughput_per_s=about(500), accuracy=0.95)
+
+    assert audit_failed([replace(member(900, 0.95), prediction=prediction)])
+    assert not audit_failed([replace(member(400, 0.95), prediction=prediction)])

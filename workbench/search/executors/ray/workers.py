@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.base import TimeUp
-from workbench.search.executors.child import ChildProcess
-from workbench.search.executors.lifecycle import log_again
-from workbench.search.executors.members import Members, in_one_thread
+from workbench.search.executors.child import ChildProcess, log_again
 from workbench.search.executors.messages import Message, decode_error
 from workbench.search.executors.ray.connection import Watch, connected, imported_ray, within
 from workbench.search.executors.ray.elsewhere import elsewhere
@@ -35,7 +33,8 @@ from workbench.search.executors.ray.nodes import (
 from workbench.search.executors.ray.pool import Pool, RemoteCard
 from workbench.search.executors.ray.remote import CardLost
 from workbench.search.executors.ray.settings import ClusterSettings
-from workbench.search.executors.task import Task
+from workbench.search.executors.workers import Workers, in_one_thread
+from workbench.search.stages.request import Task
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode
 from workbench.values.errors import CrashError, ToolchainError
@@ -53,7 +52,7 @@ MAX_HANGS, MAX_LOSSES = 2, 5
 than candidates, which have a process of their own."""
 
 
-class Seat:
+class ClusterWorker:
     """A `Measurer` on whatever card of the pool is free. For one thread."""
 
     def __init__(self, pool: Pool) -> None:
@@ -102,7 +101,7 @@ class Seat:
 
 
 @contextlib.contextmanager
-def cluster_members(settings: ClusterSettings, experiment: Experiment, bench: Bench) -> Iterator[Members]:
+def cluster_workers(settings: ClusterSettings, experiment: Experiment, bench: Bench) -> Iterator[Workers]:
     """Cards and compilers of a cluster for as long as the block runs; then every card is given back.
 
     Raises:
@@ -120,8 +119,8 @@ def cluster_members(settings: ClusterSettings, experiment: Experiment, bench: Be
         pool = Pool(experiment=experiment, bench=heard, settings=settings, need=need, watch=watch, wants=wants)
         stack.callback(pool.close)
         compilers = tuple(TaskCompiler(experiment, heard, need, settings, watch) for _ in range(slots))
-        yield Members(
-            cards=tuple(Seat(pool) for _ in range(wants)),
+        yield Workers(
+            cards=tuple(ClusterWorker(pool) for _ in range(wants)),
             here=min(wants, cards_here(need)),
             compilers=compilers,
             hear=hear,
